@@ -1,0 +1,232 @@
+#include "plugins/host/choice_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <span>
+
+#include "plugins/host/algorithms.h"
+
+namespace cotune::host {
+namespace {
+
+using Build = Schedule (*)(const Problem&, int, const SlotSize&);
+
+// A rough price: `steps` waits in a row, and bytes that one rank moves for each byte of the
+// problem.
+struct Price {
+  double steps = 0;
+  double moves = 0;
+};
+
+struct Algorithm {
+  Collective collective;
+  const char* name;
+  Build build;
+  Price (*price)(double world_size);
+  uint64_t largest_bytes;  // beyond it the algorithm cannot win and is refused; 0: no limit
+};
+
+constexpr uint64_t kChunkBytes[] = {64 << 10, 256 << 10, 1 << 20};
+// An algorithm in which every rank reads everything of every rank.
+constexpr uint64_t kLargestOneShotBytes = 4 << 20;
+
+double Rounds(double world_size) { return std::ceil(std::log2(world_size)); }
+
+constexpr Algorithm kAlgorithms[] = {
+    {Collective::kAllReduce, "one_shot", ScheduleAllReduceOneShot,
+     [](double n) {
+       return Price{1, n + 2};
+     },
+     kLargestOneShotBytes},
+    {Collective::kAllReduce, "two_shot", ScheduleAllReduceTwoShot,
+     [](double n) {
+       return Price{2, 3 + 3 * (n - 1) / n};
+     },
+     0},
+    {Collective::kAllReduce, "ring", ScheduleAllReduceRing,
+     [](double n) {
+       return Price{2 * (n - 1), 6 * (n - 1) / n};
+     },
+     0},
+    {Collective::kAllReduce, "tree", ScheduleAllReduceTree,
+     [](double n) {
+       return Price{2 * Rounds(n), 3 * Rounds(n) + 2};
+     },
+     0},
+    {Collective::kAllGather, "direct", ScheduleAllGatherDirect,
+     [](double n) {
+       return Price{1, 2 + 2 / n};
+     },
+     0},
+    {Collective::kAllGather, "ring", ScheduleAllGatherRing,
+     [](double n) {
+       return Price{n - 1, 3};
+     },
+     0},
+    {Collective::kReduceScatter, "direct", ScheduleReduceScatterDirect,
+     [](double n) {
+       return Price{1, 3 + 1 / n};
+     },
+     0},
+    {Collective::kReduceScatter, "ring", ScheduleReduceScatterRing,
+     [](double n) {
+       return Price{n - 1, 3};
+     },
+     0},
+    {Collective::kAllToAll, "direct", ScheduleAllToAllDirect,
+     [](double) {
+       return Price{1, 4};
+     },
+     0},
+    {Collective::kAllToAll, "pairwise", ScheduleAllToAllPairwise,
+     [](double n) {
+       return Price{n - 1, 4};
+     },
+     0},
+    {Collective::kBroadcast, "flat", ScheduleBroadcastFlat,
+     [](double) {
+       return Price{1, 4};
+     },
+     0},
+    {Collective::kBroadcast, "tree", ScheduleBroadcastTree,
+     [](double n) {
+       return Price{Rounds(n), 4.5};
+     },
+     0},
+    {Collective::kBroadcast, "chain", ScheduleBroadcastChain,
+     [](double n) {
+       return Price{n - 1, 4.2};
+     },
+     0},
+};
+
+double CostUs(const Algorithm& algorithm, const Problem& problem, uint64_t chunks) {
+  constexpr double kStepUs = 0.4;
+  constexpr double kBytesPerUs = 8000;
+  const Price price = algorithm.price(problem.world_size);
+  const double bytes = static_cast<double>(ProblemBytes(problem));
+  // Chunks overlap, but the first one fills the pipeline alone.
+  return kStepUs * (price.steps + static_cast<double>(chunks)) + price.moves * bytes / kBytesPerUs;
+}
+
+std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
+  if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'copy' runs";
+  if (algorithm.largest_bytes != 0 && ProblemBytes(problem) > algorithm.largest_bytes) {
+    return fmt::format("every rank reads the whole input of all; not offered above {} bytes",
+                       algorithm.largest_bytes);
+  }
+  const bool is_tree = std::string_view(algorithm.name) == "tree";
+  const bool is_chain = std::string_view(algorithm.name) == "chain";
+  if (problem.collective == Collective::kBroadcast && problem.world_size == 2 &&
+      (is_tree || is_chain)) {
+    return "with 2 ranks the same as 'flat'";
+  }
+  return "";
+}
+
+std::string NameOf(const Algorithm& algorithm, uint64_t chunk_bytes) {
+  return fmt::format("{}?chunk={}", algorithm.name, chunk_bytes);
+}
+
+// One choice a chunk size, up to the first that takes the problem in one chunk, and without sizes
+// that the slot cuts down to the size before.
+void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t slot_bytes,
+                   std::vector<Choice>& choices) {
+  const std::string refusal = RefusalOf(algorithm, problem);
+  if (!refusal.empty()) {
+    choices.push_back({.name = algorithm.name, .reason = refusal});
+    return;
+  }
+  uint64_t last_elements = 0;
+  for (const uint64_t chunk_bytes : kChunkBytes) {
+    const Schedule schedule = algorithm.build(problem, 0, {slot_bytes, chunk_bytes});
+    if (schedule.chunk_elements == last_elements) break;
+    last_elements = schedule.chunk_elements;
+    choices.push_back({.name = NameOf(algorithm, chunk_bytes),
+                       .cost_us = CostUs(algorithm, problem, schedule.Chunks())});
+    if (schedule.Chunks() <= 1) break;
+  }
+}
+
+// Few waits for small problems, little traffic for large ones.
+std::string_view DefaultAlgorithm(const Problem& problem) {
+  switch (problem.collective) {
+    case Collective::kAllReduce:
+      return ProblemBytes(problem) <= (16 << 10) ? "one_shot" : "two_shot";
+    case Collective::kBroadcast:
+      return "flat";
+    default:
+      return "direct";
+  }
+}
+
+void MarkDefault(const Problem& problem, std::vector<Choice>& choices) {
+  const std::string_view algorithm = DefaultAlgorithm(problem);
+  Choice* chosen = nullptr;
+  for (Choice& choice : choices) {
+    if (!choice.reason.empty()) continue;
+    const bool fits = std::string_view(choice.name).starts_with(algorithm);
+    // The second size of chunk where there are several: it stays in the second-level cache.
+    if (fits && (chosen == nullptr || choice.name.ends_with("=262144"))) chosen = &choice;
+  }
+  chosen->is_default = true;
+}
+
+}  // namespace
+
+uint64_t ProblemBytes(const Problem& problem) {
+  const bool has_blocks =
+      problem.collective != Collective::kAllReduce && problem.collective != Collective::kBroadcast;
+  const auto blocks = has_blocks ? static_cast<uint64_t>(problem.world_size) : 1;
+  return problem.count * blocks * ElementBytes(problem.type);
+}
+
+std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
+  std::vector<Choice> choices;
+  if (problem.world_size == 1) {
+    choices.push_back({.name = "copy",
+                       .cost_us = static_cast<double>(ProblemBytes(problem)) / 8000,
+                       .is_default = true});
+  }
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (algorithm.collective == problem.collective) {
+      AppendChoices(algorithm, problem, slot_bytes, choices);
+    }
+  }
+  if (problem.world_size > 1) MarkDefault(problem, choices);
+  return choices;
+}
+
+Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,
+                            uint64_t slot_bytes) {
+  const std::vector<Choice> choices = ListChoices(problem, slot_bytes);
+  const auto found = std::find_if(choices.begin(), choices.end(),
+                                  [&](const Choice& choice) { return choice.name == choice_name; });
+  if (found == choices.end()) {
+    return Fail(
+        COTUNE_INVALID_ARGUMENT,
+        fmt::format("'{}' is no choice of this problem; list_choices names them, for example "
+                    "'{}'",
+                    choice_name, choices.front().name));
+  }
+  if (!found->reason.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, found->reason));
+  }
+  if (problem.world_size == 1) return ScheduleAlone(problem, {slot_bytes, kChunkBytes[1]});
+  const std::string_view algorithm_name = choice_name.substr(0, choice_name.find('?'));
+  const std::string_view digits = choice_name.substr(choice_name.find('=') + 1);
+  uint64_t chunk_bytes = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), chunk_bytes);
+  const auto algorithm =
+      std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& a) {
+        return a.collective == problem.collective && a.name == algorithm_name;
+      });
+  return algorithm->build(problem, rank, {slot_bytes, chunk_bytes});
+}
+
+}  // namespace cotune::host

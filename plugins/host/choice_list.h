@@ -1,0 +1,40 @@
+// Which ways there are to run a problem: names, limits and a rough price of each.
+#ifndef COTUNE_PLUGINS_HOST_CHOICE_LIST_H_
+#define COTUNE_PLUGINS_HOST_CHOICE_LIST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugins/host/failure.h"
+#include "plugins/host/schedule.h"
+
+namespace cotune::host {
+
+inline constexpr uint64_t kDefaultSlotBytes = uint64_t{2} << 20;
+inline constexpr uint64_t kSmallestSlotBytes = uint64_t{64} << 10;
+inline constexpr uint64_t kLargestSlotBytes = uint64_t{256} << 20;
+
+struct Choice {
+  std::string name;         // "two_shot?chunk=262144"
+  std::string reason = "";  // not empty: refused, and why
+  double cost_us = -1;
+  bool is_default = false;
+};
+
+// The bytes of the largest buffer of one rank, by the ABI's table.
+uint64_t ProblemBytes(const Problem& problem);
+
+// All choices of the problem in a fixed order, refused ones included; exactly one is the default.
+// Sizes of chunks that come to the same are listed once. Pure.
+std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes);
+
+// The schedule of a choice for one rank. COTUNE_INVALID_ARGUMENT when the name is not a choice of
+// this problem, COTUNE_UNSUPPORTED with the reason when it is refused. Pure.
+Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,
+                            uint64_t slot_bytes);
+
+}  // namespace cotune::host
+
+#endif  // COTUNE_PLUGINS_HOST_CHOICE_LIST_H_

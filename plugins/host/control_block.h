@@ -1,0 +1,85 @@
+// The shared words of a group: progress, identity and failure, each rank's on its own cache lines.
+#ifndef COTUNE_PLUGINS_HOST_CONTROL_BLOCK_H_
+#define COTUNE_PLUGINS_HOST_CONTROL_BLOCK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "plugins/host/futex_word.h"
+#include "plugins/host/schedule.h"
+
+namespace cotune::host {
+
+// Progress of a rank: signal `step` of group iteration `iteration`. Later progress is a later
+// number in the sense of HasReached.
+constexpr uint32_t ProgressNumber(uint32_t iteration, uint32_t step) {
+  return (iteration << 8) + step;
+}
+
+// What a rank waits for, published so that others can tell a late rank from its victims.
+struct PublishedWait {
+  enum class Kind : uint8_t { kNone, kOneRank, kArrivals, kAllRanks };
+  Kind kind = Kind::kNone;
+  uint8_t rank = 0;     // kOneRank: whose progress
+  uint32_t target = 0;  // the progress number; for kArrivals how often each rank must have arrived
+
+  friend bool operator==(const PublishedWait&, const PublishedWait&) = default;
+};
+
+constexpr uint64_t Pack(const PublishedWait& wait) {
+  return (static_cast<uint64_t>(wait.kind) << 40) | (static_cast<uint64_t>(wait.rank) << 32) |
+         wait.target;
+}
+
+constexpr PublishedWait UnpackWait(uint64_t bits) {
+  return {static_cast<PublishedWait::Kind>((bits >> 40) & 0xff),
+          static_cast<uint8_t>((bits >> 32) & 0xff), static_cast<uint32_t>(bits)};
+}
+
+// Why a group is unusable. The first rank to publish one decides for all.
+struct GroupFailure {
+  enum class Kind : uint8_t { kNone, kDied, kLate, kLeft, kAborted };
+  Kind kind = Kind::kNone;
+  uint8_t culprit = 0;   // rank in the group
+  uint8_t reporter = 0;  // rank in the group that noticed
+
+  friend bool operator==(const GroupFailure&, const GroupFailure&) = default;
+};
+
+constexpr uint32_t Pack(const GroupFailure& failure) {
+  return (static_cast<uint32_t>(failure.kind) << 16) |
+         (static_cast<uint32_t>(failure.culprit) << 8) | failure.reporter;
+}
+
+constexpr GroupFailure UnpackFailure(uint32_t bits) {
+  return {static_cast<GroupFailure::Kind>((bits >> 16) & 0xff),
+          static_cast<uint8_t>((bits >> 8) & 0xff), static_cast<uint8_t>(bits & 0xff)};
+}
+
+enum class Membership : uint32_t { kAbsent, kMember, kLeft };
+
+struct alignas(kCacheLineBytes) RankWords {
+  FutexWord progress;
+  std::atomic<uint64_t> waiting;   // packed PublishedWait
+  std::atomic<uint32_t> arrivals;  // of this rank, to name the ones that a barrier lacks
+  alignas(kCacheLineBytes) std::atomic<uint32_t> membership;
+  std::atomic<int32_t> pid;
+  std::atomic<uint64_t> start_ticks;
+};
+
+struct ControlBlock {
+  alignas(kCacheLineBytes) uint8_t token[16];  // proves that this is the segment that was announced
+  alignas(kCacheLineBytes) FutexWord members;  // ranks that have joined
+  alignas(kCacheLineBytes) FutexWord arrivals;             // of all ranks together
+  alignas(kCacheLineBytes) std::atomic<uint32_t> failure;  // packed GroupFailure
+  std::atomic<uint64_t> late_ranks;                        // bit a rank, for the message
+  RankWords ranks[kMaxRanks];
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::is_standard_layout_v<ControlBlock>);
+
+}  // namespace cotune::host
+
+#endif  // COTUNE_PLUGINS_HOST_CONTROL_BLOCK_H_

@@ -1,0 +1,262 @@
+#include "plugins/host/group.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "plugins/host/late_ranks.h"
+
+namespace cotune::host {
+namespace {
+
+using Kind = PublishedWait::Kind;
+
+// How long a waiter sleeps at most before it looks at deadline, failure and its peers.
+constexpr int64_t kSliceNs = 20'000'000;
+// Polls before a waiter gives up its processor: some tens of microseconds.
+constexpr int kSpins = 2000;
+// With fewer processors than ranks the awaited rank may be runnable but have none: give it this
+// one.
+constexpr int kYields = 8;
+
+int UsableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, uint64_t slot_bytes)
+    : host_(host),
+      name_(params.name),
+      rank_(params.rank),
+      world_size_(params.world_size),
+      slot_bytes_(slot_bytes),
+      job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
+      spins_(params.world_size <= UsableProcessors()) {}
+
+Group::~Group() {
+  // A group that never came to be has no segment; there is nobody to tell.
+  if (segment_.IsMapped()) Own().membership.store(static_cast<uint32_t>(Membership::kLeft));
+}
+
+std::string Group::NameOf(int rank) const {
+  return fmt::format("job rank {} (rank {} of group '{}')", job_ranks_[static_cast<size_t>(rank)],
+                     rank, name_);
+}
+
+uint32_t Group::Arrive() {
+  ++arrivals_;
+  Own().arrivals.store(arrivals_, std::memory_order_release);
+  segment_.control().arrivals.AddOne(arrivals_ * static_cast<uint32_t>(world_size_));
+  return arrivals_;
+}
+
+bool Group::AllReached(uint32_t target) {
+  for (int r = 0; r < world_size_; ++r) {
+    uint32_t& seen = seen_[static_cast<size_t>(r)];
+    if (HasReached(seen, target)) continue;
+    seen = segment_.control().ranks[r].progress.Load();
+    if (!HasReached(seen, target)) return false;
+  }
+  return true;
+}
+
+bool Group::IsOver(const PublishedWait& wait) {
+  switch (wait.kind) {
+    case Kind::kNone:
+      return true;
+    case Kind::kOneRank: {
+      uint32_t& seen = seen_[wait.rank];
+      if (!HasReached(seen, wait.target))
+        seen = segment_.control().ranks[wait.rank].progress.Load();
+      return HasReached(seen, wait.target);
+    }
+    case Kind::kAllRanks:
+      return AllReached(wait.target);
+    case Kind::kArrivals:
+      return HasReached(segment_.control().arrivals.Load(),
+                        wait.target * static_cast<uint32_t>(world_size_));
+  }
+  return true;
+}
+
+bool Group::Spin(const PublishedWait& wait) {
+  if (spins_) {
+    for (int i = 0; i < kSpins; ++i) {
+      Pause();
+      if (IsOver(wait)) return true;
+    }
+    return false;
+  }
+  for (int i = 0; i < kYields; ++i) {
+    sched_yield();
+    if (IsOver(wait)) return true;
+  }
+  return false;
+}
+
+WaitOutcome Group::Wait(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns) {
+  if (IsOver(wait)) return WaitOutcome::kReached;
+  if (HasFailed()) return WaitOutcome::kFailed;
+  if (until_ns > 0 && Spin(wait)) return WaitOutcome::kReached;
+  Own().waiting.store(Pack(wait), std::memory_order_release);
+  const WaitOutcome outcome = SleepUntilOver(wait, until_ns, deadline_ns);
+  if (outcome == WaitOutcome::kReached) Own().waiting.store(0, std::memory_order_release);
+  return outcome;
+}
+
+WaitOutcome Group::SleepUntilOver(const PublishedWait& wait, int64_t until_ns,
+                                  int64_t deadline_ns) {
+  while (true) {
+    if (IsOver(wait)) return WaitOutcome::kReached;
+    if (HasFailed()) return WaitOutcome::kFailed;
+    const int64_t now_ns = NowNs();
+    if (now_ns >= deadline_ns) {
+      const auto states = ReadStates();
+      const std::span view(states.data(), static_cast<size_t>(world_size_));
+      const uint64_t late = LateRanks(view, rank_);
+      CheckAlive(late, wait);
+      if (late != 0) DeclareLate(late);
+      continue;
+    }
+    if (now_ns - last_alive_check_ns_ >= kSliceNs) {
+      last_alive_check_ns_ = now_ns;
+      const auto states = ReadStates();
+      CheckAlive(AwaitedRanks({states.data(), static_cast<size_t>(world_size_)}, wait), wait);
+      continue;
+    }
+    if (now_ns >= until_ns) return WaitOutcome::kNotYet;
+    Sleep(wait, std::min({kSliceNs, until_ns - now_ns, deadline_ns - now_ns}));
+  }
+}
+
+void Group::Sleep(const PublishedWait& wait, int64_t slice_ns) {
+  ControlBlock& control = segment_.control();
+  switch (wait.kind) {
+    case Kind::kNone:
+      return;
+    case Kind::kOneRank:
+      control.ranks[wait.rank].progress.SleepUnlessReached(wait.target, slice_ns);
+      return;
+    case Kind::kAllRanks:
+      for (int r = 0; r < world_size_; ++r) {
+        if (HasReached(seen_[static_cast<size_t>(r)], wait.target)) continue;
+        control.ranks[r].progress.SleepUnlessReached(wait.target, slice_ns);
+        return;
+      }
+      return;
+    case Kind::kArrivals:
+      control.arrivals.SleepUnlessReached(wait.target * static_cast<uint32_t>(world_size_),
+                                          slice_ns);
+      return;
+  }
+}
+
+std::array<RankState, kMaxRanks> Group::ReadStates() const {
+  std::array<RankState, kMaxRanks> states;
+  for (size_t r = 0; r < static_cast<size_t>(world_size_); ++r) {
+    const RankWords& words = segment_.control().ranks[r];
+    // The wait first: its target may then look reached, which blames nobody wrongly but that rank,
+    // and that one is running.
+    states[r].wait = UnpackWait(words.waiting.load(std::memory_order_acquire));
+    states[r].progress = words.progress.Load();
+    states[r].arrivals = words.arrivals.load(std::memory_order_acquire);
+  }
+  return states;
+}
+
+void Group::CheckAlive(uint64_t ranks, const PublishedWait& wait) {
+  for (uint64_t rest = ranks; rest != 0; rest &= rest - 1) {
+    const int r = std::countr_zero(rest);
+    if (r == rank_) continue;
+    const RankWords& words = segment_.control().ranks[r];
+    const auto membership = static_cast<Membership>(words.membership.load());
+    if (membership == Membership::kAbsent) continue;
+    GroupFailure failure{.culprit = static_cast<uint8_t>(r),
+                         .reporter = static_cast<uint8_t>(rank_)};
+    if (membership == Membership::kLeft) {
+      failure.kind = GroupFailure::Kind::kLeft;
+    } else if (!IsAlive({words.pid.load(), words.start_ticks.load()})) {
+      failure.kind = GroupFailure::Kind::kDied;
+    } else {
+      continue;
+    }
+    // It may have done its part before it went; what it wrote last is visible now.
+    if (IsOver(wait)) return;
+    const auto states = ReadStates();
+    const std::span view(states.data(), static_cast<size_t>(world_size_));
+    const uint64_t blamed = AwaitedRanks(view, wait) | LateRanks(view, rank_);
+    if (((blamed >> r) & 1) == 0) continue;
+    Declare(failure);
+    return;
+  }
+}
+
+void Group::DeclareLate(uint64_t ranks) {
+  if (HasFailed()) return;
+  segment_.control().late_ranks.fetch_or(ranks);
+  Declare({GroupFailure::Kind::kLate, static_cast<uint8_t>(std::countr_zero(ranks)),
+           static_cast<uint8_t>(rank_)});
+}
+
+void Group::Declare(const GroupFailure& failure) {
+  ControlBlock& control = segment_.control();
+  uint32_t none = 0;
+  control.failure.compare_exchange_strong(none, Pack(failure));
+  control.members.WakeAll();
+  control.arrivals.WakeAll();
+  for (int r = 0; r < world_size_; ++r) control.ranks[r].progress.WakeAll();
+}
+
+void Group::Abort() {
+  Declare({GroupFailure::Kind::kAborted, static_cast<uint8_t>(rank_), static_cast<uint8_t>(rank_)});
+}
+
+std::optional<Failure> Group::Health() const {
+  const ControlBlock& control = segment_.control();
+  const GroupFailure failure = UnpackFailure(control.failure.load(std::memory_order_acquire));
+  const int culprit = failure.culprit;
+  const std::string reporter =
+      failure.reporter == rank_ ? "" : ", seen by " + NameOf(failure.reporter);
+  switch (failure.kind) {
+    case GroupFailure::Kind::kNone:
+      return std::nullopt;
+    case GroupFailure::Kind::kAborted:
+      return Failure{COTUNE_ABORTED, 0, -1, fmt::format("{} aborted the group", NameOf(culprit))};
+    case GroupFailure::Kind::kDied:
+      return Failure{COTUNE_PEER_FAILED, 0, culprit,
+                     fmt::format("{}, pid {}, died{}; see its output", NameOf(culprit),
+                                 control.ranks[culprit].pid.load(), reporter)};
+    case GroupFailure::Kind::kLeft:
+      return Failure{COTUNE_PEER_FAILED, 0, culprit,
+                     fmt::format("{} destroyed its group while others waited for it{}",
+                                 NameOf(culprit), reporter)};
+    case GroupFailure::Kind::kLate:
+      break;
+  }
+  std::string others;
+  for (uint64_t rest = control.late_ranks.load(); rest != 0; rest &= rest - 1) {
+    const int r = std::countr_zero(rest);
+    if (r != culprit && r < world_size_) {
+      others += fmt::format("{}{}", others.empty() ? "; also late: job ranks " : ", ",
+                            job_ranks_[static_cast<size_t>(r)]);
+    }
+  }
+  return Failure{
+      COTUNE_PEER_FAILED, 0, culprit,
+      fmt::format("{} did not come before the deadline{}{}", NameOf(culprit), reporter, others)};
+}
+
+}  // namespace cotune::host

@@ -1,0 +1,121 @@
+// A group of ranks that share memory: joining, waiting, and one common view of failure.
+#ifndef COTUNE_PLUGINS_HOST_GROUP_H_
+#define COTUNE_PLUGINS_HOST_GROUP_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/host/control_block.h"
+#include "plugins/host/failure.h"
+#include "plugins/host/late_ranks.h"
+#include "plugins/host/shared_segment.h"
+
+namespace cotune::host {
+
+enum class WaitOutcome { kReached, kNotYet, kFailed };
+
+// One rank's end of a group. Health and Abort: any thread; everything else: one thread at a time.
+class Group {
+ public:
+  // Joins the group; every rank calls it. Returns when all ranks have joined.
+  // COTUNE_PEER_FAILED names a rank that died or did not come by params.deadline_ns.
+  static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
+                                             const cotune_group_params_t& params,
+                                             uint64_t slot_bytes);
+  // Tells the others that this rank has left.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  uint64_t slot_bytes() const { return slot_bytes_; }
+  std::byte* Slot(int rank) const { return segment_.Slot(rank); }
+  int64_t NowNs() const { return host_.now_ns(host_.context); }
+
+  // The failure that made the group unusable, if any; the same rank and status on every rank.
+  std::optional<Failure> Health() const;
+  bool HasFailed() const { return segment_.control().failure.load(std::memory_order_acquire) != 0; }
+  // Frees every waiter of every rank.
+  void Abort();
+
+  // Waits until `wait` is over. kNotYet: `until_ns` has passed first. kFailed: the group is
+  // unusable, also because `deadline_ns` has passed. Sleeps in short slices and looks whether the
+  // awaited ranks are alive.
+  WaitOutcome Wait(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns);
+
+  // Progress of this rank in group iteration `iteration`: see ProgressNumber.
+  void Signal(uint32_t iteration, uint32_t step) {
+    Own().progress.Store(ProgressNumber(iteration, step));
+  }
+  // Adds this rank's arrival; returns how often it has arrived.
+  uint32_t Arrive();
+  uint32_t arrivals() const { return arrivals_; }
+
+  // Iterations that this rank has ended since the group began; the same on all ranks between
+  // collectives.
+  uint32_t iteration() const { return iteration_; }
+  void EndIteration() {
+    ++iteration_;
+    Signal(iteration_, 0);
+  }
+
+  // One operation at a time: false when another is in flight.
+  bool BeginOperation() {
+    if (operation_in_flight_) return false;
+    operation_in_flight_ = true;
+    return true;
+  }
+  void EndOperation() { operation_in_flight_ = false; }
+
+  // "job rank 7 (rank 3 of the group)".
+  std::string NameOf(int rank) const;
+
+ private:
+  Group(const cotune_host_t& host, const cotune_group_params_t& params, uint64_t slot_bytes);
+
+  Result<void> ShareSegment(int64_t deadline_ns);
+  Result<void> AnnounceSegment();
+  Result<void> FindSegment(int64_t deadline_ns);
+  Result<void> AwaitMembers(int64_t deadline_ns);
+
+  RankWords& Own() const { return segment_.control().ranks[rank_]; }
+  bool IsOver(const PublishedWait& wait);
+  bool AllReached(uint32_t target);
+  bool Spin(const PublishedWait& wait);
+  WaitOutcome SleepUntilOver(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns);
+  void Sleep(const PublishedWait& wait, int64_t slice_ns);
+  std::array<RankState, kMaxRanks> ReadStates() const;
+  // Declares the group failed when one of these ranks, for which `wait` waits directly or through
+  // others, is dead or has left.
+  void CheckAlive(uint64_t ranks, const PublishedWait& wait);
+  void DeclareLate(uint64_t ranks);
+  void Declare(const GroupFailure& failure);
+  void DeclareAbsentLate();
+  uint64_t RanksWithMembership(Membership membership) const;
+
+  cotune_host_t host_;
+  std::string name_;
+  int rank_;
+  int world_size_;
+  uint64_t slot_bytes_;
+  std::vector<int32_t> job_ranks_;
+  SharedSegment segment_;
+  bool spins_ = false;  // every rank can have a processor of its own
+  bool operation_in_flight_ = false;
+  uint32_t iteration_ = 0;
+  uint32_t arrivals_ = 0;
+  int64_t last_alive_check_ns_ = 0;
+  // Latest progress read of each rank: most waits are over by it, without reading shared memory.
+  std::array<uint32_t, kMaxRanks> seen_{};
+};
+
+}  // namespace cotune::host
+
+#endif  // COTUNE_PLUGINS_HOST_GROUP_H_

@@ -1,0 +1,145 @@
+// How a group comes to be: rank 0 makes the segment and announces it, the others map it, and nobody
+// goes on before all have joined.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "plugins/host/group.h"
+
+namespace cotune::host {
+namespace {
+
+constexpr int64_t kSliceNs = 20'000'000;
+
+std::string SegmentKey(const std::string& group_name) { return group_name + "/host/segment"; }
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
+                                           const cotune_group_params_t& params,
+                                           uint64_t slot_bytes) {
+  std::unique_ptr<Group> group(new Group(host, params, slot_bytes));
+  if (auto shared = group->ShareSegment(params.deadline_ns); !shared) {
+    return tl::unexpected(shared.error());
+  }
+  return group;
+}
+
+Result<void> Group::ShareSegment(int64_t deadline_ns) {
+  auto found = rank_ == 0 ? AnnounceSegment() : FindSegment(deadline_ns);
+  if (!found) return found;
+  if (auto reserved = segment_.ReserveSlot(rank_); !reserved) return reserved;
+  const ProcessIdentity self = OwnIdentity();
+  Own().pid.store(self.pid);
+  Own().start_ticks.store(self.start_ticks);
+  Own().membership.store(static_cast<uint32_t>(Membership::kMember));
+  segment_.control().members.AddOne(static_cast<uint32_t>(world_size_));
+  auto joined = AwaitMembers(deadline_ns);
+  segment_.CloseFile();
+  if (rank_ == 0) host_.store_delete(host_.context, SegmentKey(name_).c_str());
+  return joined;
+}
+
+Result<void> Group::AnnounceSegment() {
+  auto segment = SharedSegment::Create(world_size_, slot_bytes_);
+  SegmentAnnouncement announcement;
+  if (segment) {
+    segment_ = std::move(*segment);
+    announcement = segment_.Announce();
+  } else {
+    // The others need not wait for their deadline to learn it.
+    announcement.status = segment.error().status;
+    announcement.native_code = segment.error().native_code;
+    const size_t length =
+        std::min(segment.error().message.size(), sizeof(announcement.message) - 1);
+    std::memcpy(announcement.message, segment.error().message.data(), length);
+  }
+  const cotune_status_t status = host_.store_put(host_.context, SegmentKey(name_).c_str(),
+                                                 &announcement, sizeof(announcement));
+  if (!segment) return tl::unexpected(segment.error());
+  if (status != COTUNE_OK) {
+    return Fail(status, fmt::format("cannot announce group '{}' in the job's store (status {}); is "
+                                    "the coordinator running?",
+                                    name_, status));
+  }
+  return {};
+}
+
+Result<void> Group::FindSegment(int64_t deadline_ns) {
+  SegmentAnnouncement announcement;
+  uint64_t size = 0;
+  const cotune_status_t status =
+      host_.store_get(host_.context, SegmentKey(name_).c_str(), &announcement, sizeof(announcement),
+                      &size, deadline_ns);
+  if (status == COTUNE_DEADLINE_EXCEEDED) {
+    return Fail(COTUNE_PEER_FAILED,
+                fmt::format("{} did not announce the group before the deadline", NameOf(0)), 0, 0);
+  }
+  if (status == COTUNE_PEER_FAILED) {
+    return Fail(COTUNE_PEER_FAILED,
+                fmt::format("a rank of the job was lost before {} announced the group", NameOf(0)));
+  }
+  if (status != COTUNE_OK) {
+    return Fail(status,
+                fmt::format("cannot read the announcement of group '{}' from the job's store "
+                            "(status {})",
+                            name_, status));
+  }
+  if (size != sizeof(announcement) || announcement.magic != kSegmentMagic ||
+      announcement.version != kSegmentVersion) {
+    return Fail(
+        COTUNE_INVALID_ARGUMENT,
+        fmt::format("{} announced the group in another format ({} bytes, version {}); do all "
+                    "ranks run the same host plugin?",
+                    NameOf(0), size, announcement.version));
+  }
+  if (announcement.status != COTUNE_OK) {
+    announcement.message[sizeof(announcement.message) - 1] = '\0';
+    return Fail(announcement.status, fmt::format("{}: {}", NameOf(0), announcement.message),
+                announcement.native_code, 0);
+  }
+  auto segment = SharedSegment::Open(announcement, world_size_, slot_bytes_);
+  if (!segment) return tl::unexpected(segment.error());
+  segment_ = std::move(*segment);
+  return {};
+}
+
+uint64_t Group::RanksWithMembership(Membership membership) const {
+  uint64_t ranks = 0;
+  for (int r = 0; r < world_size_; ++r) {
+    const uint32_t present = segment_.control().ranks[r].membership.load();
+    if (present == static_cast<uint32_t>(membership)) ranks |= uint64_t{1} << r;
+  }
+  return ranks;
+}
+
+void Group::DeclareAbsentLate() {
+  const uint64_t absent = RanksWithMembership(Membership::kAbsent);
+  if (absent != 0) DeclareLate(absent);
+}
+
+Result<void> Group::AwaitMembers(int64_t deadline_ns) {
+  FutexWord& members = segment_.control().members;
+  const auto all = static_cast<uint32_t>(world_size_);
+  while (!HasReached(members.Load(), all)) {
+    for (uint64_t rest = RanksWithMembership(Membership::kMember); rest != 0; rest &= rest - 1) {
+      const int r = std::countr_zero(rest);
+      const RankWords& words = segment_.control().ranks[r];
+      if (r == rank_ || IsAlive({words.pid.load(), words.start_ticks.load()})) continue;
+      Declare({GroupFailure::Kind::kDied, static_cast<uint8_t>(r), static_cast<uint8_t>(rank_)});
+    }
+    if (const uint64_t left = RanksWithMembership(Membership::kLeft); left != 0) {
+      Declare({GroupFailure::Kind::kLeft, static_cast<uint8_t>(std::countr_zero(left)),
+               static_cast<uint8_t>(rank_)});
+    }
+    const int64_t now_ns = NowNs();
+    if (now_ns >= deadline_ns && !HasReached(members.Load(), all)) DeclareAbsentLate();
+    if (auto failure = Health()) return tl::unexpected(*failure);
+    members.SleepUnlessReached(all, std::min(kSliceNs, deadline_ns - now_ns));
+  }
+  return {};
+}
+
+}  // namespace cotune::host

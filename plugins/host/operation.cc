@@ -1,0 +1,142 @@
+#include "plugins/host/operation.h"
+
+#include <cstring>
+#include <utility>
+
+namespace cotune::host {
+
+Operation::Operation(Group& group, Schedule schedule)
+    : group_(group), schedule_(std::move(schedule)) {
+  if (Reduces(schedule_.problem)) {
+    kernel_ = FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
+  }
+}
+
+void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
+  send_ = static_cast<const std::byte*>(send);
+  receive_ = static_cast<std::byte*>(receive);
+  deadline_ns_ = deadline_ns;
+  iteration_ = 0;
+  next_op_ = 0;
+}
+
+Advance Operation::Run(int64_t until_ns) {
+  const uint64_t iterations = schedule_.Iterations();
+  bool first = true;
+  while (iteration_ < iterations) {
+    // A long operation gives way even when nobody keeps it waiting.
+    if (!first && next_op_ == 0 && until_ns > 0 && group_.NowNs() >= until_ns) {
+      return Advance::kInProgress;
+    }
+    first = false;
+    for (; next_op_ < schedule_.ops.size(); ++next_op_) {
+      const Op& op = schedule_.ops[next_op_];
+      if (!schedule_.IsActive(op, iteration_)) continue;
+      const WaitOutcome outcome = Execute(op, until_ns);
+      if (outcome == WaitOutcome::kNotYet) return Advance::kInProgress;
+      if (outcome == WaitOutcome::kFailed) return Advance::kFailed;
+    }
+    next_op_ = 0;
+    ++iteration_;
+    group_.EndIteration();
+  }
+  return Advance::kComplete;
+}
+
+WaitOutcome Operation::Execute(const Op& op, int64_t until_ns) {
+  const uint32_t now = group_.iteration();
+  switch (op.kind) {
+    case OpKind::kCopy:
+      Copy(op);
+      return WaitOutcome::kReached;
+    case OpKind::kReduce:
+      Reduce(op);
+      return WaitOutcome::kReached;
+    case OpKind::kSignal:
+      group_.Signal(now, op.step);
+      return WaitOutcome::kReached;
+    case OpKind::kArrive:
+      group_.Arrive();
+      return WaitOutcome::kReached;
+    case OpKind::kWaitSignal:
+      return group_.Wait({PublishedWait::Kind::kOneRank, op.peer, ProgressNumber(now, op.step)},
+                         until_ns, deadline_ns_);
+    case OpKind::kWaitArrived:
+      return group_.Wait({PublishedWait::Kind::kArrivals, 0, group_.arrivals()}, until_ns,
+                         deadline_ns_);
+    case OpKind::kWaitSlotFree:
+      return group_.Wait({PublishedWait::Kind::kAllRanks, 0, ProgressNumber(now - 1, 0)}, until_ns,
+                         deadline_ns_);
+  }
+  return WaitOutcome::kFailed;
+}
+
+Operation::Range Operation::RangeOf(const Op& op) const {
+  const uint64_t chunk = iteration_ - op.lag;
+  const uint64_t length = schedule_.ChunkLength(chunk);
+  Range range;
+  range.chunk_begin = chunk * schedule_.chunk_elements;
+  range.part_begin = schedule_.PartBegin(length, op.part_begin);
+  range.count = schedule_.PartBegin(length, op.part_end) - range.part_begin;
+  range.half = (group_.iteration() - op.lag) & 1u;
+  return range;
+}
+
+std::byte* Operation::Locate(const Place& place, const Range& range) const {
+  if (place.space == Space::kSlot) {
+    return group_.Slot(place.rank) + range.half * (group_.slot_bytes() / 2) +
+           place.block * schedule_.region_bytes + range.part_begin * schedule_.slot_element_bytes;
+  }
+  const uint64_t element =
+      place.block * schedule_.problem.count + range.chunk_begin + range.part_begin;
+  const uint64_t offset = element * ElementBytes(schedule_.problem.type);
+  if (place.space == Space::kOutput) return receive_ + offset;
+  // Kernels take sources as const; nothing writes through a place in the input.
+  return const_cast<std::byte*>(send_) + offset;
+}
+
+void Operation::CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes,
+                          Space space) const {
+  if (destination == source) return;  // in place
+  if (streams_output_ && space == Space::kOutput) {
+    StreamingCopy(destination, source, bytes);
+  } else {
+    std::memcpy(destination, source, bytes);
+  }
+}
+
+void Operation::Copy(const Op& op) {
+  const Range range = RangeOf(op);
+  if (range.count == 0) return;
+  const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
+  const std::byte* source = Locate(schedule_.sources[op.source_begin], range);
+  CopyBytes(Locate(op.destination, range), source, bytes, op.destination.space);
+  if (op.has_second_destination) {
+    CopyBytes(Locate(op.second_destination, range), source, bytes, op.second_destination.space);
+  }
+}
+
+void Operation::Reduce(const Op& op) {
+  const Range range = RangeOf(op);
+  if (range.count == 0) return;
+  ReduceArguments arguments;
+  arguments.destination = Locate(op.destination, range);
+  arguments.destination_partial = op.destination.partial;
+  if (op.has_second_destination) {
+    arguments.second_destination = Locate(op.second_destination, range);
+    arguments.second_destination_partial = op.second_destination.partial;
+  }
+  arguments.source_count = op.source_count;
+  for (uint32_t s = 0; s < op.source_count; ++s) {
+    const Place& source = schedule_.sources[op.source_begin + s];
+    arguments.sources[s] = Locate(source, range);
+    if (source.partial) arguments.source_partial_mask |= uint64_t{1} << s;
+  }
+  arguments.count = range.count;
+  if (op.finish && schedule_.problem.reduction == Reduction::kAverage) {
+    arguments.divisor = schedule_.problem.world_size;
+  }
+  kernel_(arguments);
+}
+
+}  // namespace cotune::host

@@ -1,0 +1,117 @@
+#include "plugins/host/schedule.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cotune::host {
+namespace {
+
+uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+uint64_t LineElements(const Problem& problem) {
+  return kCacheLineBytes / ElementBytes(problem.type);
+}
+
+}  // namespace
+
+uint64_t Schedule::PartBegin(uint64_t length, int part) const {
+  if (parts == 1) return part == 0 ? 0 : length;
+  const uint64_t share = (length + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts);
+  return std::min(length, RoundUp(share, LineElements(problem)) * static_cast<uint64_t>(part));
+}
+
+bool Schedule::IsActive(const Op& op, uint64_t iteration) const {
+  if (iteration >= Chunks() + op.lag) return false;
+  return iteration >= op.lag || (op.kind != OpKind::kCopy && op.kind != OpKind::kReduce);
+}
+
+uint64_t ChunkElements(const Problem& problem, const SlotShape& shape) {
+  const uint64_t line = LineElements(problem);
+  const auto regions = static_cast<uint64_t>(shape.regions);
+  const uint64_t width = shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
+  const uint64_t wanted = shape.chunk_bytes / regions / ElementBytes(problem.type);
+  const uint64_t capacity = shape.slot_bytes / 2 / regions / width;
+  return std::max(line, std::min(wanted, capacity) / line * line);
+}
+
+ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotShape& shape) {
+  schedule_.problem = problem;
+  schedule_.rank = rank;
+  schedule_.parts = shape.parts;
+  schedule_.regions = shape.regions;
+  schedule_.chunk_elements = ChunkElements(problem, shape);
+  schedule_.slot_element_bytes =
+      shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
+  schedule_.region_bytes =
+      RoundUp(schedule_.chunk_elements * schedule_.slot_element_bytes, kCacheLineBytes);
+  part_end_ = static_cast<uint16_t>(shape.parts);
+}
+
+void ScheduleBuilder::SetParts(int begin, int end) {
+  part_begin_ = U16(begin);
+  part_end_ = U16(end);
+}
+
+Op& ScheduleBuilder::Append(OpKind kind) {
+  Op op;
+  op.kind = kind;
+  op.lag = lag_;
+  op.part_begin = part_begin_;
+  op.part_end = part_end_;
+  schedule_.max_lag = std::max(schedule_.max_lag, static_cast<int>(lag_));
+  schedule_.ops.push_back(op);
+  return schedule_.ops.back();
+}
+
+void ScheduleBuilder::Copy(Place source, Place destination) {
+  if (part_begin_ == part_end_) return;
+  Op& op = Append(OpKind::kCopy);
+  op.source_begin = static_cast<uint32_t>(schedule_.sources.size());
+  op.source_count = 1;
+  op.destination = destination;
+  schedule_.sources.push_back(source);
+}
+
+void ScheduleBuilder::Copy(Place source, Place destination, Place second_destination) {
+  if (part_begin_ == part_end_) return;
+  Copy(source, destination);
+  schedule_.ops.back().has_second_destination = true;
+  schedule_.ops.back().second_destination = second_destination;
+}
+
+void ScheduleBuilder::Reduce(const std::vector<Place>& sources, Place destination, bool finish) {
+  Op& op = Append(OpKind::kReduce);
+  op.source_begin = static_cast<uint32_t>(schedule_.sources.size());
+  op.source_count = static_cast<uint32_t>(sources.size());
+  op.destination = destination;
+  op.finish = finish;
+  schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());
+}
+
+void ScheduleBuilder::Reduce(const std::vector<Place>& sources, Place destination,
+                             Place second_destination, bool finish) {
+  Reduce(sources, destination, finish);
+  schedule_.ops.back().has_second_destination = true;
+  schedule_.ops.back().second_destination = second_destination;
+}
+
+void ScheduleBuilder::Signal(int step) {
+  Append(OpKind::kSignal).step = static_cast<uint8_t>(step);
+}
+
+void ScheduleBuilder::WaitSignal(int peer, int step) {
+  Op& op = Append(OpKind::kWaitSignal);
+  op.peer = static_cast<uint8_t>(peer);
+  op.step = static_cast<uint8_t>(step);
+}
+
+void ScheduleBuilder::Barrier() {
+  Append(OpKind::kArrive);
+  Append(OpKind::kWaitArrived);
+}
+
+void ScheduleBuilder::WaitSlotFree() { Append(OpKind::kWaitSlotFree); }
+
+Schedule ScheduleBuilder::Finish() { return std::move(schedule_); }
+
+}  // namespace cotune::host

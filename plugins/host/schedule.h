@@ -1,0 +1,177 @@
+// A collective as data: the few operations that one rank repeats for every chunk.
+//
+// An algorithm is a pure function from (problem, rank, chunk size) to a Schedule. One executor runs
+// schedules on shared memory (executor.h); a test runs the same schedules on plain arrays.
+//
+// Chunks and iterations. A block is what one rank contributes or gets; it is cut into chunks of
+// `chunk_elements`. Iteration i runs the operations in order; an operation with lag l works on
+// chunk i - l and is skipped where there is no such chunk, so that the phases of an algorithm
+// overlap.
+//
+// Slots. Every rank owns one slot, split in two halves that iterations use in turn: chunk c uses
+// half (first + c) % 2, `first` being the group's iteration number of chunk 0. A half holds
+// `regions` regions of one chunk each. A rank writes only its own slot.
+//
+// Order. Each rank has one progress number, which only grows: kSignal k in group iteration n makes
+// it (n, k), and the end of iteration n makes it (n + 1, 0). kWaitSignal waits for one rank's
+// number. kArrive adds one to the group's arrival count, which every rank does equally often;
+// kWaitArrived waits until all ranks have arrived as often as this one. Before it first writes its
+// slot in an iteration n a rank waits (kWaitSlotFree) until all ranks have ended iteration n - 2.
+#ifndef COTUNE_PLUGINS_HOST_SCHEDULE_H_
+#define COTUNE_PLUGINS_HOST_SCHEDULE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plugins/host/element_type.h"
+
+namespace cotune::host {
+
+inline constexpr int kMaxRanks = 64;
+// Signals of one iteration are numbered 1 to kMaxStep; the ring needs 2 * (kMaxRanks - 1).
+inline constexpr int kMaxStep = 255;
+inline constexpr size_t kCacheLineBytes = 64;
+
+enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
+
+// A validated problem. `count` is elements of one block, as in the ABI's table.
+struct Problem {
+  Collective collective = Collective::kAllReduce;
+  Reduction reduction = Reduction::kSum;  // of kAllReduce and kReduceScatter
+  ElementType type = ElementType::kF32;
+  uint64_t count = 0;
+  int world_size = 1;
+  int root = 0;
+};
+
+constexpr bool Reduces(const Problem& problem) {
+  return problem.collective == Collective::kAllReduce ||
+         problem.collective == Collective::kReduceScatter;
+}
+
+enum class Space : uint8_t { kInput, kOutput, kSlot };
+
+// Where an operation reads or writes: the chunk of block `block` of the caller's send or receive
+// buffer, or region `block` of the slot of rank `rank`. `partial` marks f32 partial results of a
+// 16-bit type (see ReduceArguments).
+struct Place {
+  Space space = Space::kInput;
+  uint8_t rank = 0;
+  uint16_t block = 0;
+  bool partial = false;
+};
+
+enum class OpKind : uint8_t {
+  kCopy,          // sources[0] → destination (and second_destination)
+  kReduce,        // sources, in order → destination (and second_destination)
+  kSignal,        // progress of this rank becomes `step` of this iteration
+  kWaitSignal,    // until rank `peer` has signalled `step` of this iteration
+  kArrive,        // adds one to the arrival count
+  kWaitArrived,   // until all ranks have arrived
+  kWaitSlotFree,  // until all ranks have ended the iteration before the last
+};
+
+struct Op {
+  OpKind kind = OpKind::kCopy;
+  uint8_t lag = 0;
+  uint8_t peer = 0;
+  uint8_t step = 0;
+  bool has_second_destination = false;
+  bool finish = false;  // kReduce: the result is final, an average divides here
+  uint16_t part_begin = 0;
+  uint16_t part_end = 1;  // parts [part_begin, part_end) of the chunk
+  uint32_t source_begin = 0;
+  uint32_t source_count = 0;  // range of Schedule::sources
+  Place destination;
+  Place second_destination;
+};
+
+struct Schedule {
+  Problem problem;
+  int rank = 0;
+  int parts = 1;    // each chunk is cut into so many parts
+  int max_lag = 0;  // largest lag of the operations
+  int regions = 1;  // of a half slot
+  uint64_t chunk_elements = 0;
+  // Element i of a chunk lies this times i into a region, also where less is stored for an element:
+  // parts that hold partial results and parts that hold elements then never overlap.
+  uint64_t slot_element_bytes = 0;
+  uint64_t region_bytes = 0;
+  std::vector<Op> ops;
+  std::vector<Place> sources;
+
+  uint64_t Chunks() const {
+    return problem.count == 0 ? 0 : (problem.count - 1) / chunk_elements + 1;
+  }
+  // Equal on all ranks, as every number of a schedule that is not an operation.
+  uint64_t Iterations() const { return problem.count == 0 ? 0 : Chunks() + max_lag; }
+  // Elements of chunk `chunk`; the last one is shorter as a rule.
+  uint64_t ChunkLength(uint64_t chunk) const {
+    const uint64_t rest = problem.count - chunk * chunk_elements;
+    return rest < chunk_elements ? rest : chunk_elements;
+  }
+  // First element of part `part` of a chunk of `length` elements; part boundaries lie on cache
+  // lines.
+  uint64_t PartBegin(uint64_t length, int part) const;
+  // True when `op` does something in iteration `iteration` (counted from 0 in the schedule). Waits
+  // and signals with lag l run in every iteration below Chunks() + l.
+  bool IsActive(const Op& op, uint64_t iteration) const;
+};
+
+// What all algorithms share of a schedule: the size of a chunk, for a slot of `slot_bytes` of which
+// a step takes about `chunk_bytes`, split into `regions` regions that hold partial results or not.
+struct SlotShape {
+  int regions = 1;
+  int parts = 1;
+  bool partial = false;
+  uint64_t slot_bytes = 0;
+  uint64_t chunk_bytes = 0;
+};
+
+// Elements of one chunk: at least one cache line and at most what half a slot holds.
+uint64_t ChunkElements(const Problem& problem, const SlotShape& shape);
+
+// Collects the operations of one rank. Append order is execution order.
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(const Problem& problem, int rank, const SlotShape& shape);
+
+  static Place Input(int block = 0) { return {Space::kInput, 0, U16(block), false}; }
+  static Place Output(int block = 0) { return {Space::kOutput, 0, U16(block), false}; }
+  static Place Slot(int rank, int region = 0) {
+    return {Space::kSlot, static_cast<uint8_t>(rank), U16(region), false};
+  }
+  static Place PartialSlot(int rank, int region = 0) {
+    return {Space::kSlot, static_cast<uint8_t>(rank), U16(region), true};
+  }
+
+  // Everything appended from here on has this lag and covers these parts.
+  void SetLag(int lag) { lag_ = static_cast<uint8_t>(lag); }
+  void SetParts(int begin, int end);
+
+  void Copy(Place source, Place destination);
+  void Copy(Place source, Place destination, Place second_destination);
+  void Reduce(const std::vector<Place>& sources, Place destination, bool finish);
+  void Reduce(const std::vector<Place>& sources, Place destination, Place second_destination,
+              bool finish);
+  void Signal(int step);
+  void WaitSignal(int peer, int step);
+  void Barrier();
+  void WaitSlotFree();
+
+  Schedule Finish();
+
+ private:
+  static uint16_t U16(int value) { return static_cast<uint16_t>(value); }
+  Op& Append(OpKind kind);
+
+  Schedule schedule_;
+  uint8_t lag_ = 0;
+  uint16_t part_begin_ = 0;
+  uint16_t part_end_ = 1;
+};
+
+}  // namespace cotune::host
+
+#endif  // COTUNE_PLUGINS_HOST_SCHEDULE_H_

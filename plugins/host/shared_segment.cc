@@ -1,0 +1,172 @@
+#include "plugins/host/shared_segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace cotune::host {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kControlBytes =
+    (sizeof(ControlBlock) + kPageBytes - 1) / kPageBytes * kPageBytes;
+
+std::string ErrorText(int code) { return std::strerror(code); }
+
+tl::unexpected<Failure> NoMemory(const char* call, uint64_t bytes, int code,
+                                 const char* next_step) {
+  return Fail(COTUNE_OUT_OF_RESOURCES,
+              fmt::format("{} of {} bytes of shared memory failed: {}; {}", call, bytes,
+                          ErrorText(code), next_step),
+              code);
+}
+
+// A file beyond this limit would end the process by SIGXFSZ instead of giving an error.
+bool ExceedsFileSizeLimit(uint64_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         bytes > limit.rlim_cur;
+}
+
+}  // namespace
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(slot_bytes_, other.slot_bytes_);
+  std::swap(world_size_, other.world_size_);
+  return *this;
+}
+
+SharedSegment::~SharedSegment() {
+  CloseFile();
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+uint64_t SharedSegment::SegmentBytes(int world_size, uint64_t slot_bytes) {
+  return kControlBytes + static_cast<uint64_t>(world_size) * slot_bytes;
+}
+
+std::byte* SharedSegment::Slot(int rank) const {
+  return base_ + kControlBytes + static_cast<uint64_t>(rank) * slot_bytes_;
+}
+
+void SharedSegment::CloseFile() {
+  if (file_ >= 0) close(file_);
+  file_ = -1;
+}
+
+Result<void> SharedSegment::Map() {
+  void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (base == MAP_FAILED) {
+    return NoMemory("mapping", bytes_, errno,
+                    "see `ulimit -v`, or lower the setting host.slot_bytes");
+  }
+  base_ = static_cast<std::byte*>(base);
+  return {};
+}
+
+Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes) {
+  SharedSegment segment;
+  segment.world_size_ = world_size;
+  segment.slot_bytes_ = slot_bytes;
+  segment.bytes_ = SegmentBytes(world_size, slot_bytes);
+  if (ExceedsFileSizeLimit(segment.bytes_)) {
+    return NoMemory("reservation", segment.bytes_, EFBIG,
+                    "raise `ulimit -f`, or lower the setting host.slot_bytes");
+  }
+  segment.file_ = memfd_create("cotune_host_group", MFD_CLOEXEC);
+  if (segment.file_ < 0) {
+    return NoMemory("memfd_create", segment.bytes_, errno, "see `ulimit -n` and free memory");
+  }
+  if (ftruncate(segment.file_, static_cast<off_t>(segment.bytes_)) != 0 ||
+      fallocate(segment.file_, 0, 0, static_cast<off_t>(kControlBytes)) != 0) {
+    return NoMemory("reservation", segment.bytes_, errno, "see free memory and the memory cgroup");
+  }
+  if (auto mapped = segment.Map(); !mapped) return tl::unexpected(mapped.error());
+  uint8_t* token = segment.control().token;
+  constexpr auto kTokenBytes = sizeof(ControlBlock::token);
+  if (getrandom(token, kTokenBytes, 0) != static_cast<ssize_t>(kTokenBytes)) {
+    return Fail(COTUNE_INTERNAL, fmt::format("getrandom failed: {}", ErrorText(errno)), errno);
+  }
+  return segment;
+}
+
+SegmentAnnouncement SharedSegment::Announce() const {
+  SegmentAnnouncement announcement;
+  const ProcessIdentity self = OwnIdentity();
+  announcement.pid = self.pid;
+  announcement.start_ticks = self.start_ticks;
+  announcement.file = file_;
+  announcement.slot_bytes = slot_bytes_;
+  announcement.world_size = world_size_;
+  std::memcpy(announcement.token, control().token, sizeof(announcement.token));
+  return announcement;
+}
+
+Result<void> SharedSegment::ReserveSlot(int rank) {
+  const auto offset = static_cast<off_t>(Slot(rank) - base_);
+  if (fallocate(file_, 0, offset, static_cast<off_t>(slot_bytes_)) != 0) {
+    return NoMemory("reservation", slot_bytes_, errno, "see free memory and the memory cgroup");
+  }
+#ifdef MADV_POPULATE_WRITE
+  // Only saves page faults later: a kernel that does not know it changes nothing.
+  madvise(Slot(rank), slot_bytes_, MADV_POPULATE_WRITE);
+#endif
+  return {};
+}
+
+Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcement, int world_size,
+                                          uint64_t slot_bytes) {
+  if (announcement.world_size != world_size || announcement.slot_bytes != slot_bytes) {
+    return Fail(
+        COTUNE_INVALID_ARGUMENT,
+        fmt::format("group rank 0 has world_size {} and host.slot_bytes {}, this rank has {} "
+                    "and {}; give all ranks the same values",
+                    announcement.world_size, announcement.slot_bytes, world_size, slot_bytes));
+  }
+  SharedSegment segment;
+  segment.world_size_ = world_size;
+  segment.slot_bytes_ = slot_bytes;
+  segment.bytes_ = SegmentBytes(world_size, slot_bytes);
+  const std::string path = fmt::format("/proc/{}/fd/{}", announcement.pid, announcement.file);
+  segment.file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (segment.file_ < 0) {
+    const int code = errno;
+    if (!IsAlive({announcement.pid, announcement.start_ticks})) {
+      return Fail(
+          COTUNE_PEER_FAILED,
+          fmt::format("group rank 0 (pid {}) died before this rank joined", announcement.pid), code,
+          0);
+    }
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("cannot open {}: {}; ranks must run as one user in one PID namespace "
+                            "(containers: --pid=host or share it)",
+                            path, ErrorText(code)),
+                code);
+  }
+  struct stat info {};
+  if (fstat(segment.file_, &info) != 0 || static_cast<uint64_t>(info.st_size) != segment.bytes_) {
+    return Fail(COTUNE_INTERNAL,
+                fmt::format("{} is not the segment of group rank 0: {} bytes, not {}", path,
+                            info.st_size, segment.bytes_));
+  }
+  if (auto mapped = segment.Map(); !mapped) return tl::unexpected(mapped.error());
+  if (std::memcmp(segment.control().token, announcement.token, sizeof(announcement.token)) != 0) {
+    return Fail(COTUNE_INTERNAL, fmt::format("{} is not the segment of group rank 0: its token "
+                                             "differs; was the process number reused?",
+                                             path));
+  }
+  return segment;
+}
+
+}  // namespace cotune::host
