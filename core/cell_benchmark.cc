@@ -1,0 +1,322 @@
+#include "core/cell_benchmark.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/selection.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr int64_t kWindowMinNs = 500'000;
+constexpr int64_t kWindowMaxNs = 5'000'000;
+constexpr int32_t kRepetitionsMax = 1000;
+constexpr int32_t kWarmRepetitionsMax = 16;
+constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
+
+Outcome OutcomeOf(ErrorCode code) {
+  // A peer that does not come although it lives is a launch that does not end.
+  return code == ErrorCode::kDeadline || code == ErrorCode::kRankLost ? Outcome::kDeadline
+                                                                      : Outcome::kLaunchFailed;
+}
+
+int64_t LongestCall(const ExchangedRecords& all) {
+  int64_t longest_ns = 1;
+  for (const StepRecord& record : all.records) {
+    longest_ns = std::max(longest_ns, record.end_ns - record.start_ns);
+  }
+  return longest_ns;
+}
+
+uint64_t SumWrong(const ExchangedRecords& all) {
+  uint64_t wrong = 0;
+  for (const StepRecord& record : all.records) wrong += record.wrong_elements;
+  return wrong;
+}
+
+}  // namespace
+
+CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
+                             std::span<const std::unique_ptr<ChoiceCaller>> callers, std::string label,
+                             int64_t budget_ns)
+    : parts_(parts), label_(std::move(label)), budget_ns_(budget_ns), window_ns_(kWindowMinNs) {
+  for (const std::unique_ptr<ChoiceCaller>& caller : callers) {
+    Verdict verdict(caller->id());
+    verdict.is_default = caller->choice().is_default;
+    entrants_.push_back(Entrant{.caller = caller.get(), .verdict = std::move(verdict)});
+  }
+}
+
+Result<CellResult> CellBenchmark::Run(const Problem& problem) {
+  problem_ = problem;
+  CellResult result;
+  result.problem = problem;
+  result.start_mode = parts_.start_mode;
+  if (Status done = AllocateBuffers(); !done) return tl::make_unexpected(done.error());
+  if (Status done = DropUnprepared(); !done) return tl::make_unexpected(done.error());
+  for (Entrant& entrant : entrants_) {
+    if (!entrant.in) continue;
+    if (Status done = Check(entrant); !done) return tl::make_unexpected(done.error());
+    if (!entrant.in) continue;
+    if (Status done = SetRepetitions(entrant); !done) return tl::make_unexpected(done.error());
+  }
+  if (Status done = RunRace(result); !done) return tl::make_unexpected(done.error());
+  if (Status done = RecheckWinner(result); !done) return tl::make_unexpected(done.error());
+  return result;
+}
+
+LaunchArguments CellBenchmark::Arguments() const {
+  LaunchArguments arguments;
+  arguments.send = buffers_->send();
+  arguments.recv = buffers_->recv();
+  arguments.deadline_ns = parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
+  return arguments;
+}
+
+Result<ExchangedRecords> CellBenchmark::Exchange(std::string_view step, const StepRecord& record,
+                                                 int64_t start_delay_ns) {
+  // A peer may be inside a launch until its deadline and a little longer, until it is aborted.
+  const int64_t deadline_ns =
+      parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns * 3 / 2;
+  Result<ExchangedRecords> all =
+      ExchangeRecords(parts_.exchange, fmt::format("{} {} {}", label_, step_count_++, step), record,
+                      parts_.start_mode == StartMode::kWindow ? start_delay_ns : 0, deadline_ns);
+  if (all) coordinator_now_ns_ = all->coordinator_now_ns;
+  return all;
+}
+
+Status CellBenchmark::AllocateBuffers() {
+  auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank());
+  StepRecord record;
+  if (!buffers) record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
+  const Result<ExchangedRecords> all = Exchange("buffers", record, 0);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
+  buffers_ = std::move(*buffers);
+  return {};
+}
+
+Status CellBenchmark::DropUnprepared() {
+  StepRecord record;
+  const int64_t deadline_ns = parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
+  for (Entrant& entrant : entrants_) {
+    const Status prepared = entrant.caller->Precompile(deadline_ns);
+    record.items.push_back(prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
+  }
+  const Result<ExchangedRecords> all = Exchange("prepared", record, 0);
+  if (!all) return tl::make_unexpected(all.error());
+  for (size_t i = 0; i < entrants_.size(); ++i) {
+    std::string reason;
+    for (size_t rank = 0; rank < all->records.size(); ++rank) {
+      const StepRecord& other = all->records[rank];
+      if (other.items.size() != entrants_.size()) {
+        return Fail(ErrorCode::kInternal, "ranks race different numbers of choices", label_);
+      }
+      if (!other.items[i].empty()) {
+        reason += fmt::format("{}rank {}: {}", reason.empty() ? "" : "; ", rank, other.items[i]);
+      }
+    }
+    if (reason.empty()) continue;
+    entrants_[i].in = false;
+    entrants_[i].verdict.outcome = Outcome::kPrecompileFailed;
+    entrants_[i].verdict.reason = std::move(reason);
+  }
+  return {};
+}
+
+StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, uint32_t salt) {
+  if (Status filled = buffers_->Fill(salt); !filled) return StepRecord::FromStatus(filled);
+  StepRecord record = Measure(entrant, 1, 0);
+  if (record.error) return record;
+  const Result<OperandCheck> check = buffers_->Check(salt);
+  if (!check) return StepRecord::FromStatus(tl::make_unexpected(check.error()));
+  record.wrong_elements = check->wrong_elements;
+  if (check->wrong_elements > 0) record.message = "wrong values";
+  if (check->wrote_outside) record.message = "wrote outside of its buffer";
+  if (check->changed_send) record.message = "changed the send buffer";
+  if (check->wrote_outside || check->changed_send) ++record.wrong_elements;
+  return record;
+}
+
+Status CellBenchmark::Check(Entrant& entrant) {
+  parts_.observer.OnStage(Stage::kCheck);
+  const uint32_t salt = step_count_;
+  const StepRecord record = CheckOnThisRank(entrant, salt);
+  const Result<ExchangedRecords> all = Exchange("check " + entrant.caller->id().text(), record, 0);
+  if (!all) return tl::make_unexpected(all.error());
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    return Drop(entrant, OutcomeOf(failure->code), failure->what);
+  }
+  entrant.check_ns = LongestCall(*all);
+  entrant.verdict.wrong_elements = SumWrong(*all);
+  if (entrant.verdict.wrong_elements == 0) return {};
+  std::string reason = fmt::format("{} wrong elements", entrant.verdict.wrong_elements);
+  for (size_t rank = 0; rank < all->records.size(); ++rank) {
+    const StepRecord& other = all->records[rank];
+    if (other.wrong_elements > 0) reason += fmt::format("; rank {}: {}", rank, other.message);
+  }
+  return Drop(entrant, Outcome::kWrongResult, reason);
+}
+
+Status CellBenchmark::SetRepetitions(Entrant& entrant) {
+  const int64_t sample_ns = parts_.settings.sample_ns;
+  entrant.verdict.repetitions = 1;
+  if (entrant.check_ns >= sample_ns * kWarmRepetitionsMax) return {};
+  const auto warm = static_cast<int32_t>(
+      std::clamp<int64_t>(sample_ns / entrant.check_ns, 1, kWarmRepetitionsMax));
+  const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, warm, 0), 0);
+  if (!all) return tl::make_unexpected(all.error());
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    return Drop(entrant, OutcomeOf(failure->code), failure->what);
+  }
+  const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
+  entrant.verdict.repetitions =
+      static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kRepetitionsMax));
+  return {};
+}
+
+StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns) {
+  BackendMember& member = entrant.caller->member();
+  const LaunchArguments arguments = Arguments();
+  // A fresh plan when the group was made anew; otherwise it is there already.
+  if (Status prepared = entrant.caller->Precompile(arguments.deadline_ns); !prepared) {
+    if (member.group != nullptr) member.group->Abort();
+    return StepRecord::FromStatus(prepared);
+  }
+  const int64_t grace_ns = parts_.settings.collective_autotune_timeout_ns / 4;
+  parts_.watchdog.Watch(*member.group, arguments.deadline_ns + grace_ns);
+  const Result<TimedSpan> span =
+      entrant.caller->Benchmark(parts_.device, arguments, repetitions, start_ns);
+  parts_.watchdog.Unwatch();
+  if (!span) {
+    // Frees the peers, which would wait for this rank until their deadline.
+    member.group->Abort();
+    return StepRecord::FromStatus(tl::make_unexpected(span.error()));
+  }
+  StepRecord record;
+  record.start_ns = span->start_ns;
+  record.end_ns = span->end_ns;
+  return record;
+}
+
+Status CellBenchmark::Drop(Entrant& entrant, Outcome outcome, const std::string& reason) {
+  entrant.in = false;
+  entrant.verdict.outcome = outcome;
+  entrant.verdict.reason = reason;
+  if (outcome == Outcome::kWrongResult) return {};
+  BackendMember& member = entrant.caller->member();
+  parts_.reset_callers(member);
+  return parts_.groups.Recreate(
+      member, parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns);
+}
+
+Result<int64_t> CellBenchmark::TakeSample(Entrant& entrant, const ExchangedRecords& all,
+                                          int64_t planned_start_ns, CellResult& result) {
+  if (const std::optional<Error> failure = all.FirstFailure()) {
+    if (Status dropped = Drop(entrant, OutcomeOf(failure->code), failure->what); !dropped) {
+      return tl::make_unexpected(dropped.error());
+    }
+    return 0;
+  }
+  const auto by_start = [](const StepRecord& a, const StepRecord& b) { return a.start_ns < b.start_ns; };
+  const auto by_end = [](const StepRecord& a, const StepRecord& b) { return a.end_ns < b.end_ns; };
+  const auto [first, last] = std::minmax_element(all.records.begin(), all.records.end(), by_start);
+  const int64_t end_ns = std::max_element(all.records.begin(), all.records.end(), by_end)->end_ns;
+  const int64_t span_ns = end_ns - first->start_ns;
+  const int64_t late_ns = last->start_ns - planned_start_ns;
+  if (planned_start_ns > 0 && late_ns > std::max<int64_t>(2000, span_ns / 20)) {
+    ++result.invalid_rounds;
+    window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+    return 0;
+  }
+  entrant.verdict.skews_ns.push_back(last->start_ns - first->start_ns);
+  return std::max<int64_t>(1, span_ns / entrant.verdict.repetitions);
+}
+
+Result<std::vector<int64_t>> CellBenchmark::MeasureRound(const std::vector<size_t>& order,
+                                                         CellResult& result) {
+  std::vector<int64_t> times_ns(order.size(), 0);
+  StepRecord record;
+  int64_t planned_start_ns = 0;
+  // Each step carries the sample before it, so that a round of n choices takes n + 1 steps.
+  for (size_t turn = 0; turn <= order.size(); ++turn) {
+    const bool is_last = turn == order.size();
+    Result<ExchangedRecords> all =
+        Exchange(is_last ? "round end" : entrants_[order[turn]].caller->id().text(), record, window_ns_);
+    if (!all) return tl::make_unexpected(all.error());
+    if (turn > 0 && entrants_[order[turn - 1]].in) {
+      Entrant& before = entrants_[order[turn - 1]];
+      const Result<int64_t> time_ns = TakeSample(before, *all, planned_start_ns, result);
+      if (!time_ns) return tl::make_unexpected(time_ns.error());
+      times_ns[turn - 1] = *time_ns;
+      if (!before.in && !is_last) {
+        // Making the group anew took time: line up once more.
+        all = Exchange("again", StepRecord{}, window_ns_);
+        if (!all) return tl::make_unexpected(all.error());
+      }
+    }
+    record = StepRecord{};
+    if (is_last || !entrants_[order[turn]].in) continue;
+    planned_start_ns = all->start_ns;
+    Entrant& entrant = entrants_[order[turn]];
+    record = Measure(entrant, entrant.verdict.repetitions, planned_start_ns);
+  }
+  return times_ns;
+}
+
+Status CellBenchmark::RunRace(CellResult& result) {
+  size_t default_index = SIZE_MAX;
+  for (size_t i = 0; i < entrants_.size(); ++i) {
+    if (entrants_[i].verdict.is_default && entrants_[i].in) default_index = i;
+  }
+  const TuningSettings& settings = parts_.settings;
+  Race race(entrants_.size(), default_index,
+            RaceRules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent});
+  for (size_t i = 0; i < entrants_.size(); ++i) {
+    if (!entrants_[i].in) race.Disqualify(i);
+  }
+  const int64_t begin_ns = coordinator_now_ns_;
+  for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
+    parts_.observer.OnStage(Stage::kBenchmark);
+    const Result<std::vector<int64_t>> times_ns = MeasureRound(order, result);
+    if (!times_ns) return tl::make_unexpected(times_ns.error());
+    race.AddRound(*times_ns);
+    for (size_t i : order) {
+      if (!entrants_[i].in) race.Disqualify(i);
+    }
+    if (budget_ns_ > 0 && coordinator_now_ns_ - begin_ns >= budget_ns_) race.Stop();
+  }
+  for (size_t i = 0; i < entrants_.size(); ++i) {
+    Verdict& verdict = entrants_[i].verdict;
+    verdict.samples_ns = race.samples_ns(i);
+    if (race.outpaced(i)) verdict.outcome = Outcome::kOutpaced;
+    if (!verdict.samples_ns.empty() && entrants_[i].in) {
+      const MedianInterval interval = MedianWithInterval(verdict.samples_ns);
+      verdict.median_ns = interval.median_ns;
+      verdict.interval_low_ns = interval.low_ns;
+      verdict.interval_high_ns = interval.high_ns;
+    }
+    result.verdicts.push_back(verdict);
+  }
+  return {};
+}
+
+// Timed runs reuse buffers without looking at them: the winner has to be right once more after them.
+Status CellBenchmark::RecheckWinner(CellResult& result) {
+  while (true) {
+    const Result<Winner> winner = SelectWinner(result, SelectionRules{parts_.settings.noise_percent});
+    if (!winner) return {};
+    const auto at = std::find_if(result.verdicts.begin(), result.verdicts.end(),
+                                 [&](const Verdict& verdict) { return verdict.id == winner->id; });
+    Entrant& entrant = entrants_[at - result.verdicts.begin()];
+    if (Status checked = Check(entrant); !checked) return checked;
+    if (entrant.in) return {};
+    at->outcome = entrant.verdict.outcome;
+    at->reason = "after its timed runs: " + entrant.verdict.reason;
+    at->wrong_elements = entrant.verdict.wrong_elements;
+    at->median_ns = 0;
+  }
+}
+
+}  // namespace cotune

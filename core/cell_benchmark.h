@@ -1,0 +1,100 @@
+// Measures one cell on all ranks at the same moment: correctness first, then the race.
+#ifndef COTUNE_CORE_CELL_BENCHMARK_H_
+#define COTUNE_CORE_CELL_BENCHMARK_H_
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/backend_groups.h"
+#include "core/choice_caller.h"
+#include "core/clock.h"
+#include "core/device.h"
+#include "core/launch_watchdog.h"
+#include "core/operand_buffers.h"
+#include "core/race.h"
+#include "core/rank_exchange.h"
+#include "core/stage_observer.h"
+#include "core/step_record.h"
+#include "core/tuning_settings.h"
+#include "core/verdict.h"
+
+namespace cotune {
+
+// What every cell of a tune is measured with. All of it outlives the benchmark.
+struct BenchmarkParts {
+  RankExchange& exchange;
+  BackendGroups& groups;
+  Device& device;
+  const Clock& clock;
+  StageObserver& observer;
+  LaunchWatchdog& watchdog;
+  const TuningSettings& settings;
+  StartMode start_mode = StartMode::kBarrier;
+  // Resets every caller of this member, also those of other cells: its group is about to be made anew.
+  std::function<void(BackendMember&)> reset_callers;
+};
+
+// Collective: every rank measures the same cell with callers of the same choices in the same order, and gets the same
+// result. Every rank takes part in every step whatever happened to it: a failure is a record like any other, and the
+// choice is dropped on all ranks.
+class CellBenchmark {
+ public:
+  // budget_ns: measuring time of this cell by the coordinator's clock, 0: none. `label` starts the names of its steps.
+  CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
+                std::string label, int64_t budget_ns);
+
+  // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of choices are verdicts.
+  Result<CellResult> Run(const Problem& problem);
+
+  // The coordinator's clock at the last step.
+  int64_t coordinator_now_ns() const { return coordinator_now_ns_; }
+
+ private:
+  // One choice as it goes through the stages.
+  struct Entrant {
+    ChoiceCaller* caller = nullptr;
+    Verdict verdict;
+    bool in = true;        // has not failed
+    int64_t check_ns = 0;  // one call on the slowest rank
+  };
+  // The records of one timed step and when it was to start.
+  struct TimedStep {
+    ExchangedRecords all;
+    int64_t planned_start_ns = 0;
+  };
+
+  Status AllocateBuffers();
+  Status DropUnprepared();
+  Status Check(Entrant& entrant);
+  StepRecord CheckOnThisRank(Entrant& entrant, uint32_t salt);
+  Status SetRepetitions(Entrant& entrant);
+  Status RunRace(CellResult& result);
+  Status RecheckWinner(CellResult& result);
+  // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank started late.
+  Result<std::vector<int64_t>> MeasureRound(const std::vector<size_t>& order, CellResult& result);
+  // The time of one call out of all ranks' records; 0 as above.
+  Result<int64_t> TakeSample(Entrant& entrant, const ExchangedRecords& all, int64_t planned_start_ns,
+                             CellResult& result);
+  StepRecord Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns);
+  Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record, int64_t start_delay_ns);
+  // Takes a choice out on all ranks and, when a launch failed, makes its backend's group anew.
+  Status Drop(Entrant& entrant, Outcome outcome, const std::string& reason);
+  LaunchArguments Arguments() const;
+
+  BenchmarkParts parts_;
+  std::vector<Entrant> entrants_;
+  std::string label_;
+  int64_t budget_ns_;
+  Problem problem_;
+  std::unique_ptr<OperandBuffers> buffers_;
+  int64_t coordinator_now_ns_ = 0;
+  int64_t window_ns_;
+  uint32_t step_count_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CELL_BENCHMARK_H_

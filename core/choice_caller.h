@@ -1,0 +1,50 @@
+// One choice for one program at one size: made ready once, then launched.
+#ifndef COTUNE_CORE_CHOICE_CALLER_H_
+#define COTUNE_CORE_CHOICE_CALLER_H_
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "core/backend.h"
+#include "core/backend_groups.h"
+#include "core/device.h"
+
+namespace cotune {
+
+// Identity plus a cached plan. Precompile is thread-safe and idempotent; the rest is for one thread.
+class ChoiceCaller {
+ public:
+  // program and member outlive the caller.
+  ChoiceCaller(const Program& program, const Problem& problem, Choice choice, BackendMember& member)
+      : program_(program), problem_(problem), choice_(std::move(choice)), member_(member) {}
+
+  const ChoiceId& id() const { return choice_.id; }
+  const Choice& choice() const { return choice_; }
+  const Problem& problem() const { return problem_; }
+  BackendMember& member() const { return member_; }
+
+  // Prepares the plan. A failure is a value and is remembered: later calls give the same answer until the member's group
+  // is made anew.
+  Status Precompile(int64_t deadline_ns);
+  // Timed calls on the device; Precompile must have succeeded. The deadline in `arguments` bounds it.
+  Result<TimedSpan> Benchmark(Device& device, const LaunchArguments& arguments, int32_t repetitions,
+                              int64_t start_ns);
+  // Starts one call, and for host memory waits for it.
+  Status Launch(const LaunchArguments& arguments);
+  // Forgets plan and failure; before the member's group is made anew.
+  void Reset();
+
+ private:
+  const Program& program_;
+  const Problem problem_;
+  const Choice choice_;
+  BackendMember& member_;
+  std::mutex mutex_;
+  std::unique_ptr<Plan> plan_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_CALLER_H_

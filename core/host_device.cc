@@ -1,0 +1,80 @@
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "core/clock.h"
+#include "core/device.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+class HostBuffer final : public DeviceBuffer {
+ public:
+  HostBuffer(void* data, uint64_t bytes, uint64_t mapped_bytes)
+      : data_(data), bytes_(bytes), mapped_bytes_(mapped_bytes) {}
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  ~HostBuffer() override { munmap(data_, mapped_bytes_); }
+  void* data() override { return data_; }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  void* data_;
+  uint64_t bytes_;
+  uint64_t mapped_bytes_;
+};
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const Clock& clock) : clock_(clock) {}
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  int32_t ordinal() const override { return -1; }
+  std::string measuring_mode() const override { return "eager"; }
+
+  Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
+    constexpr uint64_t kPageBytes = 4096;
+    const uint64_t mapped_bytes = (bytes / kPageBytes + 1) * kPageBytes;
+    void* data = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      return Fail(ErrorCode::kEnvironment, fmt::format("cannot allocate {} bytes of host memory", bytes),
+                  "", std::strerror(errno), "tune smaller sizes or fewer ranks");
+    }
+    return std::make_unique<HostBuffer>(data, bytes, mapped_bytes);
+  }
+
+  Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
+    if (!data.empty()) std::memcpy(buffer.data(), data.data(), data.size());
+    return {};
+  }
+
+  Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
+    if (!data.empty()) std::memcpy(data.data(), buffer.data(), data.size());
+    return {};
+  }
+
+  Result<TimedSpan> Measure(Plan& plan, const LaunchArguments& arguments, int32_t repetitions,
+                            int64_t start_ns) override {
+    TimedSpan span;
+    // Spinning keeps the start exact; a start time is only given when every rank has a core.
+    do {
+      span.start_ns = clock_.now_ns();
+    } while (span.start_ns < start_ns);
+    for (int32_t i = 0; i < repetitions; ++i) {
+      if (Status ran = plan.Run(arguments); !ran) return tl::make_unexpected(ran.error());
+    }
+    span.end_ns = clock_.now_ns();
+    return span;
+  }
+
+ private:
+  const Clock& clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeHostDevice(const Clock& clock) {
+  return std::make_unique<HostDevice>(clock);
+}
+
+}  // namespace cotune

@@ -1,0 +1,75 @@
+#include "core/multi_template.h"
+
+#include <algorithm>
+
+namespace cotune {
+
+MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes,
+                             uint64_t topology_digest)
+    : program_(std::move(program)),
+      size_hints_bytes_(std::move(size_hints_bytes)),
+      topology_digest_(topology_digest) {
+  // Hints that round down to the same count are one cell.
+  const ProblemClass& cls = program_.anchor();
+  for (uint64_t& hint : size_hints_bytes_) hint = Problem{cls, CountForBytes(cls, hint), 0}.bytes();
+  std::sort(size_hints_bytes_.begin(), size_hints_bytes_.end());
+  size_hints_bytes_.erase(std::unique(size_hints_bytes_.begin(), size_hints_bytes_.end()),
+                          size_hints_bytes_.end());
+}
+
+uint64_t MultiTemplate::dispatch_digest() const {
+  return program_.is_single_collective() ? 0 : program_.digest();
+}
+
+Problem MultiTemplate::ProblemAt(uint64_t size_hint_bytes) const {
+  const ProblemClass& cls = program_.anchor();
+  return Problem{cls, CountForBytes(cls, size_hint_bytes), topology_digest_};
+}
+
+const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes) {
+  const auto found = lists_.find(size_hint_bytes);
+  if (found != lists_.end()) return found->second;
+  ChoiceList merged;
+  merged.refusals = groups.refusals();
+  bool has_default = false;
+  for (const BackendMember& member : groups.members()) {
+    if (member.group == nullptr) continue;
+    ChoiceList list = member.backend->ListChoices(program_, ProblemAt(size_hint_bytes));
+    for (Choice& choice : list.choices) {
+      // One default for the node: that of the first backend, in priority order, that has one.
+      choice.is_default = choice.is_default && !has_default;
+      has_default = has_default || choice.is_default;
+      merged.choices.push_back(std::move(choice));
+    }
+    merged.refusals.insert(merged.refusals.end(), list.refusals.begin(), list.refusals.end());
+  }
+  return lists_.emplace(size_hint_bytes, std::move(merged)).first->second;
+}
+
+Result<const CellResult*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
+  const auto found = cells_.find(size_hint_bytes);
+  if (found != cells_.end()) return &found->second;
+  if (!time_cell_) return Fail(ErrorCode::kInternal, "a node was timed outside of its scheduler");
+  Result<CellResult> cell = time_cell_(*this, size_hint_bytes);
+  if (!cell) return tl::make_unexpected(cell.error());
+  return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
+}
+
+void MultiTemplate::SetTimings(uint64_t size_hint_bytes, CellResult cell) {
+  cells_.insert_or_assign(size_hint_bytes, std::move(cell));
+}
+
+Result<DispatchRow> MultiTemplate::Finalize(const SelectionRules& rules) const {
+  std::vector<std::pair<uint64_t, ChoiceId>> winners;
+  for (const auto& [bytes, cell] : cells_) {
+    // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or the default.
+    if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace_back(bytes, winner->id);
+  }
+  if (winners.empty()) {
+    return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),
+                "every choice was refused or failed", "see `cotune explain` for the reasons");
+  }
+  return DispatchRow{DispatchKey::Of(program_.anchor(), dispatch_digest()), MergeRanges(winners)};
+}
+
+}  // namespace cotune

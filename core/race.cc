@@ -1,0 +1,103 @@
+#include "core/race.h"
+
+#include <algorithm>
+
+namespace cotune {
+namespace {
+
+constexpr int32_t kFirstCutRound = 2;
+constexpr double kFirstCutFactor = 3.0;
+constexpr int32_t kSecondCutRound = 5;
+constexpr double kSecondCutFactor = 1.25;
+constexpr double kLeaderIntervalPercent = 1.0;
+
+}  // namespace
+
+Race::Race(size_t choice_count, size_t default_index, const RaceRules& rules)
+    : choices_(choice_count), default_index_(default_index), rules_(rules) {}
+
+std::vector<size_t> Race::Racing() const {
+  std::vector<size_t> racing;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (choices_[i].state == State::kRacing) racing.push_back(i);
+  }
+  return racing;
+}
+
+std::vector<size_t> Race::NextRound() const {
+  if (stopped_ || rounds_ >= rules_.max_rounds) return {};
+  std::vector<size_t> order = Racing();
+  if (order.empty() || Decided()) return {};
+  std::rotate(order.begin(), order.begin() + rounds_ % static_cast<int64_t>(order.size()), order.end());
+  return order;
+}
+
+void Race::AddRound(const std::vector<int64_t>& times_ns) {
+  const std::vector<size_t> order = NextRound();
+  ++rounds_;
+  for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
+    if (times_ns[i] <= 0) continue;
+    Competitor& competitor = choices_[order[i]];
+    competitor.samples_ns.push_back(times_ns[i]);
+    competitor.best_ns = std::min(competitor.best_ns, times_ns[i]);
+    competitor.interval = MedianWithInterval(competitor.samples_ns);
+  }
+  const size_t leader = Leader();
+  if (leader != SIZE_MAX) DropLosers(leader);
+}
+
+void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
+
+size_t Race::Leader() const {
+  size_t leader = SIZE_MAX;
+  for (size_t i : Racing()) {
+    if (choices_[i].samples_ns.empty()) continue;
+    if (leader == SIZE_MAX ||
+        choices_[i].interval.median_ns < choices_[leader].interval.median_ns) {
+      leader = i;
+    }
+  }
+  return leader;
+}
+
+void Race::DropLosers(size_t leader) {
+  const Competitor& best = choices_[leader];
+  for (size_t i : Racing()) {
+    Competitor& competitor = choices_[i];
+    if (i == leader || i == default_index_ || competitor.samples_ns.empty()) continue;
+    const auto own_best = static_cast<double>(competitor.best_ns);
+    const bool first_cut = rounds_ >= kFirstCutRound &&
+                           own_best > kFirstCutFactor * static_cast<double>(best.best_ns);
+    const bool second_cut =
+        rounds_ >= kSecondCutRound &&
+        own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
+    const bool disjoint =
+        rounds_ >= rules_.min_rounds && competitor.interval.low_ns > best.interval.high_ns;
+    if (first_cut || second_cut || disjoint) competitor.state = State::kOutpaced;
+  }
+}
+
+bool Race::Decided() const {
+  if (rounds_ < rules_.min_rounds) return false;
+  const size_t leader = Leader();
+  if (leader == SIZE_MAX) return false;
+  const MedianInterval& best = choices_[leader].interval;
+  if (static_cast<int32_t>(choices_[leader].samples_ns.size()) < rules_.min_rounds) return false;
+  const double half_width_percent = 50.0 * static_cast<double>(best.high_ns - best.low_ns) /
+                                    static_cast<double>(best.median_ns);
+  if (half_width_percent <= kLeaderIntervalPercent) return true;
+  const double zone_ns = static_cast<double>(best.median_ns) * (1 + rules_.noise_percent / 100);
+  bool all_in_zone = true;
+  bool rival_left = false;
+  for (size_t i : Racing()) {
+    if (i == leader) continue;
+    const MedianInterval& interval = choices_[i].interval;
+    // A default that is clearly slower keeps racing, but does not keep the race open.
+    if (i == default_index_ && interval.low_ns > best.high_ns) continue;
+    rival_left = true;
+    if (static_cast<double>(interval.median_ns) > zone_ns) all_in_zone = false;
+  }
+  return !rival_left || all_in_zone;
+}
+
+}  // namespace cotune

@@ -1,0 +1,404 @@
+#include "core/scheduler.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "core/cell_benchmark.h"
+#include "core/cell_codec.h"
+#include "core/launch_watchdog.h"
+#include "core/operand_buffers.h"
+#include "core/precompile.h"
+#include "core/sha256.h"
+#include "core/step_record.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Rough cost of one choice of one cell, for the plan that is printed: checks, warm-up and rounds.
+constexpr int64_t kSamplesPerChoice = 12;
+constexpr int64_t kStepNs = 300'000;
+
+int64_t EstimateChoiceNs(const Choice& choice, const TuningSettings& settings) {
+  const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000);
+  return kSamplesPerChoice * (std::max(model_ns, settings.sample_ns) + kStepNs);
+}
+
+std::string ListText(const ChoiceList& list) {
+  std::string text;
+  for (const Choice& choice : list.choices) {
+    text += fmt::format("{}{}\n", choice.id.text(), choice.is_default ? " default" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+// One run through the stages for the nodes [first, nodes.size()).
+class Scheduler::Pass {
+ public:
+  Pass(Scheduler& scheduler, size_t first)
+      : parts_(scheduler.parts_),
+        settings_(scheduler.settings_),
+        agreed_(scheduler.agreed_),
+        nodes_(scheduler.nodes_),
+        first_(first),
+        outcome_(scheduler.outcome_),
+        rows_(scheduler.rows_),
+        watchdog_(scheduler.parts_.clock) {}
+
+  Status Run();
+
+ private:
+  // One node at one size that is not known.
+  struct Cell {
+    MultiTemplate* node = nullptr;
+    uint64_t hint_bytes = 0;
+    std::vector<std::unique_ptr<ChoiceCaller>> callers;
+  };
+
+  void ListChoices();
+  Status ShareKnownCells();
+  void Plan();
+  void Precompile();
+  Status Warm();
+  Result<bool> PreSync();
+  Status Benchmark();
+  Result<CellResult> TimeCell(MultiTemplate& node, uint64_t hint_bytes);
+  Status AgreeAndSelect();
+  void Warn(const std::string& text) { parts_.observer.OnWarning(text); }
+
+  Parts& parts_;
+  const TuningSettings& settings_;
+  const AgreedFields& agreed_;
+  std::vector<std::unique_ptr<MultiTemplate>>& nodes_;
+  size_t first_;
+  TuneOutcome& outcome_;
+  std::vector<DispatchRow>& rows_;
+  LaunchWatchdog watchdog_;
+  std::vector<Cell> cells_;
+  StartMode start_mode_ = StartMode::kBarrier;
+  int32_t cells_total_ = 0;
+  int32_t cells_done_ = 0;
+  int64_t begin_ns_ = 0;  // the coordinator's clock when measuring began
+  int64_t coordinator_now_ns_ = 0;
+};
+
+Status Scheduler::Pass::Run() {
+  parts_.observer.OnStage(Stage::kChoices);
+  ListChoices();
+  parts_.observer.OnStage(Stage::kKnownCells);
+  if (Status shared = ShareKnownCells(); !shared) return shared;
+  Plan();
+  parts_.observer.OnStage(Stage::kPrecompile);
+  Precompile();
+  parts_.observer.OnStage(Stage::kWarm);
+  if (Status warm = Warm(); !warm) return warm;
+  parts_.observer.OnStage(Stage::kPreSync);
+  const Result<bool> met = PreSync();
+  if (!met) return tl::make_unexpected(met.error());
+  if (!*met) return {};
+  if (Status measured = Benchmark(); !measured) return measured;
+  return AgreeAndSelect();
+}
+
+void Scheduler::Pass::ListChoices() {
+  for (size_t i = first_; i < nodes_.size(); ++i) {
+    for (uint64_t hint : nodes_[i]->size_hints_bytes()) nodes_[i]->ListChoices(parts_.groups, hint);
+  }
+}
+
+// Rank 0's knowledge is everybody's: a cell that one rank finds in its file and another does not would be measured by
+// some ranks only.
+Status Scheduler::Pass::ShareKnownCells() {
+  const int64_t deadline_ns = parts_.clock.now_ns() + settings_.warm_timeout_ns;
+  std::string bytes;
+  std::vector<std::pair<MultiTemplate*, uint64_t>> all;
+  for (size_t i = first_; i < nodes_.size(); ++i) {
+    for (uint64_t hint : nodes_[i]->size_hints_bytes()) all.emplace_back(nodes_[i].get(), hint);
+  }
+  if (parts_.exchange.rank() == 0) {
+    std::vector<std::optional<CellResult>> found;
+    for (const auto& [node, hint] : all) {
+      std::optional<CellResult> cell;
+      if (parts_.known != nullptr) cell = parts_.known->Find(node->ProblemAt(hint), node->dispatch_digest());
+      found.push_back(std::move(cell));
+    }
+    bytes = EncodeCells(found);
+  }
+  const Result<std::string> shared = parts_.exchange.Broadcast(bytes, deadline_ns);
+  if (!shared) return tl::make_unexpected(shared.error());
+  Result<std::vector<std::optional<CellResult>>> cells = DecodeCells(*shared);
+  if (!cells) return tl::make_unexpected(cells.error());
+  if (cells->size() != all.size()) {
+    return Fail(ErrorCode::kRankLost,
+                fmt::format("rank 0 tunes {} cells, rank {} tunes {}", cells->size(),
+                            parts_.exchange.rank(), all.size()),
+                "known cells", "the ranks were given different collectives or sizes",
+                "start every rank with the same arguments", {parts_.exchange.rank()});
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!(*cells)[i]) {
+      cells_.push_back(Cell{all[i].first, all[i].second, {}});
+      continue;
+    }
+    all[i].first->SetTimings(all[i].second, std::move(*(*cells)[i]));
+    ++outcome_.known_cells;
+  }
+  cells_total_ = static_cast<int32_t>(cells_.size());
+  return {};
+}
+
+void Scheduler::Pass::Plan() {
+  TunePlan plan;
+  plan.nodes = static_cast<int32_t>(nodes_.size() - first_);
+  plan.cells = cells_total_ + outcome_.known_cells;
+  plan.known_cells = outcome_.known_cells;
+  for (const Cell& cell : cells_) {
+    const ChoiceList& list = cell.node->ListChoices(parts_.groups, cell.hint_bytes);
+    uint64_t workspace_bytes = 0;
+    for (const Choice& choice : list.choices) {
+      plan.estimated_ns += EstimateChoiceNs(choice, settings_);
+      workspace_bytes += choice.workspace_bytes;
+    }
+    plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
+    plan.refusals += static_cast<int64_t>(list.refusals.size());
+    plan.workspace_bytes_per_rank = std::max(plan.workspace_bytes_per_rank, workspace_bytes);
+    plan.buffer_bytes_per_rank =
+        std::max(plan.buffer_bytes_per_rank,
+                 OperandBuffers::AllocatedBytes(cell.node->ProblemAt(cell.hint_bytes)));
+  }
+  if (settings_.budget_ns > 0) plan.estimated_ns = std::min(plan.estimated_ns, settings_.budget_ns);
+  parts_.observer.OnPlan(plan);
+}
+
+void Scheduler::Pass::Precompile() {
+  std::vector<ChoiceCaller*> callers;
+  for (Cell& cell : cells_) {
+    const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
+    for (const Choice& choice : cell.node->ListChoices(parts_.groups, cell.hint_bytes).choices) {
+      BackendMember* member = parts_.groups.Find(choice.id.backend());
+      if (member == nullptr) continue;
+      cell.callers.push_back(
+          std::make_unique<ChoiceCaller>(cell.node->program(), problem, choice, *member));
+      callers.push_back(cell.callers.back().get());
+    }
+  }
+  PrecompileAll(callers, settings_.precompile_threads,
+                parts_.clock.now_ns() + settings_.warm_timeout_ns);
+}
+
+// A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to rank. Only behind it
+// does the short window of the pre-sync make sense.
+Status Scheduler::Pass::Warm() {
+  StepRecord record;
+  record.number = std::max(1u, std::thread::hardware_concurrency());
+  const Result<ExchangedRecords> all = ExchangeRecords(
+      parts_.exchange, "warm", record, 0, parts_.clock.now_ns() + settings_.warm_timeout_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  int64_t cores = record.number;
+  for (const StepRecord& other : all->records) cores = std::min(cores, other.number);
+  const bool core_for_each_rank = cores >= parts_.exchange.world_size();
+  start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
+  begin_ns_ = coordinator_now_ns_ = all->coordinator_now_ns;
+  return {};
+}
+
+Result<bool> Scheduler::Pass::PreSync() {
+  AgreedFields fields = agreed_;
+  const std::string settings = settings_.AgreedText();
+  for (size_t begin = 0; begin < settings.size();) {
+    const size_t end = settings.find('\n', begin);
+    const size_t equals = settings.find('=', begin);
+    fields.emplace_back("setting " + settings.substr(begin, equals - begin),
+                        settings.substr(equals + 1, end - equals - 1));
+    begin = end + 1;
+  }
+  std::string nodes;
+  for (size_t i = first_; i < nodes_.size(); ++i) {
+    nodes += nodes_[i]->program().ToText();
+    for (uint64_t hint : nodes_[i]->size_hints_bytes()) nodes += fmt::format("{} ", hint);
+  }
+  fields.emplace_back("programs", Sha256Hex(nodes).substr(0, 16));
+  for (const BackendMember& member : parts_.groups.members()) {
+    if (member.group == nullptr) continue;
+    std::string lists;
+    for (const Cell& cell : cells_) {
+      lists += ListText(member.backend->ListChoices(cell.node->program(),
+                                                    cell.node->ProblemAt(cell.hint_bytes)));
+    }
+    fields.emplace_back("choices of backend " + member.backend->name(), Sha256Hex(lists).substr(0, 16));
+  }
+  const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
+  const int64_t deadline_ns =
+      parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
+  const Result<PreSyncResult> result = parts_.exchange.PreSync(fields, window_ns, deadline_ns);
+  if (!result) return tl::make_unexpected(result.error());
+  ++outcome_.pre_syncs;
+  outcome_.pre_sync_ns += result->waited_ns;
+  if (result->met) return true;
+  outcome_.committed = false;
+  outcome_.late_ranks = result->late_ranks;
+  if (parts_.exchange.rank() == 0) {
+    Warn(fmt::format("rank {} missed the pre-sync window of {} ms: every rank uses the default table; "
+                     "raise collective_pre_sync_timeout if that rank is only slow",
+                     fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
+  }
+  return false;
+}
+
+Status Scheduler::Pass::Benchmark() {
+  for (size_t i = first_; i < nodes_.size(); ++i) {
+    MultiTemplate& node = *nodes_[i];
+    node.set_time_cell([this](MultiTemplate& asked, uint64_t hint) { return TimeCell(asked, hint); });
+    for (uint64_t hint : node.size_hints_bytes()) {
+      if (node.has_timings(hint)) continue;
+      // Decided by the coordinator's clock, so alike on all ranks.
+      const bool spent =
+          settings_.budget_ns > 0 && coordinator_now_ns_ - begin_ns_ >= settings_.budget_ns;
+      if (spent) {
+        ++outcome_.skipped_cells;
+        continue;
+      }
+      const Result<const CellResult*> timed = node.choice_timings(hint);
+      if (!timed) return tl::make_unexpected(timed.error());
+    }
+    node.set_time_cell(nullptr);
+  }
+  return {};
+}
+
+Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_bytes) {
+  const auto cell = std::find_if(cells_.begin(), cells_.end(), [&](const Cell& each) {
+    return each.node == &node && each.hint_bytes == hint_bytes;
+  });
+  const Problem problem = node.ProblemAt(hint_bytes);
+  parts_.observer.OnCellStart(cells_done_, cells_total_, problem);
+  // What is left is shared evenly by the cells that are left.
+  int64_t budget_ns = 0;
+  if (settings_.budget_ns > 0) {
+    const int64_t left_ns = settings_.budget_ns - (coordinator_now_ns_ - begin_ns_);
+    budget_ns = std::max<int64_t>(1, left_ns / (cells_total_ - cells_done_));
+  }
+  const BenchmarkParts parts{
+      .exchange = parts_.exchange,
+      .groups = parts_.groups,
+      .device = parts_.device,
+      .clock = parts_.clock,
+      .observer = parts_.observer,
+      .watchdog = watchdog_,
+      .settings = settings_,
+      .start_mode = start_mode_,
+      .reset_callers =
+          [this](BackendMember& member) {
+            for (Cell& each : cells_) {
+              for (auto& caller : each.callers) {
+                if (&caller->member() == &member) caller->Reset();
+              }
+            }
+          },
+  };
+  CellBenchmark benchmark(parts, cell->callers, fmt::format("cell {}", cells_done_), budget_ns);
+  Result<CellResult> result = benchmark.Run(problem);
+  if (!result) return result;
+  coordinator_now_ns_ = benchmark.coordinator_now_ns();
+  cell->callers.clear();
+  result->program_digest = node.dispatch_digest();
+  result->refusals = node.ListChoices(parts_.groups, hint_bytes).refusals;
+  ++outcome_.measured_cells;
+  if (const Result<Winner> winner = SelectWinner(*result, SelectionRules{settings_.noise_percent})) {
+    if (parts_.exchange.rank() == 0 && parts_.known != nullptr) {
+      // Losing the journal costs a repeated measurement later, never this tune.
+      if (Status recorded = parts_.known->Record(*result, *winner); !recorded) {
+        Warn(recorded.error().ToText());
+      }
+    }
+    parts_.observer.OnCellDone(cells_done_, cells_total_, *result, *winner);
+  } else {
+    Warn(winner.error().ToText());
+  }
+  ++cells_done_;
+  return result;
+}
+
+Status Scheduler::Pass::AgreeAndSelect() {
+  std::vector<DispatchRow> rows = rows_;
+  for (size_t i = first_; i < nodes_.size(); ++i) {
+    Result<DispatchRow> row = nodes_[i]->Finalize(SelectionRules{settings_.noise_percent});
+    if (!row) {
+      Warn(row.error().ToText());
+      continue;
+    }
+    // The same collective twice in one graph: the later node has measured it last.
+    std::erase_if(rows, [&](const DispatchRow& other) { return other.key == row->key; });
+    rows.push_back(std::move(*row));
+  }
+  Result<DispatchTable> table = DispatchTable::Build(rows);
+  if (!table) return tl::make_unexpected(table.error());
+  parts_.observer.OnStage(Stage::kAgree);
+  const std::string own = table->Serialize();
+  const auto accept = [&](std::string_view proposal) {
+    parts_.observer.OnStage(Stage::kVote);
+    return proposal == own;
+  };
+  const Result<AgreementOutcome> agreed = parts_.exchange.Agree(
+      parts_.exchange.rank() == 0 ? own : "", accept,
+      parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
+  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (*agreed == AgreementOutcome::kDeclined) {
+    outcome_.committed = false;
+    if (parts_.exchange.rank() == 0) {
+      Warn("a rank declined the tuned table: every rank keeps the default table");
+    }
+    return {};
+  }
+  rows_ = std::move(rows);
+  outcome_.table = std::move(*table);
+  outcome_.committed = true;
+  parts_.observer.OnStage(Stage::kCommitted);
+  return {};
+}
+
+Scheduler::Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed)
+    : parts_(parts), settings_(std::move(settings)), agreed_(std::move(agreed)) {
+  outcome_.backend_refusals = parts_.groups.refusals();
+}
+
+Scheduler::~Scheduler() = default;
+
+const std::vector<std::unique_ptr<MultiTemplate>>& Scheduler::nodes() const { return nodes_; }
+
+Status Scheduler::AddNode(Program program, std::vector<uint64_t> size_hints_bytes,
+                          uint64_t topology_digest) {
+  const ProblemClass& cls = program.anchor();
+  if (cls.world_size != parts_.exchange.world_size()) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("a program for {} ranks cannot be tuned by a group of {}", cls.world_size,
+                            parts_.exchange.world_size()),
+                ToText(cls));
+  }
+  if (size_hints_bytes.empty()) size_hints_bytes = settings_.collective_multi_kernel_hints_bytes;
+  if (size_hints_bytes.empty()) {
+    return Fail(ErrorCode::kUsage, "there is no size to tune", ToText(cls), "",
+                "give sizes, or set collective_multi_kernel_hints");
+  }
+  nodes_.push_back(
+      std::make_unique<MultiTemplate>(std::move(program), std::move(size_hints_bytes), topology_digest));
+  if (settings_.enable_collective_multitemplate) return {};
+  return ResolveNew();
+}
+
+Status Scheduler::ResolveNew() {
+  if (resolved_nodes_ == nodes_.size()) return {};
+  const size_t first = resolved_nodes_;
+  resolved_nodes_ = nodes_.size();
+  return Pass(*this, first).Run();
+}
+
+Result<TuneOutcome> Scheduler::Resolve() {
+  if (Status resolved = ResolveNew(); !resolved) return tl::make_unexpected(resolved.error());
+  return outcome_;
+}
+
+}  // namespace cotune

@@ -1,0 +1,52 @@
+// Small records that ranks exchange in the steps of a tune.
+#ifndef COTUNE_CORE_STEP_RECORD_H_
+#define COTUNE_CORE_STEP_RECORD_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/rank_exchange.h"
+#include "core/status.h"
+
+namespace cotune {
+
+// One rank's part of a step.
+struct StepRecord {
+  std::optional<ErrorCode> error;  // what this rank did before the step failed
+  std::string message;             // of the failure; cut to kMessageBytesMax
+  uint64_t wrong_elements = 0;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t number = 0;              // meaning depends on the step
+  std::vector<std::string> items;  // meaning depends on the step
+
+  static constexpr size_t kMessageBytesMax = 1000;
+  static StepRecord FromStatus(const Status& status);
+  bool operator==(const StepRecord&) const = default;
+};
+
+std::string EncodeStepRecord(const StepRecord& record);
+// kInternal when the bytes are not a record.
+Result<StepRecord> DecodeStepRecord(std::string_view bytes);
+
+// All ranks' records of one step.
+struct ExchangedRecords {
+  std::vector<StepRecord> records;  // [world_size], by rank
+  int64_t start_ns = 0;
+  int64_t coordinator_now_ns = 0;
+
+  // The first failure over ranks: its code, "rank 2: message; rank 3: message", and the ranks. nullopt: all fine.
+  std::optional<Error> FirstFailure() const;
+};
+
+// Sends this rank's record and gives everybody's; one RankExchange::Step.
+Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_view step,
+                                         const StepRecord& record, int64_t start_delay_ns,
+                                         int64_t deadline_ns);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_STEP_RECORD_H_
