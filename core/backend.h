@@ -1,4 +1,5 @@
-// What the pipeline needs of a backend. plugins/loader implements it over the C ABI; tests implement it directly.
+// What the pipeline needs of a backend. plugins/loader implements it over the C ABI; tests
+// implement it directly.
 #ifndef COTUNE_CORE_BACKEND_H_
 #define COTUNE_CORE_BACKEND_H_
 
@@ -17,13 +18,13 @@ namespace cotune {
 // One way to run a program, as its backend describes it. Equal on all ranks.
 struct Choice {
   ChoiceId id;
-  bool is_default = false;          // what the backend would pick itself
-  bool is_capturable = false;       // in a CUDA graph
-  bool is_reproducible = false;     // same bits on all ranks and from run to run
+  bool is_default = false;       // what the backend would pick itself
+  bool is_capturable = false;    // in a CUDA graph
+  bool is_reproducible = false;  // same bits on all ranks and from run to run
   bool prepare_is_collective = false;
-  double cost_us = -1;              // model estimate, < 0: none. Orders, never decides
+  double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;
-  uint64_t fused_nodes = 0;         // nodes of the program that run inside it besides the anchor
+  uint64_t fused_nodes = 0;  // nodes of the program that run inside it besides the anchor
 };
 
 // A way that exists but cannot run this program, with the reason, kept to the end for explain.
@@ -49,9 +50,11 @@ struct LaunchArguments {
 class Plan {
  public:
   virtual ~Plan() = default;
-  // Starts the operation. CUDA memory: enqueues only. Host memory: the buffers are in use until Progress is done.
+  // Starts the operation. CUDA memory: enqueues only. Host memory: the buffers are in use until
+  // Progress is done.
   virtual Status Launch(const LaunchArguments& arguments) = 0;
-  // Host memory: true when complete, false when until_ns came first (0: one attempt). An error ends the group's use.
+  // Host memory: true when complete, false when until_ns came first (0: one attempt). An error ends
+  // the group's use.
   virtual Result<bool> Progress(int64_t until_ns) = 0;
   // Launch, then Progress until done; for host memory.
   Status Run(const LaunchArguments& arguments);
@@ -83,8 +86,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual const std::string& name() const = 0;
   virtual const std::string& version() const = 0;
-  // Pure and rank-invariant: depends on the arguments and the backend's version only. Never fails: what cannot run is a
-  // refusal with its reason.
+  // Pure and rank-invariant: depends on the arguments and the backend's version only. Never fails:
+  // what cannot run is a refusal with its reason.
   virtual ChoiceList ListChoices(const Program& program, const Problem& problem) const = 0;
   // Collective over the group. kRankLost names the job rank that did not come.
   virtual Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) = 0;

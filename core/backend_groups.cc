@@ -11,7 +11,8 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
                                                              RankExchange& exchange,
                                                              const Options& options) {
   std::unique_ptr<BackendGroups> groups(new BackendGroups(exchange, options));
-  // First the ranks learn which backends all of them have: a group of one that a rank lacks would wait for it in vain.
+  // First the ranks learn which backends all of them have: a group of one that a rank lacks would
+  // wait for it in vain.
   StepRecord record;
   for (Backend* backend : backends) {
     record.items.push_back(backend->name() + " " + backend->version());
@@ -30,7 +31,8 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
     }
     if (!lacking.empty()) {
       groups->refusals_.push_back(
-          {name, fmt::format("rank 0 has '{}', rank {} does not have it in this version", item, lacking)});
+          {name, fmt::format("rank 0 has '{}', rank {} does not have it in this version", item,
+                             lacking)});
       continue;
     }
     const auto own = std::find_if(backends.begin(), backends.end(),
@@ -42,13 +44,15 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
       return tl::make_unexpected(created.error());
     }
   }
-  std::erase_if(groups->members_, [](const BackendMember& member) { return member.group == nullptr; });
+  std::erase_if(groups->members_,
+                [](const BackendMember& member) { return member.group == nullptr; });
   return groups;
 }
 
 Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_ns) {
   GroupParameters parameters;
-  parameters.name = fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
+  parameters.name =
+      fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
   parameters.rank = exchange_.rank();
   parameters.job_ranks = options_.job_ranks;
   parameters.device = options_.device;

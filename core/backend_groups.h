@@ -11,26 +11,30 @@
 
 namespace cotune {
 
-// One backend that every rank has, with its group. `generation` counts how often the group was made anew.
+// One backend that every rank has, with its group. `generation` counts how often the group was made
+// anew.
 struct BackendMember {
   Backend* backend = nullptr;
   std::unique_ptr<BackendGroup> group;
   int32_t generation = 0;
 };
 
-// Every method that talks to other ranks is collective: all ranks call it in the same order. Not thread-safe.
+// Every method that talks to other ranks is collective: all ranks call it in the same order. Not
+// thread-safe.
 class BackendGroups {
  public:
   struct Options {
-    std::string name;  // unique in the job
+    std::string name;                // unique in the job
     std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
     int32_t device = -1;
     int64_t deadline_ns = 0;  // absolute, for Create
   };
 
-  // Creates the group of each backend, in the given order. A backend that one rank lacks, or whose group fails on any
-  // rank, is left out on all ranks and its reason kept. kRankLost when a rank is lost.
-  static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends, RankExchange& exchange,
+  // Creates the group of each backend, in the given order. A backend that one rank lacks, or whose
+  // group fails on any rank, is left out on all ranks and its reason kept. kRankLost when a rank is
+  // lost.
+  static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
+                                                       RankExchange& exchange,
                                                        const Options& options);
 
   std::vector<BackendMember>& members() { return members_; }
@@ -39,15 +43,17 @@ class BackendGroups {
   // The member whose backend has this name, or nullptr.
   BackendMember* Find(std::string_view backend_name);
 
-  // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before. A member whose group
-  // cannot be made anew is left out on all ranks: its group is nullptr afterwards.
+  // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
+  // A member whose group cannot be made anew is left out on all ranks: its group is nullptr
+  // afterwards.
   Status Recreate(BackendMember& member, int64_t deadline_ns);
 
   // Frees every waiter of every group on this rank; any thread.
   void AbortAll();
 
  private:
-  BackendGroups(RankExchange& exchange, Options options) : exchange_(exchange), options_(std::move(options)) {}
+  BackendGroups(RankExchange& exchange, Options options)
+      : exchange_(exchange), options_(std::move(options)) {}
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
 
   RankExchange& exchange_;

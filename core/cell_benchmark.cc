@@ -29,6 +29,10 @@ int64_t LongestCall(const ExchangedRecords& all) {
   return longest_ns;
 }
 
+Verdict EmptyVerdict(const Choice& choice) {
+  return Verdict{choice.id, Outcome::kTimed, choice.is_default, "", 0, {}, {}, 0, 0, 0, 0};
+}
+
 uint64_t SumWrong(const ExchangedRecords& all) {
   uint64_t wrong = 0;
   for (const StepRecord& record : all.records) wrong += record.wrong_elements;
@@ -38,13 +42,11 @@ uint64_t SumWrong(const ExchangedRecords& all) {
 }  // namespace
 
 CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
-                             std::span<const std::unique_ptr<ChoiceCaller>> callers, std::string label,
-                             int64_t budget_ns)
+                             std::span<const std::unique_ptr<ChoiceCaller>> callers,
+                             std::string label, int64_t budget_ns)
     : parts_(parts), label_(std::move(label)), budget_ns_(budget_ns), window_ns_(kWindowMinNs) {
   for (const std::unique_ptr<ChoiceCaller>& caller : callers) {
-    Verdict verdict(caller->id());
-    verdict.is_default = caller->choice().is_default;
-    entrants_.push_back(Entrant{.caller = caller.get(), .verdict = std::move(verdict)});
+    entrants_.push_back(Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0});
   }
 }
 
@@ -99,7 +101,8 @@ Status CellBenchmark::AllocateBuffers() {
 
 Status CellBenchmark::DropUnprepared() {
   StepRecord record;
-  const int64_t deadline_ns = parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
+  const int64_t deadline_ns =
+      parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
   for (Entrant& entrant : entrants_) {
     const Status prepared = entrant.caller->Precompile(deadline_ns);
     record.items.push_back(prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
@@ -219,7 +222,9 @@ Result<int64_t> CellBenchmark::TakeSample(Entrant& entrant, const ExchangedRecor
     }
     return 0;
   }
-  const auto by_start = [](const StepRecord& a, const StepRecord& b) { return a.start_ns < b.start_ns; };
+  const auto by_start = [](const StepRecord& a, const StepRecord& b) {
+    return a.start_ns < b.start_ns;
+  };
   const auto by_end = [](const StepRecord& a, const StepRecord& b) { return a.end_ns < b.end_ns; };
   const auto [first, last] = std::minmax_element(all.records.begin(), all.records.end(), by_start);
   const int64_t end_ns = std::max_element(all.records.begin(), all.records.end(), by_end)->end_ns;
@@ -242,8 +247,8 @@ Result<std::vector<int64_t>> CellBenchmark::MeasureRound(const std::vector<size_
   // Each step carries the sample before it, so that a round of n choices takes n + 1 steps.
   for (size_t turn = 0; turn <= order.size(); ++turn) {
     const bool is_last = turn == order.size();
-    Result<ExchangedRecords> all =
-        Exchange(is_last ? "round end" : entrants_[order[turn]].caller->id().text(), record, window_ns_);
+    Result<ExchangedRecords> all = Exchange(
+        is_last ? "round end" : entrants_[order[turn]].caller->id().text(), record, window_ns_);
     if (!all) return tl::make_unexpected(all.error());
     if (turn > 0 && entrants_[order[turn - 1]].in) {
       Entrant& before = entrants_[order[turn - 1]];
@@ -271,8 +276,9 @@ Status CellBenchmark::RunRace(CellResult& result) {
     if (entrants_[i].verdict.is_default && entrants_[i].in) default_index = i;
   }
   const TuningSettings& settings = parts_.settings;
-  Race race(entrants_.size(), default_index,
-            RaceRules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent});
+  Race race(
+      entrants_.size(), default_index,
+      RaceRules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent});
   for (size_t i = 0; i < entrants_.size(); ++i) {
     if (!entrants_[i].in) race.Disqualify(i);
   }
@@ -302,10 +308,12 @@ Status CellBenchmark::RunRace(CellResult& result) {
   return {};
 }
 
-// Timed runs reuse buffers without looking at them: the winner has to be right once more after them.
+// Timed runs reuse buffers without looking at them: the winner has to be right once more after
+// them.
 Status CellBenchmark::RecheckWinner(CellResult& result) {
   while (true) {
-    const Result<Winner> winner = SelectWinner(result, SelectionRules{parts_.settings.noise_percent});
+    const Result<Winner> winner =
+        SelectWinner(result, SelectionRules{parts_.settings.noise_percent});
     if (!winner) return {};
     const auto at = std::find_if(result.verdicts.begin(), result.verdicts.end(),
                                  [&](const Verdict& verdict) { return verdict.id == winner->id; });

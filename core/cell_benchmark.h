@@ -33,20 +33,23 @@ struct BenchmarkParts {
   LaunchWatchdog& watchdog;
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
-  // Resets every caller of this member, also those of other cells: its group is about to be made anew.
+  // Resets every caller of this member, also those of other cells: its group is about to be made
+  // anew.
   std::function<void(BackendMember&)> reset_callers;
 };
 
-// Collective: every rank measures the same cell with callers of the same choices in the same order, and gets the same
-// result. Every rank takes part in every step whatever happened to it: a failure is a record like any other, and the
-// choice is dropped on all ranks.
+// Collective: every rank measures the same cell with callers of the same choices in the same order,
+// and gets the same result. Every rank takes part in every step whatever happened to it: a failure
+// is a record like any other, and the choice is dropped on all ranks.
 class CellBenchmark {
  public:
-  // budget_ns: measuring time of this cell by the coordinator's clock, 0: none. `label` starts the names of its steps.
+  // budget_ns: measuring time of this cell by the coordinator's clock, 0: none. `label` starts the
+  // names of its steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
                 std::string label, int64_t budget_ns);
 
-  // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of choices are verdicts.
+  // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of
+  // choices are verdicts.
   Result<CellResult> Run(const Problem& problem);
 
   // The coordinator's clock at the last step.
@@ -73,13 +76,15 @@ class CellBenchmark {
   Status SetRepetitions(Entrant& entrant);
   Status RunRace(CellResult& result);
   Status RecheckWinner(CellResult& result);
-  // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank started late.
+  // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
+  // started late.
   Result<std::vector<int64_t>> MeasureRound(const std::vector<size_t>& order, CellResult& result);
   // The time of one call out of all ranks' records; 0 as above.
-  Result<int64_t> TakeSample(Entrant& entrant, const ExchangedRecords& all, int64_t planned_start_ns,
-                             CellResult& result);
+  Result<int64_t> TakeSample(Entrant& entrant, const ExchangedRecords& all,
+                             int64_t planned_start_ns, CellResult& result);
   StepRecord Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns);
-  Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record, int64_t start_delay_ns);
+  Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record,
+                                    int64_t start_delay_ns);
   // Takes a choice out on all ranks and, when a launch failed, makes its backend's group anew.
   Status Drop(Entrant& entrant, Outcome outcome, const std::string& reason);
   LaunchArguments Arguments() const;

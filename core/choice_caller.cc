@@ -7,10 +7,16 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
   if (failure_) return tl::make_unexpected(*failure_);
   if (plan_ != nullptr) return {};
   if (member_.group == nullptr) {
-    failure_ = Error{ErrorCode::kAborted, "backend " + member_.backend->name() + " has no group", "", "", "", {}};
+    failure_ = Error{ErrorCode::kAborted,
+                     "backend " + member_.backend->name() + " has no group",
+                     "",
+                     "",
+                     "",
+                     {}};
     return tl::make_unexpected(*failure_);
   }
-  Result<std::unique_ptr<Plan>> plan = member_.group->Prepare(program_, problem_, choice_, deadline_ns);
+  Result<std::unique_ptr<Plan>> plan =
+      member_.group->Prepare(program_, problem_, choice_, deadline_ns);
   if (!plan) {
     failure_ = plan.error();
     return tl::make_unexpected(*failure_);
@@ -21,12 +27,14 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
 
 Result<TimedSpan> ChoiceCaller::Benchmark(Device& device, const LaunchArguments& arguments,
                                           int32_t repetitions, int64_t start_ns) {
-  if (plan_ == nullptr) return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  if (plan_ == nullptr)
+    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
   return device.Measure(*plan_, arguments, repetitions, start_ns);
 }
 
 Status ChoiceCaller::Launch(const LaunchArguments& arguments) {
-  if (plan_ == nullptr) return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  if (plan_ == nullptr)
+    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
   if (problem_.cls.memory == MemoryKind::kHost) return plan_->Run(arguments);
   return plan_->Launch(arguments);
 }

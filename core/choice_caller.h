@@ -12,7 +12,8 @@
 
 namespace cotune {
 
-// Identity plus a cached plan. Precompile is thread-safe and idempotent; the rest is for one thread.
+// Identity plus a cached plan. Precompile is thread-safe and idempotent; the rest is for one
+// thread.
 class ChoiceCaller {
  public:
   // program and member outlive the caller.
@@ -24,10 +25,11 @@ class ChoiceCaller {
   const Problem& problem() const { return problem_; }
   BackendMember& member() const { return member_; }
 
-  // Prepares the plan. A failure is a value and is remembered: later calls give the same answer until the member's group
-  // is made anew.
+  // Prepares the plan. A failure is a value and is remembered: later calls give the same answer
+  // until the member's group is made anew.
   Status Precompile(int64_t deadline_ns);
-  // Timed calls on the device; Precompile must have succeeded. The deadline in `arguments` bounds it.
+  // Timed calls on the device; Precompile must have succeeded. The deadline in `arguments` bounds
+  // it.
   Result<TimedSpan> Benchmark(Device& device, const LaunchArguments& arguments, int32_t repetitions,
                               int64_t start_ns);
   // Starts one call, and for host memory waits for it.

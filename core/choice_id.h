@@ -13,8 +13,9 @@
 
 namespace cotune {
 
-// Grammar: backend "/" algorithm [ "?" key "=" value { "&" key "=" value } ], for example "host/ring?chunk=65536".
-// backend: [a-z][a-z0-9_]{0,30}; the other parts: [a-z0-9_.-]+; keys are unique and keep their order.
+// Grammar: backend "/" algorithm [ "?" key "=" value { "&" key "=" value } ], for example
+// "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts: [a-z0-9_.-]+; keys are
+// unique and keep their order.
 class ChoiceId {
  public:
   static Result<ChoiceId> Parse(std::string_view text);
@@ -41,7 +42,9 @@ class ChoiceId {
 
 template <>
 struct std::hash<cotune::ChoiceId> {
-  size_t operator()(const cotune::ChoiceId& id) const { return std::hash<std::string>()(id.text()); }
+  size_t operator()(const cotune::ChoiceId& id) const {
+    return std::hash<std::string>()(id.text());
+  }
 };
 
 #endif  // COTUNE_CORE_CHOICE_ID_H_

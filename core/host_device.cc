@@ -35,10 +35,12 @@ class HostDevice final : public Device {
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
     constexpr uint64_t kPageBytes = 4096;
     const uint64_t mapped_bytes = (bytes / kPageBytes + 1) * kPageBytes;
-    void* data = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* data =
+        mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-      return Fail(ErrorCode::kEnvironment, fmt::format("cannot allocate {} bytes of host memory", bytes),
-                  "", std::strerror(errno), "tune smaller sizes or fewer ranks");
+      return Fail(ErrorCode::kEnvironment,
+                  fmt::format("cannot allocate {} bytes of host memory", bytes), "",
+                  std::strerror(errno), "tune smaller sizes or fewer ranks");
     }
     return std::make_unique<HostBuffer>(data, bytes, mapped_bytes);
   }

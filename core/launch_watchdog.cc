@@ -37,7 +37,8 @@ void LaunchWatchdog::Loop() {
   while (!stop_) {
     changed_.wait_for(lock, kPeriod);
     if (group_ == nullptr || clock_.now_ns() < deadline_ns_) continue;
-    // The lock is held: the group cannot be destroyed before Unwatch returns. Abort takes bounded time.
+    // The lock is held: the group cannot be destroyed before Unwatch returns. Abort takes bounded
+    // time.
     group_->Abort();
     group_ = nullptr;
   }

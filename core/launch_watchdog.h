@@ -12,7 +12,8 @@
 
 namespace cotune {
 
-// One thread that aborts the watched group when its time has passed. Watch and Unwatch are for one thread.
+// One thread that aborts the watched group when its time has passed. Watch and Unwatch are for one
+// thread.
 class LaunchWatchdog {
  public:
   explicit LaunchWatchdog(const Clock& clock);

@@ -26,7 +26,8 @@ Problem MultiTemplate::ProblemAt(uint64_t size_hint_bytes) const {
   return Problem{cls, CountForBytes(cls, size_hint_bytes), topology_digest_};
 }
 
-const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes) {
+const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
+                                             uint64_t size_hint_bytes) {
   const auto found = lists_.find(size_hint_bytes);
   if (found != lists_.end()) return found->second;
   ChoiceList merged;
@@ -62,7 +63,8 @@ void MultiTemplate::SetTimings(uint64_t size_hint_bytes, CellResult cell) {
 Result<DispatchRow> MultiTemplate::Finalize(const SelectionRules& rules) const {
   std::vector<std::pair<uint64_t, ChoiceId>> winners;
   for (const auto& [bytes, cell] : cells_) {
-    // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or the default.
+    // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or
+    // the default.
     if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace_back(bytes, winner->id);
   }
   if (winners.empty()) {

@@ -14,8 +14,8 @@
 
 namespace cotune {
 
-// One node of the tuned graph. Not thread-safe. Laziness is safe across ranks because only the scheduler asks for
-// timings, in node order.
+// One node of the tuned graph. Not thread-safe. Laziness is safe across ranks because only the
+// scheduler asks for timings, in node order.
 class MultiTemplate {
  public:
   // size_hints_bytes: at least one; sorted and made unique here. One hint: a node of fixed size.
@@ -39,7 +39,8 @@ class MultiTemplate {
   void SetTimings(uint64_t size_hint_bytes, CellResult cell);
   bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
 
-  // Winners of all hints that have timings, merged to ranges. kEnvironment when no hint has a winner.
+  // Winners of all hints that have timings, merged to ranges. kEnvironment when no hint has a
+  // winner.
   Result<DispatchRow> Finalize(const SelectionRules& rules) const;
   const std::map<uint64_t, CellResult>& cells() const { return cells_; }
 

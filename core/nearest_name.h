@@ -8,7 +8,8 @@
 
 namespace cotune {
 
-// The candidate with the smallest edit distance, or "" when every distance is more than half of the longer name.
+// The candidate with the smallest edit distance, or "" when every distance is more than half of the
+// longer name.
 std::string NearestName(std::string_view typed, std::span<const std::string_view> candidates);
 
 // "known: a, b, c; did you mean b?" — the last part only when there is a near name.

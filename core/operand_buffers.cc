@@ -43,17 +43,19 @@ uint64_t OperandBuffers::SendOffset() const {
 }
 
 uint64_t OperandBuffers::RecvOffset() const {
-  const bool shifted = problem_.cls.in_place && problem_.cls.collective == Collective::kReduceScatter;
+  const bool shifted =
+      problem_.cls.in_place && problem_.cls.collective == Collective::kReduceScatter;
   return shifted ? rank_ * RecvBytes(problem_) : 0;
 }
 
 uint64_t OperandBuffers::AllocatedBytes(const Problem& problem) {
-  if (problem.cls.in_place) return std::max(SendBytes(problem), RecvBytes(problem)) + 2 * kGuardBytes;
+  if (problem.cls.in_place)
+    return std::max(SendBytes(problem), RecvBytes(problem)) + 2 * kGuardBytes;
   return SendBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
 }
 
-Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device, const Problem& problem,
-                                                                 int rank) {
+Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
+                                                                 const Problem& problem, int rank) {
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
   const uint64_t first_bytes =
       problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem)) : SendBytes(problem);
@@ -65,7 +67,8 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
   buffers->recv_ = first_payload + buffers->RecvOffset();
   buffers->staging_.resize(first_bytes + 2 * kGuardBytes);
   if (!problem.cls.in_place) {
-    Result<std::unique_ptr<DeviceBuffer>> second = device.Allocate(RecvBytes(problem) + 2 * kGuardBytes);
+    Result<std::unique_ptr<DeviceBuffer>> second =
+        device.Allocate(RecvBytes(problem) + 2 * kGuardBytes);
     if (!second) return tl::make_unexpected(second.error());
     buffers->second_ = std::move(*second);
     buffers->recv_ = static_cast<std::byte*>(buffers->second_->data()) + kGuardBytes;
@@ -96,7 +99,8 @@ Result<OperandCheck> OperandBuffers::Check(uint32_t salt) {
   if (second_ != nullptr) {
     check.changed_send = seen_ != staging_;
     seen_.resize(second_->bytes());
-    if (Status read = device_.Read(*second_, seen_); !read) return tl::make_unexpected(read.error());
+    if (Status read = device_.Read(*second_, seen_); !read)
+      return tl::make_unexpected(read.error());
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen_);
   }
   const uint64_t offset = second_ == nullptr ? RecvOffset() : 0;

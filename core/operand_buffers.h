@@ -14,15 +14,16 @@ namespace cotune {
 
 // What a correctness run left in the buffers.
 struct OperandCheck {
-  uint64_t wrong_elements = 0;      // of the receive buffer
-  bool wrote_outside = false;       // guard bytes in front of or behind a buffer changed
-  bool changed_send = false;        // out of place only
+  uint64_t wrong_elements = 0;  // of the receive buffer
+  bool wrote_outside = false;   // guard bytes in front of or behind a buffer changed
+  bool changed_send = false;    // out of place only
 };
 
 // In place: one allocation holds both. Not thread-safe.
 class OperandBuffers {
  public:
-  static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem, int rank);
+  static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem,
+                                                          int rank);
 
   // Bytes that Allocate takes, guards included.
   static uint64_t AllocatedBytes(const Problem& problem);

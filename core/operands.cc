@@ -10,19 +10,21 @@
 namespace cotune {
 namespace {
 
-// Values repeat after this many elements. A prime, so that blocks and chunks of round sizes that change places show.
+// Values repeat after this many elements. A prime, so that blocks and chunks of round sizes that
+// change places show.
 constexpr uint64_t kPeriod = 1009;
 
 uint32_t Mix(uint64_t position, uint32_t rank, uint32_t salt) {
-  uint64_t x = position * 0x9E3779B97F4A7C15ull + rank * 0xC2B2AE3D27D4EB4Full + salt * 0x165667B19E3779F9ull;
+  uint64_t x = position * 0x9E3779B97F4A7C15ull + rank * 0xC2B2AE3D27D4EB4Full +
+               salt * 0x165667B19E3779F9ull;
   x ^= x >> 29;
   x *= 0xBF58476D1CE4E5B9ull;
   x ^= x >> 32;
   return static_cast<uint32_t>(x);
 }
 
-// The value at `index` of the send buffer of `rank`. Sums of 64 ranks stay below 256 and products below 256, so that
-// u8 and bf16 hold them exactly; for more ranks fewer values are not zero.
+// The value at `index` of the send buffer of `rank`. Sums of 64 ranks stay below 256 and products
+// below 256, so that u8 and bf16 hold them exactly; for more ranks fewer values are not zero.
 int64_t SendValue(const Problem& problem, uint32_t rank, uint64_t index, uint32_t salt) {
   const uint64_t position = index % kPeriod;
   const uint32_t mixed = Mix(position, rank, salt);
@@ -33,7 +35,8 @@ int64_t SendValue(const Problem& problem, uint32_t rank, uint64_t index, uint32_
       return world <= 64 ? mixed % 4 : (mixed % world < 48 ? mixed >> 16 & 1 : 0);
     case Reduction::kProduct: {
       const uint32_t chosen = Mix(position, 0, salt);
-      const bool doubles = rank == chosen % world || rank == (chosen >> 8) % world || rank == (chosen >> 16) % world;
+      const bool doubles =
+          rank == chosen % world || rank == (chosen >> 8) % world || rank == (chosen >> 16) % world;
       return doubles ? 2 : 1;
     }
     case Reduction::kMin:
@@ -137,15 +140,19 @@ double Tolerance(const Problem& problem) {
   }
 }
 
-// One period of encoded values, value(k) for k = 0..kPeriod-1, repeated over `elements` beginning at `first`.
+// One period of encoded values, value(k) for k = 0..kPeriod-1, repeated over `elements` beginning
+// at `first`.
 class Pattern {
  public:
   template <typename ValueAt>
-  Pattern(Dtype dtype, ValueAt value_at) : size_bytes_(SizeBytes(dtype)), bytes_(kPeriod * SizeBytes(dtype)) {
-    for (uint64_t k = 0; k < kPeriod; ++k) Encode(dtype, value_at(k), bytes_.data() + k * size_bytes_);
+  Pattern(Dtype dtype, ValueAt value_at)
+      : size_bytes_(SizeBytes(dtype)), bytes_(kPeriod * SizeBytes(dtype)) {
+    for (uint64_t k = 0; k < kPeriod; ++k)
+      Encode(dtype, value_at(k), bytes_.data() + k * size_bytes_);
   }
 
-  // Calls visit(element, elements, pattern bytes) for each run of the pattern that lies without a break.
+  // Calls visit(element, elements, pattern bytes) for each run of the pattern that lies without a
+  // break.
   template <typename Visit>
   void ForEachRun(uint64_t first, uint64_t elements, Visit visit) const {
     for (uint64_t done = 0; done < elements;) {
@@ -181,9 +188,10 @@ uint64_t CountWrongInBlock(const Problem& problem, const Pattern& pattern, uint6
                            const std::byte* block) {
   uint64_t wrong = 0;
   const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  pattern.ForEachRun(first, problem.count, [&](uint64_t at, uint64_t run, const std::byte* expected) {
-    wrong += CountWrongInRun(problem, run, expected, block + at * size_bytes);
-  });
+  pattern.ForEachRun(first, problem.count,
+                     [&](uint64_t at, uint64_t run, const std::byte* expected) {
+                       wrong += CountWrongInRun(problem, run, expected, block + at * size_bytes);
+                     });
   return wrong;
 }
 
@@ -218,7 +226,8 @@ uint64_t CountWrongElements(const Problem& problem, int rank, uint32_t salt,
   uint64_t wrong = 0;
   for (int block = 0; block < (is_broadcast ? 1 : cls.world_size); ++block) {
     const int sender = is_broadcast ? cls.root : block;
-    const Pattern pattern(cls.dtype, [&](uint64_t k) { return SendValue(problem, sender, k, salt); });
+    const Pattern pattern(cls.dtype,
+                          [&](uint64_t k) { return SendValue(problem, sender, k, salt); });
     wrong += CountWrongInBlock(problem, pattern, first, recv.data() + block * block_bytes);
   }
   return wrong;

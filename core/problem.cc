@@ -226,25 +226,28 @@ std::string ToText(const Problem& problem) {
 Status Validate(const ProblemClass& cls) {
   const std::string where = ToText(cls);
   if (cls.world_size < 1) {
-    return Fail(ErrorCode::kUsage, fmt::format("world size {} is less than 1", cls.world_size), where);
+    return Fail(ErrorCode::kUsage, fmt::format("world size {} is less than 1", cls.world_size),
+                where);
   }
   if (Reduces(cls.collective) != (cls.reduction != Reduction::kNone)) {
     return Fail(ErrorCode::kUsage,
-                fmt::format("{} {} a reduction", Name(cls.collective),
-                            Reduces(cls.collective) ? "needs" : "takes no"),
+                fmt::format("{} {}", Name(cls.collective),
+                            Reduces(cls.collective) ? "needs a reduction" : "takes no reduction"),
                 where);
   }
   if (cls.root < 0 || cls.root >= cls.world_size) {
     return Fail(ErrorCode::kUsage,
-                fmt::format("root {} is not a rank of a group of {}", cls.root, cls.world_size), where);
+                fmt::format("root {} is not a rank of a group of {}", cls.root, cls.world_size),
+                where);
   }
   if (cls.root != 0 && cls.collective != Collective::kBroadcast) {
     return Fail(ErrorCode::kUsage, fmt::format("{} has no root", Name(cls.collective)), where);
   }
   if (cls.ranks_per_node < 0 || cls.ranks_per_node > cls.world_size) {
-    return Fail(ErrorCode::kUsage,
-                fmt::format("{} ranks on each host in a group of {}", cls.ranks_per_node, cls.world_size),
-                where);
+    return Fail(
+        ErrorCode::kUsage,
+        fmt::format("{} ranks on each host in a group of {}", cls.ranks_per_node, cls.world_size),
+        where);
   }
   return {};
 }

@@ -20,10 +20,18 @@ enum class Collective : uint8_t {
   kAllToAll = 4,
   kBroadcast = 5,
 };
-enum class Reduction : uint8_t { kNone = 0, kSum = 1, kProduct = 2, kMin = 3, kMax = 4, kAverage = 5 };
+enum class Reduction : uint8_t {
+  kNone = 0,
+  kSum = 1,
+  kProduct = 2,
+  kMin = 3,
+  kMax = 4,
+  kAverage = 5
+};
 enum class Dtype : uint8_t { kF32 = 1, kF64 = 2, kF16 = 3, kBf16 = 4, kI32 = 5, kI64 = 6, kU8 = 7 };
 enum class MemoryKind : uint8_t { kHost = 1, kCuda = 2 };
-// Symmetric: registered with the backend by all ranks together, so that peers can reach it directly.
+// Symmetric: registered with the backend by all ranks together, so that peers can reach it
+// directly.
 enum class BufferClass : uint8_t { kPlain = 0, kSymmetric = 1 };
 
 // All values in declaration order, for lists such as "--collective all".
@@ -60,8 +68,8 @@ struct ProblemClass {
   auto operator<=>(const ProblemClass&) const = default;
 };
 
-// A class at one size. count follows NCCL's convention, bytes nccl-tests' (the larger of one rank's send and receive
-// buffer); plugins/api/cotune_backend_v1.h has the table.
+// A class at one size. count follows NCCL's convention, bytes nccl-tests' (the larger of one rank's
+// send and receive buffer); plugins/api/cotune_backend_v1.h has the table.
 struct Problem {
   ProblemClass cls;
   uint64_t count = 0;  // elements
@@ -76,14 +84,16 @@ struct Problem {
 // Largest count whose bytes() do not exceed `bytes`.
 uint64_t CountForBytes(const ProblemClass& cls, uint64_t bytes);
 
-// "all_reduce/sum/bf16/host/plain/out_of_place/world4x4", for broadcast with "/root0": stable; for logs and digests.
+// "all_reduce/sum/bf16/host/plain/out_of_place/world4x4", for broadcast with "/root0": stable; for
+// logs and digests.
 std::string ToText(const ProblemClass& cls);
 // Inverse. kUsage names the part that is wrong.
 Result<ProblemClass> ParseProblemClass(std::string_view text);
 // ToText(cls) + "/count1024".
 std::string ToText(const Problem& problem);
 
-// kUsage when a field contradicts another (reduction on a broadcast, root outside the group, world size < 1, ...).
+// kUsage when a field contradicts another (reduction on a broadcast, root outside the group, world
+// size < 1, ...).
 Status Validate(const ProblemClass& cls);
 
 // Formulas of nccl-tests; GB = 1e9 bytes. seconds > 0.

@@ -104,7 +104,8 @@ std::string Program::ToText() const {
   }
   for (const Node& node : nodes_) {
     const auto& collective = std::get<CollectiveNode>(node);
-    text += fmt::format("%{} = {} %{}\n", value++, cotune::ToText(collective.cls), collective.operand);
+    text +=
+        fmt::format("%{} = {} %{}\n", value++, cotune::ToText(collective.cls), collective.operand);
   }
   text += fmt::format("return %{}\n", output_);
   return text;

@@ -1,4 +1,5 @@
-// The program: a small SSA graph of prologue nodes, collectives and epilogue nodes, frozen when it enters the pipeline.
+// The program: a small SSA graph of prologue nodes, collectives and epilogue nodes, frozen when it
+// enters the pipeline.
 #ifndef COTUNE_CORE_PROGRAM_H_
 #define COTUNE_CORE_PROGRAM_H_
 
@@ -30,7 +31,8 @@ struct CollectiveNode {
   bool operator==(const CollectiveNode&) const = default;
 };
 
-// New kinds of node (casts, scales, norms) become further alternatives; text and digest of existing programs stay.
+// New kinds of node (casts, scales, norms) become further alternatives; text and digest of existing
+// programs stay.
 using Node = std::variant<CollectiveNode>;
 
 // Immutable. Built once through ProgramBuilder, verified there; equal text means equal program.
@@ -45,7 +47,8 @@ class Program {
   const std::vector<Node>& nodes() const { return nodes_; }
   ValueIndex output() const { return output_; }
 
-  // The collective that gives the program its size and its place in the dispatch table: the first one.
+  // The collective that gives the program its size and its place in the dispatch table: the first
+  // one.
   const ProblemClass& anchor() const;
   bool is_single_collective() const { return nodes_.size() == 1; }
 
@@ -71,8 +74,8 @@ class ProgramBuilder {
  public:
   ValueIndex AddInput(std::string name, Dtype dtype);
   ValueIndex AddCollective(const ProblemClass& cls, ValueIndex operand);
-  // kUsage when: no collective, an operand that is not defined before its use, a dtype that does not match, an output
-  // that does not exist, or a class that Validate refuses.
+  // kUsage when: no collective, an operand that is not defined before its use, a dtype that does
+  // not match, an output that does not exist, or a class that Validate refuses.
   Result<Program> Freeze(ValueIndex output) const;
 
  private:

@@ -28,7 +28,8 @@ std::vector<size_t> Race::NextRound() const {
   if (stopped_ || rounds_ >= rules_.max_rounds) return {};
   std::vector<size_t> order = Racing();
   if (order.empty() || Decided()) return {};
-  std::rotate(order.begin(), order.begin() + rounds_ % static_cast<int64_t>(order.size()), order.end());
+  std::rotate(order.begin(), order.begin() + rounds_ % static_cast<int64_t>(order.size()),
+              order.end());
   return order;
 }
 
@@ -66,8 +67,8 @@ void Race::DropLosers(size_t leader) {
     Competitor& competitor = choices_[i];
     if (i == leader || i == default_index_ || competitor.samples_ns.empty()) continue;
     const auto own_best = static_cast<double>(competitor.best_ns);
-    const bool first_cut = rounds_ >= kFirstCutRound &&
-                           own_best > kFirstCutFactor * static_cast<double>(best.best_ns);
+    const bool first_cut =
+        rounds_ >= kFirstCutRound && own_best > kFirstCutFactor * static_cast<double>(best.best_ns);
     const bool second_cut =
         rounds_ >= kSecondCutRound &&
         own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
@@ -83,8 +84,8 @@ bool Race::Decided() const {
   if (leader == SIZE_MAX) return false;
   const MedianInterval& best = choices_[leader].interval;
   if (static_cast<int32_t>(choices_[leader].samples_ns.size()) < rules_.min_rounds) return false;
-  const double half_width_percent = 50.0 * static_cast<double>(best.high_ns - best.low_ns) /
-                                    static_cast<double>(best.median_ns);
+  const double half_width_percent =
+      50.0 * static_cast<double>(best.high_ns - best.low_ns) / static_cast<double>(best.median_ns);
   if (half_width_percent <= kLeaderIntervalPercent) return true;
   const double zone_ns = static_cast<double>(best.median_ns) * (1 + rules_.noise_percent / 100);
   bool all_in_zone = true;

@@ -1,5 +1,5 @@
-// The race of one cell's choices: which to measure next, which to drop, when to stop. Pure: every rank feeds it the same
-// times and so reaches the same decisions.
+// The race of one cell's choices: which to measure next, which to drop, when to stop. Pure: every
+// rank feeds it the same times and so reaches the same decisions.
 #ifndef COTUNE_CORE_RACE_H_
 #define COTUNE_CORE_RACE_H_
 
@@ -12,18 +12,20 @@
 namespace cotune {
 
 struct RaceRules {
-  int32_t min_rounds = 8;   // of a choice that stays in; 8 is the least for a 99 % interval
+  int32_t min_rounds = 8;  // of a choice that stays in; 8 is the least for a 99 % interval
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
 };
 
-// Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift hits all alike.
+// Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
+// hits all alike.
 //   round 1     nobody is dropped: one sample may be a spike
 //   round 2     drops whose best sample is over 3 x the leader's best
 //   round 5     drops whose best sample is over 1.25 x the leader's median
 //   from then   drops whose 99 % interval lies above the leader's
-// It ends after min_rounds when one competitor is left, all survivors are within the noise of the leader, or the
-// leader's interval is within 1 %; and at max_rounds. The default choice is never dropped.
+// It ends after min_rounds when one competitor is left, all survivors are within the noise of the
+// leader, or the leader's interval is within 1 %; and at max_rounds. The default choice is never
+// dropped.
 class Race {
  public:
   // default_index: SIZE_MAX when the default choice does not take part.

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "core/cell_benchmark.h"
-#include "core/cell_codec.h"
 #include "core/launch_watchdog.h"
 #include "core/operand_buffers.h"
 #include "core/precompile.h"
 #include "core/sha256.h"
 #include "core/step_record.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -109,8 +109,6 @@ void Scheduler::Pass::ListChoices() {
   }
 }
 
-// Rank 0's knowledge is everybody's: a cell that one rank finds in its file and another does not would be measured by
-// some ranks only.
 Status Scheduler::Pass::ShareKnownCells() {
   const int64_t deadline_ns = parts_.clock.now_ns() + settings_.warm_timeout_ns;
   std::string bytes;
@@ -122,14 +120,15 @@ Status Scheduler::Pass::ShareKnownCells() {
     std::vector<std::optional<CellResult>> found;
     for (const auto& [node, hint] : all) {
       std::optional<CellResult> cell;
-      if (parts_.known != nullptr) cell = parts_.known->Find(node->ProblemAt(hint), node->dispatch_digest());
+      if (parts_.known != nullptr)
+        cell = parts_.known->Find(node->ProblemAt(hint), node->dispatch_digest());
       found.push_back(std::move(cell));
     }
-    bytes = EncodeCells(found);
+    bytes = EncodeKnownCells(found);
   }
   const Result<std::string> shared = parts_.exchange.Broadcast(bytes, deadline_ns);
   if (!shared) return tl::make_unexpected(shared.error());
-  Result<std::vector<std::optional<CellResult>>> cells = DecodeCells(*shared);
+  Result<std::vector<std::optional<CellResult>>> cells = DecodeKnownCells(*shared);
   if (!cells) return tl::make_unexpected(cells.error());
   if (cells->size() != all.size()) {
     return Fail(ErrorCode::kRankLost,
@@ -189,8 +188,8 @@ void Scheduler::Pass::Precompile() {
                 parts_.clock.now_ns() + settings_.warm_timeout_ns);
 }
 
-// A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to rank. Only behind it
-// does the short window of the pre-sync make sense.
+// A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
+// rank. Only behind it does the short window of the pre-sync make sense.
 Status Scheduler::Pass::Warm() {
   StepRecord record;
   record.number = std::max(1u, std::thread::hardware_concurrency());
@@ -225,10 +224,11 @@ Result<bool> Scheduler::Pass::PreSync() {
     if (member.group == nullptr) continue;
     std::string lists;
     for (const Cell& cell : cells_) {
-      lists += ListText(member.backend->ListChoices(cell.node->program(),
-                                                    cell.node->ProblemAt(cell.hint_bytes)));
+      lists += ListText(
+          member.backend->ListChoices(cell.node->program(), cell.node->ProblemAt(cell.hint_bytes)));
     }
-    fields.emplace_back("choices of backend " + member.backend->name(), Sha256Hex(lists).substr(0, 16));
+    fields.emplace_back("choices of backend " + member.backend->name(),
+                        Sha256Hex(lists).substr(0, 16));
   }
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
   const int64_t deadline_ns =
@@ -241,9 +241,10 @@ Result<bool> Scheduler::Pass::PreSync() {
   outcome_.committed = false;
   outcome_.late_ranks = result->late_ranks;
   if (parts_.exchange.rank() == 0) {
-    Warn(fmt::format("rank {} missed the pre-sync window of {} ms: every rank uses the default table; "
-                     "raise collective_pre_sync_timeout if that rank is only slow",
-                     fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
+    Warn(fmt::format(
+        "rank {} missed the pre-sync window of {} ms: every rank uses the default table; "
+        "raise collective_pre_sync_timeout if that rank is only slow",
+        fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
   }
   return false;
 }
@@ -251,7 +252,8 @@ Result<bool> Scheduler::Pass::PreSync() {
 Status Scheduler::Pass::Benchmark() {
   for (size_t i = first_; i < nodes_.size(); ++i) {
     MultiTemplate& node = *nodes_[i];
-    node.set_time_cell([this](MultiTemplate& asked, uint64_t hint) { return TimeCell(asked, hint); });
+    node.set_time_cell(
+        [this](MultiTemplate& asked, uint64_t hint) { return TimeCell(asked, hint); });
     for (uint64_t hint : node.size_hints_bytes()) {
       if (node.has_timings(hint)) continue;
       // Decided by the coordinator's clock, so alike on all ranks.
@@ -307,7 +309,8 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
   result->program_digest = node.dispatch_digest();
   result->refusals = node.ListChoices(parts_.groups, hint_bytes).refusals;
   ++outcome_.measured_cells;
-  if (const Result<Winner> winner = SelectWinner(*result, SelectionRules{settings_.noise_percent})) {
+  if (const Result<Winner> winner =
+          SelectWinner(*result, SelectionRules{settings_.noise_percent})) {
     if (parts_.exchange.rank() == 0 && parts_.known != nullptr) {
       // Losing the journal costs a repeated measurement later, never this tune.
       if (Status recorded = parts_.known->Record(*result, *winner); !recorded) {
@@ -342,9 +345,9 @@ Status Scheduler::Pass::AgreeAndSelect() {
     parts_.observer.OnStage(Stage::kVote);
     return proposal == own;
   };
-  const Result<AgreementOutcome> agreed = parts_.exchange.Agree(
-      parts_.exchange.rank() == 0 ? own : "", accept,
-      parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
+  const Result<AgreementOutcome> agreed =
+      parts_.exchange.Agree(parts_.exchange.rank() == 0 ? own : "", accept,
+                            parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
   if (!agreed) return tl::make_unexpected(agreed.error());
   if (*agreed == AgreementOutcome::kDeclined) {
     outcome_.committed = false;
@@ -374,8 +377,8 @@ Status Scheduler::AddNode(Program program, std::vector<uint64_t> size_hints_byte
   const ProblemClass& cls = program.anchor();
   if (cls.world_size != parts_.exchange.world_size()) {
     return Fail(ErrorCode::kUsage,
-                fmt::format("a program for {} ranks cannot be tuned by a group of {}", cls.world_size,
-                            parts_.exchange.world_size()),
+                fmt::format("a program for {} ranks cannot be tuned by a group of {}",
+                            cls.world_size, parts_.exchange.world_size()),
                 ToText(cls));
   }
   if (size_hints_bytes.empty()) size_hints_bytes = settings_.collective_multi_kernel_hints_bytes;
@@ -383,8 +386,8 @@ Status Scheduler::AddNode(Program program, std::vector<uint64_t> size_hints_byte
     return Fail(ErrorCode::kUsage, "there is no size to tune", ToText(cls), "",
                 "give sizes, or set collective_multi_kernel_hints");
   }
-  nodes_.push_back(
-      std::make_unique<MultiTemplate>(std::move(program), std::move(size_hints_bytes), topology_digest));
+  nodes_.push_back(std::make_unique<MultiTemplate>(std::move(program), std::move(size_hints_bytes),
+                                                   topology_digest));
   if (settings_.enable_collective_multitemplate) return {};
   return ResolveNew();
 }

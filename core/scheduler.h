@@ -1,9 +1,10 @@
 // The stage driver: the only control flow of a tune.
 //
-//   choices -> known cells -> precompile -> warm -> pre-sync -> check and benchmark -> agreement -> selection -> table
+//   choices -> known cells -> precompile -> warm -> pre-sync -> check and benchmark -> agreement ->
+//   selection -> table
 //
-// Deferred mode (V2) adds all nodes and runs the stages once for all of them; immediate mode (V1) runs the same stages
-// for each node when it is added.
+// Deferred mode (V2) adds all nodes and runs the stages once for all of them; immediate mode (V1)
+// runs the same stages for each node when it is added.
 #ifndef COTUNE_CORE_SCHEDULER_H_
 #define COTUNE_CORE_SCHEDULER_H_
 
@@ -15,6 +16,7 @@
 #include "core/clock.h"
 #include "core/device.h"
 #include "core/dispatch_table.h"
+#include "core/known_cells.h"
 #include "core/multi_template.h"
 #include "core/rank_exchange.h"
 #include "core/stage_observer.h"
@@ -22,31 +24,23 @@
 
 namespace cotune {
 
-// What is known from before. Only rank 0's answers count: they are sent to all ranks.
-class KnownCells {
- public:
-  virtual ~KnownCells() = default;
-  virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
-  // Called on rank 0 as soon as a cell is measured.
-  virtual Status Record(const CellResult& cell, const Winner& winner) = 0;
-};
-
 // How a tune ended; equal on all ranks.
 struct TuneOutcome {
-  bool committed = false;        // false: every rank keeps the default table
-  std::vector<int> late_ranks;   // not committed because these missed the pre-sync window
-  DispatchTable table;           // of all nodes resolved so far; empty when not committed
+  bool committed = false;       // false: every rank keeps the default table
+  std::vector<int> late_ranks;  // not committed because these missed the pre-sync window
+  DispatchTable table;          // of all nodes resolved so far; empty when not committed
   std::vector<Refusal> backend_refusals;
   int32_t measured_cells = 0;
   int32_t known_cells = 0;
-  int32_t skipped_cells = 0;     // not measured because the budget was used up
+  int32_t skipped_cells = 0;  // not measured because the budget was used up
   int32_t pre_syncs = 0;
-  int64_t pre_sync_ns = 0;       // spent in them by this rank
+  int64_t pre_sync_ns = 0;  // spent in them by this rank
 };
 
 class Scheduler {
  public:
-  // All of it outlives the scheduler; known may be nullptr. `agreed` are further fields that must be equal on all ranks.
+  // All of it outlives the scheduler; known may be nullptr. `agreed` are further fields that must
+  // be equal on all ranks.
   struct Parts {
     RankExchange& exchange;
     BackendGroups& groups;
@@ -58,13 +52,14 @@ class Scheduler {
   Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed);
   ~Scheduler();
 
-  // Adds a node; collective: the same nodes in the same order on every rank. size_hints_bytes empty:
-  // settings.collective_multi_kernel_hints_bytes. In immediate mode it is resolved at once. kUsage for a program whose
-  // group shape is not that of the exchange or when there is no size hint.
+  // Adds a node; collective: the same nodes in the same order on every rank. size_hints_bytes
+  // empty: settings.collective_multi_kernel_hints_bytes. In immediate mode it is resolved at once.
+  // kUsage for a program whose group shape is not that of the exchange or when there is no size
+  // hint.
   Status AddNode(Program program, std::vector<uint64_t> size_hints_bytes, uint64_t topology_digest);
 
-  // Resolves every node that is not resolved; collective. kRankLost: a rank was lost, nothing was committed since the
-  // last outcome. In immediate mode it only gives the outcome.
+  // Resolves every node that is not resolved; collective. kRankLost: a rank was lost, nothing was
+  // committed since the last outcome. In immediate mode it only gives the outcome.
   Result<TuneOutcome> Resolve();
 
   const std::vector<std::unique_ptr<MultiTemplate>>& nodes() const;

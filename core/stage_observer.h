@@ -1,4 +1,5 @@
-// Who watches a tune: progress lines, journals, fault injection in tests. Nothing it does changes a decision.
+// Who watches a tune: progress lines, journals, fault injection in tests. Nothing it does changes a
+// decision.
 #ifndef COTUNE_CORE_STAGE_OBSERVER_H_
 #define COTUNE_CORE_STAGE_OBSERVER_H_
 
@@ -12,28 +13,28 @@ namespace cotune {
 
 // The moments of a tune and of a call, in order. Names as text are the words of Name().
 enum class Stage : uint8_t {
-  kRendezvous,   // before the ranks meet
-  kGroups,       // before backends create their groups
+  kRendezvous,  // before the ranks meet
+  kGroups,      // before backends create their groups
   kChoices,
-  kKnownCells,   // before rank 0's known cells reach all ranks
+  kKnownCells,  // before rank 0's known cells reach all ranks
   kPrecompile,
-  kWarm,         // before the ranks meet with everything compiled
+  kWarm,  // before the ranks meet with everything compiled
   kPreSync,
-  kCheck,        // before the correctness run of each choice
-  kBenchmark,    // before each round
-  kAgree,        // before the proposal
-  kVote,         // proposal seen, before the vote
-  kCommitted,    // the table is in force on all ranks
-  kSave,         // before the database is written
-  kDispatch,     // before a call by the tuned table
+  kCheck,      // before the correctness run of each choice
+  kBenchmark,  // before each round
+  kAgree,      // before the proposal
+  kVote,       // proposal seen, before the vote
+  kCommitted,  // the table is in force on all ranks
+  kSave,       // before the database is written
+  kDispatch,   // before a call by the tuned table
 };
 std::string_view Name(Stage stage);  // "rendezvous", "groups", ..., "dispatch"
 
 // What is about to be measured; equal on all ranks.
 struct TunePlan {
   int32_t nodes = 0;
-  int32_t cells = 0;             // node x size
-  int32_t known_cells = 0;       // of these, taken from the database
+  int32_t cells = 0;               // node x size
+  int32_t known_cells = 0;         // of these, taken from the database
   int64_t choices_to_measure = 0;  // sum over cells that are not known
   int64_t refusals = 0;
   int64_t estimated_ns = 0;

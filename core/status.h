@@ -12,27 +12,27 @@ namespace cotune {
 
 // What kind of failure; each maps to one documented exit code (see ExitCode).
 enum class ErrorCode {
-  kInternal,        // a broken invariant of cotune itself
-  kUsage,           // a flag, setting, size text or name that the user gave
-  kEnvironment,     // the machine cannot do it: library, device, permission, memory
-  kUnsupported,     // an answer, not a failure: this choice cannot run this program
-  kWrongResult,     // a choice computed wrong values
-  kRankLost,        // a rank died, stopped, came late or disagrees; `ranks` names it
-  kDeadline,        // time ran out and no rank is known to be at fault
-  kAborted,         // the group was aborted on purpose
-  kDatabase,        // a tuned database cannot be used: corrupt, foreign, newer
-  kPluginRefused,   // a plugin failed a step of loading
-  kInterrupted,     // the user asked to stop; what was measured is saved
+  kInternal,       // a broken invariant of cotune itself
+  kUsage,          // a flag, setting, size text or name that the user gave
+  kEnvironment,    // the machine cannot do it: library, device, permission, memory
+  kUnsupported,    // an answer, not a failure: this choice cannot run this program
+  kWrongResult,    // a choice computed wrong values
+  kRankLost,       // a rank died, stopped, came late or disagrees; `ranks` names it
+  kDeadline,       // time ran out and no rank is known to be at fault
+  kAborted,        // the group was aborted on purpose
+  kDatabase,       // a tuned database cannot be used: corrupt, foreign, newer
+  kPluginRefused,  // a plugin failed a step of loading
+  kInterrupted,    // the user asked to stop; what was measured is saved
 };
 
-// One failure, as the user reads it: what happened, where, the likely cause and the next step. Fields that do not apply
-// stay empty; `what` never does.
+// One failure, as the user reads it: what happened, where, the likely cause and the next step.
+// Fields that do not apply stay empty; `what` never does.
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
   std::string what;
-  std::string where;      // rank, file, field, backend or stage
-  std::string cause;      // likely cause
-  std::string next_step;  // what the user can do
+  std::string where;       // rank, file, field, backend or stage
+  std::string cause;       // likely cause
+  std::string next_step;   // what the user can do
   std::vector<int> ranks;  // ranks in the job that are at fault, ascending
 
   // One line: "what (where): cause; next step".
@@ -54,8 +54,8 @@ inline tl::unexpected<Error> Fail(ErrorCode code, std::string what, std::string 
 // Name of the code as written in messages and JSON, for example "rank_lost".
 const char* ErrorCodeName(ErrorCode code);
 
-// Process exit code: 1 internal, 2 usage, 3 environment, 4 wrong results, 5 rank lost or deadline, 7 database,
-// 8 plugin refused, 130 interrupted.
+// Process exit code: 1 internal, 2 usage, 3 environment, 4 wrong results, 5 rank lost or deadline,
+// 7 database, 8 plugin refused, 130 interrupted.
 int ExitCode(ErrorCode code);
 
 }  // namespace cotune

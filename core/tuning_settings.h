@@ -1,4 +1,5 @@
-// What a user can set about tuning, as plain data. integration/settings reads it from file, environment and flags.
+// What a user can set about tuning, as plain data. integration/settings reads it from file,
+// environment and flags.
 #ifndef COTUNE_CORE_TUNING_SETTINGS_H_
 #define COTUNE_CORE_TUNING_SETTINGS_H_
 
@@ -11,20 +12,25 @@ namespace cotune {
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedText().
 struct TuningSettings {
   // Names of the original design.
-  int64_t collective_autotune_timeout_ns = 30'000'000'000;  // one launch of one choice; past it the choice is dropped
-  int32_t collective_benchmark_nruns = 50;                  // most rounds of one cell
-  int64_t collective_pre_sync_timeout_ns = 1'000'000'000;   // window of the pre-sync, from the first arrival
-  bool enable_collective_multitemplate = true;              // true: deferred (V2); false: immediate (V1)
-  std::vector<uint64_t> collective_multi_kernel_hints_bytes;  // sizes for nodes whose size is dynamic
-  int32_t precompile_threads = 0;                           // 0: one a core
+  int64_t collective_autotune_timeout_ns =
+      30'000'000'000;  // one launch of one choice; past it the choice is dropped
+  int32_t collective_benchmark_nruns = 50;  // most rounds of one cell
+  int64_t collective_pre_sync_timeout_ns =
+      1'000'000'000;                            // window of the pre-sync, from the first arrival
+  bool enable_collective_multitemplate = true;  // true: deferred (V2); false: immediate (V1)
+  std::vector<uint64_t>
+      collective_multi_kernel_hints_bytes;  // sizes for nodes whose size is dynamic
+  int32_t precompile_threads = 0;           // 0: one a core
 
   // cotune's own.
-  int64_t warm_timeout_ns = 300'000'000'000;  // every rank has compiled and created its groups by then
-  int64_t budget_ns = 0;                      // measuring stops when it is used up; 0: none
-  int32_t min_rounds = 8;                     // of a choice that is not dropped; 8 is the least for a 99 % interval
-  double noise_percent = 2.0;                 // inside it the backend's default wins
-  int64_t sample_ns = 200'000;                // calls are repeated until one sample takes this long
-  double fusion_speedup_threshold = 1.05;     // a fused form must be this much faster than the unfused one
+  int64_t warm_timeout_ns =
+      300'000'000'000;     // every rank has compiled and created its groups by then
+  int64_t budget_ns = 0;   // measuring stops when it is used up; 0: none
+  int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
+  double noise_percent = 2.0;   // inside it the backend's default wins
+  int64_t sample_ns = 200'000;  // calls are repeated until one sample takes this long
+  double fusion_speedup_threshold =
+      1.05;  // a fused form must be this much faster than the unfused one
 
   // "name=value" lines in a fixed order.
   std::string AgreedText() const;

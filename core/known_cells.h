@@ -1,0 +1,35 @@
+// What is known from before a tune, and how rank 0 tells the others.
+#ifndef COTUNE_CORE_KNOWN_CELLS_H_
+#define COTUNE_CORE_KNOWN_CELLS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/selection.h"
+#include "core/status.h"
+#include "core/verdict.h"
+
+namespace cotune {
+
+// Only rank 0's answers count: they are sent to all ranks, because a cell that one rank finds in
+// its file and another does not would be measured by some ranks only.
+class KnownCells {
+ public:
+  virtual ~KnownCells() = default;
+  virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
+  // Called on rank 0 as soon as a cell is measured.
+  virtual Status Record(const CellResult& cell, const Winner& winner) = 0;
+};
+
+// The message of rank 0: one element a cell of the tune, in order. A cell without a winner counts
+// as not known.
+std::string EncodeKnownCells(const std::vector<std::optional<CellResult>>& cells);
+// kDatabase when the bytes are not such a message.
+Result<std::vector<std::optional<CellResult>>> DecodeKnownCells(std::string_view bytes);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_KNOWN_CELLS_H_

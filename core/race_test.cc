@@ -1,0 +1,128 @@
+#include "core/race.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using TimeOf = std::function<int64_t(size_t choice, int32_t round)>;
+
+// Runs a race to its end; returns how many samples it took.
+int64_t RunToEnd(Race& race, const TimeOf& time_of) {
+  int64_t samples = 0;
+  for (auto order = race.NextRound(); !order.empty(); order = race.NextRound()) {
+    std::vector<int64_t> times_ns;
+    for (size_t choice : order) times_ns.push_back(time_of(choice, race.rounds()));
+    samples += static_cast<int64_t>(order.size());
+    race.AddRound(times_ns);
+  }
+  return samples;
+}
+
+TEST(RaceTest, SlowChoicesAreDroppedEarlyAndTheLeaderIsMeasuredEnough) {
+  Race race(4, SIZE_MAX, RaceRules{});
+  const int64_t base_ns[] = {100'000, 1'000'000, 140'000, 104'000};
+  RunToEnd(race, [&](size_t choice, int32_t round) { return base_ns[choice] + round * 10; });
+  EXPECT_EQ(race.samples_ns(1).size(), 2u);  // over 3 x
+  EXPECT_EQ(race.samples_ns(2).size(), 5u);  // over 1.25 x
+  EXPECT_TRUE(race.outpaced(1));
+  EXPECT_TRUE(race.outpaced(2));
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);
+  EXPECT_FALSE(race.outpaced(0));
+}
+
+TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return round == 0 ? 9'000'000 : 100'000;
+    return 150'000;
+  });
+  EXPECT_FALSE(race.outpaced(0));
+  EXPECT_TRUE(race.outpaced(1));
+}
+
+TEST(RaceTest, TheDefaultIsNeverDropped) {
+  Race race(2, 0, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) {
+    return (choice == 0 ? 5'000'000 : 100'000) + round;
+  });
+  EXPECT_FALSE(race.outpaced(0));
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);
+}
+
+TEST(RaceTest, RoundsRotateTheirStart) {
+  Race race(3, SIZE_MAX, RaceRules{});
+  EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));
+  race.AddRound({100, 100, 100});
+  EXPECT_EQ(race.NextRound(), (std::vector<size_t>{1, 2, 0}));
+}
+
+TEST(RaceTest, InvalidSamplesAndFailuresEndToo) {
+  Race race(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 12});
+  RunToEnd(race, [](size_t, int32_t) { return 0; });
+  EXPECT_EQ(race.rounds(), 12);
+  Race failed(1, SIZE_MAX, RaceRules{});
+  failed.Disqualify(0);
+  EXPECT_TRUE(failed.is_over());
+  Race stopped(1, SIZE_MAX, RaceRules{});
+  stopped.Stop();
+  EXPECT_TRUE(stopped.is_over());
+}
+
+TEST(RaceTest, NeverMoreRoundsThanAllowed) {
+  std::mt19937_64 random(7);
+  Race race(3, 1, RaceRules{.min_rounds = 8, .max_rounds = 50});
+  RunToEnd(race,
+           [&](size_t, int32_t) { return 100'000 + static_cast<int64_t>(random() % 50'000); });
+  EXPECT_LE(race.rounds(), 50);
+  EXPECT_GE(race.rounds(), 8);
+}
+
+// The noise model of the research on search cost: true slow-downs exp(Exp(0.7)), one-sided
+// log-normal noise of 3 %, 1 % spikes of 2 to 10 times.
+TEST(RaceTest, IsTenTimesCheaperThanFiftySamplesEachAtTwoPercentRegret) {
+  std::mt19937_64 random(20260101);
+  int cells_over = 0;
+  double race_ns = 0;
+  double exhaustive_ns = 0;
+  constexpr int kCells = 400;
+  for (int cell = 0; cell < kCells; ++cell) {
+    constexpr size_t kChoices = 12;
+    std::vector<double> base_ns(kChoices);
+    std::exponential_distribution<double> slower(1 / 0.7);
+    for (double& base : base_ns) base = 100'000 * std::exp(slower(random));
+    std::normal_distribution<double> noise(0, 0.03);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    Race race(kChoices, SIZE_MAX, RaceRules{});
+    RunToEnd(race, [&](size_t choice, int32_t) {
+      double time = base_ns[choice] * std::exp(std::fabs(noise(random)));
+      if (uniform(random) < 0.01) time *= 2 + 8 * uniform(random);
+      race_ns += time;
+      return static_cast<int64_t>(time);
+    });
+    for (double base : base_ns) exhaustive_ns += 50 * base;
+    size_t winner = 0;
+    int64_t best_median_ns = INT64_MAX;
+    for (size_t i = 0; i < kChoices; ++i) {
+      if (race.outpaced(i)) continue;
+      const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
+      if (median_ns < best_median_ns) {
+        best_median_ns = median_ns;
+        winner = i;
+      }
+    }
+    const double best_ns = *std::min_element(base_ns.begin(), base_ns.end());
+    if (base_ns[winner] > 1.02 * best_ns) ++cells_over;
+  }
+  EXPECT_LE(cells_over, kCells / 100);
+  EXPECT_GE(exhaustive_ns / race_ns, 10);
+  RecordProperty("times_cheaper", std::to_string(exhaustive_ns / race_ns));
+}
+
+}  // namespace
+}  // namespace cotune

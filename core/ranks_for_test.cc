@@ -1,0 +1,269 @@
+#include "core/ranks_for_test.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "fmt/format.h"
+
+namespace cotune {
+
+std::vector<std::string> HubForTest::Gather(int rank, const std::string& channel,
+                                            std::string value) {
+  std::unique_lock lock(mutex_);
+  Meeting& meeting = meetings_[channel];
+  const uint64_t generation = meeting.generation;
+  meeting.values[rank] = std::move(value);
+  if (static_cast<int>(meeting.values.size()) == world_size_) {
+    meeting.released.clear();
+    for (auto& [each, text] : meeting.values) meeting.released.push_back(std::move(text));
+    meeting.values.clear();
+    ++meeting.generation;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return meeting.generation != generation || lost_rank_ >= 0; });
+  if (meeting.generation == generation) return {};
+  return meeting.released;
+}
+
+void HubForTest::Break(int lost_rank) {
+  const std::lock_guard lock(mutex_);
+  lost_rank_ = lost_rank;
+  changed_.notify_all();
+}
+
+int HubForTest::lost_rank() {
+  const std::lock_guard lock(mutex_);
+  return lost_rank_;
+}
+
+namespace {
+
+class ExchangeForTest final : public RankExchange {
+ public:
+  ExchangeForTest(HubForTest& hub, int rank) : hub_(hub), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int world_size() const override { return hub_.world_size(); }
+
+  Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
+                          int64_t) override {
+    // The name goes along, so that ranks in different steps are seen.
+    const auto all = hub_.Gather(rank_, "step", fmt::format("{}\n{}", step, record));
+    if (all.empty()) return Lost();
+    StepResult result;
+    for (const std::string& text : all) {
+      const size_t end = text.find('\n');
+      if (text.substr(0, end) != step) {
+        return Fail(ErrorCode::kInternal,
+                    fmt::format("'{}' meets '{}'", step, text.substr(0, end)));
+      }
+      result.records.push_back(text.substr(end + 1));
+    }
+    result.start_ns = start_delay_ns > 0 ? 1 : 0;
+    result.coordinator_now_ns = ++steps_ * 1'000'000;
+    return result;
+  }
+
+  Result<PreSyncResult> PreSync(const AgreedFields& fields, int64_t, int64_t) override {
+    std::string text;
+    for (const auto& [name, value] : fields) text += fmt::format("{}={}\n", name, value);
+    const auto all = hub_.Gather(rank_, "pre-sync", text);
+    if (all.empty()) return Lost();
+    if (rank_ == 0) ++hub_.pre_syncs;
+    PreSyncResult result;
+    result.late_ranks.assign(hub_.late_ranks.begin(), hub_.late_ranks.end());
+    result.met = hub_.late_ranks.empty();
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      const auto [first, second] =
+          std::mismatch(all[rank].begin(), all[rank].end(), all[0].begin());
+      const size_t line = all[rank].rfind('\n', first - all[rank].begin());
+      return Fail(ErrorCode::kRankLost,
+                  all[rank].substr(line + 1, all[rank].find('\n', line + 1) - line - 1), "", "", "",
+                  {static_cast<int>(rank)});
+    }
+    return result;
+  }
+
+  Result<AgreementOutcome> Agree(std::string_view proposal, const Accept& accept,
+                                 int64_t) override {
+    const auto all = hub_.Gather(rank_, "propose", std::string(proposal));
+    if (all.empty()) return Lost();
+    const auto votes = hub_.Gather(rank_, "vote", accept(all[0]) ? "yes" : "no");
+    if (votes.empty()) return Lost();
+    const bool everybody =
+        std::all_of(votes.begin(), votes.end(), [](auto& v) { return v == "yes"; });
+    return everybody ? AgreementOutcome::kCommitted : AgreementOutcome::kDeclined;
+  }
+
+  Result<std::string> Broadcast(std::string_view bytes, int64_t) override {
+    const auto all = hub_.Gather(rank_, "broadcast", std::string(bytes));
+    if (all.empty()) return Lost();
+    return all[0];
+  }
+
+  Result<std::unique_ptr<RankExchange>> Subgroup(std::string_view, std::span<const int>,
+                                                 int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have one group");
+  }
+  Status StorePut(std::string_view, std::string_view) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+  Result<std::string> StoreGet(std::string_view, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+  Status StoreDelete(std::string_view) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+
+ private:
+  tl::unexpected<Error> Lost() {
+    const int rank = hub_.lost_rank();
+    return Fail(ErrorCode::kRankLost, fmt::format("rank {} was lost", rank), "", "", "", {rank});
+  }
+  HubForTest& hub_;
+  int rank_;
+  int64_t steps_ = 0;
+};
+
+float ReadF32(const std::string& bytes, uint64_t index) {
+  float value = 0;
+  std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(float));
+  return value;
+}
+
+}  // namespace
+
+std::unique_ptr<RankExchange> MakeExchangeForTest(HubForTest& hub, int rank) {
+  return std::make_unique<ExchangeForTest>(hub, rank);
+}
+
+// Runs all_reduce sum of f32 by gathering everybody's input.
+class GroupForTest final : public BackendGroup {
+ public:
+  GroupForTest(BackendForTest& backend, std::string name)
+      : backend_(backend), name_(std::move(name)) {}
+  Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem& problem,
+                                        const Choice& choice, int64_t) override;
+  Status Health() override { return {}; }
+  void Abort() override { aborted = true; }
+
+  std::atomic<bool> aborted = false;
+  HubForTest& hub() { return backend_.hub_; }
+  int rank() const { return backend_.rank_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  BackendForTest& backend_;
+  std::string name_;
+  std::mutex mutex_;
+};
+
+namespace {
+
+class PlanForTest final : public Plan {
+ public:
+  PlanForTest(GroupForTest& group, const Problem& problem, const ScriptedChoice& choice)
+      : group_(group), problem_(problem), choice_(choice) {}
+
+  Status Launch(const LaunchArguments& arguments) override {
+    const bool fails = choice_.launch_fails_on_rank == group_.rank();
+    const uint64_t bytes = problem_.bytes();
+    std::string send =
+        fails ? "failed" : std::string(static_cast<const char*>(arguments.send), bytes);
+    // A rank that fails tells the others, as an aborted group does.
+    const auto all = group_.hub().Gather(group_.rank(), group_.name(), std::move(send));
+    if (all.empty()) return Fail(ErrorCode::kAborted, "the hub is broken");
+    if (fails) return Fail(ErrorCode::kInternal, "scripted launch failure");
+    for (const std::string& other : all) {
+      if (other == "failed" && bytes != 6) return Fail(ErrorCode::kAborted, "a peer failed");
+    }
+    auto* recv = static_cast<float*>(arguments.recv);
+    for (uint64_t i = 0; i < problem_.count; ++i) {
+      float sum = 0;
+      for (const std::string& other : all) sum += ReadF32(other, i);
+      recv[i] = sum;
+    }
+    if (choice_.wrong_on_rank == group_.rank() && problem_.count > 0) recv[problem_.count / 2] += 1;
+    if (choice_.overruns_on_rank == group_.rank()) static_cast<char*>(arguments.recv)[bytes] = 0;
+    return {};
+  }
+  Result<bool> Progress(int64_t) override { return true; }
+
+  int64_t NextCostNs() {
+    return choice_.cost_ns(problem_.bytes()) + choice_.noise_ns * (calls_++ % 5);
+  }
+
+ private:
+  GroupForTest& group_;
+  Problem problem_;
+  ScriptedChoice choice_;
+  int64_t calls_ = 0;
+};
+
+// Measures by the script; everything else is host memory.
+class DeviceForTest final : public Device {
+ public:
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  int32_t ordinal() const override { return -1; }
+  std::string measuring_mode() const override { return "eager"; }
+  Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
+    return host_->Allocate(bytes);
+  }
+  Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
+    return host_->Write(buffer, data);
+  }
+  Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
+    return host_->Read(buffer, data);
+  }
+  Result<TimedSpan> Measure(Plan& plan, const LaunchArguments& arguments, int32_t repetitions,
+                            int64_t) override {
+    if (Status ran = plan.Run(arguments); !ran) return tl::make_unexpected(ran.error());
+    return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan).NextCostNs() * repetitions};
+  }
+
+ private:
+  MonotonicClock clock_;
+  std::unique_ptr<Device> host_ = MakeHostDevice(clock_);
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program&, const Problem& problem,
+                                                    const Choice& choice, int64_t) {
+  const std::lock_guard lock(mutex_);
+  ++backend_.plans_prepared;
+  for (const ScriptedChoice& scripted : backend_.choices_) {
+    if (scripted.name != choice.id.choice_name()) continue;
+    if (scripted.prepare_fails_on_rank == rank()) {
+      return Fail(ErrorCode::kUnsupported, "scripted prepare failure");
+    }
+    return std::make_unique<PlanForTest>(*this, problem, scripted);
+  }
+  return Fail(ErrorCode::kUnsupported, "no such choice");
+}
+
+ChoiceList BackendForTest::ListChoices(const Program&, const Problem&) const {
+  ChoiceList list;
+  for (const ScriptedChoice& scripted : choices_) {
+    const ChoiceId id = *ChoiceId::FromBackend(name_, scripted.name);
+    if (!scripted.refused.empty()) {
+      list.refusals.push_back({id.text(), scripted.refused});
+      continue;
+    }
+    Choice choice{id, false, false, false, false, -1, 0, 0};
+    choice.is_default = scripted.is_default;
+    list.choices.push_back(std::move(choice));
+  }
+  return list;
+}
+
+Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(
+    const GroupParameters& parameters) {
+  ++groups_created;
+  return std::make_unique<GroupForTest>(*this, parameters.name);
+}
+
+std::unique_ptr<Device> MakeDeviceForTest() { return std::make_unique<DeviceForTest>(); }
+
+}  // namespace cotune

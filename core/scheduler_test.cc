@@ -1,0 +1,351 @@
+#include "core/scheduler.h"
+
+#include <thread>
+
+#include "core/ranks_for_test.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::HasSubstr;
+
+ProblemClass AllReduce(int world_size) {
+  ProblemClass cls;
+  cls.reduction = Reduction::kSum;
+  cls.world_size = world_size;
+  cls.ranks_per_node = world_size;
+  return cls;
+}
+
+ScriptedChoice Scripted(std::string name, int64_t cost_ns) {
+  ScriptedChoice choice;
+  choice.name = std::move(name);
+  choice.cost_ns = [cost_ns](uint64_t) { return cost_ns; };
+  return choice;
+}
+
+class WarningsForTest final : public StageObserver {
+ public:
+  void OnWarning(std::string_view text) override { warnings.emplace_back(text); }
+  void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
+  std::vector<std::string> warnings;
+  std::vector<TunePlan> plans;
+};
+
+class MemoryOfCells final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem& problem, uint64_t) override {
+    const auto found = cells.find(problem);
+    if (found == cells.end()) return std::nullopt;
+    return found->second;
+  }
+  Status Record(const CellResult& cell, const Winner&) override {
+    cells.insert_or_assign(cell.problem, cell);
+    return {};
+  }
+  std::map<Problem, CellResult> cells;
+};
+
+// What one rank saw of a tune.
+struct RankView {
+  Result<TuneOutcome> outcome = Fail(ErrorCode::kInternal, "did not run");
+  WarningsForTest observer;
+  std::vector<CellResult> cells;
+  int groups_created = 0;
+  int plans_prepared = 0;
+};
+
+struct Tune {
+  int world_size = 2;
+  TuningSettings settings;
+  std::function<std::vector<ScriptedChoice>(int rank)> choices;
+  std::vector<std::vector<uint64_t>> node_sizes = {{1024}};
+  std::set<int> late_ranks;
+  KnownCells* known = nullptr;
+  std::function<void(int rank, TuningSettings&)> change_settings;
+};
+
+std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
+  HubForTest hub(tune.world_size);
+  hub.late_ranks = tune.late_ranks;
+  std::vector<RankView> views(tune.world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < tune.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankView& view = views[rank];
+      const MonotonicClock clock;
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      BackendForTest backend(hub, rank, tune.choices(rank));
+      const std::unique_ptr<Device> device = MakeDeviceForTest();
+      BackendGroups::Options options;
+      options.name = "job";
+      for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
+      auto groups = BackendGroups::Create({&backend}, *exchange, options);
+      ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
+      TuningSettings settings = tune.settings;
+      if (tune.change_settings) tune.change_settings(rank, settings);
+      Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
+                          settings, {});
+      for (const auto& sizes : tune.node_sizes) {
+        ProblemClass cls = AllReduce(tune.world_size);
+        cls.in_place = &sizes != &tune.node_sizes[0];
+        const Status added = scheduler.AddNode(*Program::SingleCollective(cls), sizes, 7);
+        if (!added) {
+          view.outcome = tl::make_unexpected(added.error());
+          return;
+        }
+      }
+      view.outcome = scheduler.Resolve();
+      for (const auto& node : scheduler.nodes()) {
+        for (const auto& [bytes, cell] : node->cells()) view.cells.push_back(cell);
+      }
+      view.groups_created = backend.groups_created;
+      view.plans_prepared = backend.plans_prepared;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (pre_syncs != nullptr) *pre_syncs = hub.pre_syncs;
+  return views;
+}
+
+const Verdict& VerdictOf(const CellResult& cell, const std::string& name) {
+  for (const Verdict& verdict : cell.verdicts) {
+    if (verdict.id.text() == "scripted/" + name) return verdict;
+  }
+  ADD_FAILURE() << "no verdict of " << name;
+  return cell.verdicts.front();
+}
+
+std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size,
+                     bool in_place = false) {
+  ProblemClass cls = AllReduce(world_size);
+  cls.in_place = in_place;
+  const int32_t index = outcome.table.Lookup(DispatchKey::Of(cls), bytes);
+  return index == DispatchTable::kNoChoice ? "" : outcome.table.choices()[index].text();
+}
+
+TEST(SchedulerTest, TheFastestChoiceOfEachSizeWinsOnAllRanks) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) {
+    ScriptedChoice latency = Scripted("latency", 0);
+    latency.cost_ns = [](uint64_t bytes) { return 10'000 + static_cast<int64_t>(bytes) * 4; };
+    ScriptedChoice bandwidth = Scripted("bandwidth", 0);
+    bandwidth.cost_ns = [](uint64_t bytes) { return 50'000 + static_cast<int64_t>(bytes); };
+    ScriptedChoice slow = Scripted("slow", 900'000);
+    slow.is_default = true;
+    return std::vector<ScriptedChoice>{slow, latency, bandwidth};
+  };
+  tune.node_sizes = {{1024, 4096, 65536, 262144}};
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    EXPECT_EQ(view.outcome->table.Serialize(), views[0].outcome->table.Serialize());
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 3), "scripted/latency");
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 3), "scripted/latency");
+    EXPECT_EQ(WinnerAt(*view.outcome, 65536, 3), "scripted/bandwidth");
+    EXPECT_EQ(WinnerAt(*view.outcome, 1 << 30, 3), "scripted/bandwidth");
+    ASSERT_EQ(view.cells.size(), 4u);
+    EXPECT_EQ(VerdictOf(view.cells[0], "latency").median_ns, 10'000 + 1024 * 4);
+  }
+}
+
+TEST(SchedulerTest, ImmediateAndDeferredModeFindTheSameWinners) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice a = Scripted("a", 30'000);
+    a.is_default = true;
+    a.noise_ns = 100;
+    ScriptedChoice b = Scripted("b", 20'000);
+    b.noise_ns = 300;
+    return std::vector<ScriptedChoice>{a, b, Scripted("c", 25'000)};
+  };
+  tune.node_sizes = {{1024}, {2048, 8192}};
+  int deferred_syncs = 0;
+  const std::vector<RankView> deferred = RunTune(tune, &deferred_syncs);
+  tune.settings.enable_collective_multitemplate = false;
+  int immediate_syncs = 0;
+  const std::vector<RankView> immediate = RunTune(tune, &immediate_syncs);
+  ASSERT_TRUE(deferred[0].outcome.has_value());
+  ASSERT_TRUE(immediate[0].outcome.has_value());
+  EXPECT_EQ(deferred[0].outcome->table.Serialize(), immediate[0].outcome->table.Serialize());
+  EXPECT_EQ(WinnerAt(*deferred[0].outcome, 1024, 2), "scripted/b");
+  EXPECT_EQ(deferred_syncs, 1);
+  EXPECT_EQ(immediate_syncs, 2);
+  EXPECT_EQ(deferred[0].outcome->pre_syncs, 1);
+  EXPECT_EQ(immediate[0].outcome->pre_syncs, 2);
+}
+
+TEST(SchedulerTest, TheDefaultWinsInsideTheNoise) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice usual = Scripted("usual", 100'000);
+    usual.is_default = true;
+    return std::vector<ScriptedChoice>{usual, Scripted("hair_faster", 99'000)};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_TRUE(views[1].outcome.has_value());
+  EXPECT_EQ(WinnerAt(*views[1].outcome, 1024, 2), "scripted/usual");
+}
+
+TEST(SchedulerTest, AWrongChoiceIsDroppedOnAllRanksHoweverFast) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice wrong = Scripted("wrong", 10);
+    wrong.wrong_on_rank = 1;
+    ScriptedChoice overrun = Scripted("overrun", 20);
+    overrun.overruns_on_rank = 0;
+    return std::vector<ScriptedChoice>{wrong, overrun, Scripted("right", 50'000)};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value());
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/right");
+    const Verdict& wrong = VerdictOf(view.cells[0], "wrong");
+    EXPECT_EQ(wrong.outcome, Outcome::kWrongResult);
+    EXPECT_EQ(wrong.wrong_elements, 1u);
+    EXPECT_EQ(wrong.reason, "1 wrong elements; rank 1: wrong values");
+    EXPECT_THAT(VerdictOf(view.cells[0], "overrun").reason,
+                HasSubstr("rank 0: wrote outside of its buffer"));
+  }
+}
+
+TEST(SchedulerTest, AFailureOnOneRankDropsTheChoiceOnAllAndTheGroupIsMadeAnew) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) {
+    ScriptedChoice unprepared = Scripted("unprepared", 10);
+    unprepared.prepare_fails_on_rank = 2;
+    ScriptedChoice unlaunched = Scripted("unlaunched", 10);
+    unlaunched.launch_fails_on_rank = 1;
+    return std::vector<ScriptedChoice>{Scripted("right", 50'000), unprepared, unlaunched};
+  };
+  tune.node_sizes = {{1024, 2048}};
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 2048, 3), "scripted/right");
+    const Verdict& unprepared = VerdictOf(view.cells[1], "unprepared");
+    EXPECT_EQ(unprepared.outcome, Outcome::kPrecompileFailed);
+    EXPECT_EQ(unprepared.reason, "rank 2: scripted prepare failure");
+    const Verdict& unlaunched = VerdictOf(view.cells[1], "unlaunched");
+    EXPECT_EQ(unlaunched.outcome, Outcome::kLaunchFailed);
+    EXPECT_THAT(unlaunched.reason, HasSubstr("rank 1: scripted launch failure"));
+    EXPECT_EQ(view.groups_created, 3);  // once, and again after each failed launch
+  }
+}
+
+TEST(SchedulerTest, ARefusalKeepsItsReason) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice refused = Scripted("odd", 1);
+    refused.refused = "needs an even number of ranks";
+    return std::vector<ScriptedChoice>{Scripted("right", 1000), refused};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_EQ(views[1].cells.size(), 1u);
+  ASSERT_EQ(views[1].cells[0].refusals.size(), 1u);
+  EXPECT_EQ(views[1].cells[0].refusals[0].choice, "scripted/odd");
+  EXPECT_EQ(views[1].cells[0].refusals[0].reason, "needs an even number of ranks");
+  EXPECT_EQ(views[1].observer.plans.at(0).refusals, 1);
+}
+
+TEST(SchedulerTest, AMissedWindowGivesEveryRankTheDefaultTableAndOneWarning) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.late_ranks = {2};
+  const std::vector<RankView> views = RunTune(tune);
+  size_t warnings = 0;
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value());
+    EXPECT_FALSE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->late_ranks, std::vector<int>{2});
+    EXPECT_TRUE(view.outcome->table.rows().empty());
+    EXPECT_EQ(view.outcome->measured_cells, 0);
+    warnings += view.observer.warnings.size();
+  }
+  EXPECT_EQ(warnings, 1u);
+  EXPECT_THAT(views[0].observer.warnings[0], HasSubstr("rank 2 missed the pre-sync window"));
+}
+
+TEST(SchedulerTest, DifferentChoiceListsAreNamed) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    return std::vector<ScriptedChoice>{Scripted(rank == 1 ? "other" : "a", 1000)};
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_THAT(view.outcome.error().what, HasSubstr("choices of backend scripted"));
+    EXPECT_EQ(view.outcome.error().ranks, std::vector<int>{1});
+  }
+}
+
+TEST(SchedulerTest, DifferentSettingsAreNamed) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.change_settings = [](int rank, TuningSettings& settings) {
+    if (rank == 1) settings.collective_benchmark_nruns = 49;
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  ASSERT_FALSE(views[0].outcome.has_value());
+  EXPECT_EQ(views[0].outcome.error().what, "setting collective_benchmark_nruns=49");
+}
+
+TEST(SchedulerTest, KnownCellsAreNotMeasuredAgain) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  tune.node_sizes = {{1024, 4096}};
+  tune.known = &known;
+  const std::vector<RankView> first = RunTune(tune);
+  ASSERT_TRUE(first[0].outcome.has_value());
+  EXPECT_EQ(known.cells.size(), 2u);
+  known.cells.erase(known.cells.begin());
+  const std::vector<RankView> second = RunTune(tune);
+  for (const RankView& view : second) {
+    ASSERT_TRUE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome->measured_cells, 1);
+    EXPECT_EQ(view.outcome->known_cells, 1);
+    EXPECT_EQ(view.outcome->table.Serialize(), first[0].outcome->table.Serialize());
+  }
+  const std::vector<RankView> third = RunTune(tune);
+  EXPECT_EQ(third[1].outcome->measured_cells, 0);
+  EXPECT_EQ(third[1].plans_prepared, 0);
+  EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
+}
+
+TEST(SchedulerTest, ASpentBudgetSkipsWhatIsLeft) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{1024, 2048, 4096, 8192}};
+  tune.settings.budget_ns = 20'000'000;  // the coordinator of the test takes 1 ms a step
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value());
+    EXPECT_GT(view.outcome->measured_cells, 0);
+    EXPECT_GT(view.outcome->skipped_cells, 0);
+    EXPECT_EQ(view.outcome->measured_cells + view.outcome->skipped_cells, 4);
+  }
+}
+
+TEST(SchedulerTest, ANodeWithoutSizesOrOfAnotherGroupIsRefused) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{}};
+  EXPECT_EQ(RunTune(tune)[0].outcome.error().what, "there is no size to tune");
+  tune.settings.collective_multi_kernel_hints_bytes = {2048};
+  const std::vector<RankView> hinted = RunTune(tune);
+  ASSERT_TRUE(hinted[0].outcome.has_value());
+  EXPECT_EQ(hinted[0].cells[0].problem.bytes(), 2048u);
+}
+
+}  // namespace
+}  // namespace cotune
