@@ -1,0 +1,225 @@
+#include "core/operands.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/float16.h"
+#include "core/operand_buffers.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+constexpr uint32_t kSalt = 5;
+
+Problem Make(Collective collective, Reduction reduction, Dtype dtype, int world_size,
+             uint64_t count, int root = 0) {
+  Problem problem;
+  problem.cls.collective = collective;
+  problem.cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+  problem.cls.dtype = dtype;
+  problem.cls.world_size = world_size;
+  problem.cls.ranks_per_node = world_size;
+  problem.cls.root = root;
+  problem.count = count;
+  return problem;
+}
+
+// One element type with how the naive collective reads and writes it.
+struct F32 {
+  using Stored = float;
+  static constexpr Dtype kDtype = Dtype::kF32;
+  static double Read(Stored x) { return x; }
+  static Stored Write(double x) { return static_cast<float>(x); }
+};
+struct Bf16 {
+  using Stored = uint16_t;
+  static constexpr Dtype kDtype = Dtype::kBf16;
+  static double Read(Stored x) { return F32FromBf16(x); }
+  static Stored Write(double x) { return Bf16FromF32(static_cast<float>(x)); }
+};
+struct F16 {
+  using Stored = uint16_t;
+  static constexpr Dtype kDtype = Dtype::kF16;
+  static double Read(Stored x) { return F32FromF16(x); }
+  static Stored Write(double x) { return F16FromF32(static_cast<float>(x)); }
+};
+struct F64 {
+  using Stored = double;
+  static constexpr Dtype kDtype = Dtype::kF64;
+  static double Read(Stored x) { return x; }
+  static Stored Write(double x) { return x; }
+};
+struct I32 {
+  using Stored = int32_t;
+  static constexpr Dtype kDtype = Dtype::kI32;
+  static double Read(Stored x) { return x; }
+  static Stored Write(double x) { return static_cast<int32_t>(std::trunc(x)); }
+};
+struct I64 {
+  using Stored = int64_t;
+  static constexpr Dtype kDtype = Dtype::kI64;
+  static double Read(Stored x) { return static_cast<double>(x); }
+  static Stored Write(double x) { return static_cast<int64_t>(std::trunc(x)); }
+};
+struct U8 {
+  using Stored = uint8_t;
+  static constexpr Dtype kDtype = Dtype::kU8;
+  static double Read(Stored x) { return x; }
+  static Stored Write(double x) { return static_cast<uint8_t>(std::trunc(x)); }
+};
+
+double Combine(Reduction reduction, double a, double b) {
+  if (reduction == Reduction::kProduct) return a * b;
+  if (reduction == Reduction::kMin) return std::min(a, b);
+  if (reduction == Reduction::kMax) return std::max(a, b);
+  return a + b;
+}
+
+template <typename Type>
+class OperandsTest : public ::testing::Test {
+ public:
+  using Stored = typename Type::Stored;
+  using Buffer = std::vector<Stored>;
+
+  static std::vector<Buffer> Sends(const Problem& problem) {
+    std::vector<Buffer> sends;
+    for (int rank = 0; rank < problem.cls.world_size; ++rank) {
+      sends.emplace_back(problem.send_elements());
+      FillSend(problem, rank, kSalt, std::as_writable_bytes(std::span(sends.back())));
+    }
+    return sends;
+  }
+
+  // What `rank` receives, element by element from the definition of the collective.
+  static Buffer Naive(const Problem& problem, const std::vector<Buffer>& sends, int rank) {
+    Buffer recv(problem.recv_elements());
+    const uint64_t count = problem.count;
+    const int world = problem.cls.world_size;
+    for (uint64_t i = 0; i < recv.size(); ++i) {
+      switch (problem.cls.collective) {
+        case Collective::kAllReduce:
+        case Collective::kReduceScatter: {
+          const uint64_t from =
+              problem.cls.collective == Collective::kReduceScatter ? rank * count + i : i;
+          double value = Type::Read(sends[0][from]);
+          for (int r = 1; r < world; ++r) {
+            value = Combine(problem.cls.reduction, value, Type::Read(sends[r][from]));
+          }
+          recv[i] =
+              Type::Write(problem.cls.reduction == Reduction::kAverage ? value / world : value);
+          break;
+        }
+        case Collective::kAllGather:
+          recv[i] = sends[i / count][i % count];
+          break;
+        case Collective::kAllToAll:
+          recv[i] = sends[i / count][rank * count + i % count];
+          break;
+        case Collective::kBroadcast:
+          recv[i] = sends[problem.cls.root][i];
+          break;
+      }
+    }
+    return recv;
+  }
+
+  static uint64_t Wrong(const Problem& problem, int rank, const Buffer& recv) {
+    return CountWrongElements(problem, rank, kSalt, std::as_bytes(std::span(recv)));
+  }
+};
+
+using Types = ::testing::Types<F32, F64, F16, Bf16, I32, I64, U8>;
+TYPED_TEST_SUITE(OperandsTest, Types);
+
+TYPED_TEST(OperandsTest, TheNaiveResultIsRightAndEachChangedElementIsCounted) {
+  using Fixture = OperandsTest<TypeParam>;
+  for (Collective collective : AllCollectives()) {
+    for (Reduction reduction : AllReductions()) {
+      for (int world_size : {1, 2, 3, 5, 64}) {
+        for (uint64_t count : {0, 1, 3, 1009, 2500}) {
+          const Problem problem = Make(collective, reduction, TypeParam::kDtype, world_size, count,
+                                       collective == Collective::kBroadcast ? world_size - 1 : 0);
+          const auto sends = Fixture::Sends(problem);
+          const int rank = world_size / 2;
+          auto recv = Fixture::Naive(problem, sends, rank);
+          ASSERT_EQ(Fixture::Wrong(problem, rank, recv), 0u) << ToText(problem);
+          if (recv.empty()) continue;
+          recv.back() = TypeParam::Write(TypeParam::Read(recv.back()) + 1);
+          ASSERT_EQ(Fixture::Wrong(problem, rank, recv), 1u) << ToText(problem);
+          Poison(std::as_writable_bytes(std::span(recv)));
+          ASSERT_EQ(Fixture::Wrong(problem, rank, recv), recv.size()) << ToText(problem);
+        }
+        if (!Reduces(collective)) break;
+      }
+    }
+  }
+}
+
+TYPED_TEST(OperandsTest, BlocksThatChangePlacesAndOldResultsShow) {
+  using Fixture = OperandsTest<TypeParam>;
+  const Problem problem =
+      Make(Collective::kAllGather, Reduction::kNone, TypeParam::kDtype, 4, 4096);
+  const auto sends = Fixture::Sends(problem);
+  auto recv = Fixture::Naive(problem, sends, 0);
+  std::swap_ranges(recv.begin(), recv.begin() + 4096, recv.begin() + 4096);
+  EXPECT_GT(Fixture::Wrong(problem, 0, recv), 7000u);
+  recv = Fixture::Naive(problem, sends, 0);
+  std::swap_ranges(recv.begin(), recv.begin() + 1024, recv.begin() + 1024);
+  EXPECT_GT(Fixture::Wrong(problem, 0, recv), 1500u);
+  recv = Fixture::Naive(problem, sends, 0);
+  EXPECT_GT(CountWrongElements(problem, 0, kSalt + 1, std::as_bytes(std::span(recv))), 15000u);
+}
+
+TEST(OperandBuffersTest, GuardsAndSendBufferAreWatched) {
+  const MonotonicClock clock;
+  const std::unique_ptr<Device> device = MakeHostDevice(clock);
+  for (bool in_place : {false, true}) {
+    Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 1, 100);
+    problem.cls.in_place = in_place;
+    auto buffers = OperandBuffers::Allocate(*device, problem, 0);
+    ASSERT_TRUE(buffers.has_value());
+    OperandBuffers& operands = **buffers;
+    EXPECT_EQ(operands.send() == operands.recv(), in_place);
+    ASSERT_TRUE(operands.Fill(kSalt).has_value());
+    std::memmove(operands.recv(), operands.send(), 400);
+    Result<OperandCheck> check = operands.Check(kSalt);
+    ASSERT_TRUE(check.has_value());
+    EXPECT_EQ(check->wrong_elements, 0u);
+    EXPECT_FALSE(check->wrote_outside);
+    EXPECT_FALSE(check->changed_send);
+    static_cast<char*>(operands.recv())[400] = 1;
+    EXPECT_TRUE(operands.Check(kSalt)->wrote_outside);
+    ASSERT_TRUE(operands.Fill(kSalt + 1).has_value());
+    static_cast<char*>(operands.recv())[-1] = 1;
+    EXPECT_TRUE(operands.Check(kSalt + 1)->wrote_outside);
+    if (in_place) continue;
+    ASSERT_TRUE(operands.Fill(kSalt).has_value());
+    static_cast<char*>(const_cast<void*>(operands.send()))[0] ^= 1;
+    EXPECT_TRUE(operands.Check(kSalt)->changed_send);
+  }
+}
+
+TEST(OperandBuffersTest, InPlaceBlocksLieWhereTheAbiSays) {
+  const MonotonicClock clock;
+  const std::unique_ptr<Device> device = MakeHostDevice(clock);
+  Problem gather = Make(Collective::kAllGather, Reduction::kNone, Dtype::kI32, 4, 10);
+  gather.cls.in_place = true;
+  auto gather_buffers = *OperandBuffers::Allocate(*device, gather, 2);
+  EXPECT_EQ(
+      static_cast<const char*>(gather_buffers->send()) - static_cast<char*>(gather_buffers->recv()),
+      80);
+  Problem scatter = Make(Collective::kReduceScatter, Reduction::kSum, Dtype::kI32, 4, 10);
+  scatter.cls.in_place = true;
+  auto scatter_buffers = *OperandBuffers::Allocate(*device, scatter, 3);
+  EXPECT_EQ(static_cast<char*>(scatter_buffers->recv()) -
+                static_cast<const char*>(scatter_buffers->send()),
+            120);
+}
+
+}  // namespace
+}  // namespace cotune
