@@ -208,6 +208,7 @@ void RankProcesses::Kill(int rank, int signal) { kill(pid(rank), signal); }
 
 std::string RankProcesses::Wait(int rank) {
   Child& child = children_[static_cast<size_t>(rank)];
+  if (child.pid < 0) return "";
   std::string report;
   char buffer[4096];
   ssize_t size;

@@ -63,7 +63,8 @@ class RankProcesses {
 
   pid_t pid(int rank) const { return children_[static_cast<size_t>(rank)].pid; }
   void Kill(int rank, int signal);
-  // The report of one rank: empty when all went well, "signal 9" when it was killed.
+  // The report of one rank: empty when all went well, "signal 9" when it was killed. Empty again
+  // when it was collected before.
   std::string Wait(int rank);
   // All reports that are not empty, each with its rank.
   std::string WaitAll();

@@ -16,8 +16,9 @@ uint64_t LineElements(const Problem& problem) {
 
 uint64_t Schedule::PartBegin(uint64_t length, int part) const {
   if (parts == 1) return part == 0 ? 0 : length;
-  const uint64_t share = (length + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts);
-  return std::min(length, RoundUp(share, LineElements(problem)) * static_cast<uint64_t>(part));
+  const auto count = static_cast<uint64_t>(parts);
+  const uint64_t share = RoundUp((chunk_elements + count - 1) / count, LineElements(problem));
+  return std::min(length, share * static_cast<uint64_t>(part));
 }
 
 bool Schedule::IsActive(const Op& op, uint64_t iteration) const {
@@ -31,7 +32,11 @@ uint64_t ChunkElements(const Problem& problem, const SlotShape& shape) {
   const uint64_t width = shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
   const uint64_t wanted = shape.chunk_bytes / regions / ElementBytes(problem.type);
   const uint64_t capacity = shape.slot_bytes / 2 / regions / width;
-  return std::max(line, std::min(wanted, capacity) / line * line);
+  const uint64_t largest = std::max(line, std::min(wanted, capacity) / line * line);
+  if (problem.count == 0) return largest;
+  // As many chunks as that takes, but of equal size: a short last one would leave ranks idle.
+  const uint64_t chunks = (problem.count - 1) / largest + 1;
+  return std::min(largest, RoundUp((problem.count + chunks - 1) / chunks, line));
 }
 
 ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotShape& shape) {

@@ -129,7 +129,8 @@ struct SlotShape {
   uint64_t chunk_bytes = 0;
 };
 
-// Elements of one chunk: at least one cache line and at most what half a slot holds.
+// Elements of one chunk: whole cache lines, at most what half a slot holds, and such that all
+// chunks but the last are equal and that one is nearly so.
 uint64_t ChunkElements(const Problem& problem, const SlotShape& shape);
 
 // Collects the operations of one rank. Append order is execution order.

@@ -1,0 +1,280 @@
+#include "plugins/host/schedule_simulation_for_test.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugins/host/naive_collective_for_test.h"
+#include "plugins/host/reduce_kernel.h"
+
+namespace cotune::host {
+namespace {
+
+void Join(std::vector<uint32_t>& into, const std::vector<uint32_t>& from) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+// Where the send buffer begins within the receive buffer, and the other way round, when in place.
+uint64_t BlockOffset(const Problem& problem, int rank) {
+  return static_cast<uint64_t>(rank) * problem.count * ElementBytes(problem.type);
+}
+
+}  // namespace
+
+ScheduleSimulation::ScheduleSimulation(int world_size, uint64_t slot_bytes, uint64_t seed)
+    : world_size_(world_size), slot_bytes_(slot_bytes), random_(seed) {
+  const auto ranks = static_cast<size_t>(world_size);
+  slots_.resize(ranks * slot_bytes);
+  history_.assign(slots_.size(), {.read = Clock(ranks, 0)});
+  ranks_.resize(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    ranks_[r].clock.assign(ranks, 0);
+    ranks_[r].clock[r] = 1;
+    ranks_[r].published.assign(ranks, 0);
+  }
+  arrived_clock_.assign(ranks, 0);
+}
+
+const Schedule& ScheduleSimulation::ScheduleOf(size_t collective, int rank) const {
+  return (*collectives_)[collective].schedules[static_cast<size_t>(rank)];
+}
+
+void ScheduleSimulation::Prepare(const std::vector<SimulatedCollective>& collectives) {
+  collectives_ = &collectives;
+  for (int r = 0; r < world_size_; ++r) {
+    Rank& rank = ranks_[static_cast<size_t>(r)];
+    for (const SimulatedCollective& collective : collectives) {
+      const Problem& problem = collective.schedules[0].problem;
+      std::vector<std::byte> input = ExactInput(problem, r);
+      std::vector<std::byte> output(ReceiveElements(problem) * ElementBytes(problem.type),
+                                    std::byte{0xa5});
+      if (collective.in_place) {
+        // One array is both: the larger one, with the input in its place.
+        std::vector<std::byte>& larger = output.size() >= input.size() ? output : input;
+        if (problem.collective == Collective::kAllGather && !input.empty()) {
+          std::memcpy(output.data() + BlockOffset(problem, r), input.data(), input.size());
+        } else if (&larger == &output) {
+          output = input;
+        }
+        output = larger;
+        input.clear();
+      }
+      rank.inputs.push_back(std::move(input));
+      rank.outputs.push_back(std::move(output));
+    }
+  }
+}
+
+std::string ScheduleSimulation::Run(const std::vector<SimulatedCollective>& collectives) {
+  Prepare(collectives);
+  std::vector<int> blocked;
+  std::vector<int> open;
+  for (int r = 0; r < world_size_; ++r) open.push_back(r);
+  while (!open.empty()) {
+    if (!race_.empty()) return race_;
+    const size_t pick = random_() % open.size();
+    const int rank = open[pick];
+    const bool moved = Step(rank);
+    if (IsDone(ranks_[static_cast<size_t>(rank)]) || !moved) {
+      if (!moved) blocked.push_back(rank);
+      open.erase(open.begin() + static_cast<std::ptrdiff_t>(pick));
+    }
+    if (moved) {  // whoever waited may go on now
+      open.insert(open.end(), blocked.begin(), blocked.end());
+      blocked.clear();
+    }
+  }
+  if (!blocked.empty()) {
+    const Rank& rank = ranks_[static_cast<size_t>(blocked.front())];
+    return "deadlock: rank " + std::to_string(blocked.front()) + " waits in " +
+           collectives[rank.collective].name + " op " + std::to_string(rank.op);
+  }
+  return CompareOutputs();
+}
+
+bool ScheduleSimulation::Step(int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  const Schedule& schedule = ScheduleOf(rank.collective, r);
+  if (rank.iteration >= schedule.Iterations()) {
+    ++rank.collective;
+    rank.iteration = 0;
+    return true;
+  }
+  if (rank.op == schedule.ops.size()) {
+    EndIteration(r);
+    return true;
+  }
+  const Op& op = schedule.ops[rank.op];
+  if (schedule.IsActive(op, rank.iteration)) {
+    if (op.kind == OpKind::kCopy || op.kind == OpKind::kReduce) {
+      ExecuteData(schedule, op, r);
+    } else if (!ExecuteSync(op, r)) {
+      return false;
+    }
+  }
+  ++rank.op;
+  return true;
+}
+
+void ScheduleSimulation::Publish(Rank& rank, uint64_t progress) {
+  rank.progress = progress;
+  rank.published = rank.clock;
+  ++rank.clock[static_cast<size_t>(&rank - ranks_.data())];
+}
+
+void ScheduleSimulation::EndIteration(int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  rank.op = 0;
+  ++rank.iteration;
+  ++rank.group_iteration;
+  Publish(rank, uint64_t{rank.group_iteration} * 256);
+}
+
+bool ScheduleSimulation::ExecuteSync(const Op& op, int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  const uint64_t now = uint64_t{rank.group_iteration} * 256;
+  switch (op.kind) {
+    case OpKind::kSignal:
+      Publish(rank, now + op.step);
+      return true;
+    case OpKind::kArrive:
+      ++rank.arrivals;
+      ++total_arrivals_;
+      Join(arrived_clock_, rank.clock);
+      ++rank.clock[static_cast<size_t>(r)];
+      return true;
+    case OpKind::kWaitArrived:
+      if (total_arrivals_ < rank.arrivals * static_cast<uint32_t>(world_size_)) return false;
+      Join(rank.clock, arrived_clock_);
+      return true;
+    case OpKind::kWaitSignal: {
+      const Rank& peer = ranks_[op.peer];
+      if (peer.progress < now + op.step) return false;
+      Join(rank.clock, peer.published);
+      return true;
+    }
+    default:
+      break;
+  }
+  // kWaitSlotFree: all have ended the iteration before the last one.
+  const uint64_t needed = now >= 256 ? now - 256 : 0;
+  for (const Rank& peer : ranks_) {
+    if (peer.progress < needed) return false;
+  }
+  for (const Rank& peer : ranks_) Join(rank.clock, peer.published);
+  return true;
+}
+
+std::byte* ScheduleSimulation::Locate(const Schedule& schedule, const Place& place, const Op& op,
+                                      int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  const uint64_t chunk = rank.iteration - op.lag;
+  const uint64_t part = schedule.PartBegin(schedule.ChunkLength(chunk), op.part_begin);
+  if (place.space == Space::kSlot) {
+    const uint64_t half = (rank.group_iteration - op.lag) % 2 * (slot_bytes_ / 2);
+    return slots_.data() + place.rank * slot_bytes_ + half + place.block * schedule.region_bytes +
+           part * schedule.slot_element_bytes;
+  }
+  const Problem& problem = schedule.problem;
+  const bool in_place = (*collectives_)[rank.collective].in_place;
+  uint64_t offset = (place.block * problem.count + chunk * schedule.chunk_elements + part) *
+                    ElementBytes(problem.type);
+  std::vector<std::byte>& output = rank.outputs[rank.collective];
+  if (place.space == Space::kOutput) {
+    if (in_place && problem.collective == Collective::kReduceScatter)
+      offset += BlockOffset(problem, r);
+    return output.data() + offset;
+  }
+  if (!in_place) return rank.inputs[rank.collective].data() + offset;
+  if (problem.collective == Collective::kAllGather) offset += BlockOffset(problem, r);
+  return output.data() + offset;
+}
+
+void ScheduleSimulation::ExecuteData(const Schedule& schedule, const Op& op, int r) {
+  const Rank& rank = ranks_[static_cast<size_t>(r)];
+  const Problem& problem = schedule.problem;
+  const uint64_t length = schedule.ChunkLength(rank.iteration - op.lag);
+  const uint64_t count =
+      schedule.PartBegin(length, op.part_end) - schedule.PartBegin(length, op.part_begin);
+  if (count == 0) return;
+  const auto bytes = [&](const Place& place) {
+    return count * (place.partial ? PartialBytes(problem.type) : ElementBytes(problem.type));
+  };
+  ReduceArguments arguments;
+  arguments.source_count = op.source_count;
+  arguments.count = count;
+  for (uint32_t s = 0; s < op.source_count; ++s) {
+    const Place& source = schedule.sources[op.source_begin + s];
+    arguments.sources[s] = Locate(schedule, source, op, r);
+    if (source.partial) arguments.source_partial_mask |= uint64_t{1} << s;
+    NoteAccess(static_cast<const std::byte*>(arguments.sources[s]), bytes(source), r, false);
+  }
+  arguments.destination = Locate(schedule, op.destination, op, r);
+  arguments.destination_partial = op.destination.partial;
+  NoteAccess(static_cast<std::byte*>(arguments.destination), bytes(op.destination), r, true);
+  if (op.has_second_destination) {
+    arguments.second_destination = Locate(schedule, op.second_destination, op, r);
+    arguments.second_destination_partial = op.second_destination.partial;
+    NoteAccess(static_cast<std::byte*>(arguments.second_destination), bytes(op.second_destination),
+               r, true);
+  }
+  if (op.finish && problem.reduction == Reduction::kAverage) arguments.divisor = world_size_;
+  if (op.kind == OpKind::kReduce) {
+    FindReduceKernel(problem.type, problem.reduction)(arguments);
+    return;
+  }
+  std::memmove(arguments.destination, arguments.sources[0], bytes(op.destination));
+  if (op.has_second_destination) {
+    std::memmove(arguments.second_destination, arguments.sources[0], bytes(op.destination));
+  }
+}
+
+void ScheduleSimulation::NoteAccess(const std::byte* at, uint64_t bytes, int r, bool writes) {
+  const bool is_slot = at >= slots_.data() && at < slots_.data() + slots_.size();
+  if (!is_slot) return;
+  const auto self = static_cast<size_t>(r);
+  Rank& rank = ranks_[self];
+  const auto begin = static_cast<size_t>(at - slots_.data());
+  if (writes && begin / slot_bytes_ != self) race_ = "rank writes the slot of another rank";
+  if (begin / slot_bytes_ != (begin + bytes - 1) / slot_bytes_) race_ = "access beyond the slot";
+  for (size_t i = begin; i < begin + bytes && race_.empty(); ++i) {
+    ByteHistory& byte = history_[i];
+    bool ordered = byte.writer < 0 || byte.written <= rank.clock[static_cast<size_t>(byte.writer)];
+    if (writes) {
+      for (size_t reader = 0; reader < byte.read.size(); ++reader) {
+        ordered = ordered && byte.read[reader] <= rank.clock[reader];
+      }
+      byte.writer = r;
+      byte.written = rank.clock[self];
+    } else {
+      byte.read[self] = rank.clock[self];
+    }
+    if (!ordered) {
+      race_ = "race: rank " + std::to_string(r) + (writes ? " writes" : " reads") + " byte " +
+              std::to_string(i % slot_bytes_) + " of slot " + std::to_string(i / slot_bytes_) +
+              " in " + (*collectives_)[rank.collective].name + " op " + std::to_string(rank.op);
+    }
+  }
+}
+
+std::string ScheduleSimulation::CompareOutputs() const {
+  for (size_t c = 0; c < collectives_->size(); ++c) {
+    const SimulatedCollective& collective = (*collectives_)[c];
+    const Problem& problem = collective.schedules[0].problem;
+    std::vector<std::vector<std::byte>> inputs;
+    for (int r = 0; r < world_size_; ++r) inputs.push_back(ExactInput(problem, r));
+    for (int r = 0; r < world_size_; ++r) {
+      const std::vector<std::byte> expected = ExpectedOutput(problem, r, inputs);
+      const bool at_block = collective.in_place && problem.collective == Collective::kReduceScatter;
+      const uint64_t offset = at_block ? BlockOffset(problem, r) : 0;
+      const std::byte* got = ranks_[static_cast<size_t>(r)].outputs[c].data() + offset;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        if (got[i] == expected[i]) continue;
+        return "wrong byte " + std::to_string(i) + " on rank " + std::to_string(r) + " after " +
+               collective.name;
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace cotune::host

@@ -1,0 +1,86 @@
+// Runs the schedules of all ranks in one thread, in a random order, on plain arrays, and looks for
+// accesses to slots that no wait has put in order.
+#ifndef COTUNE_PLUGINS_HOST_SCHEDULE_SIMULATION_FOR_TEST_H_
+#define COTUNE_PLUGINS_HOST_SCHEDULE_SIMULATION_FOR_TEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plugins/host/schedule.h"
+
+namespace cotune::host {
+
+// One collective of the simulated job: the schedule of every rank.
+struct SimulatedCollective {
+  std::string name;
+  std::vector<Schedule> schedules = {};
+  bool in_place = false;
+};
+
+// All ranks run the same list of collectives, each at its own pace, on one set of slots that is
+// reused from one collective to the next as a real group does. Keeps, for every byte of the slots,
+// which accesses of which rank are known to which others (vector clocks): an access that is not
+// ordered after a conflicting one is a race, in whatever order the simulation happened to run them.
+class ScheduleSimulation {
+ public:
+  ScheduleSimulation(int world_size, uint64_t slot_bytes, uint64_t seed);
+
+  // Empty when every rank finished with the expected values and without a race; else what and
+  // where.
+  std::string Run(const std::vector<SimulatedCollective>& collectives);
+
+ private:
+  using Clock = std::vector<uint32_t>;
+
+  // Who wrote a byte last, at which of its times, and when each rank read it last.
+  struct ByteHistory {
+    int writer = -1;
+    uint32_t written = 0;
+    Clock read;
+  };
+
+  struct Rank {
+    size_t collective = 0;
+    uint64_t iteration = 0;  // of the collective
+    size_t op = 0;
+    uint32_t group_iteration = 0;
+    uint32_t arrivals = 0;
+    uint64_t progress = 0;  // group iteration * 256 + step, without wrap-around
+    Clock clock;
+    Clock published;                             // the clock when the progress was stored
+    std::vector<std::vector<std::byte>> inputs;  // by collective
+    std::vector<std::vector<std::byte>> outputs;
+  };
+
+  void Prepare(const std::vector<SimulatedCollective>& collectives);
+  bool IsDone(const Rank& rank) const { return rank.collective == collectives_->size(); }
+  const Schedule& ScheduleOf(size_t collective, int rank) const;
+  // False when the rank has to wait.
+  bool Step(int rank);
+  bool ExecuteSync(const Op& op, int rank);
+  void ExecuteData(const Schedule& schedule, const Op& op, int rank);
+  void EndIteration(int rank);
+  void Publish(Rank& rank, uint64_t progress);
+  std::byte* Locate(const Schedule& schedule, const Place& place, const Op& op, int rank);
+  void NoteAccess(const std::byte* at, uint64_t bytes, int rank, bool writes);
+  std::string CompareOutputs() const;
+
+  int world_size_;
+  uint64_t slot_bytes_;
+  std::mt19937_64 random_;
+  const std::vector<SimulatedCollective>* collectives_ = nullptr;
+  std::vector<Rank> ranks_;
+  std::vector<std::byte> slots_;
+  std::vector<ByteHistory> history_;
+  uint32_t total_arrivals_ = 0;
+  Clock arrived_clock_;
+  std::string race_;
+};
+
+}  // namespace cotune::host
+
+#endif  // COTUNE_PLUGINS_HOST_SCHEDULE_SIMULATION_FOR_TEST_H_

@@ -1,0 +1,191 @@
+#include "plugins/host/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "plugins/host/algorithms.h"
+#include "plugins/host/schedule_simulation_for_test.h"
+
+namespace cotune::host {
+namespace {
+
+struct NamedAlgorithm {
+  const char* name;
+  Collective collective;
+  Schedule (*build)(const Problem&, int, const SlotSize&);
+};
+
+constexpr NamedAlgorithm kAlgorithms[] = {
+    {"all_reduce one_shot", Collective::kAllReduce, ScheduleAllReduceOneShot},
+    {"all_reduce two_shot", Collective::kAllReduce, ScheduleAllReduceTwoShot},
+    {"all_reduce ring", Collective::kAllReduce, ScheduleAllReduceRing},
+    {"all_reduce tree", Collective::kAllReduce, ScheduleAllReduceTree},
+    {"all_gather direct", Collective::kAllGather, ScheduleAllGatherDirect},
+    {"all_gather ring", Collective::kAllGather, ScheduleAllGatherRing},
+    {"reduce_scatter direct", Collective::kReduceScatter, ScheduleReduceScatterDirect},
+    {"reduce_scatter ring", Collective::kReduceScatter, ScheduleReduceScatterRing},
+    {"all_to_all direct", Collective::kAllToAll, ScheduleAllToAllDirect},
+    {"all_to_all pairwise", Collective::kAllToAll, ScheduleAllToAllPairwise},
+    {"broadcast flat", Collective::kBroadcast, ScheduleBroadcastFlat},
+    {"broadcast tree", Collective::kBroadcast, ScheduleBroadcastTree},
+    {"broadcast chain", Collective::kBroadcast, ScheduleBroadcastChain},
+};
+
+SimulatedCollective Build(const NamedAlgorithm& algorithm, Problem problem, const SlotSize& size,
+                          bool in_place) {
+  problem.collective = algorithm.collective;
+  if (algorithm.collective != Collective::kBroadcast) problem.root = 0;
+  SimulatedCollective collective{.name = std::string(algorithm.name) + " count " +
+                                         std::to_string(problem.count) +
+                                         (in_place ? " in place" : ""),
+                                 .in_place = in_place};
+  for (int rank = 0; rank < problem.world_size; ++rank) {
+    collective.schedules.push_back(algorithm.build(problem, rank, size));
+  }
+  return collective;
+}
+
+// A slot so small that even short problems take several chunks.
+SlotSize SmallSlot(int world_size) {
+  const auto slot_bytes = static_cast<uint64_t>(world_size) * 2 * 4 * kCacheLineBytes;
+  return {slot_bytes, slot_bytes};
+}
+
+class ScheduleTest : public testing::TestWithParam<int> {};
+
+TEST_P(ScheduleTest, EachAlgorithmAloneUnderManyInterleavings) {
+  const int world_size = GetParam();
+  const SlotSize size = SmallSlot(world_size);
+  const int seeds = world_size <= 8 ? 4 : 1;
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    for (const ElementType type : {ElementType::kF32, ElementType::kBf16, ElementType::kF64}) {
+      for (const uint64_t count : {0u, 1u, 2u, 3u, 17u, 1000u}) {
+        for (const bool in_place : {false, true}) {
+          const Problem problem{.reduction = Reduction::kSum,
+                                .type = type,
+                                .count = count,
+                                .world_size = world_size,
+                                .root = world_size / 2};
+          const SimulatedCollective collective = Build(algorithm, problem, size, in_place);
+          for (int seed = 0; seed < seeds; ++seed) {
+            ScheduleSimulation simulation(world_size, size.slot_bytes, static_cast<uint64_t>(seed));
+            ASSERT_EQ(simulation.Run({collective}), "") << collective.name << " seed " << seed;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Ranks run ahead of each other from one collective into the next, on the same slots.
+TEST_P(ScheduleTest, MixedCollectivesInARow) {
+  const int world_size = GetParam();
+  const SlotSize size = SmallSlot(world_size);
+  const int seeds = world_size <= 8 ? 60 : 4;
+  for (int seed = 0; seed < seeds; ++seed) {
+    std::mt19937_64 random(static_cast<uint64_t>(seed) + 1000);
+    std::vector<SimulatedCollective> collectives;
+    for (int i = 0; i < 12; ++i) {
+      const NamedAlgorithm& algorithm = kAlgorithms[random() % std::size(kAlgorithms)];
+      const Problem problem{.reduction = random() % 2 == 0 ? Reduction::kAverage : Reduction::kMax,
+                            .type = kElementTypes[random() % std::size(kElementTypes)],
+                            .count = random() % 3 == 0 ? random() % 5 : random() % 900,
+                            .world_size = world_size,
+                            .root = static_cast<int>(random() % static_cast<uint64_t>(world_size))};
+      collectives.push_back(Build(algorithm, problem, size, random() % 2 == 0));
+    }
+    ScheduleSimulation simulation(world_size, size.slot_bytes, static_cast<uint64_t>(seed));
+    ASSERT_EQ(simulation.Run(collectives), "") << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(WorldSizes, ScheduleTest, testing::Values(2, 3, 4, 5, 8, 16));
+
+TEST(ScheduleSimulationTest, SixtyFourRanks) {
+  constexpr int kRanks = 64;
+  const SlotSize size = SmallSlot(kRanks);
+  for (const char* name : {"all_reduce two_shot", "all_reduce ring", "all_reduce tree",
+                           "reduce_scatter direct", "all_to_all pairwise", "broadcast tree"}) {
+    const auto algorithm =
+        std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms),
+                     [&](const NamedAlgorithm& a) { return name == std::string(a.name); });
+    ASSERT_NE(algorithm, std::end(kAlgorithms));
+    const Problem problem{.reduction = Reduction::kSum,
+                          .type = ElementType::kI32,
+                          .count = 90,
+                          .world_size = kRanks,
+                          .root = 63};
+    ScheduleSimulation simulation(kRanks, size.slot_bytes, 7);
+    EXPECT_EQ(simulation.Run({Build(*algorithm, problem, size, false)}), "") << name;
+  }
+}
+
+// The simulation must see what it is there to see: each of these takes one operation out of a sound
+// schedule.
+class BrokenScheduleTest : public testing::TestWithParam<OpKind> {};
+
+TEST_P(BrokenScheduleTest, IsNoticed) {
+  constexpr int kRanks = 4;
+  const SlotSize size = SmallSlot(kRanks);
+  int noticed = 0;
+  for (const NamedAlgorithm& algorithm : kAlgorithms) {
+    const Problem problem{.type = ElementType::kI32, .count = 1000, .world_size = kRanks};
+    SimulatedCollective collective = Build(algorithm, problem, size, false);
+    bool changed = false;
+    for (Schedule& schedule : collective.schedules) {
+      const size_t before = schedule.ops.size();
+      std::erase_if(schedule.ops, [](const Op& op) { return op.kind == GetParam(); });
+      changed = changed || schedule.ops.size() != before;
+    }
+    if (!changed) continue;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      ScheduleSimulation simulation(kRanks, size.slot_bytes, seed);
+      if (!simulation.Run({collective, collective}).empty()) {
+        ++noticed;
+        break;
+      }
+    }
+  }
+  EXPECT_GE(noticed, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BrokenScheduleTest,
+                         testing::Values(OpKind::kSignal, OpKind::kWaitSignal, OpKind::kWaitArrived,
+                                         OpKind::kWaitSlotFree, OpKind::kReduce));
+
+TEST(ScheduleShapeTest, PartsCoverAChunkOnCacheLines) {
+  const Problem problem{.type = ElementType::kF32, .count = 100, .world_size = 3};
+  const Schedule schedule = ScheduleAllReduceTwoShot(problem, 0, {1 << 16, 1 << 15});
+  EXPECT_EQ(schedule.PartBegin(100, 0), 0u);
+  EXPECT_EQ(schedule.PartBegin(100, 1), 48u);  // 112 / 3 = 38, rounded up to 16s
+  EXPECT_EQ(schedule.PartBegin(100, 2), 96u);
+  EXPECT_EQ(schedule.PartBegin(100, 3), 100u);
+  EXPECT_EQ(schedule.PartBegin(10, 1), 10u);
+  EXPECT_EQ(schedule.PartBegin(10, 2), 10u);
+}
+
+TEST(ScheduleShapeTest, ChunksFitHalfASlot) {
+  const Problem problem{.type = ElementType::kBf16, .count = 1 << 20, .world_size = 4};
+  constexpr uint64_t kSlot = 64 << 10;
+  // A half of 32 KiB holds 8192 partial sums of 4 bytes, or 16384 elements of 2.
+  EXPECT_EQ(ChunkElements(problem, {.partial = true, .slot_bytes = kSlot, .chunk_bytes = kSlot}),
+            8192u);
+  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = kSlot, .chunk_bytes = kSlot}), 16384u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 4, .slot_bytes = kSlot, .chunk_bytes = kSlot / 8}),
+            1024u);
+  EXPECT_EQ(ChunkElements(problem, {.regions = 64, .slot_bytes = kSlot, .chunk_bytes = 64}), 32u);
+}
+
+TEST(ScheduleShapeTest, ChunksAreEqual) {
+  // 17000 elements do not fit 16384: two chunks of 8500, in whole lines of 32.
+  const Problem problem{.type = ElementType::kBf16, .count = 17000, .world_size = 4};
+  EXPECT_EQ(ChunkElements(problem, {.slot_bytes = 64 << 10, .chunk_bytes = 64 << 10}), 8512u);
+}
+
+}  // namespace
+}  // namespace cotune::host
