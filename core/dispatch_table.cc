@@ -20,7 +20,8 @@ uint64_t PackedKey(const DispatchKey& key) noexcept {
 
 uint64_t Mix(uint64_t packed_key, uint64_t program_digest) noexcept {
   // Two odd multipliers and a fold of the high half, which is where a product mixes best.
-  const uint64_t product = (packed_key ^ program_digest * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
+  const uint64_t product =
+      (packed_key ^ program_digest * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
   return product ^ product >> 32;
 }
 
@@ -30,22 +31,25 @@ std::string RangeMistake(const std::vector<SizeRange>& ranges) {
   uint64_t expected_first = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].first_bytes != expected_first) {
-      return fmt::format("range {} begins at {} bytes, not at {}", i, ranges[i].first_bytes, expected_first);
+      return fmt::format("range {} begins at {} bytes, not at {}", i, ranges[i].first_bytes,
+                         expected_first);
     }
     if (ranges[i].end_bytes <= ranges[i].first_bytes) {
-      return fmt::format("range {} ends at {} bytes, at or before its begin", i, ranges[i].end_bytes);
+      return fmt::format("range {} ends at {} bytes, at or before its begin", i,
+                         ranges[i].end_bytes);
     }
     expected_first = ranges[i].end_bytes;
   }
   if (expected_first != UINT64_MAX) {
-    return fmt::format("the last range ends at {} bytes, so larger sizes have none", expected_first);
+    return fmt::format("the last range ends at {} bytes, so larger sizes have none",
+                       expected_first);
   }
   return "";
 }
 
 tl::unexpected<Error> BadTable(std::string where, std::string cause) {
-  return Fail(ErrorCode::kDatabase, "a dispatch table cannot be read", std::move(where), std::move(cause),
-              "start all ranks from one build of cotune");
+  return Fail(ErrorCode::kDatabase, "a dispatch table cannot be read", std::move(where),
+              std::move(cause), "start all ranks from one build of cotune");
 }
 
 // Checks enumerations and turns a record to a row without ranges.
@@ -61,21 +65,24 @@ Result<DispatchKey> ReadKey(const proto::DispatchRowRecord& record, const std::s
   const auto bad = [&](const char* field, uint32_t value) {
     return BadTable(where + ", field " + field, fmt::format("value {} is not known", value));
   };
-  if (record.collective() > 255 || Name(key.collective) == "invalid") return bad("collective", record.collective());
+  if (record.collective() > 255 || Name(key.collective) == "invalid")
+    return bad("collective", record.collective());
   if (record.dtype() > 255 || Name(key.dtype) == "invalid") return bad("dtype", record.dtype());
-  if (record.reduction() > 255 || Name(key.reduction) == "invalid") return bad("reduction", record.reduction());
+  if (record.reduction() > 255 || Name(key.reduction) == "invalid")
+    return bad("reduction", record.reduction());
   if (record.memory() < 1 || record.memory() > 2) return bad("memory", record.memory());
   if (record.buffer_class() > 1) return bad("buffer_class", record.buffer_class());
   return key;
 }
 
-Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record, const std::vector<ChoiceId>& choices,
-                            const std::string& where) {
+Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
+                            const std::vector<ChoiceId>& choices, const std::string& where) {
   const Result<DispatchKey> key = ReadKey(record, where);
   if (!key) return tl::make_unexpected(key.error());
   if (record.range_ends_bytes_size() != record.range_choices_size()) {
     return BadTable(where + ", field range_choices",
-                    fmt::format("{} choices for {} ranges", record.range_choices_size(), record.range_ends_bytes_size()));
+                    fmt::format("{} choices for {} ranges", record.range_choices_size(),
+                                record.range_ends_bytes_size()));
   }
   DispatchRow row{*key, {}};
   uint64_t first_bytes = 0;
@@ -84,7 +91,8 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record, const std::v
       return BadTable(where + ", field range_choices",
                       fmt::format("choice {} of {}", record.range_choices(i), choices.size()));
     }
-    row.ranges.push_back({first_bytes, record.range_ends_bytes(i), choices[record.range_choices(i)]});
+    row.ranges.push_back(
+        {first_bytes, record.range_ends_bytes(i), choices[record.range_choices(i)]});
     first_bytes = record.range_ends_bytes(i);
   }
   return row;
@@ -93,13 +101,14 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record, const std::v
 }  // namespace
 
 DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
-  return {cls.collective, cls.dtype, cls.reduction, cls.memory, cls.buffer_class, cls.in_place, program_digest};
+  return {cls.collective,   cls.dtype,    cls.reduction, cls.memory,
+          cls.buffer_class, cls.in_place, program_digest};
 }
 
 std::string ToText(const DispatchKey& key) {
-  std::string text =
-      fmt::format("{}/{}/{}/{}/{}/{}", Name(key.collective), Name(key.reduction), Name(key.dtype), Name(key.memory),
-                  Name(key.buffer_class), key.in_place ? "in_place" : "out_of_place");
+  std::string text = fmt::format("{}/{}/{}/{}/{}/{}", Name(key.collective), Name(key.reduction),
+                                 Name(key.dtype), Name(key.memory), Name(key.buffer_class),
+                                 key.in_place ? "in_place" : "out_of_place");
   if (key.program_digest != 0) text += fmt::format("/program{:016x}", key.program_digest);
   return text;
 }
@@ -110,10 +119,12 @@ Result<DispatchTable> DispatchTable::Build(std::vector<DispatchRow> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string mistake = RangeMistake(rows[i].ranges);
     if (!mistake.empty()) {
-      return Fail(ErrorCode::kInternal, "a row of the dispatch table is malformed", ToText(rows[i].key), mistake);
+      return Fail(ErrorCode::kInternal, "a row of the dispatch table is malformed",
+                  ToText(rows[i].key), mistake);
     }
     if (i > 0 && rows[i - 1].key == rows[i].key) {
-      return Fail(ErrorCode::kInternal, "two rows of the dispatch table have the same key", ToText(rows[i].key));
+      return Fail(ErrorCode::kInternal, "two rows of the dispatch table have the same key",
+                  ToText(rows[i].key));
     }
   }
   DispatchTable table;
@@ -169,8 +180,8 @@ int32_t DispatchTable::Lookup(const DispatchKey& key, uint64_t bytes) const noex
   const uint32_t* bucket = &buckets_[slots_[at].first_bucket + std::bit_width(bytes)];
   uint32_t low = bucket[0];
   uint32_t high = bucket[1];
-  // The range lies in low..high: `high` holds the smallest size of the next width or is the last, whose end of
-  // UINT64_MAX is never compared, so that it holds UINT64_MAX too.
+  // The range lies in low..high: `high` holds the smallest size of the next width or is the last,
+  // whose end of UINT64_MAX is never compared, so that it holds UINT64_MAX too.
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     if (bytes < range_ends_[middle]) {
@@ -208,7 +219,8 @@ std::string DispatchTable::Serialize() const {
 
 Result<DispatchTable> DispatchTable::Parse(std::string_view bytes) {
   proto::DispatchTableRecord record;
-  if (bytes.size() > INT32_MAX || !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  if (bytes.size() > INT32_MAX ||
+      !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return BadTable(fmt::format("{} bytes", bytes.size()), "they are not a table");
   }
   std::vector<ChoiceId> choices;
@@ -225,7 +237,8 @@ Result<DispatchTable> DispatchTable::Parse(std::string_view bytes) {
   }
   Result<DispatchTable> table = Build(std::move(rows));
   if (!table) return BadTable(table.error().where, table.error().what + ": " + table.error().cause);
-  if (table->Serialize() != bytes) return BadTable("", "the bytes are not the canonical form of their content");
+  if (table->Serialize() != bytes)
+    return BadTable("", "the bytes are not the canonical form of their content");
   return table;
 }
 

@@ -13,8 +13,8 @@
 
 namespace cotune {
 
-// What a call is looked up by, besides its bytes. Equal on all ranks by construction. A table belongs to one group, so
-// the group is not in the key.
+// What a call is looked up by, besides its bytes. Equal on all ranks by construction. A table
+// belongs to one group, so the group is not in the key.
 struct DispatchKey {
   Collective collective = Collective::kAllReduce;
   Dtype dtype = Dtype::kF32;
@@ -28,7 +28,8 @@ struct DispatchKey {
   auto operator<=>(const DispatchKey&) const = default;
 };
 
-// "all_reduce/sum/f32/host/plain/out_of_place", with "/program0123456789abcdef" for a larger program.
+// "all_reduce/sum/f32/host/plain/out_of_place", with "/program0123456789abcdef" for a larger
+// program.
 std::string ToText(const DispatchKey& key);
 
 // One row as it is built, committed and printed.
@@ -43,7 +44,8 @@ class DispatchTable {
  public:
   // An empty table: every lookup gives kNoChoice, which means the backend's own default.
   DispatchTable() = default;
-  // Rows in any order. kInternal when two rows have the same key or ranges are not total and ascending.
+  // Rows in any order. kInternal when two rows have the same key or ranges are not total and
+  // ascending.
   static Result<DispatchTable> Build(std::vector<DispatchRow> rows);
 
   static constexpr int32_t kNoChoice = -1;
@@ -75,8 +77,8 @@ class DispatchTable {
   std::vector<DispatchRow> rows_;
   std::vector<ChoiceId> choices_;
   std::vector<Slot> slots_;  // open addressing, power of two, at most half full
-  // kBucketsPerRow a row: index of the first range that can hold a size of that bit width. The range of a size lies
-  // from its own entry to the next one, both included.
+  // kBucketsPerRow a row: index of the first range that can hold a size of that bit width. The
+  // range of a size lies from its own entry to the next one, both included.
   std::vector<uint32_t> buckets_;
   std::vector<uint64_t> range_ends_;
   std::vector<int32_t> range_choices_;

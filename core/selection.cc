@@ -17,7 +17,8 @@ double PercentFaster(int64_t time_ns, int64_t base_ns) {
   return 100.0 * static_cast<double>(base_ns - time_ns) / static_cast<double>(base_ns);
 }
 
-// "12.3 % faster than host/ring (41.2 us)". One that was outpaced early can have the smaller median.
+// "12.3 % faster than host/ring (41.2 us)". One that was outpaced early can have the smaller
+// median.
 std::string ComparedText(const Verdict& winner, std::string_view role, const Verdict& other) {
   const double percent = PercentFaster(winner.median_ns, other.median_ns);
   return fmt::format("{:.1f} % {} than {}{} ({:.1f} us{})", std::abs(percent),
@@ -44,21 +45,23 @@ template <typename Eligible>
 const Verdict* Fastest(const CellResult& cell, Eligible eligible) {
   const Verdict* fastest = nullptr;
   for (const Verdict& verdict : cell.verdicts) {
-    if (eligible(verdict) && (fastest == nullptr || IsFaster(verdict, *fastest))) fastest = &verdict;
+    if (eligible(verdict) && (fastest == nullptr || IsFaster(verdict, *fastest)))
+      fastest = &verdict;
   }
   return fastest;
 }
 
 std::string IntervalText(const Verdict& verdict) {
-  const std::string range =
-      fmt::format("{:.1f}-{:.1f} us", Microseconds(verdict.interval_low_ns), Microseconds(verdict.interval_high_ns));
+  const std::string range = fmt::format("{:.1f}-{:.1f} us", Microseconds(verdict.interval_low_ns),
+                                        Microseconds(verdict.interval_high_ns));
   if (verdict.samples_ns.size() >= 8) return "99 % interval " + range;
   return fmt::format("range of {} samples {}", verdict.samples_ns.size(), range);
 }
 
 std::string FailureText(const Verdict& verdict) {
   std::string text = OutcomeName(verdict.outcome);
-  if (verdict.wrong_elements > 0) text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+  if (verdict.wrong_elements > 0)
+    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
   if (!verdict.reason.empty()) text += ", " + verdict.reason;
   return text;
 }
@@ -73,14 +76,15 @@ bool WithinNoise(const Verdict& slower, const Verdict& faster, double noise_perc
 }
 
 std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
-  const std::string head =
-      fmt::format("the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ", Microseconds(fallback.median_ns),
-                  fastest.id.text(), Microseconds(fastest.median_ns),
-                  PercentFaster(fastest.median_ns, fallback.median_ns));
+  const std::string head = fmt::format(
+      "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
+      Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
+      PercentFaster(fastest.median_ns, fallback.median_ns));
   if (WithinNoise(fallback, fastest, noise_percent)) {
     return head + fmt::format("that is inside the noise of {:g} %", noise_percent);
   }
-  return head + fmt::format("their intervals overlap ({} against {})", IntervalText(fallback), IntervalText(fastest));
+  return head + fmt::format("their intervals overlap ({} against {})", IntervalText(fallback),
+                            IntervalText(fastest));
 }
 
 std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict* fallback,
@@ -88,8 +92,8 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
   const std::string interval = IntervalText(winner);
   if (fallback == &winner) {
     if (runner_up == nullptr) {
-      return fmt::format("the default, and the only choice with a time: {:.1f} us; {}", Microseconds(winner.median_ns),
-                         interval);
+      return fmt::format("the default, and the only choice with a time: {:.1f} us; {}",
+                         Microseconds(winner.median_ns), interval);
     }
     return fmt::format("the default, {:.1f} us, and {}; {}", Microseconds(winner.median_ns),
                        ComparedText(winner, "the next, ", *runner_up), interval);
@@ -97,7 +101,8 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
   if (fallback != nullptr) {
     return ComparedText(winner, "the default ", *fallback) + "; " + interval;
   }
-  std::string text = fmt::format("the fastest, {:.1f} us; {}", Microseconds(winner.median_ns), interval);
+  std::string text =
+      fmt::format("the fastest, {:.1f} us; {}", Microseconds(winner.median_ns), interval);
   const auto failed = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
                                    [](const Verdict& verdict) { return verdict.is_default; });
   if (failed == cell.verdicts.end()) return text + "; no backend names a default";
@@ -120,7 +125,8 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
   // The long double root is off by a few units at most; the two loops make it exact.
-  auto root = static_cast<Wide>(std::sqrt(static_cast<long double>(a)) * std::sqrt(static_cast<long double>(b)));
+  auto root = static_cast<Wide>(std::sqrt(static_cast<long double>(a)) *
+                                std::sqrt(static_cast<long double>(b)));
   while (root > 0 && (root - 1) * (root - 1) >= product) --root;
   while (root * root < product) ++root;
   return static_cast<uint64_t>(root);
@@ -129,18 +135,22 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
 }  // namespace
 
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules) {
-  const Verdict* fastest = Fastest(cell, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
+  const Verdict* fastest =
+      Fastest(cell, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
   if (fastest == nullptr) fastest = Fastest(cell, HasRaced);
   if (fastest == nullptr) return NoWinner(cell);
-  const auto default_at = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
-                                       [](const Verdict& v) { return v.is_default && HasRaced(v); });
+  const auto default_at =
+      std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                   [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
-  const bool default_kept =
-      fallback != nullptr && fallback != fastest && fallback->outcome == fastest->outcome &&
-      (WithinNoise(*fallback, *fastest, rules.noise_percent) || IntervalsOverlap(*fallback, *fastest));
+  const bool default_kept = fallback != nullptr && fallback != fastest &&
+                            fallback->outcome == fastest->outcome &&
+                            (WithinNoise(*fallback, *fastest, rules.noise_percent) ||
+                             IntervalsOverlap(*fallback, *fastest));
   const Verdict* chosen = default_kept ? fallback : fastest;
-  const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
+  const Verdict* runner_up =
+      Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
 
   Winner winner{.id = chosen->id, .median_ns = chosen->median_ns};
   if (runner_up != nullptr) {
@@ -173,8 +183,8 @@ std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>
 }
 
 size_t MedianIntervalRank(size_t n) {
-  // The interval x(k)..x(n+1-k) misses the median with probability 2 P(Bin(n, 1/2) <= k-1). Weights are relative to
-  // the middle term, so that nothing underflows for large n.
+  // The interval x(k)..x(n+1-k) misses the median with probability 2 P(Bin(n, 1/2) <= k-1). Weights
+  // are relative to the middle term, so that nothing underflows for large n.
   constexpr long double kTailMax = 0.005L;
   std::vector<long double> weights(n / 2 + 1, 1.0L);
   for (size_t k = n / 2; k > 0; --k) {

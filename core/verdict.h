@@ -1,4 +1,5 @@
-// What measuring leaves behind: plain data that travels from the benchmark to selection, database and explain.
+// What measuring leaves behind: plain data that travels from the benchmark to selection, database
+// and explain.
 #ifndef COTUNE_CORE_VERDICT_H_
 #define COTUNE_CORE_VERDICT_H_
 
@@ -30,19 +31,20 @@ enum class StartMode : uint8_t {
 };
 const char* StartModeName(StartMode mode);  // "window", "barrier"
 
-// What all ranks agreed of one choice at one size. Times are of one call, in ns: the largest end less the smallest
-// start over ranks, divided by `repetitions`.
+// What all ranks agreed of one choice at one size. Times are of one call, in ns: the largest end
+// less the smallest start over ranks, divided by `repetitions`.
 struct Verdict {
   ChoiceId id;
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
-  std::string reason;               // of a failure, with the ranks that had it
-  uint64_t wrong_elements = 0;      // over all ranks
-  std::vector<int64_t> samples_ns;  // one a round, in order
-  std::vector<int64_t> skews_ns;    // of each sample: largest less smallest start over ranks
-  int32_t repetitions = 0;          // calls in one sample
-  int64_t median_ns = 0;            // 0 when there is no sample
-  int64_t interval_low_ns = 0;      // 99 % order-statistic interval of the median; under 8 samples the range
+  std::string reason{};               // of a failure, with the ranks that had it
+  uint64_t wrong_elements = 0;        // over all ranks
+  std::vector<int64_t> samples_ns{};  // one a round, in order
+  std::vector<int64_t> skews_ns{};    // of each sample: largest less smallest start over ranks
+  int32_t repetitions = 0;            // calls in one sample
+  int64_t median_ns = 0;              // 0 when there is no sample
+  int64_t interval_low_ns =
+      0;  // 99 % order-statistic interval of the median; under 8 samples the range
   int64_t interval_high_ns = 0;
 
   bool has_time() const { return median_ns > 0 && wrong_elements == 0; }

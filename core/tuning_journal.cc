@@ -1,0 +1,118 @@
+#include "core/tuning_journal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/tuned_database_file.h"
+#include "core/tuned_database_lock.h"
+#include "core/tuning_journal_format.h"
+#include "core/unique_fd.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr uint64_t kJournalBytesMax = 1ull << 30;
+
+tl::unexpected<Error> JournalFailure(std::string what, const std::string& path) {
+  return Fail(ErrorCode::kEnvironment, std::move(what), path, std::strerror(errno),
+              "check free space and permissions; what was measured before is kept");
+}
+
+class FileJournal final : public TuningJournal {
+ public:
+  FileJournal(DatabaseLock lock, std::string path)
+      : lock_(std::move(lock)), path_(std::move(path)) {}
+
+  // Reads what an earlier process left. A missing file is an empty journal.
+  Status Replay() {
+    struct stat status {};
+    if (lstat(path_.c_str(), &status) != 0 && errno == ENOENT) return {};
+    Result<std::string> bytes = ReadDatabaseFile(path_, "journal", kJournalBytesMax);
+    if (!bytes) return tl::make_unexpected(bytes.error());
+    Result<JournalContent> content = DecodeJournal(*bytes);
+    if (!content) {
+      Error error = content.error();
+      error.where = error.where.empty() ? path_ : path_ + ", " + error.where;
+      return tl::make_unexpected(std::move(error));
+    }
+    replayed_ = std::move(content->entries);
+    whole_bytes_ = content->whole_bytes;
+    cut_bytes_ = bytes->size() - whole_bytes_;
+    return cut_bytes_ == 0 && whole_bytes_ > 0 ? Status() : OpenFile();
+  }
+
+  const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
+  uint64_t cut_bytes() const override { return cut_bytes_; }
+
+  Status Append(const DatabaseEntry& entry) override {
+    if (!fd_.is_open()) {
+      if (Status opened = OpenFile(); !opened) return opened;
+    }
+    const std::string record = EncodeJournalRecord(entry);
+    if (WriteAll(fd_.get(), record) && fdatasync(fd_.get()) == 0) {
+      whole_bytes_ += record.size();
+      return {};
+    }
+    Status failure = JournalFailure("a measurement cannot be written to the journal", path_);
+    // The next Append opens anew and cuts off what this one left.
+    fd_.Reset();
+    return failure;
+  }
+
+  Status Clear() override {
+    fd_.Reset();
+    whole_bytes_ = 0;
+    if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      return JournalFailure("the journal cannot be removed", path_);
+    }
+    return SyncFolder(FolderOf(path_));
+  }
+
+ private:
+  // Opens for appending behind the whole records; what lies behind them goes. Writes the header of
+  // a new file.
+  Status OpenFile() {
+    UniqueFd fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd.is_open()) return JournalFailure("the journal cannot be opened", path_);
+    if (ftruncate(fd.get(), static_cast<off_t>(whole_bytes_)) != 0) {
+      return JournalFailure("the journal cannot be cut to its whole records", path_);
+    }
+    const std::string header = JournalHeader();
+    const bool is_new = whole_bytes_ == 0;
+    if (is_new && !WriteAll(fd.get(), header))
+      return JournalFailure("the journal cannot be begun", path_);
+    if (fdatasync(fd.get()) != 0)
+      return JournalFailure("the journal cannot be made durable", path_);
+    if (is_new) {
+      if (Status synced = SyncFolder(FolderOf(path_)); !synced) return synced;
+      whole_bytes_ = header.size();
+    }
+    fd_ = std::move(fd);
+    return {};
+  }
+
+  DatabaseLock lock_;
+  std::string path_;
+  UniqueFd fd_;
+  std::vector<DatabaseEntry> replayed_;
+  uint64_t whole_bytes_ = 0;  // of the file, up to the end of its last whole record
+  uint64_t cut_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path) {
+  Result<DatabaseLock> lock = DatabaseLock::Acquire(database_path);
+  if (!lock) return tl::make_unexpected(lock.error());
+  auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal");
+  if (Status replayed = journal->Replay(); !replayed) return tl::make_unexpected(replayed.error());
+  return journal;
+}
+
+}  // namespace cotune

@@ -1,0 +1,40 @@
+// The append-only journal of a running tune, beside the database: PATH.journal.
+#ifndef COTUNE_CORE_TUNING_JOURNAL_H_
+#define COTUNE_CORE_TUNING_JOURNAL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "core/tuned_database_entry.h"
+
+namespace cotune {
+
+// What a tune has measured and not saved yet. One writer (rank 0), guarded by the database's lock,
+// which dies with its process. Not thread-safe.
+class TuningJournal {
+ public:
+  // Takes the lock on the database (kDatabase naming the other process when a second tune runs),
+  // replays records that are whole, and cuts a torn tail off. kDatabase, with what to do, when the
+  // file is not a journal of this version or a whole record holds what cannot be. The file is made
+  // by the first Append.
+  static Result<std::unique_ptr<TuningJournal>> Open(const std::string& database_path);
+  virtual ~TuningJournal() = default;
+
+  // What an interrupted tune had measured, in order.
+  virtual const std::vector<DatabaseEntry>& replayed() const = 0;
+  // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.
+  virtual uint64_t cut_bytes() const = 0;
+  // Durable when it returns. After a failure (kEnvironment) the journal ends with the record
+  // before.
+  virtual Status Append(const DatabaseEntry& entry) = 0;
+  // After the database was saved with everything in it: removes the journal. The lock stays until
+  // the object goes; a later Append begins a new file.
+  virtual Status Clear() = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_TUNING_JOURNAL_H_
