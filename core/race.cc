@@ -65,16 +65,22 @@ void Race::DropLosers(size_t leader) {
   const Competitor& best = choices_[leader];
   for (size_t i : Racing()) {
     Competitor& competitor = choices_[i];
-    if (i == leader || i == default_index_ || competitor.samples_ns.empty()) continue;
+    if (i == leader || competitor.samples_ns.empty()) continue;
     const auto own_best = static_cast<double>(competitor.best_ns);
     const bool first_cut =
         rounds_ >= kFirstCutRound && own_best > kFirstCutFactor * static_cast<double>(best.best_ns);
     const bool second_cut =
         rounds_ >= kSecondCutRound &&
         own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
-    const bool disjoint =
-        rounds_ >= rules_.min_rounds && competitor.interval.low_ns > best.interval.high_ns;
-    if (first_cut || second_cut || disjoint) competitor.state = State::kOutpaced;
+    // The default stays until it has an interval of its own that lies outside of the noise: inside
+    // it would win.
+    const bool is_default = i == default_index_;
+    const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
+    const bool slower =
+        rounds_ >= rules_.min_rounds && static_cast<double>(competitor.interval.low_ns) >
+                                            margin * static_cast<double>(best.interval.median_ns);
+    const bool early = !is_default && (first_cut || second_cut);
+    if (early || slower) competitor.state = State::kOutpaced;
   }
 }
 
@@ -93,8 +99,6 @@ bool Race::Decided() const {
   for (size_t i : Racing()) {
     if (i == leader) continue;
     const MedianInterval& interval = choices_[i].interval;
-    // A default that is clearly slower keeps racing, but does not keep the race open.
-    if (i == default_index_ && interval.low_ns > best.high_ns) continue;
     rival_left = true;
     if (static_cast<double>(interval.median_ns) > zone_ns) all_in_zone = false;
   }

@@ -46,13 +46,17 @@ TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
   EXPECT_TRUE(race.outpaced(1));
 }
 
-TEST(RaceTest, TheDefaultIsNeverDropped) {
-  Race race(2, 0, RaceRules{});
-  RunToEnd(race, [](size_t choice, int32_t round) {
+TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
+  Race slow(2, 0, RaceRules{});
+  RunToEnd(slow, [](size_t choice, int32_t round) {
     return (choice == 0 ? 5'000'000 : 100'000) + round;
   });
-  EXPECT_FALSE(race.outpaced(0));
-  EXPECT_EQ(race.samples_ns(0).size(), 8u);
+  EXPECT_EQ(slow.samples_ns(0).size(), 8u);
+  Race close(2, 0, RaceRules{.min_rounds = 8, .max_rounds = 20});
+  RunToEnd(close, [](size_t choice, int32_t round) {
+    return (choice == 0 ? 101'000 : 100'000) + (round % 2) * 5'000;
+  });
+  EXPECT_FALSE(close.outpaced(0));
 }
 
 TEST(RaceTest, RoundsRotateTheirStart) {
