@@ -1,0 +1,176 @@
+#include "integration/settings/setting_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <type_traits>
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/settings/duration.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune {
+namespace {
+
+constexpr double kMillisecond = 1e6;
+constexpr double kSecond = 1e9;
+constexpr double kHour = 3600 * kSecond;
+
+using V = SettingValues;
+constexpr std::array<SettingSpec, 13> kTable = {{
+    {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
+     "longest one launch of one choice may take; past it the choice is dropped"},
+    {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
+     "most rounds that one cell is measured"},
+    {"collective_pre_sync_timeout", &V::collective_pre_sync_timeout_ns, kMillisecond, kHour,
+     "window in which all ranks must arrive before anything is measured"},
+    {"enable_collective_multitemplate", &V::enable_collective_multitemplate, 0, 0,
+     "on: resolve all collectives at once (deferred); off: one by one (immediate)"},
+    {"collective_multi_kernel_hints", &V::collective_multi_kernel_hints_bytes, 0, 0,
+     "sizes to tune where a collective's size is not known in advance"},
+    {"precompile_threads", &V::precompile_threads, 0, 1024,
+     "threads that make choices ready; 0: one a core"},
+    {"warm_timeout", &V::warm_timeout_ns, kMillisecond, 24 * kHour,
+     "by then every rank has made its choices ready"},
+    {"budget", &V::budget_ns, 0, 1000 * kHour, "measuring stops after this long; 0: no limit"},
+    {"min_rounds", &V::min_rounds, 1, 10'000,
+     "fewest rounds of a choice that is not dropped; 8 or more give a 99 % interval"},
+    {"noise_percent", &V::noise_percent, 0, 50,
+     "inside this distance the backend's default choice wins"},
+    {"sample_time", &V::sample_ns, 1000, kSecond,
+     "calls are repeated until one sample takes this long"},
+    {"plugin_path", &V::plugin_path, 0, 0, "more folders with plugins, parted by ':'"},
+    {"database", &V::database, 0, 0, "tuned database; empty: the place of this machine"},
+}};
+
+// Each Read gives what is wrong, or "" when *value is set.
+std::string Read(std::string_view text, int64_t* value) {
+  const Result<int64_t> duration_ns = ParseDurationNs(text);
+  if (!duration_ns) return duration_ns.error().cause;
+  *value = *duration_ns;
+  return "";
+}
+
+constexpr std::string_view kNotANumber = "it is not a number";
+
+template <typename Number>
+std::string ReadNumber(std::string_view text, Number* value) {
+  const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (status == std::errc::result_out_of_range) return "it is too large";
+  if (status != std::errc() || rest != text.data() + text.size()) {
+    return std::string(kNotANumber);
+  }
+  return "";
+}
+std::string Read(std::string_view text, int32_t* value) {
+  double number = 0;
+  const std::string wrong = ReadNumber(text, value);
+  const bool has_fraction = wrong == kNotANumber && ReadNumber(text, &number).empty();
+  return has_fraction ? "it is not a whole number" : wrong;
+}
+std::string Read(std::string_view text, double* value) { return ReadNumber(text, value); }
+
+std::string Read(std::string_view text, bool* value) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  *value = lower == "1" || lower == "on" || lower == "true" || lower == "yes";
+  if (*value || lower == "0" || lower == "off" || lower == "false" || lower == "no") return "";
+  return "it is neither on nor off";
+}
+
+std::string Read(std::string_view text, std::vector<uint64_t>* value) {
+  value->clear();
+  if (text.empty()) return "";
+  Result<std::vector<uint64_t>> sizes_bytes = ParseSizes(text);
+  if (!sizes_bytes) return sizes_bytes.error().where + ": " + sizes_bytes.error().cause;
+  *value = std::move(*sizes_bytes);
+  return "";
+}
+
+std::string Read(std::string_view text, std::string* value) {
+  *value = text;
+  return "";
+}
+
+std::string Format(int64_t value) { return FormatDurationNs(value); }
+std::string Format(int32_t value) { return std::to_string(value); }
+std::string Format(double value) { return fmt::format("{}", value); }
+std::string Format(bool value) { return value ? "on" : "off"; }
+std::string Format(const std::vector<uint64_t>& value) { return FormatSizes(value); }
+std::string Format(const std::string& value) { return value; }
+
+template <typename Value>
+bool InLimits(const SettingSpec& spec, const Value& value) {
+  if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
+    const double number = static_cast<double>(value);
+    return number >= spec.minimum && number <= spec.maximum;  // false for NaN
+  }
+  return true;
+}
+
+}  // namespace
+
+std::span<const SettingSpec> AllSettings() { return kTable; }
+
+const SettingSpec* FindSetting(std::string_view name) {
+  const auto found = std::find_if(kTable.begin(), kTable.end(),
+                                  [&](const SettingSpec& spec) { return spec.name == name; });
+  return found == kTable.end() ? nullptr : &*found;
+}
+
+std::string VariableName(const SettingSpec& spec) {
+  std::string text = "COTUNE_";
+  for (const unsigned char letter : spec.name) text += static_cast<char>(std::toupper(letter));
+  return text;
+}
+
+std::string FlagName(const SettingSpec& spec) {
+  std::string text = "--" + std::string(spec.name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+std::string_view TypeName(const SettingSpec& spec) {
+  static constexpr std::array<std::string_view, std::variant_size_v<SettingMember>> kNames = {
+      "duration", "whole number", "on or off", "number", "sizes", "text"};
+  return kNames[spec.member.index()];
+}
+
+std::string AllowedText(const SettingSpec& spec) {
+  if (std::holds_alternative<int64_t SettingValues::*>(spec.member)) {
+    return fmt::format("a duration from {} to {}",
+                       FormatDurationNs(static_cast<int64_t>(spec.minimum)),
+                       FormatDurationNs(static_cast<int64_t>(spec.maximum)));
+  }
+  if (std::holds_alternative<bool SettingValues::*>(spec.member)) return "on or off";
+  if (std::holds_alternative<std::vector<uint64_t> SettingValues::*>(spec.member)) {
+    return "sizes such as 1K:16M:x2 or 4K,1M";
+  }
+  if (std::holds_alternative<std::string SettingValues::*>(spec.member)) return "text";
+  return fmt::format("a {} from {} to {}", TypeName(spec), spec.minimum, spec.maximum);
+}
+
+Status AssignSetting(const SettingSpec& spec, std::string_view text, std::string_view where,
+                     SettingValues& values) {
+  const std::string wrong = std::visit(
+      [&](auto member) -> std::string {
+        auto value = values.*member;
+        std::string read = Read(text, &value);
+        if (read.empty() && !InLimits(spec, value)) read = "it is outside the limits";
+        if (read.empty()) values.*member = std::move(value);
+        return read;
+      },
+      spec.member);
+  if (wrong.empty()) return {};
+  return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for {}", text, spec.name),
+              std::string(where), wrong, "give " + AllowedText(spec));
+}
+
+std::string FormatSetting(const SettingSpec& spec, const SettingValues& values) {
+  return std::visit([&](auto member) { return Format(values.*member); }, spec.member);
+}
+
+}  // namespace cotune

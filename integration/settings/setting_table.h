@@ -1,0 +1,59 @@
+// Every setting, declared once: name, type, limits and help.
+#ifndef COTUNE_INTEGRATION_SETTINGS_SETTING_TABLE_H_
+#define COTUNE_INTEGRATION_SETTINGS_SETTING_TABLE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/status.h"
+#include "core/tuning_settings.h"
+
+namespace cotune {
+
+// The value of every setting.
+struct SettingValues : TuningSettings {
+  std::string plugin_path;  // folders with plugins, parted by ':'
+  std::string database;     // file; empty: the default place of this machine
+};
+
+// Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),
+// whole number, switch, number, list of sizes (bytes), text.
+using SettingMember =
+    std::variant<int64_t SettingValues::*, int32_t SettingValues::*, bool SettingValues::*,
+                 double SettingValues::*, std::vector<uint64_t> SettingValues::*,
+                 std::string SettingValues::*>;
+
+struct SettingSpec {
+  std::string_view name;  // key in a file
+  SettingMember member;
+  double minimum = 0;  // of numbers and durations (ns); both ends are allowed
+  double maximum = 0;
+  std::string_view help;
+};
+
+std::span<const SettingSpec> AllSettings();
+// nullptr when there is no such setting.
+const SettingSpec* FindSetting(std::string_view name);
+
+// "COTUNE_MIN_ROUNDS" and "--min-rounds" for min_rounds.
+std::string VariableName(const SettingSpec& spec);
+std::string FlagName(const SettingSpec& spec);
+// "duration", "whole number", "on or off", "number", "sizes", "text".
+std::string_view TypeName(const SettingSpec& spec);
+// What may be given: "1ms to 1h", "on or off", ...
+std::string AllowedText(const SettingSpec& spec);
+
+// Reads `text` into its member; kUsage with `where` as the place, the value and what is allowed.
+// The values stay as they were when it fails.
+Status AssignSetting(const SettingSpec& spec, std::string_view text, std::string_view where,
+                     SettingValues& values);
+// The value as text that AssignSetting reads back.
+std::string FormatSetting(const SettingSpec& spec, const SettingValues& values);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_SETTINGS_SETTING_TABLE_H_

@@ -1,0 +1,192 @@
+#include "integration/settings/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "core/choice_id.h"
+#include "core/nearest_name.h"
+#include "fmt/format.h"
+#include "integration/settings/settings_file.h"
+
+namespace cotune {
+namespace {
+
+// Variables that are no settings: how a launcher and the tests speak to cotune.
+constexpr std::array<std::string_view, 9> kOtherVariables = {
+    "COTUNE_CONFIG",     "COTUNE_RANK",   "COTUNE_WORLD_SIZE", "COTUNE_LOCAL_RANK", "COTUNE_JOB_ID",
+    "COTUNE_LOCAL_SIZE", "COTUNE_SOCKET", "COTUNE_FAULT",      "COTUNE_LAUNCHER"};
+
+std::string Variable(const SettingSources& sources, const std::string& name) {
+  const auto found = sources.environment.find(name);
+  return found == sources.environment.end() ? "" : found->second;
+}
+
+std::string DefaultSettingsFile(const SettingSources& sources) {
+  std::string folder = Variable(sources, "XDG_CONFIG_HOME");
+  if (folder.empty() && !Variable(sources, "HOME").empty()) {
+    folder = Variable(sources, "HOME") + "/.config";
+  }
+  if (folder.empty()) return "";
+  const std::string path = folder + "/cotune/config.toml";
+  return access(path.c_str(), F_OK) == 0 ? path : "";
+}
+
+Status Assign(const SettingSpec& spec, std::string_view text, const std::string& origin,
+              ResolvedSettings& resolved) {
+  const Status assigned = AssignSetting(spec, text, origin, resolved.values);
+  if (assigned) resolved.origins[std::string(spec.name)] = origin;
+  return assigned;
+}
+
+// Keeps "NAME.key" for the backend of that name.
+Status AssignBackend(const std::string& backend, const std::string& key, std::string value,
+                     const std::string& origin, ResolvedSettings& resolved) {
+  // A choice id with these parts checks the grammar of both.
+  if (!ChoiceId::FromBackend(backend, key) || key.find('?') != std::string::npos) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("\"{}.{}\" is not a setting of a backend", backend, key), origin,
+                "a backend's setting is named BACKEND.KEY in lower case",
+                "write for example host.slot_bytes=1M");
+  }
+  const std::string name = backend + "." + key;
+  resolved.backend_values[name] = std::move(value);
+  resolved.backend_origins[name] = origin;
+  return {};
+}
+
+std::vector<std::string_view> SettingNames() {
+  std::vector<std::string_view> names;
+  for (const SettingSpec& spec : AllSettings()) names.push_back(spec.name);
+  return names;
+}
+
+Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
+  if (sources.settings_file) {
+    resolved.settings_file = *sources.settings_file;
+  } else {
+    resolved.settings_file = Variable(sources, "COTUNE_CONFIG");
+    if (resolved.settings_file.empty()) resolved.settings_file = DefaultSettingsFile(sources);
+  }
+  if (resolved.settings_file.empty()) return {};
+  const auto entries = ReadSettingsFile(resolved.settings_file);
+  if (!entries) return tl::make_unexpected(entries.error());
+  std::map<std::string, int> first_lines;
+  for (const SettingsFileEntry& entry : *entries) {
+    const std::string origin = fmt::format("{}:{}", resolved.settings_file, entry.line);
+    const auto [first, is_new] =
+        first_lines.try_emplace(entry.section + "." + entry.key, entry.line);
+    if (!is_new) {
+      return Fail(ErrorCode::kUsage,
+                  fmt::format("\"{}\" stands twice in the settings file", entry.key), origin,
+                  fmt::format("the first is in line {}", first->second), "keep one of them");
+    }
+    if (!entry.section.empty()) {
+      const Status assigned =
+          AssignBackend(entry.section, entry.key, entry.value, origin, resolved);
+      if (!assigned) return assigned;
+      continue;
+    }
+    const SettingSpec* spec = FindSetting(entry.key);
+    if (spec == nullptr) {
+      return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
+                  KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
+    }
+    const Status assigned = Assign(*spec, entry.value, origin, resolved);
+    if (!assigned) return assigned;
+  }
+  return {};
+}
+
+Status ApplyEnvironment(const SettingSources& sources, ResolvedSettings& resolved) {
+  std::vector<std::string> known(kOtherVariables.begin(), kOtherVariables.end());
+  for (const SettingSpec& spec : AllSettings()) {
+    known.push_back(VariableName(spec));
+    const std::string text = Variable(sources, known.back());
+    if (text.empty()) continue;
+    const Status assigned = Assign(spec, text, known.back(), resolved);
+    if (!assigned) return assigned;
+  }
+  const std::vector<std::string_view> known_views(known.begin(), known.end());
+  for (const auto& [name, value] : sources.environment) {
+    if (!name.starts_with("COTUNE_") ||
+        std::find(known.begin(), known.end(), name) != known.end()) {
+      continue;
+    }
+    const std::string nearest = NearestName(name, known_views);
+    resolved.warnings.push_back(fmt::format(
+        "unknown variable {} is ignored; {}", name,
+        nearest.empty() ? "see `cotune config show`" : fmt::format("did you mean {}?", nearest)));
+  }
+  return {};
+}
+
+Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
+  for (const auto& [name, text] : sources.flags) {
+    const SettingSpec* spec = FindSetting(name);
+    if (spec == nullptr) {
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("a flag sets \"{}\", which is no setting", name));
+    }
+    const Status assigned = Assign(*spec, text, FlagName(*spec), resolved);
+    if (!assigned) return assigned;
+  }
+  for (const std::string& text : sources.backend_flags) {
+    const size_t equals = text.find('=');
+    const size_t dot = text.find('.');
+    if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+      return Fail(ErrorCode::kUsage, fmt::format("\"{}\" does not set anything", text), "--set",
+                  "it is not of the form BACKEND.KEY=VALUE",
+                  "write for example host.slot_bytes=1M");
+    }
+    const Status assigned =
+        AssignBackend(text.substr(0, dot), text.substr(dot + 1, equals - dot - 1),
+                      text.substr(equals + 1), "--set", resolved);
+    if (!assigned) return assigned;
+  }
+  return {};
+}
+
+// Fewest and most rounds must fit; a default gives way to what the user set.
+Status ReconcileRounds(ResolvedSettings& resolved) {
+  SettingValues& values = resolved.values;
+  if (values.min_rounds <= values.collective_benchmark_nruns) return {};
+  std::string& least_origin = resolved.origins["min_rounds"];
+  std::string& most_origin = resolved.origins["collective_benchmark_nruns"];
+  if (least_origin == "default") {
+    values.min_rounds = values.collective_benchmark_nruns;
+    least_origin = "collective_benchmark_nruns";
+    return {};
+  }
+  if (most_origin == "default") {
+    values.collective_benchmark_nruns = values.min_rounds;
+    most_origin = "min_rounds";
+    return {};
+  }
+  return Fail(ErrorCode::kUsage,
+              fmt::format("min_rounds is {}, more than collective_benchmark_nruns, {}",
+                          values.min_rounds, values.collective_benchmark_nruns),
+              fmt::format("{} and {}", least_origin, most_origin),
+              "the fewest rounds cannot be more than the most", "change one of them");
+}
+
+}  // namespace
+
+Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
+  ResolvedSettings resolved;
+  for (const SettingSpec& spec : AllSettings()) {
+    resolved.origins[std::string(spec.name)] = "default";
+  }
+  for (const auto apply : {ApplyFile, ApplyEnvironment, ApplyFlags}) {
+    const Status applied = apply(sources, resolved);
+    if (!applied) return tl::make_unexpected(applied.error());
+  }
+  const Status rounds = ReconcileRounds(resolved);
+  if (!rounds) return tl::make_unexpected(rounds.error());
+  return resolved;
+}
+
+}  // namespace cotune

@@ -1,0 +1,44 @@
+// Settings from their four sources, each value with its origin: default < file < environment <
+// flags.
+#ifndef COTUNE_INTEGRATION_SETTINGS_SETTINGS_H_
+#define COTUNE_INTEGRATION_SETTINGS_SETTINGS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "integration/settings/setting_table.h"
+
+namespace cotune {
+
+// What the user gave; nothing is read from the process itself.
+struct SettingSources {
+  std::map<std::string, std::string>
+      environment;                           // all variables; an empty value counts as not set
+  std::optional<std::string> settings_file;  // --config
+  std::map<std::string, std::string> flags;  // setting name -> text
+  std::vector<std::string> backend_flags;    // --set texts, "host.slot_bytes=1M"
+};
+
+struct ResolvedSettings {
+  SettingValues values;
+  // Where each value comes from, by setting name: "default", "/etc/cotune.toml:3", "COTUNE_BUDGET"
+  // or "--budget".
+  std::map<std::string, std::string> origins;
+  // Settings of backends, "host.slot_bytes" -> text, and their origins under the same key.
+  std::map<std::string, std::string> backend_values;
+  std::map<std::string, std::string> backend_origins;
+  std::string settings_file;          // that was read; "" when there is none
+  std::vector<std::string> warnings;  // unknown COTUNE_ variables, with the nearest name
+};
+
+// The settings file is --config, else COTUNE_CONFIG, else $XDG_CONFIG_HOME/cotune/config.toml (or
+// ~/.config/cotune/config.toml) when that exists. kUsage: a value that does not fit, with origin
+// and what is allowed; an unknown key, with line and the nearest name.
+Result<ResolvedSettings> ResolveSettings(const SettingSources& sources);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_SETTINGS_SETTINGS_H_

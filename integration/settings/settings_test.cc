@@ -1,0 +1,283 @@
+#include "integration/settings/settings.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "integration/settings/settings_file.h"
+
+namespace cotune {
+namespace {
+
+class SettingsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::string(std::getenv("TEST_TMPDIR")) + "/" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(folder_);
+  }
+
+  std::string WriteFile(const std::string& name, const std::string& content) const {
+    const std::string path = folder_ + "/" + name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << content;
+    return path;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(SettingsTest, DefaultsAreThoseOfTheTuningSettings) {
+  const ResolvedSettings resolved = ResolveSettings({}).value();
+  EXPECT_EQ(resolved.values.AgreedText(), TuningSettings{}.AgreedText());
+  for (const SettingSpec& spec : AllSettings()) {
+    EXPECT_EQ(resolved.origins.at(std::string(spec.name)), "default") << spec.name;
+  }
+}
+
+TEST_F(SettingsTest, TheTableHoldsTogether) {
+  SettingValues values;
+  for (const SettingSpec& spec : AllSettings()) {
+    EXPECT_EQ(FindSetting(spec.name), &spec);
+    EXPECT_FALSE(spec.help.empty());
+    const std::string text = FormatSetting(spec, values);
+    EXPECT_TRUE(AssignSetting(spec, text, "test", values).has_value()) << spec.name << text;
+    EXPECT_EQ(FormatSetting(spec, values), text);
+  }
+  const SettingSpec* spec = FindSetting("collective_pre_sync_timeout");
+  EXPECT_EQ(VariableName(*spec), "COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT");
+  EXPECT_EQ(FlagName(*spec), "--collective-pre-sync-timeout");
+  EXPECT_EQ(FindSetting("no_such"), nullptr);
+}
+
+TEST_F(SettingsTest, EachSourceOverridesTheOneBefore) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml",
+                                    "# settings\n"
+                                    "budget = 10s\n"
+                                    "min_rounds = 9   # few\n"
+                                    "noise_percent = \"3.5\"\n"
+                                    "\n"
+                                    "[host]\n"
+                                    "slot_bytes = '1M'\n");
+  sources.environment = {{"COTUNE_BUDGET", "20s"}, {"COTUNE_MIN_ROUNDS", "10"}};
+  sources.flags = {{"budget", "1m"}};
+  const ResolvedSettings resolved = ResolveSettings(sources).value();
+  EXPECT_EQ(resolved.values.budget_ns, 60'000'000'000);
+  EXPECT_EQ(resolved.origins.at("budget"), "--budget");
+  EXPECT_EQ(resolved.values.min_rounds, 10);
+  EXPECT_EQ(resolved.origins.at("min_rounds"), "COTUNE_MIN_ROUNDS");
+  EXPECT_DOUBLE_EQ(resolved.values.noise_percent, 3.5);
+  EXPECT_EQ(resolved.origins.at("noise_percent"), *sources.settings_file + ":4");
+  EXPECT_EQ(resolved.backend_values.at("host.slot_bytes"), "1M");
+  EXPECT_EQ(resolved.backend_origins.at("host.slot_bytes"), *sources.settings_file + ":7");
+  EXPECT_EQ(resolved.settings_file, *sources.settings_file);
+
+  sources.backend_flags = {"host.slot_bytes=2M=x"};
+  const ResolvedSettings with_set = ResolveSettings(sources).value();
+  EXPECT_EQ(with_set.backend_values.at("host.slot_bytes"), "2M=x");
+  EXPECT_EQ(with_set.backend_origins.at("host.slot_bytes"), "--set");
+}
+
+TEST_F(SettingsTest, EveryTypeIsRead) {
+  SettingSources sources;
+  sources.flags = {{"collective_autotune_timeout", "500ms"},
+                   {"collective_benchmark_nruns", "12"},
+                   {"enable_collective_multitemplate", "off"},
+                   {"collective_multi_kernel_hints", "1K:4K:x2,64K"},
+                   {"precompile_threads", "3"},
+                   {"sample_time", "50us"},
+                   {"plugin_path", "/a:/b"},
+                   {"database", "/tmp/x.tdb"}};
+  const ResolvedSettings resolved = ResolveSettings(sources).value();
+  EXPECT_EQ(resolved.values.collective_autotune_timeout_ns, 500'000'000);
+  EXPECT_EQ(resolved.values.collective_benchmark_nruns, 12);
+  EXPECT_FALSE(resolved.values.enable_collective_multitemplate);
+  EXPECT_EQ(resolved.values.collective_multi_kernel_hints_bytes,
+            (std::vector<uint64_t>{1024, 2048, 4096, 65536}));
+  EXPECT_EQ(resolved.values.precompile_threads, 3);
+  EXPECT_EQ(resolved.values.sample_ns, 50'000);
+  EXPECT_EQ(resolved.values.plugin_path, "/a:/b");
+  EXPECT_EQ(resolved.values.database, "/tmp/x.tdb");
+}
+
+TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
+  struct Case {
+    const char* name;
+    const char* text;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"min_rounds", "0",
+       "bad value \"0\" for min_rounds (--min-rounds): it is outside the limits; give a whole "
+       "number from 1 to 10000"},
+      {"min_rounds", "2.5",
+       "bad value \"2.5\" for min_rounds (--min-rounds): it is not a whole number; give a whole "
+       "number from 1 to 10000"},
+      {"min_rounds", "99999999999",
+       "bad value \"99999999999\" for min_rounds (--min-rounds): it is too large; give a whole "
+       "number from 1 to 10000"},
+      {"noise_percent", "nan",
+       "bad value \"nan\" for noise_percent (--noise-percent): it is outside the limits; give a "
+       "number from 0 to 50"},
+      {"noise_percent", "2%",
+       "bad value \"2%\" for noise_percent (--noise-percent): it is not a number; give a number "
+       "from 0 to 50"},
+      {"enable_collective_multitemplate", "maybe",
+       "bad value \"maybe\" for enable_collective_multitemplate "
+       "(--enable-collective-multitemplate): it is neither on nor off; give on or off"},
+      {"collective_pre_sync_timeout", "1d",
+       "bad value \"1d\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): unknown "
+       "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h"},
+      {"collective_pre_sync_timeout", "1us",
+       "bad value \"1us\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): it is "
+       "outside the limits; give a duration from 1ms to 1h"},
+      {"collective_multi_kernel_hints", "1K,2Q",
+       "bad value \"1K,2Q\" for collective_multi_kernel_hints (--collective-multi-kernel-hints): "
+       "character 5: unknown suffix 'Q'; known: K, M, G, T; give sizes such as 1K:16M:x2 or 4K,1M"},
+  };
+  for (const Case& expected : cases) {
+    SettingSources sources;
+    sources.flags = {{expected.name, expected.text}};
+    const auto resolved = ResolveSettings(sources);
+    ASSERT_FALSE(resolved.has_value()) << expected.text;
+    EXPECT_EQ(resolved.error().code, ErrorCode::kUsage);
+    EXPECT_EQ(resolved.error().ToText(), expected.message);
+  }
+}
+
+TEST_F(SettingsTest, BadValuesOfTheEnvironmentNameTheVariable) {
+  SettingSources sources;
+  sources.environment = {{"COTUNE_BUDGET", "later"}};
+  EXPECT_EQ(ResolveSettings(sources).error().where, "COTUNE_BUDGET");
+  sources.environment = {{"COTUNE_BUDGET", ""}};
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("budget"), "default");
+}
+
+TEST_F(SettingsTest, UnknownVariablesWarnWithTheNearestName) {
+  SettingSources sources;
+  sources.environment = {{"COTUNE_BUDGTE", "1s"},
+                         {"COTUNE_WORLD_SIZE", "4"},
+                         {"COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ", "1"},
+                         {"OTHER_BUDGET", "x"}};
+  const ResolvedSettings resolved = ResolveSettings(sources).value();
+  EXPECT_EQ(resolved.warnings,
+            (std::vector<std::string>{
+                "unknown variable COTUNE_BUDGTE is ignored; did you mean COTUNE_BUDGET?",
+                "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; see `cotune "
+                "config show`"}));
+  EXPECT_EQ(resolved.values.budget_ns, 0);
+}
+
+TEST_F(SettingsTest, UnknownKeysOfAFileAreErrorsWithLineAndNearestName) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml", "\n\nmin_round = 9\n");
+  const Error error = ResolveSettings(sources).error();
+  EXPECT_EQ(error.what, "unknown setting \"min_round\"");
+  EXPECT_EQ(error.where, *sources.settings_file + ":3");
+  EXPECT_TRUE(error.cause.ends_with("did you mean min_rounds?")) << error.cause;
+}
+
+TEST_F(SettingsTest, AKeyThatStandsTwiceIsAnError) {
+  SettingSources sources;
+  sources.settings_file = WriteFile("a.toml", "budget = 1s\nmin_rounds = 9\nbudget = 2s\n");
+  const Error error = ResolveSettings(sources).error();
+  EXPECT_EQ(error.where, *sources.settings_file + ":3");
+  EXPECT_EQ(error.cause, "the first is in line 1");
+}
+
+TEST_F(SettingsTest, FindsTheFileOfTheUser) {
+  WriteFile("cotune/config.toml", "budget = 7s\n");
+  SettingSources sources;
+  sources.environment = {{"XDG_CONFIG_HOME", folder_}};
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("budget"),
+            folder_ + "/cotune/config.toml:1");
+
+  sources.environment["COTUNE_CONFIG"] = WriteFile("b.toml", "budget = 8s\n");
+  EXPECT_EQ(ResolveSettings(sources).value().values.budget_ns, 8'000'000'000);
+
+  sources.settings_file = WriteFile("c.toml", "budget = 9s\n");
+  EXPECT_EQ(ResolveSettings(sources).value().values.budget_ns, 9'000'000'000);
+
+  WriteFile(".config/cotune/config.toml", "budget = 6s\n");
+  EXPECT_EQ(ResolveSettings({{{"HOME", folder_}}, std::nullopt, {}, {}}).value().values.budget_ns,
+            6'000'000'000);
+}
+
+TEST_F(SettingsTest, AFileThatCannotBeReadIsAnError) {
+  SettingSources sources;
+  sources.settings_file = folder_ + "/missing.toml";
+  EXPECT_EQ(ResolveSettings(sources).error().ToText(),
+            "cannot read the settings file (" + folder_ +
+                "/missing.toml): No such file or directory; give another file with --config or "
+                "COTUNE_CONFIG");
+  sources.settings_file = folder_;
+  EXPECT_EQ(ResolveSettings(sources).error().cause, "it is not a regular file");
+  sources.settings_file = WriteFile("large.toml", std::string((1 << 20) + 1, '#'));
+  EXPECT_EQ(ResolveSettings(sources).error().cause, "it is larger than 1 MiB");
+}
+
+TEST_F(SettingsTest, LinesThatCannotBeReadNameLineAndCause) {
+  const auto cause = [](const char* line) {
+    const auto entries = ParseSettingsFile(std::string("# one\n") + line, "f");
+    if (entries.has_value()) return std::string("read");
+    EXPECT_EQ(entries.error().where, "f:2");
+    return entries.error().cause;
+  };
+  EXPECT_EQ(cause("budget"), "there is no '='");
+  EXPECT_EQ(cause("= 3"), "\"\" is not a key");
+  EXPECT_EQ(cause("a b = 3"), "\"a b\" is not a key");
+  EXPECT_EQ(cause("budget = "), "the value is missing");
+  EXPECT_EQ(cause("budget = # none"), "the value is missing");
+  EXPECT_EQ(cause("budget = \"3"), "the closing quote is missing");
+  EXPECT_EQ(cause("budget = \"3\" 4"), "something follows the closing quote");
+  EXPECT_EQ(cause("budget = \"\\n\""), "only \\\\ and \\\" are known behind a backslash");
+  EXPECT_EQ(cause("[host"), "a section is written [name]");
+  EXPECT_EQ(cause("[]"), "a section is written [name]");
+  EXPECT_EQ(cause("["), "a section is written [name]");
+}
+
+TEST_F(SettingsTest, QuotesKeepBlanksHashesAndEscapes) {
+  const auto entries =
+      ParseSettingsFile("a = \" #1 \\\"x\\\\ \" # c\r\n b='\\n'\n[s] # t\nc=d e", "f").value();
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].value, " #1 \"x\\ ");
+  EXPECT_EQ(entries[1].key, "b");
+  EXPECT_EQ(entries[1].value, "\\n");
+  EXPECT_EQ(entries[2].section, "s");
+  EXPECT_EQ(entries[2].value, "d e");
+  EXPECT_EQ(entries[2].line, 4);
+}
+
+TEST_F(SettingsTest, BackendSettingsNeedTheirForm) {
+  for (const char* text : {"slot_bytes=1", "host.slot_bytes", "host.=1", ".a=1", "Host.a=1",
+                           "host.a?b=1", "=host.a"}) {
+    SettingSources sources;
+    sources.backend_flags = {text};
+    const auto resolved = ResolveSettings(sources);
+    ASSERT_FALSE(resolved.has_value()) << text;
+    EXPECT_EQ(resolved.error().where, "--set");
+    EXPECT_EQ(resolved.error().next_step, "write for example host.slot_bytes=1M");
+  }
+}
+
+TEST_F(SettingsTest, DefaultRoundsGiveWayAndContradictionsAreErrors) {
+  SettingSources sources;
+  sources.flags = {{"collective_benchmark_nruns", "3"}};
+  EXPECT_EQ(ResolveSettings(sources).value().values.min_rounds, 3);
+  EXPECT_EQ(ResolveSettings(sources).value().origins.at("min_rounds"),
+            "collective_benchmark_nruns");
+  sources.flags = {{"min_rounds", "80"}};
+  EXPECT_EQ(ResolveSettings(sources).value().values.collective_benchmark_nruns, 80);
+  sources.flags = {{"min_rounds", "8"}, {"collective_benchmark_nruns", "4"}};
+  const Error error = ResolveSettings(sources).error();
+  EXPECT_EQ(error.where, "--min-rounds and --collective-benchmark-nruns");
+}
+
+}  // namespace
+}  // namespace cotune
