@@ -14,7 +14,7 @@ namespace cotune::host {
 namespace {
 
 constexpr int64_t kLongNs = 120 * kSecondNs;
-constexpr int64_t kShortNs = kSecondNs;
+constexpr int64_t kShortNs = 2 * kSecondNs;
 constexpr uint64_t kCount = 5000;
 const std::vector<int32_t> kMembers = {10, 11, 12, 13};  // job ranks, to tell them from group ranks
 constexpr int kRanks = 4;
@@ -72,7 +72,7 @@ class VictimTest : public testing::TestWithParam<Fault> {
   static cotune_problem_t Problem() {
     const uint32_t collective = GetParam().collective;
     const bool reduces = collective == COTUNE_ALL_REDUCE || collective == COTUNE_REDUCE_SCATTER;
-    return AbiProblem(collective, kF32, reduces ? COTUNE_SUM : 0u, kCount, kRanks);
+    return AbiProblem(collective, kF32, reduces ? uint32_t{COTUNE_SUM} : 0u, kCount, kRanks);
   }
 
   // All ranks but the victim run until they fail; what they say must blame the victim.
@@ -108,7 +108,8 @@ TEST_P(VictimTest, StoppedInTheMiddleIsNamedByAllAtTheDeadline) {
   job.Await(kRunning);
   ranks.Kill(victim, SIGSTOP);
   for (int rank = 0; rank < kRanks; ++rank) {
-    if (rank != victim) EXPECT_EQ(ranks.Wait(rank), "") << "rank " << rank;
+    if (rank == victim) continue;
+    EXPECT_EQ(ranks.Wait(rank), "") << "rank " << rank;
   }
   // Going on, it finds itself named.
   ranks.Kill(victim, SIGCONT);

@@ -1,0 +1,60 @@
+#include "plugins/host/process_identity.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace cotune::host {
+namespace {
+
+TEST(ParseProcessStatTest, ReadsStateAndStartTime) {
+  ProcessState state;
+  ASSERT_TRUE(ParseProcessStat(
+      "42 (a b) c) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 98765 20 21", state));
+  EXPECT_EQ(state.state, 'R');
+  EXPECT_EQ(state.start_ticks, 98765u);
+}
+
+TEST(ParseProcessStatTest, RefusesOtherText) {
+  ProcessState state;
+  for (const char* line : {"", "42", "42 (name", "42 (name)", "42 (name) ", "42 (name) R 1 2 3",
+                           "42 (n) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x"}) {
+    EXPECT_FALSE(ParseProcessStat(line, state)) << line;
+  }
+}
+
+TEST(IsAliveTest, KnowsItself) {
+  const ProcessIdentity self = OwnIdentity();
+  EXPECT_EQ(self.pid, getpid());
+  EXPECT_GT(self.start_ticks, 0u);
+  EXPECT_TRUE(IsAlive(self));
+}
+
+TEST(IsAliveTest, AnotherProcessWithTheSameNumberIsNotIt) {
+  ProcessIdentity other = OwnIdentity();
+  other.start_ticks -= 1;
+  EXPECT_FALSE(IsAlive(other));
+}
+
+TEST(IsAliveTest, StoppedIsAliveAndEndedIsNot) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    while (true) pause();
+  }
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_TRUE(IsAlive({child, 0}));
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(IsAlive({child, 0})) << "nobody has collected it yet";
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(IsAlive({child, 0}));
+}
+
+}  // namespace
+}  // namespace cotune::host
