@@ -140,8 +140,8 @@ TYPED_TEST(OperandsTest, TheNaiveResultIsRightAndEachChangedElementIsCounted) {
   using Fixture = OperandsTest<TypeParam>;
   for (Collective collective : AllCollectives()) {
     for (Reduction reduction : AllReductions()) {
-      for (int world_size : {1, 2, 3, 5, 64}) {
-        for (uint64_t count : {0, 1, 3, 1009, 2500}) {
+      for (int world_size : {1, 2, 3, 64}) {
+        for (uint64_t count : {0, 1, 3, 1200}) {
           const Problem problem = Make(collective, reduction, TypeParam::kDtype, world_size, count,
                                        collective == Collective::kBroadcast ? world_size - 1 : 0);
           const auto sends = Fixture::Sends(problem);
