@@ -1,0 +1,74 @@
+// Runs calls by the tuned table: look up by size, take the cached plan, launch.
+#ifndef COTUNE_INTEGRATION_DISPATCHER_H_
+#define COTUNE_INTEGRATION_DISPATCHER_H_
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/choice_caller.h"
+#include "core/dispatch_table.h"
+#include "integration/job.h"
+
+namespace cotune {
+
+// One collective call of this rank.
+struct Call {
+  Collective collective = Collective::kAllReduce;
+  Dtype dtype = Dtype::kF32;
+  Reduction reduction = Reduction::kNone;
+  int32_t root = 0;
+  uint64_t count = 0;  // as in the ABI's table
+  const void* send = nullptr;
+  void* recv = nullptr;
+  int64_t timeout_ns = 30'000'000'000;
+};
+
+// What a call would run and why.
+struct CallExplanation {
+  ChoiceId choice;
+  bool from_table =
+      false;  // false: the backend's own default, because the table has no row for the call
+  uint64_t first_bytes = 0, end_bytes = UINT64_MAX;  // of the range, when from the table
+};
+
+// Collective in the sense of its job: every rank makes the same calls in the same order. Run is for
+// one thread at a time; SetTable may be called between calls. Destroyed before its job.
+class Dispatcher {
+ public:
+  explicit Dispatcher(Job& job);
+  ~Dispatcher();
+
+  // The table that every rank has committed.
+  void SetTable(DispatchTable table);
+  const DispatchTable& table() const { return *table_.load(std::memory_order_acquire); }
+
+  // Runs the call to its end. With a cached plan: no lock, no allocation before the launch. kUsage
+  // for a malformed call; kRankLost, kDeadline: the group cannot be used any more, and every later
+  // call gives the same error.
+  Status Run(const Call& call);
+
+  Result<CallExplanation> Explain(const Call& call);
+
+ private:
+  struct PlanKey;
+  struct CachedPlan;
+  Result<Problem> ProblemOf(const Call& call) const;
+  Result<ChoiceCaller*> PlanFor(const Problem& problem, int32_t choice_index);
+  Result<ChoiceCaller*> Prepare(const Problem& problem, int32_t choice_index);
+
+  Job& job_;
+  std::atomic<const DispatchTable*> table_;
+  // Tables stay until the dispatcher goes: a lookup may still be reading one.
+  std::vector<std::unique_ptr<DispatchTable>> tables_;
+  std::vector<std::unique_ptr<CachedPlan>> plans_;
+  size_t next_victim_ = 0;
+  Status failed_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_DISPATCHER_H_

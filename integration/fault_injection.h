@@ -1,0 +1,35 @@
+// Faults on purpose, for tests of what happens when a rank dies, stops or comes late.
+#ifndef COTUNE_INTEGRATION_FAULT_INJECTION_H_
+#define COTUNE_INTEGRATION_FAULT_INJECTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/stage_observer.h"
+#include "core/status.h"
+
+namespace cotune {
+
+// "stage@rank:kill", ":stop", ":exit" or ":delay=MS", with ":N" behind it for the Nth time the
+// stage comes (default 1). stage is a Name(Stage). A test facility: COTUNE_FAULT in the environment
+// of the command line.
+struct Fault {
+  enum class Action { kKill, kStop, kExit, kDelay };
+  Stage stage = Stage::kRendezvous;
+  int rank = 0;
+  Action action = Action::kKill;
+  int64_t delay_ns = 0;
+  int32_t nth = 1;
+};
+// kUsage with what is wrong and the format.
+Result<Fault> ParseFault(std::string_view text);
+
+// Passes everything on to `inner` and carries the fault out when its stage comes on its rank. inner
+// outlives it.
+std::unique_ptr<StageObserver> MakeFaultObserver(const Fault& fault, int rank,
+                                                 StageObserver& inner);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_FAULT_INJECTION_H_

@@ -1,0 +1,123 @@
+// One rank of a job: control channel, backends and their groups, made and taken down in the right
+// order.
+#ifndef COTUNE_INTEGRATION_JOB_H_
+#define COTUNE_INTEGRATION_JOB_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/backend_groups.h"
+#include "core/clock.h"
+#include "core/device.h"
+#include "core/rank_exchange.h"
+#include "core/stage_observer.h"
+#include "core/tuned_database.h"
+#include "core/tuning_settings.h"
+#include "integration/launch_context.h"
+#include "plugins/api/cotune_backend_v1.h"
+
+namespace cotune {
+
+// A plugin that was looked at: loaded, or why not.
+struct PluginReport {
+  std::string path;  // "" for a backend registered in the process
+  std::string backend;
+  std::string version;
+  uint32_t abi_minor = 0;
+  uint32_t memory_kinds = 0;  // bits of the ABI
+  bool loaded = false;
+  std::string reason;  // when not loaded
+};
+
+// severity: 0 debug, 1 info, 2 warning, 3 error.
+using LogSink = std::function<void(int severity, const std::string& text)>;
+
+struct JobOptions {
+  LaunchContext context;
+  TuningSettings settings;
+  // Plugins the user named, files or folders: failing to load one is an error. Then the folders of
+  // the search path.
+  std::vector<std::string> plugin_paths;
+  std::vector<std::string> plugin_search_path;
+  // Backends to use, by name, in order of priority; empty: all, "host" first, then by name. One
+  // that is named and not there is an error.
+  std::vector<std::string> backends;
+  // "NAME.key" -> value, for backends.
+  std::map<std::string, std::string> backend_settings;
+  // Function tables registered in the process, beside the plugins.
+  std::vector<const cotune_backend_api_t*> tables;
+  int64_t rendezvous_timeout_ns = 60'000'000'000;
+  int64_t heartbeat_timeout_ns = 5'000'000'000;
+  StageObserver* observer = nullptr;  // may be nullptr
+  LogSink log;                        // may be empty
+};
+
+// Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH
+// (colon-separated), else
+// ../lib/cotune/plugins beside the binary or library that this code is in.
+std::vector<std::string> DefaultPluginSearchPath(const Environment& environment);
+
+// The backends of a process, loaded and created, but without groups. Outlives every job that uses
+// it.
+struct LoadedBackends {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<PluginReport> reports;
+};
+
+// Not thread-safe: one thread. Destroyed children first: plans, then the job.
+class Job {
+ public:
+  // Collective: all ranks call it. kRankLost names who did not come; kPluginRefused a plugin that
+  // was named.
+  static Result<std::unique_ptr<Job>> Join(const JobOptions& options);
+  // The job of a subgroup, with its own groups and table, over the same control channel. `ranks`
+  // are ranks of this job in the subgroup's order; collective over them. The parent outlives it.
+  Result<std::unique_ptr<Job>> Split(const std::string& name, const std::vector<int>& ranks);
+  ~Job();
+
+  RankExchange& exchange() { return *exchange_; }
+  BackendGroups& groups() { return *groups_; }
+  Device& device() { return *device_; }
+  const Clock& clock() const { return clock_; }
+  StageObserver& observer() { return *observer_; }
+  const LaunchContext& context() const { return options_.context; }
+  const TuningSettings& settings() const { return options_.settings; }
+  void set_settings(const TuningSettings& settings) { options_.settings = settings; }
+  int rank() const { return exchange_->rank(); }
+  int world_size() const { return exchange_->world_size(); }
+
+  const std::vector<PluginReport>& plugin_reports() const { return reports_; }
+  // Of this machine and the backends in use; equal on all ranks.
+  const Fingerprint& fingerprint() const { return fingerprint_; }
+  uint64_t topology_digest() const { return topology_digest_; }
+  // A class of this job's group, for host memory out of place.
+  ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
+
+ private:
+  Job();
+  Status LoadBackends();
+  Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
+
+  class Services;
+  JobOptions options_;
+  MonotonicClock clock_;
+  StageObserver ignore_;
+  StageObserver* observer_ = &ignore_;
+  std::unique_ptr<RankExchange> exchange_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Services> services_;
+  std::vector<std::unique_ptr<Backend>> backends_;  // empty for a split job: the parent's are used
+  std::vector<Backend*> backends_in_use_;
+  std::vector<PluginReport> reports_;
+  std::unique_ptr<BackendGroups> groups_;
+  std::vector<int> job_ranks_;
+  Fingerprint fingerprint_;
+  uint64_t topology_digest_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_JOB_H_

@@ -1,0 +1,36 @@
+// Starts the ranks of a job as processes on this machine and sees them to their end.
+#ifndef COTUNE_INTEGRATION_SPAWN_H_
+#define COTUNE_INTEGRATION_SPAWN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace cotune {
+
+struct SpawnRequest {
+  std::vector<std::string> command;  // program and arguments; the program is searched on PATH
+  int ranks = 1;
+  // How long the other ranks may go on after one has ended badly or was stopped, before they are
+  // ended.
+  int64_t grace_ns = 60'000'000'000;
+};
+
+struct SpawnResult {
+  int exit_code = 0;  // of the job
+  std::vector<std::string>
+      messages;  // one a rank that did not end by itself: "rank 2 (pid 41) was ended by signal 9"
+};
+
+// Runs the ranks with COTUNE_RANK, COTUNE_WORLD_SIZE, COTUNE_JOB_ID and the switches that keep
+// NVLink multicast off. Standard output of rank 0 is this process's; that of other ranks goes to
+// standard error, where each line of a rank but 0 starts with "[rank 2] ". SIGINT and SIGTERM are
+// passed on. A rank ends with this process. The exit code is 0 when all ranks gave 0; 5 when a rank
+// was lost (signal, stopped); else that of the first rank that failed by itself.
+Result<SpawnResult> SpawnRanks(const SpawnRequest& request);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_SPAWN_H_

@@ -1,0 +1,48 @@
+// A whole tune of a job: known cells from the database, the scheduler, the journal, the saved
+// database.
+#ifndef COTUNE_INTEGRATION_TUNE_RUN_H_
+#define COTUNE_INTEGRATION_TUNE_RUN_H_
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "core/scheduler.h"
+#include "core/tuned_database.h"
+#include "integration/job.h"
+
+namespace cotune {
+
+// One node of the tune: a class with the sizes it is tuned at.
+struct TuneNode {
+  ProblemClass cls;
+  std::vector<uint64_t> sizes_bytes;
+};
+
+struct TuneRequest {
+  std::vector<TuneNode> nodes;
+  std::string database_path;  // "": nothing is read or written
+  bool force = false;         // measure again what the database has
+  std::string cotune_version;
+  // Set by a signal handler: the tune stops after the cell it is at, on all ranks.
+  const std::atomic<bool>* interrupted = nullptr;
+};
+
+struct TuneReport {
+  TuneOutcome outcome;
+  // Measured and known cells with their winners, in the order of the nodes; those without any time
+  // are left out.
+  std::vector<DatabaseEntry> entries;
+  std::vector<CellResult> cells_without_winner;
+  int64_t elapsed_ns = 0;
+  bool saved = false;
+};
+
+// Collective: the same request on every rank. Only rank 0 reads and writes the database; its errors
+// end the tune on all ranks with the same code. kInterrupted: what was measured is in the journal
+// and the next tune goes on from there.
+Result<TuneReport> RunTune(Job& job, const TuneRequest& request);
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_TUNE_RUN_H_
