@@ -1,0 +1,227 @@
+#include "cli/explanation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "cli/number_text.h"
+#include "cli/winner_table.h"
+#include "fmt/format.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+double Distance(uint64_t left_bytes, uint64_t right_bytes) {
+  return std::abs(std::log2(static_cast<double>(left_bytes) + 1) -
+                  std::log2(static_cast<double>(right_bytes) + 1));
+}
+
+bool SameKey(const DatabaseRow& row, const Problem& asked) {
+  return row.program_digest == 0 && DispatchKey::Of(row.problem.cls) == DispatchKey::Of(asked.cls);
+}
+
+bool SameGroupShape(const DatabaseRow& row, const Problem& asked) {
+  return row.problem.cls.world_size == asked.cls.world_size &&
+         row.problem.cls.ranks_per_node == asked.cls.ranks_per_node;
+}
+
+std::optional<SizeRange> FindRange(const DispatchTable& table, const Problem& asked) {
+  const DispatchKey key = DispatchKey::Of(asked.cls);
+  for (const DispatchRow& row : table.rows()) {
+    if (!(row.key == key)) continue;
+    for (const SizeRange& range : row.ranges) {
+      const bool is_last = range.end_bytes == UINT64_MAX;
+      if (asked.bytes() < range.end_bytes || is_last) return range;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem& asked,
+                                    const Fingerprint& here) {
+  std::set<std::string> invalid;
+  std::set<int32_t> other_shapes;
+  std::set<std::string> other_classes;
+  for (const DatabaseRow& row : database.rows()) {
+    if (SameKey(row, asked) && SameGroupShape(row, asked)) {
+      const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here);
+      if (miss) invalid.insert(fmt::format("{} ({})", miss->detail, MissReasonName(miss->reason)));
+    } else if (SameKey(row, asked)) {
+      other_shapes.insert(row.problem.cls.world_size);
+    } else if (row.problem.cls.collective == asked.cls.collective) {
+      other_classes.insert(ClassText(row.problem.cls));
+    }
+  }
+  std::vector<std::string> misses;
+  for (const std::string& detail : invalid) {
+    misses.push_back("an entry was measured elsewhere or with other versions: " + detail);
+  }
+  for (const int32_t ranks : other_shapes) {
+    misses.push_back(fmt::format("an entry is for a group of {} ranks", ranks));
+  }
+  for (const std::string& text : other_classes) misses.push_back("an entry is for " + text);
+  if (misses.empty()) {
+    misses.push_back(database.empty()
+                         ? "the database is empty"
+                         : fmt::format("no entry is for {}", Name(asked.cls.collective)));
+  }
+  return misses;
+}
+
+// The valid entry with this winner whose size is nearest to the asked one.
+Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
+                                                  const Problem& asked, const SizeRange& range,
+                                                  const Fingerprint& here) {
+  const DatabaseRow* nearest = nullptr;
+  for (const DatabaseRow& row : database.rows()) {
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (WhyNotValid(*row.fingerprint, here) || !(*row.winner == range.choice)) continue;
+    const uint64_t bytes = row.problem.bytes();
+    if (bytes < range.first_bytes || bytes > range.end_bytes) continue;
+    if (nearest == nullptr ||
+        Distance(bytes, asked.bytes()) < Distance(nearest->problem.bytes(), asked.bytes())) {
+      nearest = &row;
+    }
+  }
+  if (nearest == nullptr) return std::optional<DatabaseEntry>();
+  Result<DatabaseEntry> entry = nearest->Decode();
+  if (!entry) return tl::make_unexpected(entry.error());
+  return std::optional<DatabaseEntry>(std::move(*entry));
+}
+
+std::string DefaultRunsText(const Explanation& explanation) {
+  const ProblemClass& cls = explanation.asked.cls;
+  std::string text =
+      "  runs: the default choice of the first backend; nothing valid was measured for this call\n";
+  for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
+  std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
+                                    cls.world_size, Name(cls.collective), Name(cls.dtype));
+  if (cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum) {
+    command += fmt::format(" --reduction {}", Name(cls.reduction));
+  }
+  if (cls.in_place) command += " --in-place";
+  return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);
+}
+
+int64_t MedianOf(std::vector<int64_t> values) {
+  return MedianWithInterval(std::move(values)).median_ns;
+}
+
+std::string WinnerText(const DatabaseEntry& entry) {
+  const Problem& problem = entry.cell.problem;
+  std::string text =
+      fmt::format("  measured at {}: {} us, algbw {} GB/s, busbw {} GB/s\n",
+                  FormatSizeBytes(problem.bytes()), MicrosecondsText(entry.winner.median_ns),
+                  BandwidthText(AlgorithmBandwidth(problem, entry.winner.median_ns)),
+                  BandwidthText(BusBandwidth(problem, entry.winner.median_ns)));
+  text += fmt::format("  why: {}\n", entry.winner.why);
+  const auto verdict =
+      std::find_if(entry.cell.verdicts.begin(), entry.cell.verdicts.end(),
+                   [&](const Verdict& each) { return each.id == entry.winner.id; });
+  if (verdict != entry.cell.verdicts.end()) {
+    text += fmt::format("  samples: {} of {} call{} each, start {}, median skew {} us\n",
+                        verdict->samples_ns.size(), verdict->repetitions,
+                        verdict->repetitions == 1 ? "" : "s", StartModeName(entry.cell.start_mode),
+                        MicrosecondsText(MedianOf(verdict->skews_ns)));
+  }
+  std::string versions;
+  for (const auto& [name, version] : entry.fingerprint.backends) {
+    versions += fmt::format(", {} {}", name, version);
+  }
+  return text + fmt::format("  when: {}, cotune {}{}\n", TimeOfDayText(entry.measured_unix_s),
+                            entry.cotune_version, versions);
+}
+
+std::string ChoicesText(const CellResult& cell, const Winner& winner) {
+  std::string text = "\n  other choices\n";
+  for (const Verdict& verdict : cell.verdicts) {
+    if (verdict.id == winner.id) continue;
+    text += fmt::format("    {}{}\n      {}\n", verdict.id.text(),
+                        verdict.is_default ? " (default)" : "", WhyItLost(winner, verdict));
+  }
+  if (cell.verdicts.size() == 1) text += "    none\n";
+  if (!cell.refusals.empty()) text += "\n  refused\n";
+  for (const Refusal& refusal : cell.refusals) {
+    text += fmt::format("    {}\n      {}\n", refusal.choice, refusal.reason);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Explanation> Explain(const TunedDatabase& database, const std::string& database_path,
+                            const Problem& asked, const Fingerprint& here) {
+  Explanation explanation;
+  explanation.asked = asked;
+  explanation.database = database_path;
+  const Result<DispatchTable> table =
+      database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
+  if (!table) return tl::make_unexpected(table.error());
+  explanation.range = FindRange(*table, asked);
+  if (!explanation.range) {
+    explanation.misses = WhyNothing(database, asked, here);
+    return explanation;
+  }
+  Result<std::optional<DatabaseEntry>> entry =
+      NearestEntry(database, asked, *explanation.range, here);
+  if (!entry) return tl::make_unexpected(entry.error());
+  explanation.entry = std::move(*entry);
+  return explanation;
+}
+
+std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
+  const auto winner_ns = static_cast<double>(std::max<int64_t>(1, winner.median_ns));
+  const double percent = 100.0 * (static_cast<double>(verdict.median_ns) - winner_ns) / winner_ns;
+  const std::string time = fmt::format(
+      "{} us ({} us, {} rounds)", MicrosecondsText(verdict.median_ns),
+      IntervalText(verdict.interval_low_ns, verdict.interval_high_ns), verdict.samples_ns.size());
+  switch (verdict.outcome) {
+    case Outcome::kTimed:
+      if (percent < 0) {
+        return fmt::format("{:.1f} % faster, which is inside the noise of the default: {}",
+                           -percent, time);
+      }
+      return fmt::format("{:.1f} % slower: {}", percent, time);
+    case Outcome::kOutpaced:
+      return fmt::format("left the race after {} rounds, {} the winner's time: {}",
+                         verdict.samples_ns.size(), FactorText(percent / 100 + 1), time);
+    case Outcome::kPrecompileFailed:
+    case Outcome::kLaunchFailed:
+    case Outcome::kWrongResult:
+    case Outcome::kDeadline:
+      break;
+  }
+  std::string text = OutcomeName(verdict.outcome);
+  if (verdict.wrong_elements > 0) {
+    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+  }
+  if (!verdict.reason.empty()) text += ": " + verdict.reason;
+  return text;
+}
+
+std::string RangeText(const SizeRange& range) {
+  if (range.end_bytes == UINT64_MAX) {
+    if (range.first_bytes == 0) return "all sizes";
+    return fmt::format("from {} up", FormatSizeBytes(range.first_bytes));
+  }
+  return fmt::format("from {} to below {}", FormatSizeBytes(range.first_bytes),
+                     FormatSizeBytes(range.end_bytes));
+}
+
+std::string ExplanationText(const Explanation& explanation) {
+  std::string text = fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
+                                 FormatSizeBytes(explanation.asked.bytes()));
+  if (!explanation.range) return text + DefaultRunsText(explanation);
+  text += fmt::format("  runs: {}, for {}\n", explanation.range->choice.text(),
+                      RangeText(*explanation.range));
+  if (explanation.entry) {
+    text += WinnerText(*explanation.entry);
+    text += fmt::format("  from: {}\n", explanation.database);
+    text += ChoicesText(explanation.entry->cell, explanation.entry->winner);
+  }
+  return text;
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,44 @@
+// What runs for one call and why: pure, from a tuned database.
+#ifndef COTUNE_CLI_EXPLANATION_H_
+#define COTUNE_CLI_EXPLANATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dispatch_table.h"
+#include "core/status.h"
+#include "core/tuned_database.h"
+
+namespace cotune::cli {
+
+// The answer for one call.
+struct Explanation {
+  Problem asked;
+  std::string database;  // its path
+
+  // What the dispatch table says; nothing: the default choice runs, see `misses`.
+  std::optional<SizeRange> range;
+  // The measured size nearest to what was asked for, with the winner that runs.
+  std::optional<DatabaseEntry> entry;
+
+  // Why there is nothing: one sentence a reason, most telling first.
+  std::vector<std::string> misses;
+};
+
+// kDatabase when an entry cannot be read. A class asked for with root 0 is explained by any root.
+Result<Explanation> Explain(const TunedDatabase& database, const std::string& database_path,
+                            const Problem& asked, const Fingerprint& here);
+
+// One other choice of a cell: why it did not win.
+std::string WhyItLost(const Winner& winner, const Verdict& verdict);
+
+std::string ExplanationText(const Explanation& explanation);
+
+// "host/ring?chunk=65536"'s row of "0 up to 1.5K", for SizeRange's open end.
+std::string RangeText(const SizeRange& range);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_EXPLANATION_H_

@@ -1,0 +1,114 @@
+#include "cli/problem_selection.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr std::string_view kDefaultSizes = "1K:4M:x4";
+
+template <typename Value>
+Result<std::vector<Value>> SelectNames(const std::vector<std::string>& names,
+                                       std::span<const Value> all,
+                                       Result<Value> (*parse)(std::string_view),
+                                       std::string_view flag) {
+  std::vector<Value> values;
+  const auto add = [&](Value value) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  };
+  for (const std::string& name : names) {
+    if (name == "all") {
+      for (const Value value : all) add(value);
+      continue;
+    }
+    Result<Value> value = parse(name);
+    if (!value) {
+      Error error = value.error();
+      if (error.where.empty()) error.where = flag;
+      return tl::make_unexpected(std::move(error));
+    }
+    add(*value);
+  }
+  return values;
+}
+
+Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
+  Result<std::vector<uint64_t>> sizes = ParseSizes(text);
+  if (!sizes) {
+    Error error = sizes.error();
+    error.where = "--sizes, " + error.where;
+    return tl::make_unexpected(std::move(error));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size) {
+  const auto or_default = [](const std::vector<std::string>& names, const char* name) {
+    return names.empty() ? std::vector<std::string>{name} : names;
+  };
+  const auto collectives = SelectNames(or_default(flags.collectives, "all"), AllCollectives(),
+                                       ParseCollective, "--collective");
+  if (!collectives) return tl::make_unexpected(collectives.error());
+  const auto dtypes =
+      SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype");
+  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
+                                      ParseReduction, "--reduction");
+  if (!reductions) return tl::make_unexpected(reductions.error());
+  auto sizes = SelectSizes(flags.sizes.empty() ? kDefaultSizes : flags.sizes);
+  if (!sizes) return tl::make_unexpected(sizes.error());
+
+  ProblemSelection selection;
+  selection.sizes_bytes = std::move(*sizes);
+  for (const Collective collective : *collectives) {
+    for (const Dtype dtype : *dtypes) {
+      for (const Reduction reduction : *reductions) {
+        ProblemClass cls{.collective = collective, .dtype = dtype};
+        cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+        cls.in_place = flags.in_place;
+        cls.world_size = cls.ranks_per_node = world_size;
+        if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
+        selection.classes.push_back(cls);
+        if (!Reduces(collective)) break;
+      }
+    }
+  }
+  return selection;
+}
+
+Result<Problem> SelectProblem(const ExplainFlags& flags, int32_t world_size) {
+  ProblemFlags problems;
+  problems.collectives = {flags.collective};
+  problems.dtypes = {flags.dtype};
+  if (!flags.reduction.empty()) problems.reductions = {flags.reduction};
+  problems.sizes = flags.size;
+  problems.in_place = flags.in_place;
+  const Result<ProblemSelection> selection = SelectProblems(problems, world_size);
+  if (!selection) {
+    Error error = selection.error();
+    // Here they are arguments and not flags.
+    if (error.where == "--collective") error.where = "COLLECTIVE";
+    if (error.where == "--dtype") error.where = "DTYPE";
+    if (error.where.starts_with("--sizes")) error.where.replace(0, 7, "SIZE");
+    return tl::make_unexpected(std::move(error));
+  }
+  if (selection->classes.size() != 1 || selection->sizes_bytes.size() != 1) {
+    return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
+                fmt::format("these arguments name {} collectives and {} sizes",
+                            selection->classes.size(), selection->sizes_bytes.size()),
+                "write for example `cotune explain all_reduce 256K f32`");
+  }
+  const ProblemClass& cls = selection->classes.front();
+  return Problem{cls, CountForBytes(cls, selection->sizes_bytes.front()), 0};
+}
+
+}  // namespace cotune::cli

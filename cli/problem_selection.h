@@ -1,0 +1,29 @@
+// From names as typed to the problem classes and sizes that a command works on.
+#ifndef COTUNE_CLI_PROBLEM_SELECTION_H_
+#define COTUNE_CLI_PROBLEM_SELECTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "core/problem.h"
+#include "core/status.h"
+
+namespace cotune::cli {
+
+struct ProblemSelection {
+  std::vector<ProblemClass> classes;  // collective by collective, then dtype, then reduction
+  std::vector<uint64_t> sizes_bytes;
+};
+
+// Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x4. A
+// name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
+// name with the nearest one and the list, or sizes that do not parse.
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size);
+
+// One call, for explain.
+Result<Problem> SelectProblem(const ExplainFlags& flags, int32_t world_size);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_PROBLEM_SELECTION_H_
