@@ -237,7 +237,11 @@ Result<DispatchTable> TunedDatabase::BuildTable(int32_t world_size, int32_t rank
     candidates.push_back(
         {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
   }
-  std::sort(candidates.begin(), candidates.end(), IsBeforeInTable);
+  // The order of one fingerprint's rows is that of the table already; only several machines need
+  // the sort.
+  if (!std::is_sorted(candidates.begin(), candidates.end(), IsBeforeInTable)) {
+    std::sort(candidates.begin(), candidates.end(), IsBeforeInTable);
+  }
   return DispatchTable::Build(RowsOf(candidates));
 }
 

@@ -76,6 +76,7 @@ class IndexReader {
     Status read = CheckColumns();
     if (read) read = ReadFingerprints();
     if (read) read = ReadClasses();
+    rows_.reserve(static_cast<size_t>(index_.fingerprint_size()));
     for (int i = 0; read && i < index_.fingerprint_size(); ++i) read = ReadRow(i);
     if (!read) return tl::make_unexpected(read.error());
     return std::move(rows_);

@@ -1,0 +1,92 @@
+// How long a dispatch lookup takes. Goal: 20 ns or less.
+#include <random>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "core/dispatch_table.h"
+
+namespace cotune {
+namespace {
+
+ChoiceId IdOf(uint64_t algorithm) {
+  return ChoiceId::Parse("host/algorithm" + std::to_string(algorithm) + "?chunk=65536").value();
+}
+
+// Every collective, dtype, reduction and placement: a full table of one group.
+std::vector<DispatchRow> FullRows(size_t ranges_per_row) {
+  std::mt19937_64 random(1);
+  std::vector<DispatchRow> rows;
+  for (Collective collective : AllCollectives()) {
+    for (Dtype dtype : AllDtypes()) {
+      for (Reduction reduction : AllReductions()) {
+        for (bool in_place : {false, true}) {
+          DispatchKey key;
+          key.collective = collective;
+          key.dtype = dtype;
+          key.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+          key.in_place = in_place;
+          if (!Reduces(collective) && reduction != Reduction::kSum) continue;
+          std::vector<std::pair<uint64_t, ChoiceId>> winners;
+          for (size_t i = 0; i < ranges_per_row; ++i) {
+            winners.emplace_back(uint64_t{256} << i, IdOf(2 * (random() % 3) + i % 2));
+          }
+          rows.push_back({key, MergeRanges(winners)});
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+// Argument: ranges in each row. Keys and sizes are mixed, so that nothing is predicted from the
+// call before.
+void BM_DispatchLookup(benchmark::State& state) {
+  const std::vector<DispatchRow> rows = FullRows(static_cast<size_t>(state.range(0)));
+  const DispatchTable table = DispatchTable::Build(rows).value();
+  struct Call {
+    DispatchKey key;
+    uint64_t bytes;
+  };
+  std::mt19937_64 random(2);
+  std::vector<Call> calls(4096);
+  for (Call& call : calls) {
+    call = {rows[random() % rows.size()].key, random() >> (24 + random() % 40)};
+  }
+  size_t next = 0;
+  for (auto _ : state) {
+    const Call& call = calls[next++ % calls.size()];
+    benchmark::DoNotOptimize(table.Lookup(call.key, call.bytes));
+  }
+  state.counters["rows"] = static_cast<double>(rows.size());
+}
+BENCHMARK(BM_DispatchLookup)->Arg(1)->Arg(8)->Arg(24);
+
+// One program calls one collective over and over.
+void BM_DispatchLookupSameCall(benchmark::State& state) {
+  const std::vector<DispatchRow> rows = FullRows(8);
+  const DispatchTable table = DispatchTable::Build(rows).value();
+  DispatchKey key = rows.front().key;
+  uint64_t bytes = 65536;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(key);
+    benchmark::DoNotOptimize(bytes);
+    benchmark::DoNotOptimize(table.Lookup(key, bytes));
+  }
+}
+BENCHMARK(BM_DispatchLookupSameCall);
+
+void BM_DispatchLookupMiss(benchmark::State& state) {
+  const DispatchTable table = DispatchTable::Build(FullRows(8)).value();
+  DispatchKey key;
+  key.program_digest = 42;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(key);
+    benchmark::DoNotOptimize(table.Lookup(key, 4096));
+  }
+}
+BENCHMARK(BM_DispatchLookupMiss);
+
+}  // namespace
+}  // namespace cotune
+
+BENCHMARK_MAIN();
