@@ -1,29 +1,30 @@
 /* cotune backend ABI, major version 1.
  *
- * A backend is a shared library that runs collectives. It exports exactly one symbol, cotune_backend_query_v1, which
- * returns a constant table of functions. This header is all a plugin needs: plain C99, no other cotune header.
+ * A backend is a shared library that runs collectives. It exports exactly one symbol,
+ * cotune_backend_query_v1, which returns a constant table of functions. This header is all a plugin
+ * needs: plain C99, no other cotune header.
  *
  * Rules that hold everywhere
- *   Versions    The major version is in the symbol name. A minor version only appends fields; every struct starts with
- *               struct_size, and a reader uses a field only where COTUNE_HAS_FIELD says it is there. A writer zero-fills
- *               what it does not know. Unknown enumeration values are answered with COTUNE_UNSUPPORTED. Unknown flag
- *               bits 0..15 may be ignored; an unknown bit 16..31 must be answered with COTUNE_UNSUPPORTED.
- *   Threads     [setup] one thread, before or after all other use.   [any] any thread, concurrently.
- *               [group] one call at a time for a group (the host serialises).   [hot] as [group], and it neither
- *               allocates, logs, nor waits for the device.   [abort] any thread, at the same time as every other call
- *               on the group; bounded time; idempotent.
- *   Ownership   The host owns every struct that it passes; a plugin reads it during the call and copies what it keeps.
- *               A plugin owns its opaque handles and frees them in the matching destroy. Nothing is allocated on one
- *               side and freed on the other. Outputs are written only when a call succeeds. destroy accepts NULL.
- *   Errors      A status is returned; the reason is written into the caller's cotune_error_t (which may be NULL) by the
- *               first function that knows it. COTUNE_UNSUPPORTED is an answer, not a failure. No exception, signal
- *               handler, atexit or environment write crosses this border.
- *   Deadlines   Absolute, in nanoseconds, on the clock of cotune_host_t.now_ns. A call that waits returns by then.
- *   Ranks       list_choices is pure and rank-invariant: its answer depends on its arguments and the plugin's version
- *               only, so that every rank lists the same choices in the same order. What depends on the machine enters
- *               through cotune_problem_t.topology_digest, which the ranks have agreed on. Calls tagged [group] that
- *               are collective are made by every rank of the group in the same order.
- *   Unloading   A plugin is never unloaded.
+ *   Versions    The major version is in the symbol name. A minor version only appends fields; every
+ * struct starts with struct_size, and a reader uses a field only where COTUNE_HAS_FIELD says it is
+ * there. A writer zero-fills what it does not know. Unknown enumeration values are answered with
+ * COTUNE_UNSUPPORTED. Unknown flag bits 0..15 may be ignored; an unknown bit 16..31 must be
+ * answered with COTUNE_UNSUPPORTED. Threads     [setup] one thread, before or after all other use.
+ * [any] any thread, concurrently. [group] one call at a time for a group (the host serialises).
+ * [hot] as [group], and it neither allocates, logs, nor waits for the device.   [abort] any thread,
+ * at the same time as every other call on the group; bounded time; idempotent. Ownership   The host
+ * owns every struct that it passes; a plugin reads it during the call and copies what it keeps. A
+ * plugin owns its opaque handles and frees them in the matching destroy. Nothing is allocated on
+ * one side and freed on the other. Outputs are written only when a call succeeds. destroy accepts
+ * NULL. Errors      A status is returned; the reason is written into the caller's cotune_error_t
+ * (which may be NULL) by the first function that knows it. COTUNE_UNSUPPORTED is an answer, not a
+ * failure. No exception, signal handler, atexit or environment write crosses this border. Deadlines
+ * Absolute, in nanoseconds, on the clock of cotune_host_t.now_ns. A call that waits returns by
+ * then. Ranks       list_choices is pure and rank-invariant: its answer depends on its arguments
+ * and the plugin's version only, so that every rank lists the same choices in the same order. What
+ * depends on the machine enters through cotune_problem_t.topology_digest, which the ranks have
+ * agreed on. Calls tagged [group] that are collective are made by every rank of the group in the
+ * same order. Unloading   A plugin is never unloaded.
  */
 #ifndef COTUNE_PLUGINS_API_COTUNE_BACKEND_V1_H_
 #define COTUNE_PLUGINS_API_COTUNE_BACKEND_V1_H_
@@ -35,7 +36,8 @@
 extern "C" {
 #endif
 
-/* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside this file. */
+/* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside
+ * this file. */
 #define COTUNE_ABI_MAJOR 1u
 #define COTUNE_ABI_MINOR 0u
 #define COTUNE_BACKEND_QUERY_SYMBOL "cotune_backend_query_v1"
@@ -50,7 +52,9 @@ extern "C" {
 #define COTUNE_EXPORT
 #endif
 
-/* ---- Status ---------------------------------------------------------------------------------------------------- */
+/* ---- Status
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 typedef int32_t cotune_status_t; /* 0 done, > 0 not an error, < 0 an error */
 enum {
@@ -73,18 +77,20 @@ typedef struct cotune_error_t {
   char message[240]; /* NUL-terminated, one line */
 } cotune_error_t;
 
-/* ---- The problem ----------------------------------------------------------------------------------------------- */
+/* ---- The problem
+ * -----------------------------------------------------------------------------------------------
+ */
 
-/* count follows NCCL's convention, bytes nccl-tests' (the larger of one rank's send and receive buffer):
- *   collective      send elements        receive elements     bytes
- *   ALL_REDUCE      count                count                count * size
- *   ALL_GATHER      count                count * world_size   count * world_size * size
- *   REDUCE_SCATTER  count * world_size   count                count * world_size * size
- *   ALL_TO_ALL      count * world_size   count * world_size   count * world_size * size
+/* count follows NCCL's convention, bytes nccl-tests' (the larger of one rank's send and receive
+ * buffer): collective      send elements        receive elements     bytes ALL_REDUCE      count
+ * count                count * size ALL_GATHER      count                count * world_size   count
+ * * world_size * size REDUCE_SCATTER  count * world_size   count                count * world_size
+ * * size ALL_TO_ALL      count * world_size   count * world_size   count * world_size * size
  *   BROADCAST       count (root only)    count                count * size
- * Blocks are ordered by rank. In place means: ALL_REDUCE, ALL_TO_ALL and BROADCAST send == recv; ALL_GATHER send ==
- * recv + rank * count; REDUCE_SCATTER recv == send + rank * count. Buffers otherwise do not overlap. For BROADCAST the
- * send pointer of a rank that is not the root is ignored. */
+ * Blocks are ordered by rank. In place means: ALL_REDUCE, ALL_TO_ALL and BROADCAST send == recv;
+ * ALL_GATHER send == recv + rank * count; REDUCE_SCATTER recv == send + rank * count. Buffers
+ * otherwise do not overlap. For BROADCAST the send pointer of a rank that is not the root is
+ * ignored. */
 enum {
   COTUNE_ALL_REDUCE = 1,
   COTUNE_ALL_GATHER = 2,
@@ -93,29 +99,30 @@ enum {
   COTUNE_BROADCAST = 5
 };
 enum { /* 0 for collectives that do not reduce */
-  COTUNE_REDUCTION_NONE = 0,
-  COTUNE_SUM = 1,
-  COTUNE_PRODUCT = 2,
-  COTUNE_MIN = 3,
-  COTUNE_MAX = 4,
-  COTUNE_AVERAGE = 5 /* sum, then divided by world_size; integers truncate toward zero */
+       COTUNE_REDUCTION_NONE = 0,
+       COTUNE_SUM = 1,
+       COTUNE_PRODUCT = 2,
+       COTUNE_MIN = 3,
+       COTUNE_MAX = 4,
+       COTUNE_AVERAGE = 5 /* sum, then divided by world_size; integers truncate toward zero */
 };
 enum { COTUNE_MEMORY_HOST = 1, COTUNE_MEMORY_CUDA = 2 };
 enum { /* codes of DLPack's DLDataTypeCode */
-  COTUNE_DTYPE_INT = 0,
-  COTUNE_DTYPE_UINT = 1,
-  COTUNE_DTYPE_FLOAT = 2,
-  COTUNE_DTYPE_BFLOAT = 4
+       COTUNE_DTYPE_INT = 0,
+       COTUNE_DTYPE_UINT = 1,
+       COTUNE_DTYPE_FLOAT = 2,
+       COTUNE_DTYPE_BFLOAT = 4
 };
 typedef struct cotune_dtype_t {
-  uint8_t code; /* COTUNE_DTYPE_* */
-  uint8_t bits; /* of one element */
+  uint8_t code;   /* COTUNE_DTYPE_* */
+  uint8_t bits;   /* of one element */
   uint16_t lanes; /* 1 */
 } cotune_dtype_t;
 
 enum { /* cotune_problem_t.flags */
-  COTUNE_PROBLEM_IN_PLACE = 1u << 0,
-  COTUNE_PROBLEM_SYMMETRIC = 1u << 16 /* both buffers were registered through cotune.memory/1 */
+       COTUNE_PROBLEM_IN_PLACE = 1u << 0,
+       COTUNE_PROBLEM_SYMMETRIC = 1u
+                                  << 16 /* both buffers were registered through cotune.memory/1 */
 };
 typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   uint32_t struct_size;
@@ -124,8 +131,8 @@ typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   uint32_t memory_kind;
   cotune_dtype_t dtype;
   uint32_t flags;
-  uint64_t count; /* elements, see the table above; 0 is allowed */
-  uint64_t bytes; /* see the table above */
+  uint64_t count;         /* elements, see the table above; 0 is allowed */
+  uint64_t bytes;         /* see the table above */
   int32_t world_size;     /* ranks of the group */
   int32_t ranks_per_node; /* ranks of the group on each host, 0 when they differ */
   int32_t root;           /* rank in the group, BROADCAST only, else 0 */
@@ -133,28 +140,36 @@ typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   uint64_t topology_digest;
 } cotune_problem_t;
 
-/* ---- Choices --------------------------------------------------------------------------------------------------- */
+/* ---- Choices
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 enum { /* cotune_choice_t.flags */
-  COTUNE_CHOICE_DEFAULT = 1u << 0,      /* what the backend would pick itself; exactly one of a list that is not empty */
-  COTUNE_CHOICE_CAPTURABLE = 1u << 1,   /* launch can be captured in a CUDA graph */
-  COTUNE_CHOICE_REPRODUCIBLE = 1u << 2, /* same bits on every rank and from run to run */
-  COTUNE_CHOICE_COLLECTIVE_PREPARE = 1u << 16 /* every rank must call prepare, in the same order */
+       COTUNE_CHOICE_DEFAULT =
+           1u
+           << 0, /* what the backend would pick itself; exactly one of a list that is not empty */
+       COTUNE_CHOICE_CAPTURABLE = 1u << 1,   /* launch can be captured in a CUDA graph */
+       COTUNE_CHOICE_REPRODUCIBLE = 1u << 2, /* same bits on every rank and from run to run */
+       COTUNE_CHOICE_COLLECTIVE_PREPARE =
+           1u << 16 /* every rank must call prepare, in the same order */
 };
 typedef struct cotune_choice_t { /* one way to run a problem, or why that way is refused */
   uint32_t struct_size;
   uint32_t flags;
   int32_t status; /* COTUNE_OK: can run. COTUNE_UNSUPPORTED: refused, see reason */
   uint32_t reserved;
-  double cost_us;           /* model estimate in microseconds, < 0 when there is none; orders, never decides */
+  double
+      cost_us; /* model estimate in microseconds, < 0 when there is none; orders, never decides */
   uint64_t workspace_bytes; /* memory that prepare takes on each rank */
-  /* "algorithm" or "algorithm?key=value&key=value": [a-z0-9_.-] in each part, unique in the list, stable between
-   * versions of the plugin: it is what tuned databases store. */
+  /* "algorithm" or "algorithm?key=value&key=value": [a-z0-9_.-] in each part, unique in the list,
+   * stable between versions of the plugin: it is what tuned databases store. */
   char name[96];
   char reason[144]; /* refused: one line that says why; else empty */
 } cotune_choice_t;
 
-/* ---- Running --------------------------------------------------------------------------------------------------- */
+/* ---- Running
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 enum { COTUNE_STREAM_HOST = 1, COTUNE_STREAM_CUDA = 2 };
 typedef struct cotune_stream_t {
@@ -169,7 +184,8 @@ typedef struct cotune_launch_t {
   const void* send;
   void* recv;
   cotune_stream_t stream;
-  int64_t deadline_ns; /* the whole operation; when it passes, progress or group_health reports the failure */
+  int64_t deadline_ns; /* the whole operation; when it passes, progress or group_health reports the
+                          failure */
 } cotune_launch_t;
 
 typedef struct cotune_backend_t cotune_backend_t; /* one per process and device */
@@ -178,17 +194,20 @@ typedef struct cotune_plan_t cotune_plan_t;       /* group + problem + choice, r
 
 typedef struct cotune_group_params_t {
   uint32_t struct_size;
-  uint32_t flags;        /* 0 */
-  const char* name;      /* unique in the job, new for every attempt; the prefix of all store keys of the group */
-  int32_t rank;          /* of this process in the group */
-  int32_t world_size;    /* ranks in the group */
-  const int32_t* job_ranks; /* world_size entries: rank in the job of each rank of the group; for messages */
-  int32_t device;        /* CUDA ordinal, -1 for host */
+  uint32_t flags;   /* 0 */
+  const char* name; /* unique in the job, new for every attempt; the prefix of all store keys of the
+                       group */
+  int32_t rank;     /* of this process in the group */
+  int32_t world_size; /* ranks in the group */
+  const int32_t*
+      job_ranks;  /* world_size entries: rank in the job of each rank of the group; for messages */
+  int32_t device; /* CUDA ordinal, -1 for host */
   uint32_t reserved;
   int64_t deadline_ns;
 } cotune_group_params_t;
 
-/* Services that the host lends; they outlive the backend. Every function is [any] and takes context first. */
+/* Services that the host lends; they outlive the backend. Every function is [any] and takes context
+ * first. */
 typedef struct cotune_host_t {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
@@ -197,21 +216,23 @@ typedef struct cotune_host_t {
   void (*log)(void* context, int32_t severity, const char* text);
   /* Monotonic, comparable between processes of one machine. */
   int64_t (*now_ns)(void* context);
-  /* A small store shared by all ranks of the job: key <= 255 characters, value <= 65536 bytes. put replaces. get waits
-   * for the key until the deadline; *size receives the value's size, COTUNE_INVALID_ARGUMENT when capacity is too small.
-   * COTUNE_PEER_FAILED when a rank of the job was lost meanwhile. */
+  /* A small store shared by all ranks of the job: key <= 255 characters, value <= 65536 bytes. put
+   * replaces. get waits for the key until the deadline; *size receives the value's size,
+   * COTUNE_INVALID_ARGUMENT when capacity is too small. COTUNE_PEER_FAILED when a rank of the job
+   * was lost meanwhile. */
   cotune_status_t (*store_put)(void* context, const char* key, const void* data, uint64_t size);
-  cotune_status_t (*store_get)(void* context, const char* key, void* data, uint64_t capacity, uint64_t* size,
-                               int64_t deadline_ns);
+  cotune_status_t (*store_get)(void* context, const char* key, void* data, uint64_t capacity,
+                               uint64_t* size, int64_t deadline_ns);
   cotune_status_t (*store_delete)(void* context, const char* key);
-  /* The user's setting "NAME.key" of this backend, equal on all ranks; NULL when not set. Lives as long as the host. */
+  /* The user's setting "NAME.key" of this backend, equal on all ranks; NULL when not set. Lives as
+   * long as the host. */
   const char* (*setting)(void* context, const char* key);
 } cotune_host_t;
 
 enum { /* cotune_backend_api_t.build_flags; host and plugin must agree on bits 0..2 */
-  COTUNE_BUILD_ASAN = 1u << 0,
-  COTUNE_BUILD_TSAN = 1u << 1,
-  COTUNE_BUILD_UBSAN = 1u << 2
+       COTUNE_BUILD_ASAN = 1u << 0,
+       COTUNE_BUILD_TSAN = 1u << 1,
+       COTUNE_BUILD_UBSAN = 1u << 2
 };
 
 typedef struct cotune_backend_api_t { /* constant; lives as long as the library */
@@ -222,7 +243,8 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
   const char* name;      /* [a-z][a-z0-9_]*, at most 31 characters: first part of every choice id */
   const char* version;   /* of the plugin; ranks with different versions do not tune together */
 
-  /* [setup] COTUNE_UNSUPPORTED: nothing can run on this machine; the message says why. device: CUDA ordinal or -1. */
+  /* [setup] COTUNE_UNSUPPORTED: nothing can run on this machine; the message says why. device: CUDA
+   * ordinal or -1. */
   cotune_status_t (*create)(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
                             cotune_error_t* error);
   /* [setup] */
@@ -230,40 +252,46 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
   /* [any] NULL for an id that is not known. */
   const void* (*get_extension)(const cotune_backend_t* backend, const char* id);
 
-  /* [any] pure, rank-invariant. Writes min(capacity, *count) entries, entry i at (char*)first + i * stride, and the
-   * number that exist to *count. A problem that the backend cannot run at all gives COTUNE_UNSUPPORTED and a reason. */
+  /* [any] pure, rank-invariant. Writes min(capacity, *count) entries, entry i at (char*)first + i *
+   * stride, and the number that exist to *count. A problem that the backend cannot run at all gives
+   * COTUNE_UNSUPPORTED and a reason. */
   cotune_status_t (*list_choices)(const cotune_backend_t* backend, const cotune_problem_t* problem,
-                                  cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
-                                  cotune_error_t* error);
+                                  cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                                  uint32_t* count, cotune_error_t* error);
 
   /* [group] collective: all ranks of the group call it. */
   cotune_status_t (*group_create)(cotune_backend_t* backend, const cotune_group_params_t* params,
                                   cotune_group_t** group, cotune_error_t* error);
   /* [any] COTUNE_OK, or the failure that made the group unusable. */
   cotune_status_t (*group_health)(cotune_group_t* group, cotune_error_t* error);
-  /* [abort] frees every waiter, on host and device; afterwards each call gives COTUNE_ABORTED until group_destroy. */
+  /* [abort] frees every waiter, on host and device; afterwards each call gives COTUNE_ABORTED until
+   * group_destroy. */
   void (*group_abort)(cotune_group_t* group);
   /* [group] not collective; all plans of the group are destroyed before. */
   void (*group_destroy)(cotune_group_t* group);
 
-  /* [group] local unless the choice has COTUNE_CHOICE_COLLECTIVE_PREPARE; may run on several threads for different
-   * plans of a group. */
-  cotune_status_t (*prepare)(cotune_group_t* group, const cotune_problem_t* problem, const char* choice_name,
-                             int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error);
-  /* [hot] starts the collective. CUDA: enqueues on the stream, done when the stream is; failures by group_health.
-   * Host: the buffers are in use until progress says COTUNE_OK or an error. One operation of a group at a time. */
-  cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error);
-  /* [hot] host plans: advances the operation. Returns COTUNE_OK when it is complete, COTUNE_IN_PROGRESS when until_ns
-   * has passed first (0: just one attempt), an error when it failed; the group is unusable then. May wait, with the
-   * processor given up, until until_ns. */
+  /* [group] local unless the choice has COTUNE_CHOICE_COLLECTIVE_PREPARE; may run on several
+   * threads for different plans of a group. */
+  cotune_status_t (*prepare)(cotune_group_t* group, const cotune_problem_t* problem,
+                             const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
+                             cotune_error_t* error);
+  /* [hot] starts the collective. CUDA: enqueues on the stream, done when the stream is; failures by
+   * group_health. Host: the buffers are in use until progress says COTUNE_OK or an error. One
+   * operation of a group at a time. */
+  cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_launch_t* launch,
+                            cotune_error_t* error);
+  /* [hot] host plans: advances the operation. Returns COTUNE_OK when it is complete,
+   * COTUNE_IN_PROGRESS when until_ns has passed first (0: just one attempt), an error when it
+   * failed; the group is unusable then. May wait, with the processor given up, until until_ns. */
   cotune_status_t (*progress)(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error);
   /* [group] */
   void (*plan_destroy)(cotune_plan_t* plan);
 } cotune_backend_api_t;
 
-/* The exported symbol. host_abi_minor: newest minor version that the host knows. NULL: refused, the reason is in
- * *refusal. A plugin need not refuse a host that is older or newer than itself. */
-typedef const cotune_backend_api_t* (*cotune_backend_query_fn)(uint32_t host_abi_minor, cotune_error_t* refusal);
+/* The exported symbol. host_abi_minor: newest minor version that the host knows. NULL: refused, the
+ * reason is in *refusal. A plugin need not refuse a host that is older or newer than itself. */
+typedef const cotune_backend_api_t* (*cotune_backend_query_fn)(uint32_t host_abi_minor,
+                                                               cotune_error_t* refusal);
 
 #ifdef __cplusplus
 } /* extern "C" */

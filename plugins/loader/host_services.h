@@ -1,0 +1,48 @@
+// The services that cotune lends to plugins: log, clock, the job's store, settings.
+#ifndef COTUNE_PLUGINS_LOADER_HOST_SERVICES_H_
+#define COTUNE_PLUGINS_LOADER_HOST_SERVICES_H_
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "core/clock.h"
+#include "core/rank_exchange.h"
+#include "plugins/api/cotune_backend_v1.h"
+
+namespace cotune {
+
+// severity: 0 debug, 1 info, 2 warning, 3 error. Called from any thread.
+using PluginLog = std::function<void(int32_t severity, const std::string& text)>;
+
+// Owns the table that is handed to plugins; outlives every backend made with it. Immutable after
+// construction, so any thread may call through the table.
+class HostServices {
+ public:
+  // The store of `exchange` serves plugins. settings: "NAME.key" -> value.
+  HostServices(RankExchange& exchange, const Clock& clock,
+               std::map<std::string, std::string> settings, PluginLog log);
+  HostServices(const HostServices&) = delete;
+  HostServices& operator=(const HostServices&) = delete;
+
+  const cotune_host_t& table() const { return table_; }
+
+ private:
+  static void Log(void* context, int32_t severity, const char* text);
+  static int64_t NowNs(void* context);
+  static cotune_status_t StorePut(void* context, const char* key, const void* data, uint64_t size);
+  static cotune_status_t StoreGet(void* context, const char* key, void* data, uint64_t capacity,
+                                  uint64_t* size, int64_t deadline_ns);
+  static cotune_status_t StoreDelete(void* context, const char* key);
+  static const char* Setting(void* context, const char* key);
+
+  RankExchange& exchange_;
+  const Clock& clock_;
+  const std::map<std::string, std::string> settings_;
+  const PluginLog log_;
+  cotune_host_t table_{};
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_PLUGINS_LOADER_HOST_SERVICES_H_

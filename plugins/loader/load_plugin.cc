@@ -1,0 +1,164 @@
+#include "plugins/loader/load_plugin.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "fmt/format.h"
+#include "plugins/loader/backend_adapter.h"
+
+namespace cotune {
+namespace {
+
+tl::unexpected<Error> Refused(const std::string& path, const char* step, std::string cause,
+                              std::string next_step) {
+  return Fail(ErrorCode::kPluginRefused, fmt::format("plugin refused at step '{}'", step), path,
+              std::move(cause), std::move(next_step));
+}
+
+// Closes a descriptor on every way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// What makes a file or folder unfit to run code from; empty when nothing does. Whoever may write it
+// runs as this user.
+std::string TrustMistake(const struct stat& info, bool is_folder) {
+  if (info.st_uid != 0 && info.st_uid != geteuid())
+    return fmt::format("it belongs to user {}", info.st_uid);
+  // In a folder with the sticky bit (such as /tmp) only the owner of an entry replaces it.
+  const bool sticky = is_folder && (info.st_mode & S_ISVTX) != 0;
+  if ((info.st_mode & S_IWOTH) != 0 && !sticky) return "everybody may write to it";
+  if ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && !sticky) {
+    return fmt::format("group {} may write to it", info.st_gid);
+  }
+  return "";
+}
+
+Status CheckFolders(const std::string& path, const std::string& real_path) {
+  for (std::filesystem::path folder = std::filesystem::path(real_path).parent_path();;
+       folder = folder.parent_path()) {
+    struct stat info {};
+    if (stat(folder.c_str(), &info) != 0) {
+      return Refused(path, "permissions",
+                     fmt::format("{}: {}", folder.string(), std::strerror(errno)), "");
+    }
+    const std::string mistake = TrustMistake(info, true);
+    if (!mistake.empty()) {
+      return Refused(path, "permissions", fmt::format("folder {}: {}", folder.string(), mistake),
+                     "move the plugin to a folder that only you can write to");
+    }
+    if (folder == folder.parent_path()) return {};
+  }
+}
+
+// Opens the file and checks what was opened, so that it cannot be exchanged in between.
+Result<int> OpenChecked(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return Refused(path, "open", std::strerror(errno), "check the path and its permissions");
+  }
+  struct stat info {};
+  fstat(fd, &info);
+  std::string mistake;
+  if (!S_ISREG(info.st_mode)) {
+    mistake = "it is not a regular file";
+  } else if ((info.st_mode & 0444) == 0) {
+    mistake = "nobody may read it";  // root opens it all the same
+  } else {
+    mistake = TrustMistake(info, false);
+  }
+  if (!mistake.empty()) {
+    close(fd);
+    return Refused(path, S_ISREG(info.st_mode) ? "permissions" : "open", std::move(mistake),
+                   "chmod go-w the plugin, or install it as root");
+  }
+  return fd;
+}
+
+std::string OtherMajor(void* library) {
+  for (int major = 2; major <= 9; ++major) {
+    if (dlsym(library, fmt::format("cotune_backend_query_v{}", major).c_str()) != nullptr) {
+      return fmt::format("it speaks ABI version {}, this cotune speaks version {}", major,
+                         COTUNE_ABI_MAJOR);
+    }
+  }
+  return fmt::format("it does not export {}", COTUNE_BACKEND_QUERY_SYMBOL);
+}
+
+}  // namespace
+
+Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
+  if (path.empty() || path[0] != '/') {
+    return Refused(path, "path", "the path is not absolute", "give the whole path of the plugin");
+  }
+  std::error_code error;
+  const std::string real_path = std::filesystem::canonical(path, error).string();
+  if (error) return Refused(path, "open", error.message(), "check the path");
+  const Result<int> opened = OpenChecked(real_path);
+  if (!opened) {
+    Error failure = opened.error();
+    failure.where = path;
+    return tl::make_unexpected(std::move(failure));
+  }
+  const Descriptor file(*opened);
+  if (Status folders = CheckFolders(path, real_path); !folders)
+    return tl::make_unexpected(folders.error());
+  void* library = dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* text = dlerror();
+    return Refused(path, "dlopen", text == nullptr ? "no reason given" : text,
+                   "check that all libraries it needs are installed");
+  }
+  const auto query =
+      reinterpret_cast<cotune_backend_query_fn>(dlsym(library, COTUNE_BACKEND_QUERY_SYMBOL));
+  if (query == nullptr) {
+    return Refused(path, "symbol", OtherMajor(library),
+                   "use a plugin built for this major version");
+  }
+  cotune_error_t refusal{};
+  refusal.struct_size = sizeof(refusal);
+  const cotune_backend_api_t* table = query(COTUNE_ABI_MINOR, &refusal);
+  if (table == nullptr) {
+    const std::string text(refusal.message, strnlen(refusal.message, sizeof(refusal.message)));
+    return Refused(path, "query", text.empty() ? "the plugin refused without a reason" : text,
+                   "see the plugin's documentation");
+  }
+  if (Status checked = CheckTable(table, path); !checked)
+    return tl::make_unexpected(checked.error());
+  return table;
+}
+
+Result<std::vector<std::string>> ListPlugins(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> paths;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".so") paths.push_back(at->path().string());
+  }
+  if (error) {
+    return Fail(ErrorCode::kEnvironment, "cannot list the plugins of a folder", folder,
+                error.message(), "check COTUNE_PLUGIN_PATH");
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace cotune

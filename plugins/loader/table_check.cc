@@ -1,0 +1,93 @@
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "fmt/format.h"
+#include "plugins/loader/backend_adapter.h"
+
+namespace cotune {
+namespace {
+
+// Size of the table of version 1.0: the least a plugin can have.
+constexpr size_t kTableBytesMin = offsetof(cotune_backend_api_t, plan_destroy) + sizeof(void*);
+constexpr size_t kVersionBytesMax = 64;
+
+tl::unexpected<Error> Refused(const std::string& where, const char* step, std::string cause) {
+  return Fail(ErrorCode::kPluginRefused, fmt::format("plugin refused at step '{}'", step), where,
+              std::move(cause), "rebuild the plugin against this version's cotune_backend_v1.h");
+}
+
+// The first required function that is missing, or nullptr.
+const char* MissingFunction(const cotune_backend_api_t& table) {
+  struct Required {
+    const char* name;
+    bool present;
+  };
+  for (const Required& each : {
+           Required{"create", table.create != nullptr},
+           Required{"destroy", table.destroy != nullptr},
+           Required{"get_extension", table.get_extension != nullptr},
+           Required{"list_choices", table.list_choices != nullptr},
+           Required{"group_create", table.group_create != nullptr},
+           Required{"group_health", table.group_health != nullptr},
+           Required{"group_abort", table.group_abort != nullptr},
+           Required{"group_destroy", table.group_destroy != nullptr},
+           Required{"prepare", table.prepare != nullptr},
+           Required{"launch", table.launch != nullptr},
+           Required{"progress", table.progress != nullptr},
+           Required{"plan_destroy", table.plan_destroy != nullptr},
+       }) {
+    if (!each.present) return each.name;
+  }
+  return nullptr;
+}
+
+std::string SanitizerText(uint32_t flags) {
+  std::string text;
+  if (flags & COTUNE_BUILD_ASAN) text += " address";
+  if (flags & COTUNE_BUILD_TSAN) text += " thread";
+  return text.empty() ? " none" : text;
+}
+
+}  // namespace
+
+uint32_t OwnBuildFlags() {
+  uint32_t flags = 0;
+#ifdef __SANITIZE_ADDRESS__
+  flags |= COTUNE_BUILD_ASAN;
+#endif
+#ifdef __SANITIZE_THREAD__
+  flags |= COTUNE_BUILD_TSAN;
+#endif
+  return flags;
+}
+
+Status CheckTable(const cotune_backend_api_t* table, const std::string& where) {
+  if (table->struct_size < kTableBytesMin) {
+    return Refused(
+        where, "table size",
+        fmt::format("struct_size is {}, version 1.0 has {}", table->struct_size, kTableBytesMin));
+  }
+  if (const char* missing = MissingFunction(*table); missing != nullptr) {
+    return Refused(where, "required functions", fmt::format("{} is NULL", missing));
+  }
+  if (table->name == nullptr || !ChoiceId::FromBackend(table->name, "x")) {
+    return Refused(
+        where, "name",
+        fmt::format("'{}' is not a backend name", table->name == nullptr ? "" : table->name));
+  }
+  if (table->version == nullptr || table->version[0] == '\0' ||
+      std::strlen(table->version) > kVersionBytesMax) {
+    return Refused(where, "version", "the version is missing or longer than 64 characters");
+  }
+  // Memory that one side's sanitizer watches and the other's does not gives false reports.
+  constexpr uint32_t kWatched = COTUNE_BUILD_ASAN | COTUNE_BUILD_TSAN;
+  if ((table->build_flags & kWatched) != (OwnBuildFlags() & kWatched)) {
+    return Refused(where, "sanitizers",
+                   fmt::format("the plugin was built with{}, cotune with{}",
+                               SanitizerText(table->build_flags), SanitizerText(OwnBuildFlags())));
+  }
+  return {};
+}
+
+}  // namespace cotune
