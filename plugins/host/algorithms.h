@@ -34,6 +34,8 @@ Schedule ScheduleAllReduceTree(const Problem& problem, int rank, const SlotSize&
 Schedule ScheduleAllGatherDirect(const Problem& problem, int rank, const SlotSize& size);
 // Blocks travel around the ring.
 Schedule ScheduleAllGatherRing(const Problem& problem, int rank, const SlotSize& size);
+// Each rank reads the others' blocks straight from their processes: one copy instead of two.
+Schedule ScheduleAllGatherPeerRead(const Problem& problem, int rank, const SlotSize& size);
 
 // All ranks publish their blocks for the others; each reduces its own.
 Schedule ScheduleReduceScatterDirect(const Problem& problem, int rank, const SlotSize& size);
@@ -44,11 +46,15 @@ Schedule ScheduleReduceScatterRing(const Problem& problem, int rank, const SlotS
 Schedule ScheduleAllToAllDirect(const Problem& problem, int rank, const SlotSize& size);
 // Ranks meet in pairs, as in a tournament, and swap their blocks.
 Schedule ScheduleAllToAllPairwise(const Problem& problem, int rank, const SlotSize& size);
+// Each rank reads its blocks straight from the others' processes. Not in place.
+Schedule ScheduleAllToAllPeerRead(const Problem& problem, int rank, const SlotSize& size);
 
 // The root publishes; all copy from it.
 Schedule ScheduleBroadcastFlat(const Problem& problem, int rank, const SlotSize& size);
 // Down a binomial tree from the root.
 Schedule ScheduleBroadcastTree(const Problem& problem, int rank, const SlotSize& size);
+// All read straight from the root's process.
+Schedule ScheduleBroadcastPeerRead(const Problem& problem, int rank, const SlotSize& size);
 // From each rank to the next; chunks follow each other.
 Schedule ScheduleBroadcastChain(const Problem& problem, int rank, const SlotSize& size);
 

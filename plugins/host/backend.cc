@@ -28,7 +28,6 @@ struct cotune_group_t {
 struct cotune_plan_t {
   cotune::host::Group* group;
   cotune::host::Operation operation;
-  bool in_place;
   bool in_flight;
 };
 
@@ -206,8 +205,11 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     }
     auto schedule = ScheduleOf(*checked, choice_name, ranks.rank(), ranks.slot_bytes());
     if (!schedule) return tl::unexpected(schedule.error());
-    *plan = new cotune_plan_t{&ranks, Operation(ranks, std::move(*schedule)),
-                              (problem->flags & COTUNE_PROBLEM_IN_PLACE) != 0, false};
+    if (schedule->reads_peers) {
+      const std::string why = ranks.WhyPeersAreUnreadable();
+      if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
+    }
+    *plan = new cotune_plan_t{&ranks, Operation(ranks, std::move(*schedule)), false};
     return {};
   });
 }
@@ -221,9 +223,13 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
           fmt::format("stream kind {}: host plans need a host stream", launch->stream.kind));
     }
     const Problem& problem = plan->operation.schedule().problem;
-    auto fits =
-        CheckBuffers(problem, plan->in_place, plan->group->rank(), launch->send, launch->recv);
+    auto fits = CheckBuffers(problem, plan->group->rank(), launch->send, launch->recv);
     if (!fits) return fits;
+    if (plan->operation.schedule().reads_peers && problem.collective == Collective::kAllToAll &&
+        launch->send == launch->recv && problem.count > 0) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  "send and receive buffers are the same, and the problem does not say in place");
+    }
     if (!plan->group->BeginOperation()) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "

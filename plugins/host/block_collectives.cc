@@ -1,4 +1,5 @@
-// all_gather, reduce_scatter and all_to_all: collectives over one block for each rank.
+// all_gather, reduce_scatter and all_to_all, which have one block for each rank, and the
+// algorithms that read the other processes.
 #include <vector>
 
 #include "plugins/host/algorithms.h"
@@ -19,7 +20,50 @@ void PublishBlocks(B& b, int world_size, int rank) {
   }
 }
 
+// The others read this rank's buffer: not before it is there, and it stays until all have read.
+template <class Body>
+Schedule ReadPeers(const Problem& problem, int rank, const SlotSize& size, Body body) {
+  B b(problem, rank,
+      {.regions = 0,
+       .reads_peers = true,
+       .slot_bytes = size.slot_bytes,
+       .chunk_bytes = size.chunk_bytes});
+  b.SetWhen(When::kFirst);
+  b.Barrier();
+  b.SetWhen(When::kAlways);
+  body(b);
+  b.SetWhen(When::kLast);
+  b.Barrier();
+  return b.Finish();
+}
+
 }  // namespace
+
+Schedule ScheduleAllGatherPeerRead(const Problem& problem, int rank, const SlotSize& size) {
+  return ReadPeers(problem, rank, size, [&](B& b) {
+    b.Copy(B::Input(), B::Output(rank));
+    for (int i = 1; i < problem.world_size; ++i) {
+      const int peer = (rank + i) % problem.world_size;
+      b.Copy(B::PeerInput(peer), B::Output(peer));
+    }
+  });
+}
+
+Schedule ScheduleAllToAllPeerRead(const Problem& problem, int rank, const SlotSize& size) {
+  return ReadPeers(problem, rank, size, [&](B& b) {
+    b.Copy(B::Input(rank), B::Output(rank));
+    for (int i = 1; i < problem.world_size; ++i) {
+      const int peer = (rank + i) % problem.world_size;
+      b.Copy(B::PeerInput(peer, rank), B::Output(peer));
+    }
+  });
+}
+
+Schedule ScheduleBroadcastPeerRead(const Problem& problem, int rank, const SlotSize& size) {
+  return ReadPeers(problem, rank, size, [&](B& b) {
+    b.Copy(rank == problem.root ? B::Input() : B::PeerInput(problem.root), B::Output());
+  });
+}
 
 Schedule ScheduleAllGatherDirect(const Problem& problem, int rank, const SlotSize& size) {
   B b(problem, rank, {.slot_bytes = size.slot_bytes, .chunk_bytes = size.chunk_bytes});

@@ -32,6 +32,11 @@ struct Algorithm {
 };
 
 constexpr uint64_t kChunkBytes[] = {64 << 10, 256 << 10, 1 << 20};
+// Choices that read other processes: the chunk only bounds how long one step takes.
+constexpr uint64_t kPeerReadChunkBytes[] = {4 << 20};
+constexpr uint64_t kSmallestPeerReadBytes =
+    4 << 10;  // below it the system calls cost more than copies
+constexpr double kReadCallSteps = 2;
 // An algorithm in which every rank reads everything of every rank.
 constexpr uint64_t kLargestOneShotBytes = 4 << 20;
 
@@ -68,6 +73,11 @@ constexpr Algorithm kAlgorithms[] = {
        return Price{n - 1, 3};
      },
      0},
+    {Collective::kAllGather, "peer_read", ScheduleAllGatherPeerRead,
+     [](double n) {
+       return Price{2 + kReadCallSteps * (n - 1), 2};
+     },
+     0},
     {Collective::kReduceScatter, "direct", ScheduleReduceScatterDirect,
      [](double n) {
        return Price{1, 3 + 1 / n};
@@ -88,6 +98,11 @@ constexpr Algorithm kAlgorithms[] = {
        return Price{n - 1, 4};
      },
      0},
+    {Collective::kAllToAll, "peer_read", ScheduleAllToAllPeerRead,
+     [](double n) {
+       return Price{2 + kReadCallSteps * (n - 1), 2};
+     },
+     0},
     {Collective::kBroadcast, "flat", ScheduleBroadcastFlat,
      [](double) {
        return Price{1, 4};
@@ -103,6 +118,11 @@ constexpr Algorithm kAlgorithms[] = {
        return Price{n - 1, 4.2};
      },
      0},
+    {Collective::kBroadcast, "peer_read", ScheduleBroadcastPeerRead,
+     [](double) {
+       return Price{2 + kReadCallSteps, 2};
+     },
+     0},
 };
 
 double CostUs(const Algorithm& algorithm, const Problem& problem, uint64_t chunks) {
@@ -114,11 +134,24 @@ double CostUs(const Algorithm& algorithm, const Problem& problem, uint64_t chunk
   return kStepUs * (price.steps + static_cast<double>(chunks)) + price.moves * bytes / kBytesPerUs;
 }
 
+bool IsPeerRead(const Algorithm& algorithm) {
+  return std::string_view(algorithm.name) == "peer_read";
+}
+
 std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
   if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'copy' runs";
   if (algorithm.largest_bytes != 0 && ProblemBytes(problem) > algorithm.largest_bytes) {
     return fmt::format("every rank reads the whole input of all; not offered above {} bytes",
                        algorithm.largest_bytes);
+  }
+  if (IsPeerRead(algorithm)) {
+    if (ProblemBytes(problem) < kSmallestPeerReadBytes) {
+      return fmt::format("reading other processes is not offered below {} bytes",
+                         kSmallestPeerReadBytes);
+    }
+    if (problem.collective == Collective::kAllToAll && problem.in_place) {
+      return "others would read the buffer while it is overwritten in place";
+    }
   }
   const bool is_tree = std::string_view(algorithm.name) == "tree";
   const bool is_chain = std::string_view(algorithm.name) == "chain";
@@ -143,7 +176,9 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
     return;
   }
   uint64_t last_elements = 0;
-  for (const uint64_t chunk_bytes : kChunkBytes) {
+  const std::span<const uint64_t> sizes =
+      IsPeerRead(algorithm) ? std::span<const uint64_t>(kPeerReadChunkBytes) : kChunkBytes;
+  for (const uint64_t chunk_bytes : sizes) {
     const Schedule schedule = algorithm.build(problem, 0, {slot_bytes, chunk_bytes});
     if (schedule.chunk_elements == last_elements) break;
     last_elements = schedule.chunk_elements;

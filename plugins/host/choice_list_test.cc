@@ -80,6 +80,20 @@ TEST(ListChoicesTest, NoTwoChoicesAreTheSame) {
   }
 }
 
+TEST(ListChoicesTest, ReadingPeersIsNotForSmallOrOverwrittenBuffers) {
+  Problem problem{
+      .collective = Collective::kAllToAll, .type = ElementType::kU8, .count = 100, .world_size = 4};
+  const auto has_peer_read = [&] {
+    const std::vector<std::string> names = Runnable(problem);
+    return std::find(names.begin(), names.end(), "peer_read?chunk=4194304") != names.end();
+  };
+  EXPECT_FALSE(has_peer_read());
+  problem.count = 100'000;
+  EXPECT_TRUE(has_peer_read());
+  problem.in_place = true;
+  EXPECT_FALSE(has_peer_read());
+}
+
 TEST(ListChoicesTest, RefusalsSayWhy) {
   const std::vector<Choice> alone = ListChoices(AllReduceOf(4096, 1), kDefaultSlotBytes);
   ASSERT_EQ(alone.size(), 5u);

@@ -39,7 +39,7 @@ constexpr PublishedWait UnpackWait(uint64_t bits) {
 
 // Why a group is unusable. The first rank to publish one decides for all.
 struct GroupFailure {
-  enum class Kind : uint8_t { kNone, kDied, kLate, kLeft, kAborted };
+  enum class Kind : uint8_t { kNone, kDied, kLate, kLeft, kUnreadable, kAborted };
   Kind kind = Kind::kNone;
   uint8_t culprit = 0;   // rank in the group
   uint8_t reporter = 0;  // rank in the group that noticed
@@ -61,16 +61,21 @@ enum class Membership : uint32_t { kAbsent, kMember, kLeft };
 
 struct alignas(kCacheLineBytes) RankWords {
   FutexWord progress;
-  std::atomic<uint64_t> waiting;   // packed PublishedWait
-  std::atomic<uint32_t> arrivals;  // of this rank, to name the ones that a barrier lacks
+  std::atomic<uint64_t> waiting;       // packed PublishedWait
+  std::atomic<uint32_t> arrivals;      // of this rank, to name the ones that a barrier lacks
+  std::atomic<uint64_t> send_address;  // in this rank's process, while others may read it
   alignas(kCacheLineBytes) std::atomic<uint32_t> membership;
+  std::atomic<uint32_t> probed;  // has tried to read the others
   std::atomic<int32_t> pid;
   std::atomic<uint64_t> start_ticks;
+  std::atomic<uint64_t> token_address;  // of ControlBlock::token in this rank's process
 };
 
 struct ControlBlock {
   alignas(kCacheLineBytes) uint8_t token[16];  // proves that this is the segment that was announced
   alignas(kCacheLineBytes) FutexWord members;  // ranks that have joined
+  FutexWord probed;                            // ranks that have tried to read the others
+  std::atomic<uint32_t> unreadable;            // a rank could not: 1 + the rank it tried
   alignas(kCacheLineBytes) FutexWord arrivals;             // of all ranks together
   alignas(kCacheLineBytes) std::atomic<uint32_t> failure;  // packed GroupFailure
   std::atomic<uint64_t> late_ranks;                        // bit a rank, for the message

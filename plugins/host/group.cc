@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <bit>
@@ -220,6 +221,25 @@ void Group::Declare(const GroupFailure& failure) {
   for (int r = 0; r < world_size_; ++r) control.ranks[r].progress.WakeAll();
 }
 
+bool Group::ReadPeer(int rank, uint64_t offset, std::byte* destination, uint64_t bytes) {
+  const RankWords& words = segment_.control().ranks[rank];
+  const int32_t pid = words.pid.load(std::memory_order_relaxed);
+  const uint64_t address = words.send_address.load(std::memory_order_acquire) + offset;
+  for (uint64_t done = 0; done < bytes;) {  // one call moves at most 2 GiB
+    const iovec local{destination + done, bytes - done};
+    const iovec remote{reinterpret_cast<void*>(address + done), bytes - done};
+    const ssize_t size = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (size <= 0) {
+      const bool died = !IsAlive({pid, words.start_ticks.load()});
+      Declare({died ? GroupFailure::Kind::kDied : GroupFailure::Kind::kUnreadable,
+               static_cast<uint8_t>(rank), static_cast<uint8_t>(rank_)});
+      return false;
+    }
+    done += static_cast<uint64_t>(size);
+  }
+  return true;
+}
+
 void Group::Abort() {
   Declare({GroupFailure::Kind::kAborted, static_cast<uint8_t>(rank_), static_cast<uint8_t>(rank_)});
 }
@@ -243,6 +263,12 @@ std::optional<Failure> Group::Health() const {
       return Failure{COTUNE_PEER_FAILED, 0, culprit,
                      fmt::format("{} destroyed its group while others waited for it{}",
                                  NameOf(culprit), reporter)};
+    case GroupFailure::Kind::kUnreadable:
+      return Failure{
+          COTUNE_PEER_FAILED, 0, culprit,
+          fmt::format("the send buffer of {} cannot be read{}; is it memory of a device, or "
+                      "freed?",
+                      NameOf(culprit), reporter)};
     case GroupFailure::Kind::kLate:
       break;
   }

@@ -66,6 +66,16 @@ class Group {
     Signal(iteration_, 0);
   }
 
+  // Tells the others where this rank's send buffer is, for ReadPeer.
+  void PublishSendBuffer(const void* send) {
+    Own().send_address.store(reinterpret_cast<uint64_t>(send), std::memory_order_release);
+  }
+  // Copies from the send buffer of another rank's process, `offset` bytes after its begin. False:
+  // the group has failed, because that process has died or its buffer cannot be read.
+  bool ReadPeer(int rank, uint64_t offset, std::byte* destination, uint64_t bytes);
+  // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
+  std::string WhyPeersAreUnreadable() const;
+
   // One operation at a time: false when another is in flight.
   bool BeginOperation() {
     if (operation_in_flight_) return false;
@@ -83,7 +93,8 @@ class Group {
   Result<void> ShareSegment(int64_t deadline_ns);
   Result<void> AnnounceSegment();
   Result<void> FindSegment(int64_t deadline_ns);
-  Result<void> AwaitMembers(int64_t deadline_ns);
+  Result<void> AwaitMembers(FutexWord& count, int64_t deadline_ns);
+  void ProbePeers();
 
   RankWords& Own() const { return segment_.control().ranks[rank_]; }
   bool IsOver(const PublishedWait& wait);
@@ -97,7 +108,7 @@ class Group {
   void CheckAlive(uint64_t ranks, const PublishedWait& wait);
   void DeclareLate(uint64_t ranks);
   void Declare(const GroupFailure& failure);
-  void DeclareAbsentLate();
+  void DeclareJoinLate(const FutexWord& members);
   uint64_t RanksWithMembership(Membership membership) const;
 
   cotune_host_t host_;

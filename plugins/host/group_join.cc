@@ -1,6 +1,7 @@
 // How a group comes to be: rank 0 makes the segment and announces it, the others map it, and nobody
 // goes on before all have joined.
 #include <fmt/format.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <bit>
@@ -34,10 +35,18 @@ Result<void> Group::ShareSegment(int64_t deadline_ns) {
   const ProcessIdentity self = OwnIdentity();
   Own().pid.store(self.pid);
   Own().start_ticks.store(self.start_ticks);
+  Own().token_address.store(reinterpret_cast<uint64_t>(segment_.control().token));
   Own().membership.store(static_cast<uint32_t>(Membership::kMember));
-  segment_.control().members.AddOne(static_cast<uint32_t>(world_size_));
-  auto joined = AwaitMembers(deadline_ns);
+  ControlBlock& control = segment_.control();
+  control.members.AddOne(static_cast<uint32_t>(world_size_));
+  auto joined = AwaitMembers(control.members, deadline_ns);
   segment_.CloseFile();
+  if (joined) {
+    ProbePeers();
+    Own().probed.store(1);
+    control.probed.AddOne(static_cast<uint32_t>(world_size_));
+    joined = AwaitMembers(control.probed, deadline_ns);
+  }
   if (rank_ == 0) host_.store_delete(host_.context, SegmentKey(name_).c_str());
   return joined;
 }
@@ -115,13 +124,46 @@ uint64_t Group::RanksWithMembership(Membership membership) const {
   return ranks;
 }
 
-void Group::DeclareAbsentLate() {
-  const uint64_t absent = RanksWithMembership(Membership::kAbsent);
-  if (absent != 0) DeclareLate(absent);
+void Group::DeclareJoinLate(const FutexWord& members) {
+  const bool joining = &members == &segment_.control().members;
+  uint64_t late = 0;
+  for (int r = 0; r < world_size_; ++r) {
+    const RankWords& words = segment_.control().ranks[r];
+    const bool here = joining
+                          ? words.membership.load() != static_cast<uint32_t>(Membership::kAbsent)
+                          : words.probed.load() != 0;
+    if (!here) late |= uint64_t{1} << r;
+  }
+  if (late != 0) DeclareLate(late);
 }
 
-Result<void> Group::AwaitMembers(int64_t deadline_ns) {
-  FutexWord& members = segment_.control().members;
+// Whether one process may read another depends on the system's settings and may differ from pair to
+// pair; all ranks must come to the same answer, so each tries all.
+void Group::ProbePeers() {
+  ControlBlock& control = segment_.control();
+  for (int r = 0; r < world_size_; ++r) {
+    uint8_t token[sizeof(control.token)] = {};
+    const iovec local{token, sizeof(token)};
+    const iovec remote{reinterpret_cast<void*>(control.ranks[r].token_address.load()),
+                       sizeof(token)};
+    const ssize_t size = process_vm_readv(control.ranks[r].pid.load(), &local, 1, &remote, 1, 0);
+    if (size != sizeof(token) || std::memcmp(token, control.token, sizeof(token)) != 0) {
+      control.unreadable.store(static_cast<uint32_t>(r) + 1);
+      return;
+    }
+  }
+}
+
+std::string Group::WhyPeersAreUnreadable() const {
+  const uint32_t unreadable = segment_.control().unreadable.load();
+  if (unreadable == 0) return "";
+  return fmt::format(
+      "the system does not let the ranks read each other's memory, tried with {}; see "
+      "/proc/sys/kernel/yama/ptrace_scope and the container's seccomp profile",
+      NameOf(static_cast<int>(unreadable) - 1));
+}
+
+Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
   const auto all = static_cast<uint32_t>(world_size_);
   while (!HasReached(members.Load(), all)) {
     for (uint64_t rest = RanksWithMembership(Membership::kMember); rest != 0; rest &= rest - 1) {
@@ -135,7 +177,7 @@ Result<void> Group::AwaitMembers(int64_t deadline_ns) {
                static_cast<uint8_t>(rank_)});
     }
     const int64_t now_ns = NowNs();
-    if (now_ns >= deadline_ns && !HasReached(members.Load(), all)) DeclareAbsentLate();
+    if (now_ns >= deadline_ns && !HasReached(members.Load(), all)) DeclareJoinLate(members);
     if (auto failure = Health()) return tl::unexpected(*failure);
     members.SleepUnlessReached(all, std::min(kSliceNs, deadline_ns - now_ns));
   }

@@ -18,6 +18,7 @@ void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
   deadline_ns_ = deadline_ns;
   iteration_ = 0;
   next_op_ = 0;
+  if (schedule_.reads_peers) group_.PublishSendBuffer(send);
 }
 
 Advance Operation::Run(int64_t until_ns) {
@@ -47,8 +48,7 @@ WaitOutcome Operation::Execute(const Op& op, int64_t until_ns) {
   const uint32_t now = group_.iteration();
   switch (op.kind) {
     case OpKind::kCopy:
-      Copy(op);
-      return WaitOutcome::kReached;
+      return Copy(op) ? WaitOutcome::kReached : WaitOutcome::kFailed;
     case OpKind::kReduce:
       Reduce(op);
       return WaitOutcome::kReached;
@@ -82,14 +82,18 @@ Operation::Range Operation::RangeOf(const Op& op) const {
   return range;
 }
 
+uint64_t Operation::ByteOffset(const Place& place, const Range& range) const {
+  const uint64_t element =
+      place.block * schedule_.problem.count + range.chunk_begin + range.part_begin;
+  return element * ElementBytes(schedule_.problem.type);
+}
+
 std::byte* Operation::Locate(const Place& place, const Range& range) const {
   if (place.space == Space::kSlot) {
     return group_.Slot(place.rank) + range.half * (group_.slot_bytes() / 2) +
            place.block * schedule_.region_bytes + range.part_begin * schedule_.slot_element_bytes;
   }
-  const uint64_t element =
-      place.block * schedule_.problem.count + range.chunk_begin + range.part_begin;
-  const uint64_t offset = element * ElementBytes(schedule_.problem.type);
+  const uint64_t offset = ByteOffset(place, range);
   if (place.space == Space::kOutput) return receive_ + offset;
   // Kernels take sources as const; nothing writes through a place in the input.
   return const_cast<std::byte*>(send_) + offset;
@@ -105,15 +109,21 @@ void Operation::CopyBytes(std::byte* destination, const std::byte* source, uint6
   }
 }
 
-void Operation::Copy(const Op& op) {
+bool Operation::Copy(const Op& op) {
   const Range range = RangeOf(op);
-  if (range.count == 0) return;
+  if (range.count == 0) return true;
   const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
-  const std::byte* source = Locate(schedule_.sources[op.source_begin], range);
-  CopyBytes(Locate(op.destination, range), source, bytes, op.destination.space);
+  const Place& place = schedule_.sources[op.source_begin];
+  std::byte* destination = Locate(op.destination, range);
+  if (place.space == Space::kPeerInput) {
+    return group_.ReadPeer(place.rank, ByteOffset(place, range), destination, bytes);
+  }
+  const std::byte* source = Locate(place, range);
+  CopyBytes(destination, source, bytes, op.destination.space);
   if (op.has_second_destination) {
     CopyBytes(Locate(op.second_destination, range), source, bytes, op.second_destination.space);
   }
+  return true;
 }
 
 void Operation::Reduce(const Op& op) {

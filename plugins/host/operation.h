@@ -40,9 +40,12 @@ class Operation {
   };
 
   Range RangeOf(const Op& op) const;
+  // From the begin of a caller's buffer.
+  uint64_t ByteOffset(const Place& place, const Range& range) const;
   std::byte* Locate(const Place& place, const Range& range) const;
   WaitOutcome Execute(const Op& op, int64_t until_ns);
-  void Copy(const Op& op);
+  // False: the group has failed.
+  bool Copy(const Op& op);
   void Reduce(const Op& op);
   void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes,
                  Space space) const;

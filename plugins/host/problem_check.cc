@@ -81,6 +81,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& p) {
   problem.collective = *collective;
   problem.type = *ElementTypeFromAbi(p.dtype);
   problem.count = p.count;
+  problem.in_place = (p.flags & COTUNE_PROBLEM_IN_PLACE) != 0;
   problem.world_size = p.world_size;
   problem.root = *collective == Collective::kBroadcast ? p.root : 0;
   if (problem.root < 0 || problem.root >= p.world_size) {
@@ -107,8 +108,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& p) {
   return problem;
 }
 
-Result<void> CheckBuffers(const Problem& problem, bool in_place, int rank, const void* send,
-                          const void* receive) {
+Result<void> CheckBuffers(const Problem& problem, int rank, const void* send, const void* receive) {
   if (problem.count == 0) return {};
   const bool sends = problem.collective != Collective::kBroadcast || rank == problem.root;
   if (receive == nullptr || (sends && send == nullptr)) {
@@ -124,7 +124,7 @@ Result<void> CheckBuffers(const Problem& problem, bool in_place, int rank, const
       ExtentOf(receive, problem.collective == Collective::kReduceScatter ? block : all);
   const auto offset = static_cast<uintptr_t>(InPlaceOffset(problem, rank));
   const bool is_in_place = to.begin == from.begin + offset;
-  if (in_place && !is_in_place) {
+  if (problem.in_place && !is_in_place) {
     return Fail(COTUNE_INVALID_ARGUMENT,
                 "the problem says in place, but the buffers are not where in place puts them");
   }

@@ -15,8 +15,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& problem);
 
 // Whether the caller's buffers fit the problem on this rank: not null, in place exactly where the
 // problem says so, and otherwise without overlap. COTUNE_INVALID_ARGUMENT. Pure.
-Result<void> CheckBuffers(const Problem& problem, bool in_place, int rank, const void* send,
-                          const void* receive);
+Result<void> CheckBuffers(const Problem& problem, int rank, const void* send, const void* receive);
 
 }  // namespace cotune::host
 

@@ -22,17 +22,20 @@ uint64_t Schedule::PartBegin(uint64_t length, int part) const {
 }
 
 bool Schedule::IsActive(const Op& op, uint64_t iteration) const {
+  if (op.when == When::kFirst && iteration != 0) return false;
+  if (op.when == When::kLast && iteration + 1 != Iterations()) return false;
   if (iteration >= Chunks() + op.lag) return false;
   return iteration >= op.lag || (op.kind != OpKind::kCopy && op.kind != OpKind::kReduce);
 }
 
 uint64_t ChunkElements(const Problem& problem, const SlotShape& shape) {
   const uint64_t line = LineElements(problem);
-  const auto regions = static_cast<uint64_t>(shape.regions);
+  const auto regions = static_cast<uint64_t>(std::max(shape.regions, 1));
   const uint64_t width = shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
   const uint64_t wanted = shape.chunk_bytes / regions / ElementBytes(problem.type);
   const uint64_t capacity = shape.slot_bytes / 2 / regions / width;
-  const uint64_t largest = std::max(line, std::min(wanted, capacity) / line * line);
+  const uint64_t fitting = shape.regions == 0 ? wanted : std::min(wanted, capacity);
+  const uint64_t largest = std::max(line, fitting / line * line);
   if (problem.count == 0) return largest;
   // As many chunks as that takes, but of equal size: a short last one would leave ranks idle.
   const uint64_t chunks = (problem.count - 1) / largest + 1;
@@ -44,6 +47,7 @@ ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotSha
   schedule_.rank = rank;
   schedule_.parts = shape.parts;
   schedule_.regions = shape.regions;
+  schedule_.reads_peers = shape.reads_peers;
   schedule_.chunk_elements = ChunkElements(problem, shape);
   schedule_.slot_element_bytes =
       shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
@@ -61,6 +65,7 @@ Op& ScheduleBuilder::Append(OpKind kind) {
   Op op;
   op.kind = kind;
   op.lag = lag_;
+  op.when = when_;
   op.part_begin = part_begin_;
   op.part_end = part_end_;
   schedule_.max_lag = std::max(schedule_.max_lag, static_cast<int>(lag_));

@@ -43,6 +43,7 @@ struct Problem {
   uint64_t count = 0;
   int world_size = 1;
   int root = 0;
+  bool in_place = false;
 };
 
 constexpr bool Reduces(const Problem& problem) {
@@ -50,11 +51,12 @@ constexpr bool Reduces(const Problem& problem) {
          problem.collective == Collective::kReduceScatter;
 }
 
-enum class Space : uint8_t { kInput, kOutput, kSlot };
+enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput };
 
 // Where an operation reads or writes: the chunk of block `block` of the caller's send or receive
-// buffer, or region `block` of the slot of rank `rank`. `partial` marks f32 partial results of a
-// 16-bit type (see ReduceArguments).
+// buffer, or region `block` of the slot of rank `rank`, or (as the source of a copy only) block
+// `block` of the send buffer of rank `rank`, straight from that process. `partial` marks f32
+// partial results of a 16-bit type (see ReduceArguments).
 struct Place {
   Space space = Space::kInput;
   uint8_t rank = 0;
@@ -72,8 +74,12 @@ enum class OpKind : uint8_t {
   kWaitSlotFree,  // until all ranks have ended the iteration before the last
 };
 
+// Which iterations an operation takes part in.
+enum class When : uint8_t { kAlways, kFirst, kLast };
+
 struct Op {
   OpKind kind = OpKind::kCopy;
+  When when = When::kAlways;
   uint8_t lag = 0;
   uint8_t peer = 0;
   uint8_t step = 0;
@@ -90,9 +96,10 @@ struct Op {
 struct Schedule {
   Problem problem;
   int rank = 0;
-  int parts = 1;    // each chunk is cut into so many parts
-  int max_lag = 0;  // largest lag of the operations
-  int regions = 1;  // of a half slot
+  int parts = 1;             // each chunk is cut into so many parts
+  int max_lag = 0;           // largest lag of the operations
+  int regions = 1;           // of a half slot
+  bool reads_peers = false;  // some rank has a place in kPeerInput: send buffers are published
   uint64_t chunk_elements = 0;
   // Element i of a chunk lies this times i into a region, also where less is stored for an element:
   // parts that hold partial results and parts that hold elements then never overlap.
@@ -122,9 +129,10 @@ struct Schedule {
 // What all algorithms share of a schedule: the size of a chunk, for a slot of `slot_bytes` of which
 // a step takes about `chunk_bytes`, split into `regions` regions that hold partial results or not.
 struct SlotShape {
-  int regions = 1;
+  int regions = 1;  // 0: the slot is not used, and any chunk fits
   int parts = 1;
   bool partial = false;
+  bool reads_peers = false;
   uint64_t slot_bytes = 0;
   uint64_t chunk_bytes = 0;
 };
@@ -143,6 +151,9 @@ class ScheduleBuilder {
   static Place Slot(int rank, int region = 0) {
     return {Space::kSlot, static_cast<uint8_t>(rank), U16(region), false};
   }
+  static Place PeerInput(int rank, int block = 0) {
+    return {Space::kPeerInput, static_cast<uint8_t>(rank), U16(block), false};
+  }
   static Place PartialSlot(int rank, int region = 0) {
     return {Space::kSlot, static_cast<uint8_t>(rank), U16(region), true};
   }
@@ -150,6 +161,7 @@ class ScheduleBuilder {
   // Everything appended from here on has this lag and covers these parts.
   void SetLag(int lag) { lag_ = static_cast<uint8_t>(lag); }
   void SetParts(int begin, int end);
+  void SetWhen(When when) { when_ = when; }
 
   void Copy(Place source, Place destination);
   void Copy(Place source, Place destination, Place second_destination);
@@ -169,6 +181,7 @@ class ScheduleBuilder {
 
   Schedule schedule_;
   uint8_t lag_ = 0;
+  When when_ = When::kAlways;
   uint16_t part_begin_ = 0;
   uint16_t part_end_ = 1;
 };

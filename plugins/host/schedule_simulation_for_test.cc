@@ -176,6 +176,7 @@ std::byte* ScheduleSimulation::Locate(const Schedule& schedule, const Place& pla
   }
   const Problem& problem = schedule.problem;
   const bool in_place = (*collectives_)[rank.collective].in_place;
+  if (place.space == Space::kPeerInput) return LocatePeerInput(schedule, place, op, r);
   uint64_t offset = (place.block * problem.count + chunk * schedule.chunk_elements + part) *
                     ElementBytes(problem.type);
   std::vector<std::byte>& output = rank.outputs[rank.collective];
@@ -187,6 +188,27 @@ std::byte* ScheduleSimulation::Locate(const Schedule& schedule, const Place& pla
   if (!in_place) return rank.inputs[rank.collective].data() + offset;
   if (problem.collective == Collective::kAllGather) offset += BlockOffset(problem, r);
   return output.data() + offset;
+}
+
+std::byte* ScheduleSimulation::LocatePeerInput(const Schedule& schedule, const Place& place,
+                                               const Op& op, int r) {
+  const Rank& rank = ranks_[static_cast<size_t>(r)];
+  Rank& peer = ranks_[place.rank];
+  const bool inside = peer.collective == rank.collective && (peer.iteration > 0 || peer.op > 0);
+  if (!inside) {
+    race_ = "race: rank " + std::to_string(r) + " reads the send buffer of rank " +
+            std::to_string(place.rank) + ", which is not inside " +
+            (*collectives_)[rank.collective].name;
+  }
+  const Problem& problem = schedule.problem;
+  const uint64_t chunk = rank.iteration - op.lag;
+  const uint64_t part = schedule.PartBegin(schedule.ChunkLength(chunk), op.part_begin);
+  uint64_t offset = (place.block * problem.count + chunk * schedule.chunk_elements + part) *
+                    ElementBytes(problem.type);
+  const bool in_place = (*collectives_)[rank.collective].in_place;
+  if (!in_place) return peer.inputs[rank.collective].data() + offset;
+  if (problem.collective == Collective::kAllGather) offset += BlockOffset(problem, place.rank);
+  return peer.outputs[rank.collective].data() + offset;
 }
 
 void ScheduleSimulation::ExecuteData(const Schedule& schedule, const Op& op, int r) {

@@ -66,6 +66,8 @@ class ScheduleSimulation {
   void EndIteration(int rank);
   void Publish(Rank& rank, uint64_t progress);
   std::byte* Locate(const Schedule& schedule, const Place& place, const Op& op, int rank);
+  // Also notes a race when that rank is not inside the same collective.
+  std::byte* LocatePeerInput(const Schedule& schedule, const Place& place, const Op& op, int rank);
   void NoteAccess(const std::byte* at, uint64_t bytes, int rank, bool writes);
   std::string CompareOutputs() const;
 

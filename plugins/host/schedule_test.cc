@@ -31,6 +31,9 @@ constexpr NamedAlgorithm kAlgorithms[] = {
     {"reduce_scatter ring", Collective::kReduceScatter, ScheduleReduceScatterRing},
     {"all_to_all direct", Collective::kAllToAll, ScheduleAllToAllDirect},
     {"all_to_all pairwise", Collective::kAllToAll, ScheduleAllToAllPairwise},
+    {"all_gather peer_read", Collective::kAllGather, ScheduleAllGatherPeerRead},
+    {"all_to_all peer_read", Collective::kAllToAll, ScheduleAllToAllPeerRead},
+    {"broadcast peer_read", Collective::kBroadcast, ScheduleBroadcastPeerRead},
     {"broadcast flat", Collective::kBroadcast, ScheduleBroadcastFlat},
     {"broadcast tree", Collective::kBroadcast, ScheduleBroadcastTree},
     {"broadcast chain", Collective::kBroadcast, ScheduleBroadcastChain},
@@ -39,6 +42,8 @@ constexpr NamedAlgorithm kAlgorithms[] = {
 SimulatedCollective Build(const NamedAlgorithm& algorithm, Problem problem, const SlotSize& size,
                           bool in_place) {
   problem.collective = algorithm.collective;
+  // Refused by the list of choices: others would read what is being overwritten.
+  if (algorithm.build == ScheduleAllToAllPeerRead) in_place = false;
   if (algorithm.collective != Collective::kBroadcast) problem.root = 0;
   SimulatedCollective collective{.name = std::string(algorithm.name) + " count " +
                                          std::to_string(problem.count) +
