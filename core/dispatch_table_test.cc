@@ -115,6 +115,21 @@ TEST(DispatchTableTest, LooksUpAsTheRowsSay) {
   EXPECT_EQ(table.Lookup(other, 10), DispatchTable::kNoChoice);
 }
 
+TEST(DispatchTableTest, SeveralRangesAmongTheLargestSizes) {
+  constexpr uint64_t kHalf = uint64_t{1} << 63;
+  const DispatchKey key;
+  const DispatchTable table = DispatchTable::Build({{key,
+                                                     {{0, kHalf + 5, Id("h/a")},
+                                                      {kHalf + 5, kHalf + 9, Id("h/b")},
+                                                      {kHalf + 9, UINT64_MAX, Id("h/c")}}}})
+                                  .value();
+  EXPECT_EQ(LookupText(table, key, kHalf + 4), "h/a");
+  EXPECT_EQ(LookupText(table, key, kHalf + 5), "h/b");
+  EXPECT_EQ(LookupText(table, key, kHalf + 8), "h/b");
+  EXPECT_EQ(LookupText(table, key, kHalf + 9), "h/c");
+  EXPECT_EQ(LookupText(table, key, UINT64_MAX), "h/c");
+}
+
 TEST(DispatchTableTest, AgreesWithANaiveWalkAtEveryBoundaryOfRandomTables) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 20; ++round) {
