@@ -2,11 +2,40 @@
 
 _WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
+# Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds for
+# what those libraries need themselves.
+def _run_path(folder):
+    return ["-Wl,--disable-new-dtags", "-Wl,-rpath,'$$ORIGIN/" + folder + "'"]
+
 def cotune_cc_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = _WARNINGS + copts, **kwargs)
 
-def cotune_cc_binary(name, copts = [], **kwargs):
-    native.cc_binary(name = name, copts = _WARNINGS + copts, **kwargs)
+def cotune_cc_binary(name, copts = [], linkopts = [], **kwargs):
+    native.cc_binary(name = name, copts = _WARNINGS + copts, linkopts = _run_path("../lib") + linkopts, **kwargs)
+
+def cotune_shared_library(name, version_script, run_path = "", copts = [], linkopts = [], **kwargs):
+    """A shared library that exports what version_script (a label) names and nothing else.
+
+    Args:
+      name: ends in .so.
+      version_script: the linker's version script.
+      run_path: the folder of the libraries that travel along, from the one that holds this library.
+      copts: further compiler options.
+      linkopts: further linker options.
+      **kwargs: as for cc_binary.
+    """
+    native.cc_binary(
+        name = name,
+        copts = _WARNINGS + copts,
+        linkshared = True,
+        linkstatic = True,
+        additional_linker_inputs = [version_script],
+        linkopts = _run_path(run_path) + [
+            "-Wl,-z,defs",
+            "-Wl,--version-script=$(location %s)" % version_script,
+        ] + linkopts,
+        **kwargs
+    )
 
 def cotune_cc_test(name, copts = [], deps = [], size = "small", linkstatic = True, main = True, **kwargs):
     """A GoogleTest; main = False when the test has its own main."""
@@ -37,19 +66,11 @@ def cotune_proto_library(name, src, visibility = None):
         deps = ["@sys//:protobuf"],
     )
 
-def cotune_plugin(name, srcs = [], deps = [], copts = [], **kwargs):
+def cotune_plugin(name, **kwargs):
     """A backend plugin: name ends in .so; exports cotune_backend_query_v1 and nothing else."""
-    native.cc_binary(
+    cotune_shared_library(
         name = name,
-        srcs = srcs,
-        copts = _WARNINGS + ["-fvisibility=hidden"] + copts,
-        linkshared = True,
-        linkstatic = True,
-        additional_linker_inputs = ["//bazel:plugin.lds"],
-        linkopts = [
-            "-Wl,-z,defs",
-            "-Wl,--version-script=$(location //bazel:plugin.lds)",
-        ],
-        deps = deps,
+        version_script = "//bazel:plugin.lds",
+        run_path = "..",
         **kwargs
     )
