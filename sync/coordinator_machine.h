@@ -130,7 +130,7 @@ class CoordinatorMachine {
   std::set<std::string> channel_names_;        // ever opened
   Store store_;
   Liveness liveness_;
-  int64_t next_ping_ns_ = INT64_MIN;
+  int64_t next_ping_ns_ = 0;
   std::optional<Error> failure_;
   CoordinatorActions actions_;  // of the event under way
 };

@@ -1,0 +1,193 @@
+#include "sync/socket_link.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "sync/limits.h"
+#include "sync/signal_mask.h"
+
+namespace cotune::sync {
+namespace {
+
+constexpr size_t kReadBytes = 64 * 1024;
+constexpr int64_t kWaitMaxNs = 3'600'000'000'000;
+
+}  // namespace
+
+Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, OwnedFd socket,
+                                                     std::unique_ptr<CoordinatorServer> server,
+                                                     int64_t heartbeat_interval_ns,
+                                                     const Clock& clock) {
+  OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0) {
+    return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
+                "too many open files", "raise the limit (ulimit -n)");
+  }
+  return std::shared_ptr<SocketLink>(new SocketLink(std::move(config), std::move(socket),
+                                                    std::move(wake), std::move(server),
+                                                    heartbeat_interval_ns, clock));
+}
+
+SocketLink::SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
+                       std::unique_ptr<CoordinatorServer> server, int64_t heartbeat_interval_ns,
+                       const Clock& clock)
+    : clock_(clock),
+      frame_bytes_max_(ReleaseFrameBytesMax(config.job.world_size)),
+      heartbeat_interval_ns_(heartbeat_interval_ns),
+      server_(std::move(server)),
+      socket_(std::move(socket)),
+      wake_(std::move(wake)),
+      machine_(std::move(config)),
+      read_buffer_(kReadBytes) {
+  const SignalsBlocked signals_go_to_other_threads;
+  heartbeat_thread_ = std::thread([this] { BeatUntilStopped(); });
+}
+
+SocketLink::~SocketLink() {
+  Leave("");
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  heartbeat_thread_.join();
+  // The coordinator must see this rank go before it waits for everybody to be gone.
+  shutdown(socket_.get(), SHUT_RDWR);
+  server_.reset();
+}
+
+void SocketLink::BeatUntilStopped() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    stop_.wait_for(lock, std::chrono::nanoseconds(heartbeat_interval_ns_));
+    if (!stopping_) OnEvent(HeartbeatDue{});
+  }
+}
+
+Result<FramePtr> SocketLink::Call(Ask ask) {
+  std::unique_lock lock(mutex_);
+  const CallToken token = next_token_++;
+  std::visit(
+      [&](auto& event) {
+        event.token = token;
+        OnEvent(event);
+      },
+      ask);
+  WakeReader();  // it waits for the deadlines that it knew
+  while (!completed_.contains(token)) {
+    if (reading_) {
+      changed_.wait(lock);
+      continue;
+    }
+    ReadOnce(lock);
+    changed_.notify_all();
+  }
+  Result<FramePtr> result = std::move(completed_.at(token));
+  completed_.erase(token);
+  return result;
+}
+
+void SocketLink::Leave(const std::string& channel) {
+  const std::lock_guard lock(mutex_);
+  OnEvent(LeaveAsked{channel});
+}
+
+void SocketLink::OnEvent(const RankEvent& event) {
+  for (RankAction& action : machine_.OnEvent(event, clock_.now_ns())) {
+    std::visit([this](auto& a) { Do(a); }, action);
+  }
+}
+
+void SocketLink::Do(SendToCoordinator& action) {
+  if (!connected_ || (action.droppable && !outbox_.empty())) return;
+  outbox_ += EncodeFrame(*action.frame);
+  Flush();
+  if (!outbox_.empty()) WakeReader();
+}
+
+void SocketLink::Do(CompleteCall& action) {
+  completed_.emplace(action.token, std::move(action.result));
+}
+
+void SocketLink::Do(Disconnect&) {
+  connected_ = false;
+  outbox_.clear();
+  shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void SocketLink::Flush() {
+  size_t sent_bytes = 0;
+  while (sent_bytes < outbox_.size()) {
+    const ssize_t sent = send(socket_.get(), outbox_.data() + sent_bytes,
+                              outbox_.size() - sent_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    // Gone. What it said last is still to be read, and the end of reading names the culprit.
+    if (sent < 0) sent_bytes = outbox_.size();
+    if (sent > 0) sent_bytes += static_cast<size_t>(sent);
+  }
+  outbox_.erase(0, sent_bytes);
+}
+
+void SocketLink::WakeReader() {
+  if (!reading_) return;
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the reader is awake anyway.
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+}
+
+// Waits for the socket, without the mutex, and handles what comes, or the time that has come.
+void SocketLink::ReadOnce(std::unique_lock<std::mutex>& lock) {
+  const int64_t next_ns = machine_.next_time_ns();
+  const int64_t now_ns = clock_.now_ns();
+  const int64_t wait_ns = next_ns <= now_ns ? 0 : std::min(next_ns - now_ns, kWaitMaxNs);
+  std::array<pollfd, 2> polled = {};
+  polled[0] = {socket_.get(), static_cast<short>(outbox_.empty() ? POLLIN : POLLIN | POLLOUT), 0};
+  polled[1] = {wake_.get(), POLLIN, 0};
+  const timespec timeout = {wait_ns / 1'000'000'000, wait_ns % 1'000'000'000};
+  reading_ = true;
+  lock.unlock();
+  const int ready = ppoll(polled.data(), polled.size(), &timeout, nullptr);
+  lock.lock();
+  reading_ = false;
+  if (polled[1].revents != 0) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t bytes = read(wake_.get(), &count, sizeof(count));
+  }
+  if ((polled[0].revents & POLLOUT) != 0) Flush();
+  if ((polled[0].revents & ~POLLOUT) != 0) {
+    Receive();
+  } else if (ready == 0) {
+    OnEvent(RankTimeReached{});  // only when nothing waits to be read
+  }
+}
+
+void SocketLink::Receive() {
+  const ssize_t bytes = recv(socket_.get(), read_buffer_.data(), read_buffer_.size(), MSG_DONTWAIT);
+  if (bytes < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  if (bytes <= 0) {
+    OnEvent(CoordinatorEnded{bytes < 0 ? ErrnoText(errno) : ""});
+    return;
+  }
+  reader_.Append(std::string_view(read_buffer_.data(), static_cast<size_t>(bytes)));
+  OnEvent(CoordinatorBytesCame{});
+  while (true) {
+    Result<FramePtr> frame = reader_.Next(frame_bytes_max_);
+    if (!frame) {
+      OnEvent(CoordinatorBadBytesCame{frame.error().what});
+      return;
+    }
+    if (*frame == nullptr) return;
+    OnEvent(CoordinatorFrameCame{*std::move(frame)});
+  }
+}
+
+}  // namespace cotune::sync

@@ -1,0 +1,83 @@
+// One rank's end of the coordinator's socket: RankMachine with a socket around it.
+#ifndef COTUNE_SYNC_SOCKET_LINK_H_
+#define COTUNE_SYNC_SOCKET_LINK_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "sync/coordinator_server.h"
+#include "sync/frame_codec.h"
+#include "sync/rank_link.h"
+#include "sync/rank_machine.h"
+#include "sync/unix_socket.h"
+
+namespace cotune::sync {
+
+// The thread that makes a call sends and receives itself. When several threads wait, one of them
+// reads for all. A thread of the link only sends heartbeats, so they go on while the caller
+// computes.
+class SocketLink final : public RankLink {
+ public:
+  // `socket` is connected and non-blocking; `server` is the coordinator when it lives in this
+  // process, and ends with the link. `clock` must outlive the link.
+  static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, OwnedFd socket,
+                                                  std::unique_ptr<CoordinatorServer> server,
+                                                  int64_t heartbeat_interval_ns,
+                                                  const Clock& clock);
+  ~SocketLink() override;
+
+  Result<FramePtr> Call(Ask ask) override;
+  void Leave(const std::string& channel) override;
+  const Clock& clock() const override { return clock_; }
+
+ private:
+  SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
+             std::unique_ptr<CoordinatorServer> server, int64_t heartbeat_interval_ns,
+             const Clock& clock);
+
+  // All of these with mutex_ held.
+  void OnEvent(const RankEvent& event);
+  void Do(SendToCoordinator& action);
+  void Do(CompleteCall& action);
+  void Do(Disconnect& action);
+  void Flush();
+  void WakeReader();
+  void ReadOnce(std::unique_lock<std::mutex>& lock);
+  void Receive();
+
+  void BeatUntilStopped();
+
+  const Clock& clock_;
+  const uint64_t frame_bytes_max_;
+  const int64_t heartbeat_interval_ns_;
+  std::unique_ptr<CoordinatorServer> server_;
+  const OwnedFd socket_;
+  const OwnedFd wake_;  // an eventfd that ends the reader's wait
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  RankMachine machine_;
+  FrameReader reader_;
+  std::string outbox_;    // what the socket has not taken yet
+  bool reading_ = false;  // a thread waits at the socket
+  bool connected_ = true;
+  CallToken next_token_ = 1;
+  std::map<CallToken, Result<FramePtr>> completed_;
+  std::vector<char> read_buffer_;
+
+  bool stopping_ = false;
+  std::condition_variable stop_;
+  std::thread heartbeat_thread_;
+};
+
+}  // namespace cotune::sync
+
+#endif  // COTUNE_SYNC_SOCKET_LINK_H_
