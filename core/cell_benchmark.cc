@@ -92,8 +92,15 @@ Status CellBenchmark::AllocateBuffers() {
   auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank());
   StepRecord record;
   if (!buffers) record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
+  record.number = parts_.observer.StopRequested() ? 1 : 0;
   const Result<ExchangedRecords> all = Exchange("buffers", record, 0);
   if (!all) return tl::make_unexpected(all.error());
+  for (const StepRecord& other : all->records) {
+    if (other.number != 0) {
+      return Fail(ErrorCode::kInterrupted, "the tune was interrupted", "", "",
+                  "run it again: it goes on with the cells that are left");
+    }
+  }
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   buffers_ = std::move(*buffers);
   return {};

@@ -54,18 +54,35 @@ class Dispatcher {
   Result<CallExplanation> Explain(const Call& call);
 
  private:
-  struct PlanKey;
+  // What a plan is kept by: two calls with equal keys run the same plan.
+  struct PlanKey {
+    Problem problem;
+    int32_t choice_index = DispatchTable::kNoChoice;
+    const DispatchTable* table = nullptr;
+    bool operator==(const PlanKey&) const = default;
+  };
+  struct PlanKeyHash {
+    size_t operator()(const PlanKey& key) const;
+  };
   struct CachedPlan;
+  using PlanList = std::list<std::unique_ptr<CachedPlan>>;
+
   Result<Problem> ProblemOf(const Call& call) const;
-  Result<ChoiceCaller*> PlanFor(const Problem& problem, int32_t choice_index);
-  Result<ChoiceCaller*> Prepare(const Problem& problem, int32_t choice_index);
+  // The plan from the cache, or a new one.
+  Result<ChoiceCaller*> PlanFor(const PlanKey& key);
+  Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
+  // The choice that runs when the table says nothing: the default of the first backend that has
+  // one.
+  Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
+  Result<Choice> ChoiceOf(const Program& program, const PlanKey& key);
+  Status Remember(const Status& status);
 
   Job& job_;
   std::atomic<const DispatchTable*> table_;
   // Tables stay until the dispatcher goes: a lookup may still be reading one.
   std::vector<std::unique_ptr<DispatchTable>> tables_;
-  std::vector<std::unique_ptr<CachedPlan>> plans_;
-  size_t next_victim_ = 0;
+  PlanList plans_;  // most recently used first
+  std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   Status failed_;
 };
 

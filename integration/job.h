@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend_groups.h"
@@ -60,12 +62,20 @@ struct JobOptions {
 // ../lib/cotune/plugins beside the binary or library that this code is in.
 std::vector<std::string> DefaultPluginSearchPath(const Environment& environment);
 
-// The backends of a process, loaded and created, but without groups. Outlives every job that uses
-// it.
-struct LoadedBackends {
-  std::vector<std::unique_ptr<Backend>> backends;
+// What was found: tables with their paths, a report of every file, and the first failure of a
+// plugin that was named.
+struct PluginScan {
+  std::vector<std::pair<const cotune_backend_api_t*, std::string>> tables;
   std::vector<PluginReport> reports;
+  std::optional<Error> failure;
 };
+// Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
+// two plugins of one backend the first counts. Local; needs no job.
+PluginScan ScanPlugins(const std::vector<std::string>& named,
+                       const std::vector<std::string>& search_path);
+
+// "0.1.0".
+const char* CotuneVersion();
 
 // Not thread-safe: one thread. Destroyed children first: plans, then the job.
 class Job {

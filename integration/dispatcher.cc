@@ -1,0 +1,220 @@
+#include "integration/dispatcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Plans that are kept; the one used longest ago goes first. A model calls tens of different sizes.
+constexpr size_t kPlansMax = 1024;
+
+// Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
+bool EndsTheGroup(ErrorCode code) {
+  return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
+}
+
+bool IsInPlace(const Call& call, uint64_t block_bytes, int rank) {
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  switch (call.collective) {
+    case Collective::kAllReduce:
+    case Collective::kAllToAll:
+      return send == recv;
+    case Collective::kAllGather:
+      return send == recv + rank * block_bytes;
+    case Collective::kReduceScatter:
+      return recv == send + rank * block_bytes;
+    case Collective::kBroadcast:
+      // Only the root has a send buffer, and every rank has to come to the same answer.
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+struct Dispatcher::CachedPlan {
+  CachedPlan(PlanKey plan_key, Program plan_program)
+      : key(plan_key), program(std::move(plan_program)) {}
+  PlanKey key;
+  Program program;
+  std::unique_ptr<ChoiceCaller> caller;
+};
+
+size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
+  const ProblemClass& cls = key.problem.cls;
+  uint64_t hash = key.problem.count * 0x9E3779B97F4A7C15ull;
+  hash ^= (static_cast<uint64_t>(cls.collective) << 40) ^ (static_cast<uint64_t>(cls.dtype) << 32) ^
+          (static_cast<uint64_t>(cls.reduction) << 24) ^
+          (static_cast<uint64_t>(cls.in_place) << 20) ^ (static_cast<uint64_t>(cls.root) << 8) ^
+          static_cast<uint64_t>(key.choice_index + 1);
+  hash *= 0xBF58476D1CE4E5B9ull;
+  return hash ^ (hash >> 31);
+}
+
+Dispatcher::Dispatcher(Job& job) : job_(job) {
+  tables_.push_back(std::make_unique<DispatchTable>());
+  table_.store(tables_.back().get(), std::memory_order_release);
+}
+
+Dispatcher::~Dispatcher() = default;
+
+void Dispatcher::SetTable(DispatchTable table) {
+  tables_.push_back(std::make_unique<DispatchTable>(std::move(table)));
+  table_.store(tables_.back().get(), std::memory_order_release);
+}
+
+Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
+  Problem problem;
+  ProblemClass& cls = problem.cls;
+  cls.collective = call.collective;
+  cls.dtype = call.dtype;
+  cls.reduction = call.reduction;
+  cls.world_size = job_.world_size();
+  cls.ranks_per_node = cls.world_size;
+  cls.root = call.root;
+  cls.in_place = IsInPlace(call, call.count * SizeBytes(call.dtype), job_.rank());
+  problem.count = call.count;
+  problem.topology_digest = job_.topology_digest();
+  const bool bad_root = call.root < 0 || call.root >= cls.world_size;
+  const bool bad_reduction = Reduces(call.collective) != (call.reduction != Reduction::kNone);
+  if (bad_root || bad_reduction || (call.root != 0 && call.collective != Collective::kBroadcast)) {
+    return tl::make_unexpected(Validate(cls).error());
+  }
+  const bool needs_send = call.collective != Collective::kBroadcast || call.root == job_.rank();
+  if (call.count > 0 && (call.recv == nullptr || (needs_send && call.send == nullptr))) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("the {} buffer is NULL", call.recv == nullptr ? "receive" : "send"),
+                ToText(problem));
+  }
+  return problem;
+}
+
+Status Dispatcher::Run(const Call& call) {
+  if (!failed_) return failed_;
+  const Result<Problem> problem = ProblemOf(call);
+  if (!problem) return tl::make_unexpected(problem.error());
+  const DispatchTable* table = table_.load(std::memory_order_acquire);
+  const PlanKey key{*problem, table->Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
+                    table};
+  const Result<ChoiceCaller*> caller = PlanFor(key);
+  if (!caller) return Remember(tl::make_unexpected(caller.error()));
+  LaunchArguments arguments;
+  arguments.send = call.send;
+  arguments.recv = call.recv;
+  arguments.deadline_ns = job_.clock().now_ns() + call.timeout_ns;
+  job_.observer().OnStage(Stage::kDispatch);
+  return Remember((*caller)->Launch(arguments));
+}
+
+Status Dispatcher::Remember(const Status& status) {
+  if (!status && EndsTheGroup(status.error().code)) {
+    failed_ = status;
+    // Peers that wait for this rank learn of it now, not at their deadline.
+    job_.groups().AbortAll();
+  }
+  return status;
+}
+
+Result<ChoiceCaller*> Dispatcher::PlanFor(const PlanKey& key) {
+  const auto found = plan_of_.find(key);
+  if (found != plan_of_.end()) {
+    plans_.splice(plans_.begin(), plans_, found->second);
+    return plans_.front()->caller.get();
+  }
+  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
+  if (!plan) return tl::make_unexpected(plan.error());
+  plans_.push_front(std::move(*plan));
+  plan_of_.emplace(key, plans_.begin());
+  if (plans_.size() > kPlansMax) {
+    plan_of_.erase(plans_.back()->key);
+    plans_.pop_back();
+  }
+  return plans_.front()->caller.get();
+}
+
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key) {
+  Result<Program> program = Program::SingleCollective(key.problem.cls);
+  if (!program) return tl::make_unexpected(program.error());
+  auto plan = std::make_unique<CachedPlan>(key, std::move(*program));
+  const int64_t deadline_ns =
+      job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
+  const auto prepare = [&](const Choice& choice) -> Status {
+    BackendMember* member = job_.groups().Find(choice.id.backend());
+    if (member == nullptr || member->group == nullptr) {
+      return Fail(ErrorCode::kUnsupported, "its backend is not loaded", choice.id.text());
+    }
+    plan->caller = std::make_unique<ChoiceCaller>(plan->program, key.problem, choice, *member);
+    return plan->caller->Precompile(deadline_ns);
+  };
+  if (key.choice_index != DispatchTable::kNoChoice) {
+    const Result<Choice> choice = ChoiceOf(plan->program, key);
+    if (!choice) return tl::make_unexpected(choice.error());
+    const Status prepared = prepare(*choice);
+    if (prepared) return plan;
+    // A neighbouring size's winner need not run at this one. Refusing is rank-invariant, so all
+    // ranks go on alike.
+    if (prepared.error().code != ErrorCode::kUnsupported)
+      return tl::make_unexpected(prepared.error());
+  }
+  const Result<Choice> fallback = DefaultChoice(plan->program, key.problem);
+  if (!fallback) return tl::make_unexpected(fallback.error());
+  if (Status prepared = prepare(*fallback); !prepared) return tl::make_unexpected(prepared.error());
+  return plan;
+}
+
+Result<Choice> Dispatcher::ChoiceOf(const Program& program, const PlanKey& key) {
+  const ChoiceId& id = key.table->choices()[key.choice_index];
+  BackendMember* member = job_.groups().Find(id.backend());
+  if (member != nullptr) {
+    for (Choice& choice : member->backend->ListChoices(program, key.problem).choices) {
+      if (choice.id == id) return std::move(choice);
+    }
+  }
+  return Choice{id, false, false, false, false, -1, 0, 0};
+}
+
+Result<Choice> Dispatcher::DefaultChoice(const Program& program, const Problem& problem) {
+  std::string reasons;
+  for (const BackendMember& member : job_.groups().members()) {
+    if (member.group == nullptr) continue;
+    ChoiceList list = member.backend->ListChoices(program, problem);
+    for (Choice& choice : list.choices) {
+      if (choice.is_default) return std::move(choice);
+    }
+    for (const Refusal& refusal : list.refusals) {
+      reasons +=
+          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
+    }
+  }
+  return Fail(ErrorCode::kUnsupported, "no backend can run this call", ToText(problem),
+              std::move(reasons), "see `cotune plugin list`");
+}
+
+Result<CallExplanation> Dispatcher::Explain(const Call& call) {
+  const Result<Problem> problem = ProblemOf(call);
+  if (!problem) return tl::make_unexpected(problem.error());
+  const DispatchTable& current = table();
+  const uint64_t bytes = problem->bytes();
+  const DispatchKey dispatch_key = DispatchKey::Of(problem->cls);
+  const PlanKey key{*problem, current.Lookup(dispatch_key, bytes), &current};
+  const Result<ChoiceCaller*> caller = PlanFor(key);
+  if (!caller) return tl::make_unexpected(caller.error());
+  CallExplanation explanation{(*caller)->id(), false, 0, UINT64_MAX};
+  if (key.choice_index == DispatchTable::kNoChoice) return explanation;
+  explanation.from_table = true;
+  for (const DispatchRow& row : current.rows()) {
+    if (row.key != dispatch_key) continue;
+    for (const SizeRange& range : row.ranges) {
+      if (bytes < range.first_bytes || bytes >= range.end_bytes) continue;
+      explanation.first_bytes = range.first_bytes;
+      explanation.end_bytes = range.end_bytes;
+    }
+  }
+  return explanation;
+}
+
+}  // namespace cotune

@@ -1,0 +1,128 @@
+#include "integration/fault_injection.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <ctime>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr char kFormat[] = "STAGE@RANK:kill|stop|exit|delay=MS, and :N for the Nth time";
+constexpr int kFaultExitCode = 86;
+
+bool ParseNumber(std::string_view text, int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= 0;
+}
+
+bool ParseStage(std::string_view text, Stage& stage) {
+  for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
+    if (Name(static_cast<Stage>(i)) != text) continue;
+    stage = static_cast<Stage>(i);
+    return true;
+  }
+  return false;
+}
+
+bool ParseAction(std::string_view text, Fault& fault) {
+  int64_t delay_ms = 0;
+  if (text == "kill") {
+    fault.action = Fault::Action::kKill;
+  } else if (text == "stop") {
+    fault.action = Fault::Action::kStop;
+  } else if (text == "exit") {
+    fault.action = Fault::Action::kExit;
+  } else if (text.starts_with("delay=") && ParseNumber(text.substr(6), delay_ms)) {
+    fault.action = Fault::Action::kDelay;
+    fault.delay_ns = delay_ms * 1'000'000;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void CarryOut(const Fault& fault) {
+  switch (fault.action) {
+    case Fault::Action::kKill:
+      kill(getpid(), SIGKILL);
+      break;
+    case Fault::Action::kStop:
+      kill(getpid(), SIGSTOP);
+      break;
+    case Fault::Action::kExit:
+      _exit(kFaultExitCode);
+    case Fault::Action::kDelay: {
+      timespec left{fault.delay_ns / 1'000'000'000, fault.delay_ns % 1'000'000'000};
+      while (nanosleep(&left, &left) != 0) {
+      }
+      break;
+    }
+  }
+}
+
+class FaultObserver final : public StageObserver {
+ public:
+  FaultObserver(const Fault& fault, int rank, StageObserver& inner)
+      : fault_(fault), rank_(rank), inner_(inner) {}
+
+  void OnStage(Stage stage) override {
+    inner_.OnStage(stage);
+    if (stage == fault_.stage && rank_ == fault_.rank && ++seen_ == fault_.nth) CarryOut(fault_);
+  }
+  void OnPlan(const TunePlan& plan) override { inner_.OnPlan(plan); }
+  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
+    inner_.OnCellStart(index, total, problem);
+  }
+  void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
+                  const Winner& winner) override {
+    inner_.OnCellDone(index, total, cell, winner);
+  }
+  void OnWarning(std::string_view text) override { inner_.OnWarning(text); }
+  bool StopRequested() override { return inner_.StopRequested(); }
+
+ private:
+  const Fault fault_;
+  const int rank_;
+  StageObserver& inner_;
+  int32_t seen_ = 0;
+};
+
+}  // namespace
+
+Result<Fault> ParseFault(std::string_view text) {
+  const auto malformed = [&](std::string_view part) {
+    return Fail(ErrorCode::kUsage, fmt::format("'{}' is not a fault", text), "COTUNE_FAULT",
+                fmt::format("cannot read '{}'", part), fmt::format("write {}", kFormat));
+  };
+  Fault fault;
+  const size_t at = text.find('@');
+  if (at == std::string_view::npos || !ParseStage(text.substr(0, at), fault.stage)) {
+    return malformed(text.substr(0, at));
+  }
+  std::string_view rest = text.substr(at + 1);
+  const size_t colon = rest.find(':');
+  int64_t rank = 0;
+  if (colon == std::string_view::npos || !ParseNumber(rest.substr(0, colon), rank))
+    return malformed(rest);
+  fault.rank = static_cast<int>(rank);
+  rest.remove_prefix(colon + 1);
+  const size_t second = rest.find(':');
+  if (!ParseAction(rest.substr(0, second), fault)) return malformed(rest);
+  if (second != std::string_view::npos) {
+    int64_t nth = 0;
+    if (!ParseNumber(rest.substr(second + 1), nth) || nth == 0) return malformed(rest);
+    fault.nth = static_cast<int32_t>(nth);
+  }
+  return fault;
+}
+
+std::unique_ptr<StageObserver> MakeFaultObserver(const Fault& fault, int rank,
+                                                 StageObserver& inner) {
+  return std::make_unique<FaultObserver>(fault, rank, inner);
+}
+
+}  // namespace cotune

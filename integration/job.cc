@@ -1,0 +1,299 @@
+#include "integration/job.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/fingerprint.h"
+#include "plugins/loader/backend_adapter.h"
+#include "plugins/loader/host_services.h"
+#include "plugins/loader/load_plugin.h"
+#include "sync/socket_exchange.h"
+
+namespace cotune {
+namespace {
+
+constexpr int32_t kHostDevice = -1;
+
+// Ranks of other builds do not tune together: they may decide differently.
+constexpr char kCodeVersion[] = "cotune 0.1.0";
+
+// Whether a backend comes before another where the user names no order: host first, it is on every
+// machine.
+bool ComesBefore(const std::string& left, const std::string& right) {
+  if ((left == "host") != (right == "host")) return left == "host";
+  return left < right;
+}
+
+std::vector<int> AllRanks(int world_size) {
+  std::vector<int> ranks(world_size);
+  for (int rank = 0; rank < world_size; ++rank) ranks[rank] = rank;
+  return ranks;
+}
+
+// The names of the backends in `wanted` that are not among `reports` as loaded.
+std::string Missing(const std::vector<std::string>& wanted,
+                    const std::vector<PluginReport>& reports) {
+  std::string missing;
+  for (const std::string& name : wanted) {
+    const bool found = std::any_of(reports.begin(), reports.end(), [&](const PluginReport& report) {
+      return report.loaded && report.backend == name;
+    });
+    if (!found) missing += (missing.empty() ? "" : ", ") + name;
+  }
+  return missing;
+}
+
+std::string KnownBackends(const std::vector<PluginReport>& reports) {
+  std::string known;
+  for (const PluginReport& report : reports) {
+    if (report.loaded) known += (known.empty() ? "" : ", ") + report.backend;
+  }
+  return known.empty() ? "no backend was found; see `cotune plugin list`" : "known: " + known;
+}
+
+}  // namespace
+
+const char* CotuneVersion() { return kCodeVersion + sizeof("cotune"); }
+
+std::vector<std::string> DefaultPluginSearchPath(const Environment& environment) {
+  std::vector<std::string> folders;
+  if (const auto set = environment.find("COTUNE_PLUGIN_PATH"); set != environment.end()) {
+    for (std::string_view rest = set->second; !rest.empty();) {
+      const size_t end = std::min(rest.find(':'), rest.size());
+      if (end > 0) folders.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return folders;
+  }
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&DefaultPluginSearchPath), &info) == 0) return folders;
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::canonical(info.dli_fname, error);
+  if (error) return folders;
+  const std::filesystem::path beside =
+      self.parent_path().parent_path() / "lib" / "cotune" / "plugins";
+  if (std::filesystem::is_directory(beside, error)) folders.push_back(beside.string());
+  return folders;
+}
+
+PluginScan ScanPlugins(const std::vector<std::string>& named,
+                       const std::vector<std::string>& search_path) {
+  PluginScan scan;
+  std::vector<std::pair<std::string, bool>> files;  // path, named by the user
+  const auto add_folder = [&](const std::string& folder, bool is_named) {
+    const Result<std::vector<std::string>> listed = ListPlugins(folder);
+    if (!listed) {
+      if (is_named && !scan.failure) scan.failure = listed.error();
+      scan.reports.push_back(PluginReport{folder, "", "", 0, 0, false, listed.error().ToText()});
+      return;
+    }
+    for (const std::string& file : *listed) files.emplace_back(file, is_named);
+  };
+  for (const std::string& path : named) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) {
+      add_folder(path, true);
+    } else {
+      files.emplace_back(path, true);
+    }
+  }
+  for (const std::string& folder : search_path) add_folder(folder, false);
+  std::set<std::string> names;
+  for (const auto& [path, is_named] : files) {
+    const Result<const cotune_backend_api_t*> table = LoadPlugin(path);
+    if (!table) {
+      if (is_named && !scan.failure) scan.failure = table.error();
+      scan.reports.push_back(PluginReport{path, "", "", 0, 0, false, table.error().ToText()});
+      continue;
+    }
+    PluginReport report{
+        path, (*table)->name, (*table)->version, (*table)->abi_minor, (*table)->memory_kinds, true,
+        ""};
+    if (!names.insert(report.backend).second) {
+      report.loaded = false;
+      report.reason = "a plugin before it on the search path has this backend";
+    } else {
+      scan.tables.emplace_back(*table, path);
+    }
+    scan.reports.push_back(std::move(report));
+  }
+  return scan;
+}
+
+// The services that backends call back into, and what they are made with.
+class Job::Services {
+ public:
+  Services(RankExchange& exchange, const Clock& clock, const JobOptions& options)
+      : host(exchange, clock, options.backend_settings, options.log) {}
+  HostServices host;
+};
+
+Job::Job() = default;
+
+Job::~Job() {
+  // Groups use backends and the store, backends use the services, all of them the exchange.
+  groups_.reset();
+  backends_.clear();
+  services_.reset();
+}
+
+Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
+  std::unique_ptr<Job> job(new Job());
+  job->options_ = options;
+  if (options.observer != nullptr) job->observer_ = options.observer;
+  job->observer_->OnStage(Stage::kRendezvous);
+  const LaunchContext& context = options.context;
+  std::string socket_path = context.socket_path;
+  if (socket_path.empty()) {
+    Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), context.job_id);
+    if (!path) return tl::make_unexpected(path.error());
+    socket_path = std::move(*path);
+  }
+  sync::SocketExchangeOptions exchange_options;
+  exchange_options.rank = context.rank;
+  exchange_options.world_size = context.world_size;
+  exchange_options.job_id = context.job_id;
+  exchange_options.socket_path = socket_path;
+  exchange_options.code_version = kCodeVersion;
+  exchange_options.heartbeat_timeout_ns = options.heartbeat_timeout_ns;
+  exchange_options.heartbeat_interval_ns =
+      std::min<int64_t>(exchange_options.heartbeat_interval_ns, options.heartbeat_timeout_ns / 4);
+  if (options.log) {
+    exchange_options.log = [log = options.log](sync::LogSeverity severity, std::string_view text) {
+      log(1 + static_cast<int>(severity), std::string(text));
+    };
+  }
+  exchange_options.deadline_ns = job->clock_.now_ns() + options.rendezvous_timeout_ns;
+  Result<std::unique_ptr<RankExchange>> exchange =
+      sync::ConnectSocketExchange(exchange_options, job->clock_);
+  if (!exchange) return tl::make_unexpected(exchange.error());
+  job->exchange_ = std::move(*exchange);
+  job->device_ = MakeHostDevice(job->clock_);
+  job->services_ = std::make_unique<Services>(*job->exchange_, job->clock_, job->options_);
+  if (Status loaded = job->LoadBackends(); !loaded) return tl::make_unexpected(loaded.error());
+  if (Status created = job->CreateGroups("job", AllRanks(context.world_size)); !created) {
+    return tl::make_unexpected(created.error());
+  }
+  return job;
+}
+
+Status Job::LoadBackends() {
+  PluginScan scan = ScanPlugins(options_.plugin_paths, options_.plugin_search_path);
+  if (scan.failure) return tl::make_unexpected(*scan.failure);
+  for (const cotune_backend_api_t* table : options_.tables) {
+    if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;
+    // A table that the program brings itself comes before a plugin of the same name.
+    std::erase_if(scan.tables,
+                  [&](const auto& other) { return std::string(other.first->name) == table->name; });
+    scan.tables.emplace_back(table, "");
+    scan.reports.push_back(PluginReport{"", table->name, table->version, table->abi_minor,
+                                        table->memory_kinds, true, ""});
+  }
+  const std::vector<std::string>& wanted = options_.backends;
+  for (const auto& [table, path] : scan.tables) {
+    const bool is_wanted =
+        wanted.empty() || std::find(wanted.begin(), wanted.end(), table->name) != wanted.end();
+    if (!is_wanted) continue;
+    Result<std::unique_ptr<Backend>> backend =
+        AdoptBackend(table, services_->host.table(), kHostDevice,
+                     path.empty() ? "registered in the process" : path);
+    if (backend) {
+      backends_.push_back(std::move(*backend));
+      continue;
+    }
+    for (PluginReport& report : scan.reports) {
+      if (report.backend != table->name || !report.loaded) continue;
+      report.loaded = false;
+      report.reason = backend.error().ToText();
+    }
+  }
+  reports_ = std::move(scan.reports);
+  if (const std::string missing = Missing(wanted, reports_); !missing.empty()) {
+    return Fail(ErrorCode::kUsage, fmt::format("unknown backend '{}'", missing), "", "",
+                KnownBackends(reports_));
+  }
+  const auto place = [&](const std::string& name) {
+    return std::find(wanted.begin(), wanted.end(), name) - wanted.begin();
+  };
+  std::sort(backends_.begin(), backends_.end(), [&](const auto& left, const auto& right) {
+    if (place(left->name()) != place(right->name()))
+      return place(left->name()) < place(right->name());
+    return ComesBefore(left->name(), right->name());
+  });
+  for (const auto& backend : backends_) backends_in_use_.push_back(backend.get());
+  return {};
+}
+
+Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks) {
+  observer_->OnStage(Stage::kGroups);
+  BackendGroups::Options options;
+  options.name = name;
+  options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
+  options.device = kHostDevice;
+  options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
+  Result<std::unique_ptr<BackendGroups>> groups =
+      BackendGroups::Create(backends_in_use_, *exchange_, options);
+  if (!groups) return tl::make_unexpected(groups.error());
+  groups_ = std::move(*groups);
+  job_ranks_ = job_ranks;
+  if (groups_->members().empty()) {
+    std::string reasons;
+    for (const Refusal& refusal : groups_->refusals()) {
+      reasons +=
+          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
+    }
+    for (const PluginReport& report : reports_) {
+      if (!report.loaded)
+        reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", report.reason);
+    }
+    return Fail(ErrorCode::kEnvironment, "no backend can be used", "",
+                reasons.empty() ? "no plugin was found" : reasons,
+                "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH");
+  }
+  fingerprint_.machine = MachineFields();
+  fingerprint_.measuring_mode = device_->measuring_mode();
+  fingerprint_.backends.clear();
+  for (const BackendMember& member : groups_->members()) {
+    fingerprint_.backends[member.backend->name()] = member.backend->version();
+  }
+  topology_digest_ = TopologyDigest(fingerprint_.machine);
+  return {};
+}
+
+Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vector<int>& ranks) {
+  std::unique_ptr<Job> job(new Job());
+  job->options_ = options_;
+  job->observer_ = observer_;
+  Result<std::unique_ptr<RankExchange>> exchange =
+      exchange_->Subgroup(name, ranks, clock_.now_ns() + options_.rendezvous_timeout_ns);
+  if (!exchange) return tl::make_unexpected(exchange.error());
+  job->exchange_ = std::move(*exchange);
+  job->device_ = MakeHostDevice(job->clock_);
+  job->backends_in_use_ = backends_in_use_;
+  job->reports_ = reports_;
+  std::vector<int> job_ranks;
+  for (int rank : ranks) job_ranks.push_back(job_ranks_[rank]);
+  if (Status created = job->CreateGroups("split/" + name, job_ranks); !created) {
+    return tl::make_unexpected(created.error());
+  }
+  return job;
+}
+
+ProblemClass Job::Class(Collective collective, Dtype dtype, Reduction reduction) const {
+  ProblemClass cls;
+  cls.collective = collective;
+  cls.dtype = dtype;
+  cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+  cls.world_size = exchange_->world_size();
+  cls.ranks_per_node = cls.world_size;
+  return cls;
+}
+
+}  // namespace cotune

@@ -1,0 +1,311 @@
+#include "integration/spawn.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/clock.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr int kRankLostExitCode = 5;
+constexpr int kCannotExecExitCode = 127;
+
+// One rank that was started.
+struct Child {
+  int rank = 0;
+  pid_t pid = -1;
+  int output_fd = -1;  // of ranks other than 0; -1 when closed
+  std::string partial_line;
+  bool running = true;
+  bool stopped = false;
+  int wait_status = 0;
+};
+
+// The signals this process waits for while ranks run; restores the mask at its end.
+class WaitedSignals {
+ public:
+  WaitedSignals() {
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    for (int signal_number : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&wanted, signal_number);
+    sigprocmask(SIG_BLOCK, &wanted, &before_);
+    fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  WaitedSignals(const WaitedSignals&) = delete;
+  WaitedSignals& operator=(const WaitedSignals&) = delete;
+  ~WaitedSignals() {
+    close(fd_);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  int fd() const { return fd_; }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  int fd_;
+  sigset_t before_{};
+};
+
+std::vector<std::string> RankVariables(const SpawnRequest& request, int rank,
+                                       const std::string& job_id) {
+  return {fmt::format("COTUNE_RANK={}", rank), fmt::format("COTUNE_WORLD_SIZE={}", request.ranks),
+          fmt::format("COTUNE_LOCAL_RANK={}", rank),
+          fmt::format("COTUNE_LOCAL_SIZE={}", request.ranks), "COTUNE_JOB_ID=" + job_id,
+          // NVLink multicast is never used, by no library of a rank.
+          "NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1"};
+}
+
+// The environment of a rank: this process's with the rank's variables in place of its own.
+std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
+                                         const std::string& job_id) {
+  std::vector<std::string> variables = RankVariables(request, rank, job_id);
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const std::string_view name = entry.substr(0, std::min(entry.find('='), entry.size()) + 1);
+    const bool replaced =
+        std::any_of(variables.begin(), variables.begin() + 8,
+                    [&](const std::string& own) { return own.starts_with(name); });
+    if (!replaced) variables.emplace_back(entry);
+  }
+  return variables;
+}
+
+// Runs in the child between fork and exec: calls only what is safe there.
+[[noreturn]] void Exec(const std::vector<char*>& arguments, const std::vector<char*>& variables,
+                       int output_fd, pid_t parent, const sigset_t& mask) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCannotExecExitCode);  // it went before the line above
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  if (output_fd >= 0) {
+    dup2(output_fd, STDOUT_FILENO);
+    dup2(output_fd, STDERR_FILENO);
+  }
+  execvpe(arguments[0], arguments.data(), variables.data());
+  static constexpr char kText[] = "cotune: cannot start the program of a rank: ";
+  const char* reason = strerrordesc_np(errno);
+  ssize_t ignored = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  ignored += write(STDERR_FILENO, reason, strlen(reason));
+  ignored += write(STDERR_FILENO, "\n", 1);
+  _exit(kCannotExecExitCode);
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+Result<Child> Start(const SpawnRequest& request, int rank, const std::string& job_id,
+                    const sigset_t& mask) {
+  std::vector<std::string> command = request.command;
+  std::vector<std::string> environment = RankEnvironment(request, rank, job_id);
+  const std::vector<char*> arguments = Pointers(command);
+  const std::vector<char*> variables = Pointers(environment);
+  int ends[2] = {-1, -1};
+  // Rank 0 keeps the terminal: its progress line is redrawn in place.
+  if (rank != 0 && pipe2(ends, O_CLOEXEC) != 0) {
+    return Fail(ErrorCode::kEnvironment, "cannot make a pipe", fmt::format("rank {}", rank),
+                std::strerror(errno));
+  }
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) Exec(arguments, variables, ends[1], parent, mask);
+  if (ends[1] >= 0) close(ends[1]);
+  if (pid < 0) {
+    if (ends[0] >= 0) close(ends[0]);
+    return Fail(ErrorCode::kEnvironment, "cannot start a process", fmt::format("rank {}", rank),
+                std::strerror(errno));
+  }
+  if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  Child child;
+  child.rank = rank;
+  child.pid = pid;
+  child.output_fd = ends[0];
+  return child;
+}
+
+void PrintLine(const Child& child, std::string_view line) {
+  const std::string text = fmt::format("[rank {}] {}\n", child.rank, line);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+// Passes on what the rank has written, whole lines at a time.
+void ReadOutput(Child& child) {
+  char buffer[4096];
+  ssize_t size = 0;
+  while ((size = read(child.output_fd, buffer, sizeof(buffer))) > 0) {
+    child.partial_line.append(buffer, size);
+    for (size_t end = child.partial_line.find('\n'); end != std::string::npos;
+         end = child.partial_line.find('\n')) {
+      PrintLine(child, std::string_view(child.partial_line).substr(0, end));
+      child.partial_line.erase(0, end + 1);
+    }
+  }
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (!child.partial_line.empty()) PrintLine(child, child.partial_line);
+  child.partial_line.clear();
+  close(child.output_fd);
+  child.output_fd = -1;
+}
+
+// Sees all ranks to their end.
+class Supervisor {
+ public:
+  Supervisor(const SpawnRequest& request, std::vector<Child>& children,
+             const WaitedSignals& signals)
+      : request_(request), children_(children), signals_(signals) {}
+
+  void Run() {
+    while (AnyRunning()) {
+      Wait();
+      Reap();
+      if (grace_end_ns_ != 0 && clock_.now_ns() >= grace_end_ns_) EndAll();
+    }
+    for (Child& child : children_) {
+      if (child.output_fd >= 0) ReadOutput(child);
+    }
+  }
+
+  SpawnResult TakeResult() {
+    for (const Child& child : children_) TakeExit(child);
+    return std::move(result_);
+  }
+
+ private:
+  bool AnyRunning() const {
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.running; });
+  }
+
+  void Wait() {
+    std::vector<pollfd> waited = {{signals_.fd(), POLLIN, 0}};
+    for (const Child& child : children_) {
+      if (child.output_fd >= 0) waited.push_back({child.output_fd, POLLIN, 0});
+    }
+    int timeout_ms = -1;
+    if (grace_end_ns_ != 0) {
+      timeout_ms = static_cast<int>(
+          std::clamp<int64_t>((grace_end_ns_ - clock_.now_ns()) / 1'000'000 + 1, 0, INT_MAX));
+    }
+    poll(waited.data(), waited.size(), timeout_ms);
+    signalfd_siginfo info{};
+    while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
+      const auto number = static_cast<int>(info.ssi_signo);
+      if (number != SIGCHLD) SendAll(number);
+    }
+    for (Child& child : children_) {
+      if (child.output_fd >= 0) ReadOutput(child);
+    }
+  }
+
+  void Reap() {
+    for (Child& child : children_) {
+      int status = 0;
+      while (child.running && waitpid(child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0) {
+        if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+          child.stopped = WIFSTOPPED(status);
+          if (child.stopped) BeginGrace();
+          continue;
+        }
+        child.running = false;
+        child.wait_status = status;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) BeginGrace();
+      }
+    }
+  }
+
+  // From now on the others have a bounded time: they notice the loss and end by themselves.
+  void BeginGrace() {
+    if (grace_end_ns_ == 0) grace_end_ns_ = clock_.now_ns() + request_.grace_ns;
+  }
+
+  void SendAll(int signal_number) {
+    for (const Child& child : children_) {
+      if (child.running) kill(child.pid, signal_number);
+    }
+  }
+
+  void EndAll() {
+    for (Child& child : children_) {
+      if (!child.running) continue;
+      result_.messages.push_back(
+          fmt::format("rank {} (pid {}) {} and was ended", child.rank, child.pid,
+                      child.stopped ? "was stopped" : "did not end in time"));
+      result_.exit_code = kRankLostExitCode;
+      kill(child.pid, SIGKILL);
+    }
+    // Nothing is left to wait for but their ends.
+    grace_end_ns_ = INT64_MAX;
+    ended_all_ = true;
+  }
+
+  void TakeExit(const Child& child) {
+    if (WIFSIGNALED(child.wait_status)) {
+      const bool by_us =
+          ended_all_ && WTERMSIG(child.wait_status) == SIGKILL && !result_.messages.empty();
+      if (!by_us || !Mentioned(child)) {
+        result_.messages.push_back(fmt::format("rank {} (pid {}) was ended by signal {} ({})",
+                                               child.rank, child.pid, WTERMSIG(child.wait_status),
+                                               strsignal(WTERMSIG(child.wait_status))));
+      }
+      result_.exit_code = kRankLostExitCode;
+    } else if (result_.exit_code == 0) {
+      result_.exit_code = WEXITSTATUS(child.wait_status);
+    }
+  }
+
+  bool Mentioned(const Child& child) const {
+    const std::string start = fmt::format("rank {} (pid {})", child.rank, child.pid);
+    return std::any_of(result_.messages.begin(), result_.messages.end(),
+                       [&](const std::string& message) { return message.starts_with(start); });
+  }
+
+  const SpawnRequest& request_;
+  std::vector<Child>& children_;
+  const WaitedSignals& signals_;
+  MonotonicClock clock_;
+  int64_t grace_end_ns_ = 0;
+  bool ended_all_ = false;
+  SpawnResult result_;
+};
+
+}  // namespace
+
+Result<SpawnResult> SpawnRanks(const SpawnRequest& request) {
+  if (request.ranks < 1 || request.command.empty()) {
+    return Fail(ErrorCode::kUsage, fmt::format("cannot start {} ranks", request.ranks), "", "",
+                "give at least one rank and a program");
+  }
+  const WaitedSignals signals;
+  // The clock makes the id of a job differ from that of an earlier process with the same number.
+  const std::string job_id = fmt::format("{}-{}", getpid(), MonotonicClock().now_ns());
+  std::vector<Child> children;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    Result<Child> child = Start(request, rank, job_id, signals.before());
+    if (!child) {
+      for (const Child& started : children) kill(started.pid, SIGKILL);
+      for (const Child& started : children) waitpid(started.pid, nullptr, 0);
+      return tl::make_unexpected(child.error());
+    }
+    children.push_back(std::move(*child));
+  }
+  Supervisor supervisor(request, children, signals);
+  supervisor.Run();
+  return supervisor.TakeResult();
+}
+
+}  // namespace cotune

@@ -1,0 +1,180 @@
+#include "integration/tune_run.h"
+
+#include <ctime>
+#include <map>
+#include <utility>
+
+#include "core/step_record.h"
+#include "core/tuning_journal.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// The database and journal of rank 0; on other ranks it knows nothing.
+class DatabaseCells final : public KnownCells {
+ public:
+  DatabaseCells(const TuneRequest& request, const Fingerprint& fingerprint)
+      : request_(request), fingerprint_(fingerprint) {}
+
+  // Loads what is there and takes the lock that keeps a second tune out.
+  Status Open() {
+    if (request_.database_path.empty()) return {};
+    Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(request_.database_path);
+    if (!journal) return tl::make_unexpected(journal.error());
+    journal_ = std::move(*journal);
+    Result<TunedDatabase> loaded = TunedDatabase::Load(request_.database_path);
+    if (loaded) {
+      database_ = std::move(*loaded);
+    } else if (loaded.error().code != ErrorCode::kEnvironment || FileExists()) {
+      return tl::make_unexpected(loaded.error());
+    }
+    for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+    if (!request_.force) database_.Merge(fresh_);
+    return {};
+  }
+
+  std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) override {
+    // With force only what this tune itself has measured before it was interrupted counts.
+    const TunedDatabase& where = request_.force ? fresh_ : database_;
+    tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, program_digest, fingerprint_);
+    if (!entry) return std::nullopt;
+    return std::move(entry->cell);
+  }
+
+  Status Record(const CellResult& cell, const Winner& winner) override {
+    if (journal_ == nullptr) return {};
+    DatabaseEntry entry{fingerprint_, cell, winner, request_.cotune_version, std::time(nullptr)};
+    Status appended = journal_->Append(entry);
+    fresh_.Put(std::move(entry));
+    return appended;
+  }
+
+  // Writes the database with everything new in it. Nothing new: nothing is written.
+  Result<bool> Save() {
+    if (journal_ == nullptr || fresh_.empty()) return false;
+    database_.Merge(fresh_);
+    if (Status saved = database_.Save(request_.database_path); !saved)
+      return tl::make_unexpected(saved.error());
+    if (Status cleared = journal_->Clear(); !cleared) return tl::make_unexpected(cleared.error());
+    return true;
+  }
+
+ private:
+  bool FileExists() const {
+    FILE* file = std::fopen(request_.database_path.c_str(), "re");
+    if (file != nullptr) std::fclose(file);
+    return file != nullptr || errno != ENOENT;
+  }
+
+  const TuneRequest& request_;
+  const Fingerprint& fingerprint_;
+  std::unique_ptr<TuningJournal> journal_;
+  TunedDatabase database_;
+  TunedDatabase fresh_;  // measured by this tune, or by the one that was interrupted
+};
+
+// Passes everything on and says whether the user asked to stop.
+class InterruptObserver final : public StageObserver {
+ public:
+  InterruptObserver(StageObserver& inner, const std::atomic<bool>* interrupted)
+      : inner_(inner), interrupted_(interrupted) {}
+  void OnStage(Stage stage) override { inner_.OnStage(stage); }
+  void OnPlan(const TunePlan& plan) override { inner_.OnPlan(plan); }
+  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
+    inner_.OnCellStart(index, total, problem);
+  }
+  void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
+                  const Winner& winner) override {
+    inner_.OnCellDone(index, total, cell, winner);
+  }
+  void OnWarning(std::string_view text) override { inner_.OnWarning(text); }
+  bool StopRequested() override {
+    return inner_.StopRequested() || (interrupted_ != nullptr && interrupted_->load());
+  }
+
+ private:
+  StageObserver& inner_;
+  const std::atomic<bool>* interrupted_;
+};
+
+// Rank 0's status on all ranks: an error of its file ends the tune everywhere.
+Status ShareRankZero(Job& job, const Status& own, const std::string& step) {
+  const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(job.exchange(), step, StepRecord::FromStatus(own), 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (!own) return own;
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    // The text comes from rank 0 and is whole; which rank had it is not the user's concern.
+    Error error = *failure;
+    error.what = all->records[0].message;
+    error.ranks.clear();
+    return tl::make_unexpected(std::move(error));
+  }
+  return {};
+}
+
+void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, const Job& job,
+                    TuneReport& report) {
+  const SelectionRules rules{job.settings().noise_percent};
+  for (const auto& node : scheduler.nodes()) {
+    for (const auto& [bytes, cell] : node->cells()) {
+      if (const Result<Winner> winner = SelectWinner(cell, rules)) {
+        report.entries.push_back(
+            DatabaseEntry{job.fingerprint(), cell, *winner, request.cotune_version, 0});
+      } else {
+        report.cells_without_winner.push_back(cell);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
+  TuneReport report;
+  const int64_t begin_ns = job.clock().now_ns();
+  DatabaseCells known(request, job.fingerprint());
+  const bool is_writer = job.rank() == 0;
+  const Status opened = is_writer ? known.Open() : Status{};
+  if (Status shared = ShareRankZero(job, opened, "open database"); !shared)
+    return tl::make_unexpected(shared.error());
+
+  InterruptObserver observer(job.observer(), request.interrupted);
+  AgreedFields agreed = {{"cotune version", request.cotune_version},
+                         {"force", request.force ? "true" : "false"}};
+  for (const auto& [name, value] : job.fingerprint().machine)
+    agreed.emplace_back("machine " + name, value);
+  for (const auto& [name, version] : job.fingerprint().backends)
+    agreed.emplace_back("backend " + name, version);
+  Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), observer,
+                       is_writer ? &known : nullptr},
+                      job.settings(), std::move(agreed));
+  for (const TuneNode& node : request.nodes) {
+    Result<Program> program = Program::SingleCollective(node.cls);
+    if (!program) return tl::make_unexpected(program.error());
+    if (Status added =
+            scheduler.AddNode(std::move(*program), node.sizes_bytes, job.topology_digest());
+        !added) {
+      return tl::make_unexpected(added.error());
+    }
+  }
+  Result<TuneOutcome> outcome = scheduler.Resolve();
+  if (!outcome) return tl::make_unexpected(outcome.error());
+  report.outcome = std::move(*outcome);
+  CollectEntries(scheduler, request, job, report);
+
+  observer.OnStage(Stage::kSave);
+  Result<bool> saved = false;
+  if (is_writer && report.outcome.committed) saved = known.Save();
+  const Status save_status = saved ? Status{} : Status(tl::make_unexpected(saved.error()));
+  if (Status shared = ShareRankZero(job, save_status, "save database"); !shared) {
+    return tl::make_unexpected(shared.error());
+  }
+  report.saved = *saved;
+  report.elapsed_ns = job.clock().now_ns() - begin_ns;
+  return report;
+}
+
+}  // namespace cotune
