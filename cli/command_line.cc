@@ -219,7 +219,8 @@ tl::unexpected<Error> Usage(std::string what, const std::string& command, std::s
 Status CheckExtras(const CLI::App& app) {
   std::string name;
   const CLI::App* command = ChosenCommand(app, name);
-  const std::vector<std::string> extras = app.remaining(true);
+  std::vector<std::string> extras = app.remaining(true);
+  std::erase(extras, "--");  // the parser leaves the mark itself behind
   const bool is_family = !CommandNames(*command).empty();
   if (extras.empty()) {
     if (!is_family) return {};

@@ -22,8 +22,7 @@ int Console::PrintResult(std::string_view text) {
                     std::strerror(errno),
                     "free space or keep the reader open",
                     {}};
-  PrintLog(fmt::format("cotune: error {} ({}): {}\n", ExitCode(error.code),
-                       ErrorCodeName(error.code), error.ToText()));
+  LogError(error);
   return ExitCode(error.code);
 }
 
@@ -38,12 +37,16 @@ void Console::Warn(std::string_view text) {
                        use_color_ ? "\x1b[0m" : "", text));
 }
 
+void Console::LogError(const Error& error) {
+  PrintLog(fmt::format("cotune: {}error {} ({}){}: {}\n", use_color_ ? "\x1b[31m" : "",
+                       ExitCode(error.code), ErrorCodeName(error.code), use_color_ ? "\x1b[0m" : "",
+                       error.ToText()));
+}
+
 int Console::PrintError(const Error& error) {
-  const int exit_code = ExitCode(error.code);
-  PrintLog(fmt::format("cotune: {}error {} ({}){}: {}\n", use_color_ ? "\x1b[31m" : "", exit_code,
-                       ErrorCodeName(error.code), use_color_ ? "\x1b[0m" : "", error.ToText()));
+  LogError(error);
   if (flags_.json) PrintResult(ErrorJson(command_, error));
-  return exit_code;
+  return ExitCode(error.code);
 }
 
 bool IsCapableTerminal(std::FILE* stream) {

@@ -32,7 +32,9 @@ class Console {
   void PrintLog(std::string_view text);
   // "cotune: warning: ...".
   void Warn(std::string_view text);
-  // "cotune: error 2 (usage): what (where): cause; next step", and with --json the error as a
+  // "cotune: error 2 (usage): what (where): cause; next step".
+  void LogError(const Error& error);
+  // LogError, and with --json the error as a
   // result too. Gives the exit code.
   int PrintError(const Error& error);
 

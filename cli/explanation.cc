@@ -204,9 +204,9 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
 std::string RangeText(const SizeRange& range) {
   if (range.end_bytes == UINT64_MAX) {
     if (range.first_bytes == 0) return "all sizes";
-    return fmt::format("from {} up", FormatSizeBytes(range.first_bytes));
+    return fmt::format("sizes from {} up", FormatSizeBytes(range.first_bytes));
   }
-  return fmt::format("from {} to below {}", FormatSizeBytes(range.first_bytes),
+  return fmt::format("sizes from {} to below {}", FormatSizeBytes(range.first_bytes),
                      FormatSizeBytes(range.end_bytes));
 }
 
@@ -214,7 +214,7 @@ std::string ExplanationText(const Explanation& explanation) {
   std::string text = fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
                                  FormatSizeBytes(explanation.asked.bytes()));
   if (!explanation.range) return text + DefaultRunsText(explanation);
-  text += fmt::format("  runs: {}, for {}\n", explanation.range->choice.text(),
+  text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));
   if (explanation.entry) {
     text += WinnerText(*explanation.entry);

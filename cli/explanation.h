@@ -36,7 +36,7 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict);
 
 std::string ExplanationText(const Explanation& explanation);
 
-// "host/ring?chunk=65536"'s row of "0 up to 1.5K", for SizeRange's open end.
+// "sizes from 1K to below 32K", "all sizes".
 std::string RangeText(const SizeRange& range);
 
 }  // namespace cotune::cli

@@ -46,7 +46,7 @@ void ProgressState::StartCell(int32_t index, int32_t total, const Problem& probl
 
 void ProgressState::FinishCell(int32_t index, int32_t total, const CellResult& cell,
                                const Winner& winner, int64_t now_ns) {
-  if (begin_ns_ == 0) begin_ns_ = now_ns;
+  if (!begin_ns_) begin_ns_ = now_ns;
   done_ = index + 1;
   total_ = total;
   best_text_ = fmt::format("{} {} us", winner.id.text(), MicrosecondsText(winner.median_ns));
@@ -63,7 +63,7 @@ void ProgressState::FinishCell(int32_t index, int32_t total, const CellResult& c
 }
 
 int64_t ProgressState::LeftNs(int64_t now_ns) const {
-  const int64_t spent_ns = now_ns - begin_ns_;
+  const int64_t spent_ns = now_ns - begin_ns_.value_or(now_ns);
   if (done_ == 0) return std::max<int64_t>(0, estimated_ns_ - spent_ns);
   return spent_ns / done_ * (total_ - done_);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,7 +36,7 @@ class ProgressState {
  private:
   int32_t done_ = 0;
   int32_t total_ = 0;
-  int64_t begin_ns_ = 0;
+  std::optional<int64_t> begin_ns_;
   int64_t estimated_ns_ = 0;
   std::string cell_text_;
   std::string best_text_;
@@ -63,6 +64,8 @@ class Progress final : public StageObserver {
   void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
                   const Winner& winner) override;
   void OnWarning(std::string_view text) override;
+  // Once the place of the database is known.
+  void set_database(std::string database) { options_.database = std::move(database); }
   // Takes the redrawn line away; before anything else is printed.
   void Clear();
 

@@ -41,7 +41,8 @@ constexpr std::array<SettingSpec, 13> kTable = {{
      "inside this distance the backend's default choice wins"},
     {"sample_time", &V::sample_ns, 1000, kSecond,
      "calls are repeated until one sample takes this long"},
-    {"plugin_path", &V::plugin_path, 0, 0, "more folders with plugins, parted by ':'"},
+    {"plugin_path", &V::plugin_path, 0, 0,
+     "folders with plugins, parted by ':'; empty: those beside cotune"},
     {"database", &V::database, 0, 0, "tuned database; empty: the place of this machine"},
 }};
 

@@ -1,0 +1,83 @@
+// `cotune bench`: measure every choice and print it; nothing is written.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/bench_table.h"
+#include "cli/commands.h"
+#include "cli/database_path.h"
+#include "cli/json_output.h"
+#include "cli/rank_session.h"
+#include "core/tuned_database.h"
+#include "fmt/format.h"
+
+namespace cotune::cli {
+namespace {
+
+// The table of the tuned database; empty when there is none, because then every call runs its
+// default.
+Result<DispatchTable> TunedTable(Job& job, const std::string& asked, const Process& process) {
+  const Result<std::string> path = DatabasePath(asked, process.environment, job.fingerprint());
+  if (!path) return tl::make_unexpected(path.error());
+  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database) {
+    const bool may_be_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
+    if (may_be_missing) return DispatchTable();
+    return tl::make_unexpected(database.error());
+  }
+  const LaunchContext& context = job.context();
+  return database->BuildTable(context.world_size, context.local_size, job.fingerprint());
+}
+
+int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& job,
+               const TuneReport& report, Process& process) {
+  Console& console = process.console;
+  const Result<DispatchTable> tuned = TunedTable(job, asked_database, process);
+  if (!tuned) return console.PrintError(tuned.error());
+  TuneSummary summary = Summarize(report, "");
+  for (const CellResult& cell : report.cells_without_winner) {
+    console.Warn(fmt::format("no choice works for {}", ToText(cell.problem)));
+  }
+  const uint64_t wrong_elements = CountWrong(summary.entries);
+  if (flags.tuned) summary.entries = OnlyTuned(std::move(summary.entries), *tuned);
+  const int written = console.PrintResult(
+      console.flags().json ? BenchJson(summary)
+                           : BenchTableText(summary.entries, *tuned, flags.tuned));
+  if (written != 0) return written;
+  const std::optional<Error> incomplete = WhyIncomplete(report);
+  if (incomplete) {
+    console.LogError(*incomplete);
+    return ExitCode(incomplete->code);
+  }
+  if (wrong_elements == 0) return 0;
+  console.LogError({ErrorCode::kWrongResult,
+                    fmt::format("{} elements are wrong", wrong_elements),
+                    "bench",
+                    "a backend computes wrong values; it is never chosen",
+                    "report it to the backend's author",
+                    {}});
+  return ExitCode(ErrorCode::kWrongResult);
+}
+
+}  // namespace
+
+int BenchCommand(const BenchFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return console.PrintError(settings.error());
+  const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
+  if (!context) return console.PrintError(context.error());
+  const int spawned_ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
+  const int world_size = *context ? (*context)->world_size : spawned_ranks;
+  const Result<ProblemSelection> selection = SelectProblems(flags.problems, world_size);
+  if (!selection) return console.PrintError(selection.error());
+  if (!*context) {
+    return SpawnAndReport(SelfCommand(process), spawned_ranks, settings->values, process);
+  }
+  return TuneAsRank(**context, *settings, flags.plugins, RankWork{.selection = *selection}, process,
+                    [&](Job& job, const TuneReport& report, const std::string&) {
+                      return PrintBench(flags, settings->values.database, job, report, process);
+                    });
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,26 @@
+// Where the tuned database of a machine lies when the user does not say.
+#ifndef COTUNE_CLI_DATABASE_PATH_H_
+#define COTUNE_CLI_DATABASE_PATH_H_
+
+#include <string>
+
+#include "core/status.h"
+#include "core/tuned_database_entry.h"
+#include "integration/launch_context.h"
+
+namespace cotune::cli {
+
+// "intel-xeon-8375c-1a2b3c4d": readable first, then a digest of all machine fields. Pure.
+std::string MachineFileName(const Fingerprint& fingerprint);
+
+// `asked`, or $XDG_CACHE_HOME/cotune/NAME.tdb, or ~/.cache/cotune/NAME.tdb. kEnvironment when
+// neither variable is set.
+Result<std::string> DatabasePath(const std::string& asked, const Environment& environment,
+                                 const Fingerprint& fingerprint);
+
+// Makes the folder of the file, for the user only. kEnvironment when it cannot.
+Status MakeFolderOf(const std::string& path);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_DATABASE_PATH_H_

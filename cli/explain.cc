@@ -1,0 +1,48 @@
+// `cotune explain`: what runs for one call, and why.
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/database_path.h"
+#include "cli/explanation.h"
+#include "cli/json_output.h"
+#include "cli/lone_job.h"
+#include "cli/problem_selection.h"
+#include "cli/rank_session.h"
+
+namespace cotune::cli {
+namespace {
+
+Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return tl::make_unexpected(settings.error());
+  const Result<Problem> problem =
+      SelectProblem(flags, flags.ranks == 0 ? kDefaultRanks : flags.ranks);
+  if (!problem) return tl::make_unexpected(problem.error());
+  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, process);
+  if (!job) return tl::make_unexpected(job.error());
+  const Fingerprint& here = (*job)->fingerprint();
+  const std::string& asked = settings->values.database;
+  const Result<std::string> path = DatabasePath(asked, process.environment, here);
+  if (!path) return tl::make_unexpected(path.error());
+  Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database) {
+    // A machine that was never tuned is no error: the answer is that the default runs.
+    const bool is_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
+    if (!is_missing) return tl::make_unexpected(database.error());
+    database = TunedDatabase();
+  }
+  return Explain(*database, *path, *problem, here);
+}
+
+}  // namespace
+
+int ExplainCommand(const ExplainFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<Explanation> explanation = ExplainCall(flags, process);
+  if (!explanation) return console.PrintError(explanation.error());
+  return console.PrintResult(console.flags().json ? ExplainJson(*explanation)
+                                                  : ExplanationText(*explanation));
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,18 @@
+#include "cli/lone_job.h"
+
+#include <unistd.h>
+
+#include "cli/rank_session.h"
+#include "fmt/format.h"
+
+namespace cotune::cli {
+
+Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
+                                       const Process& process) {
+  JobOptions options = MakeJobOptions(settings, plugins, process);
+  options.context.launcher = "cotune";
+  options.context.job_id = fmt::format("alone-{}", getpid());
+  return Job::Join(options);
+}
+
+}  // namespace cotune::cli

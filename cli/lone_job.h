@@ -1,0 +1,20 @@
+// A job of just this process: what commands ask about machine and plugins without starting ranks.
+#ifndef COTUNE_CLI_LONE_JOB_H_
+#define COTUNE_CLI_LONE_JOB_H_
+
+#include <memory>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "integration/job.h"
+#include "integration/settings/settings.h"
+
+namespace cotune::cli {
+
+// Loads the plugins and reads the machine. Errors as Job::Join.
+Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
+                                       const Process& process);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_LONE_JOB_H_

@@ -1,0 +1,84 @@
+#include "cli/problem_selection.h"
+
+#include "gtest/gtest.h"
+
+namespace cotune::cli {
+namespace {
+
+TEST(ProblemSelectionTest, DefaultsAreEveryCollectiveInF32) {
+  const ProblemSelection selection = SelectProblems({}, 4).value();
+  ASSERT_EQ(selection.classes.size(), 5u);
+  EXPECT_EQ(ToText(selection.classes[0]), "all_reduce/sum/f32/host/plain/out_of_place/world4x4");
+  EXPECT_EQ(selection.classes[1].reduction, Reduction::kNone);
+  EXPECT_EQ(selection.sizes_bytes,
+            (std::vector<uint64_t>{1024, 4096, 16384, 65536, 262144, 1048576, 4194304}));
+}
+
+TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
+  ProblemFlags flags;
+  flags.collectives = {"all_reduce", "broadcast", "all_reduce"};
+  flags.dtypes = {"f32", "bf16"};
+  flags.reductions = {"sum", "max"};
+  flags.sizes = "4K";
+  flags.in_place = true;
+  const ProblemSelection selection = SelectProblems(flags, 2).value();
+  std::vector<std::string> texts;
+  for (const ProblemClass& cls : selection.classes) texts.push_back(ToText(cls));
+  EXPECT_EQ(texts,
+            (std::vector<std::string>{"all_reduce/sum/f32/host/plain/in_place/world2x2",
+                                      "all_reduce/max/f32/host/plain/in_place/world2x2",
+                                      "all_reduce/sum/bf16/host/plain/in_place/world2x2",
+                                      "all_reduce/max/bf16/host/plain/in_place/world2x2",
+                                      "broadcast/none/f32/host/plain/in_place/world2x2/root0",
+                                      "broadcast/none/bf16/host/plain/in_place/world2x2/root0"}));
+}
+
+TEST(ProblemSelectionTest, AllMeansAll) {
+  ProblemFlags flags;
+  flags.collectives = {"all"};
+  flags.dtypes = {"all"};
+  flags.reductions = {"all"};
+  // Two collectives reduce: 2 x 7 dtypes x 5 reductions, and 3 x 7 that do not.
+  EXPECT_EQ(SelectProblems(flags, 4)->classes.size(), 2u * 7 * 5 + 3 * 7);
+}
+
+TEST(ProblemSelectionTest, UnknownNamesGiveListAndNearest) {
+  ProblemFlags flags;
+  flags.collectives = {"allreduce"};
+  Error error = SelectProblems(flags, 4).error();
+  EXPECT_EQ(error.ToText(),
+            "unknown collective 'allreduce' (--collective); known: all_reduce, all_gather, "
+            "reduce_scatter, all_to_all, broadcast; did you mean all_reduce?");
+  flags = {};
+  flags.dtypes = {"fp32"};
+  error = SelectProblems(flags, 4).error();
+  EXPECT_EQ(error.where, "--dtype");
+  EXPECT_TRUE(error.next_step.ends_with("did you mean f32?")) << error.next_step;
+  flags = {};
+  flags.reductions = {"avg"};
+  error = SelectProblems(flags, 4).error();
+  EXPECT_EQ(error.where, "--reduction");
+  flags = {};
+  flags.sizes = "1K:2Q";
+  error = SelectProblems(flags, 4).error();
+  EXPECT_EQ(error.where, "--sizes, character 5");
+}
+
+TEST(ProblemSelectionTest, ExplainTakesOneCall) {
+  ExplainFlags flags;
+  flags.collective = "reduce_scatter";
+  flags.size = "64K";
+  flags.dtype = "f64";
+  flags.reduction = "max";
+  const Problem problem = SelectProblem(flags, 4).value();
+  EXPECT_EQ(ToText(problem), "reduce_scatter/max/f64/host/plain/out_of_place/world4x4/count2048");
+  flags.size = "64K,1M";
+  EXPECT_EQ(SelectProblem(flags, 4).error().what, "explain takes one call");
+  flags.size = "6x";
+  EXPECT_EQ(SelectProblem(flags, 4).error().where, "SIZE, character 2");
+  flags.collective = "reduce";
+  EXPECT_EQ(SelectProblem(flags, 4).error().where, "COLLECTIVE");
+}
+
+}  // namespace
+}  // namespace cotune::cli

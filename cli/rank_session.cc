@@ -1,0 +1,300 @@
+#include "cli/rank_session.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "cli/database_path.h"
+#include "cli/progress.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/fault_injection.h"
+#include "integration/spawn.h"
+
+namespace cotune::cli {
+namespace {
+
+// What a signal handler may touch.
+std::atomic<bool> interrupted{false};
+std::atomic<int> interrupts{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+// A terminal's interrupt can come twice: from the terminal and from the process that started this
+// one.
+constexpr int kPatientInterrupts = 2;
+
+void OnInterrupt(int /*signal*/) {
+  interrupted.store(true, std::memory_order_relaxed);
+  if (interrupts.fetch_add(1, std::memory_order_relaxed) + 1 > kPatientInterrupts) {
+    _exit(ExitCode(ErrorCode::kInterrupted));
+  }
+}
+
+// SIGINT and SIGTERM end a tune after the cell it is at; insisting ends the process.
+void CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = OnInterrupt;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool IsOwnRank(const Process& process) {
+  return process.environment.contains("COTUNE_RANK") &&
+         process.environment.contains("COTUNE_WORLD_SIZE");
+}
+
+// Whether this rank is the one that says it: the lowest that is not at fault itself.
+bool SpeaksOf(const Error& error, int rank) {
+  const bool is_shared = error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline ||
+                         error.code == ErrorCode::kDatabase ||
+                         error.code == ErrorCode::kInterrupted;
+  if (!is_shared) return true;
+  int speaker = 0;
+  for (const int lost : error.ranks) speaker += lost == speaker ? 1 : 0;
+  return rank == speaker;
+}
+
+// Watchers of one rank, in the order of construction.
+struct Watchers {
+  std::unique_ptr<StageObserver> base;
+  Progress* progress = nullptr;  // of rank 0
+  std::unique_ptr<StageObserver> fault;
+  StageObserver& outermost() { return fault ? *fault : *base; }
+};
+
+Result<Watchers> MakeWatchers(int rank, const Clock& clock, const std::string& database,
+                              Process& process) {
+  Watchers watchers;
+  if (rank == 0) {
+    const OutputFlags& flags = process.console.flags();
+    Progress::Options options{.redraw = process.log_is_terminal,
+                              .columns = process.log_columns,
+                              .quiet = flags.quiet,
+                              .verbose = flags.verbose,
+                              .database = database};
+    auto progress = std::make_unique<Progress>(
+        clock, options, [&process](std::string_view text) { process.console.PrintLog(text); });
+    watchers.progress = progress.get();
+    watchers.base = std::move(progress);
+  } else {
+    watchers.base = std::make_unique<StageObserver>();
+  }
+  const auto fault_text = process.environment.find("COTUNE_FAULT");
+  if (fault_text != process.environment.end() && !fault_text->second.empty()) {
+    const Result<Fault> fault = ParseFault(fault_text->second);
+    if (!fault) return tl::make_unexpected(fault.error());
+    watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
+  }
+  return watchers;
+}
+
+TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
+  TuneRequest request;
+  for (const ProblemClass& cls : work.selection.classes) {
+    request.nodes.push_back({cls, work.selection.sizes_bytes});
+  }
+  request.database_path = database;
+  request.force = work.force;
+  request.cotune_version = CotuneVersion();
+  request.interrupted = &interrupted;
+  return request;
+}
+
+// Plugins that were found and refused are no error, but the user should know.
+void WarnOfRefusedPlugins(const Job& job, Process& process) {
+  for (const PluginReport& report : job.plugin_reports()) {
+    if (report.loaded || report.reason.empty()) continue;
+    process.console.Warn(fmt::format("plugin {} is not used: {}",
+                                     report.path.empty() ? report.backend : report.path,
+                                     report.reason));
+  }
+}
+
+Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& settings,
+                        const PluginFlags& plugins, const RankWork& work, Process& process,
+                        const PrintReport& print) {
+  const MonotonicClock clock;
+  const std::string asked_database = work.uses_database ? settings.values.database : "";
+  Result<Watchers> watchers = MakeWatchers(context.rank, clock, asked_database, process);
+  if (!watchers) return tl::make_unexpected(watchers.error());
+  JobOptions options = MakeJobOptions(settings, plugins, process);
+  options.context = context;
+  options.observer = &watchers->outermost();
+  Result<std::unique_ptr<Job>> job = Job::Join(options);
+  if (!job) return tl::make_unexpected(job.error());
+  std::string database;
+  if (work.uses_database) {
+    Result<std::string> path =
+        DatabasePath(settings.values.database, process.environment, (*job)->fingerprint());
+    if (!path) return tl::make_unexpected(path.error());
+    database = std::move(*path);
+  }
+  if (context.rank == 0) {
+    WarnOfRefusedPlugins(**job, process);
+    watchers->progress->set_database(database);
+    const bool has_default_place = work.uses_database && settings.values.database.empty();
+    if (has_default_place) {
+      if (Status made = MakeFolderOf(database); !made) process.console.Warn(made.error().ToText());
+    }
+  }
+  const Result<TuneReport> report = RunTune(**job, MakeRequest(work, database));
+  if (watchers->progress != nullptr) watchers->progress->Clear();
+  if (!report) return tl::make_unexpected(report.error());
+  return context.rank == 0 ? print(**job, *report, database) : 0;
+}
+
+}  // namespace
+
+Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& process) {
+  SettingSources sources;
+  sources.environment = process.environment;
+  sources.settings_file = flags.settings_file;
+  sources.flags = flags.values;
+  sources.backend_flags = flags.backend_values;
+  Result<ResolvedSettings> settings = ResolveSettings(sources);
+  if (settings && !IsOwnRank(process)) {
+    for (const std::string& warning : settings->warnings) process.console.Warn(warning);
+  }
+  return settings;
+}
+
+JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
+                          const Process& process) {
+  JobOptions options;
+  options.settings = settings.values;
+  options.plugin_paths = plugins.plugins;
+  Environment environment = process.environment;
+  environment.erase("COTUNE_PLUGIN_PATH");
+  if (!settings.values.plugin_path.empty()) {
+    environment["COTUNE_PLUGIN_PATH"] = settings.values.plugin_path;
+  }
+  options.plugin_search_path = DefaultPluginSearchPath(environment);
+  options.backends = plugins.backends;
+  options.backend_settings = settings.backend_values;
+  options.log = [&console = process.console](int severity, const std::string& text) {
+    constexpr int kWarning = 2;
+    if (severity >= kWarning) {
+      console.Warn(text);
+    } else if (console.flags().verbose) {
+      console.PrintLog(text + "\n");
+    }
+  };
+  return options;
+}
+
+Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& process) {
+  Result<std::optional<LaunchContext>> context =
+      DetectLaunchContext(process.environment, getppid());
+  if (context && *context && flag_ranks != 0 && flag_ranks != (*context)->world_size) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("--ranks {} contradicts the launcher {}, which started {} ranks",
+                            flag_ranks, (*context)->launcher, (*context)->world_size),
+                "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
+  }
+  return context;
+}
+
+std::vector<std::string> SelfCommand(const Process& process) {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  std::vector<std::string> command = {path};
+  command.insert(command.end(), process.arguments.begin(), process.arguments.end());
+  return command;
+}
+
+int SpawnAndReport(const std::vector<std::string>& command, int ranks,
+                   const TuningSettings& settings, Process& process) {
+  SpawnRequest request;
+  request.command = command;
+  request.ranks = ranks;
+  request.grace_ns = 2 * settings.collective_autotune_timeout_ns;
+  const Result<SpawnResult> result = SpawnRanks(request);
+  if (!result) return process.console.PrintError(result.error());
+  bool rank_0_is_lost = false;
+  for (const std::string& message : result->messages) {
+    process.console.Warn(message);
+    rank_0_is_lost = rank_0_is_lost || message.starts_with("rank 0 ");
+  }
+  if (!rank_0_is_lost) return result->exit_code;
+  // Rank 0 would have said what happened.
+  return process.console.PrintError({ErrorCode::kRankLost,
+                                     result->messages.front(),
+                                     "own ranks",
+                                     "it was ended from outside, crashed, or was stopped",
+                                     "run again; what was measured is kept",
+                                     {0}});
+}
+
+int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
+               const PluginFlags& plugins, const RankWork& work, Process& process,
+               const PrintReport& print) {
+  CatchInterrupts();
+  const Result<int> exit_code = JoinAndTune(context, settings, plugins, work, process, print);
+  if (exit_code) return *exit_code;
+  if (!SpeaksOf(exit_code.error(), context.rank)) return ExitCode(exit_code.error().code);
+  if (context.rank == 0) return process.console.PrintError(exit_code.error());
+  // Results, JSON included, are rank 0's.
+  process.console.LogError(exit_code.error());
+  return ExitCode(exit_code.error().code);
+}
+
+TuneSummary Summarize(const TuneReport& report, const std::string& database) {
+  return {.database = database,
+          .committed = report.outcome.committed,
+          .late_ranks = report.outcome.late_ranks,
+          .measured_cells = report.outcome.measured_cells,
+          .known_cells = report.outcome.known_cells,
+          .skipped_cells = report.outcome.skipped_cells,
+          .pre_syncs = report.outcome.pre_syncs,
+          .pre_sync_ns = report.outcome.pre_sync_ns,
+          .elapsed_ns = report.elapsed_ns,
+          .entries = report.entries,
+          .backend_refusals = report.outcome.backend_refusals};
+}
+
+std::optional<Error> WhyIncomplete(const TuneReport& report) {
+  if (!report.outcome.late_ranks.empty()) {
+    return Error{ErrorCode::kDeadline,
+                 fmt::format("nothing was tuned: rank {} missed the pre-sync window",
+                             fmt::join(report.outcome.late_ranks, ", ")),
+                 "pre_sync",
+                 "the rank was slow to start or is overloaded",
+                 "run again, or raise collective_pre_sync_timeout",
+                 report.outcome.late_ranks};
+  }
+  if (!report.outcome.committed) {
+    return Error{ErrorCode::kRankLost,
+                 "nothing was tuned: a rank declined the table",
+                 "agree",
+                 "the ranks came to different winners",
+                 "run again; if it repeats, report it",
+                 {}};
+  }
+  if (report.cells_without_winner.empty()) return std::nullopt;
+  const CellResult& cell = report.cells_without_winner.front();
+  Error error{
+      ErrorCode::kEnvironment,
+      fmt::format("{} of {} cells have no choice that works", report.cells_without_winner.size(),
+                  report.cells_without_winner.size() + report.entries.size()),
+      ToText(cell.problem),
+      "",
+      "see the reasons above; leave the problem out to tune the rest",
+      {}};
+  for (const CellResult& each : report.cells_without_winner) {
+    for (const Verdict& verdict : each.verdicts) {
+      if (verdict.wrong_elements > 0) error.code = ErrorCode::kWrongResult;
+    }
+  }
+  error.cause = cell.verdicts.empty() && !cell.refusals.empty()
+                    ? fmt::format("{} refuses: {}", cell.refusals.front().choice,
+                                  cell.refusals.front().reason)
+                    : "every choice failed or computed wrong values";
+  return error;
+}
+
+}  // namespace cotune::cli

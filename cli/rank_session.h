@@ -1,0 +1,64 @@
+// What tune and bench share: read the settings, become a rank or start the ranks, join the job,
+// tune.
+#ifndef COTUNE_CLI_RANK_SESSION_H_
+#define COTUNE_CLI_RANK_SESSION_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/problem_selection.h"
+#include "cli/reports.h"
+#include "integration/job.h"
+#include "integration/settings/settings.h"
+#include "integration/tune_run.h"
+
+namespace cotune::cli {
+
+inline constexpr int kDefaultRanks = 4;
+
+// Reads the settings and warns of unknown variables, once a job: not in ranks that this program
+// started.
+Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& process);
+
+// Options that every job of the command line has in common.
+JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
+                          const Process& process);
+
+// The rank that this process is; nothing when no launcher started it. kUsage when --ranks says
+// otherwise.
+Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& process);
+
+// This program with its arguments, as it was started.
+std::vector<std::string> SelfCommand(const Process& process);
+
+// Runs `command` as that many ranks and reports those that were lost. Gives the exit code.
+int SpawnAndReport(const std::vector<std::string>& command, int ranks,
+                   const TuningSettings& settings, Process& process);
+
+// What tune and bench differ in.
+struct RankWork {
+  ProblemSelection selection;
+  bool uses_database = false;  // else nothing is read or written
+  bool force = false;
+};
+
+// One rank of a tune, from joining to the end. `print` is called on rank 0 with what was found and
+// the database's path; it gives the exit code.
+using PrintReport =
+    std::function<int(Job& job, const TuneReport& report, const std::string& database)>;
+int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
+               const PluginFlags& plugins, const RankWork& work, Process& process,
+               const PrintReport& print);
+
+TuneSummary Summarize(const TuneReport& report, const std::string& database);
+
+// Why a tune that ran to its end is no success: a missed window, or cells where no choice works.
+std::optional<Error> WhyIncomplete(const TuneReport& report);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_RANK_SESSION_H_

@@ -1,0 +1,60 @@
+// `cotune tune`: measure, agree, write the tuned database, print the winners.
+#include <optional>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/number_text.h"
+#include "cli/rank_session.h"
+#include "cli/winner_table.h"
+#include "fmt/format.h"
+
+namespace cotune::cli {
+namespace {
+
+int PrintTune(const TuneReport& report, const std::string& database, Process& process) {
+  Console& console = process.console;
+  const TuneSummary summary = Summarize(report, database);
+  const int written = console.PrintResult(console.flags().json ? TuneJson(summary)
+                                                               : WinnerTableText(summary.entries));
+  if (written != 0) return written;
+  if (!console.flags().quiet) {
+    console.PrintLog(fmt::format("{} measured, {} known, {} skipped in {:.1f} s; {} {}\n",
+                                 summary.measured_cells, summary.known_cells, summary.skipped_cells,
+                                 static_cast<double>(summary.elapsed_ns) / 1e9,
+                                 report.saved ? "saved" : "database", database));
+  }
+  if (summary.skipped_cells > 0) {
+    console.Warn(
+        fmt::format("the budget was used up before {} cells; raise --budget and run again to go on",
+                    summary.skipped_cells));
+  }
+  const std::optional<Error> incomplete = WhyIncomplete(report);
+  if (!incomplete) return 0;
+  console.LogError(*incomplete);
+  return ExitCode(incomplete->code);
+}
+
+}  // namespace
+
+int TuneCommand(const TuneFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return console.PrintError(settings.error());
+  const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
+  if (!context) return console.PrintError(context.error());
+  const int spawned_ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
+  const int world_size = *context ? (*context)->world_size : spawned_ranks;
+  const Result<ProblemSelection> selection = SelectProblems(flags.problems, world_size);
+  if (!selection) return console.PrintError(selection.error());
+  if (!*context) {
+    return SpawnAndReport(SelfCommand(process), spawned_ranks, settings->values, process);
+  }
+  const RankWork work{.selection = *selection, .uses_database = true, .force = flags.force};
+  return TuneAsRank(**context, *settings, flags.plugins, work, process,
+                    [&process](Job&, const TuneReport& report, const std::string& database) {
+                      return PrintTune(report, database, process);
+                    });
+}
+
+}  // namespace cotune::cli
