@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kWindowMinNs = 500'000;
 constexpr int64_t kWindowMaxNs = 5'000'000;
+constexpr int32_t kInvalidMax =
+    16;  // samples of a cell that start late before it gives the window up
 constexpr int32_t kRepetitionsMax = 1000;
 constexpr int32_t kWarmRepetitionsMax = 16;
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
@@ -240,6 +242,9 @@ Result<int64_t> CellBenchmark::TakeSample(Entrant& entrant, const ExchangedRecor
   if (planned_start_ns > 0 && late_ns > std::max<int64_t>(2000, span_ns / 20)) {
     ++result.invalid_rounds;
     window_ns_ = std::min(window_ns_ * 2, kWindowMaxNs);
+    // The cores are busy with something else: line up behind the barrier only, and record the skew.
+    if (result.invalid_rounds >= kInvalidMax)
+      result.start_mode = parts_.start_mode = StartMode::kBarrier;
     return 0;
   }
   entrant.verdict.skews_ns.push_back(last->start_ns - first->start_ns);

@@ -305,6 +305,7 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
   Result<CellResult> result = benchmark.Run(problem);
   if (!result) return result;
   coordinator_now_ns_ = benchmark.coordinator_now_ns();
+  start_mode_ = result->start_mode;  // a window that failed once is not tried again
   cell->callers.clear();
   result->program_digest = node.dispatch_digest();
   result->refusals = node.ListChoices(parts_.groups, hint_bytes).refusals;

@@ -58,7 +58,7 @@ struct CellResult {
   std::vector<Verdict> verdicts;  // in the order of the choice list
   std::vector<Refusal> refusals;
   StartMode start_mode = StartMode::kBarrier;
-  int32_t invalid_rounds = 0;  // rounds repeated because a rank started late
+  int32_t invalid_rounds = 0;  // samples that did not count because a rank started late
 
   bool operator==(const CellResult& other) const;
 };
