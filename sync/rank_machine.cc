@@ -20,6 +20,7 @@ RankActions RankMachine::OnEvent(const RankEvent& event, int64_t now_ns) {
 // ---- Local events ----
 
 void RankMachine::On(const JoinAsked& event, int64_t now_ns) {
+  if (failure_.has_value()) return Complete(event.token, tl::make_unexpected(*failure_));
   StartListening(now_ns);
   joining_ = true;
   Call& call = calls_[""];
