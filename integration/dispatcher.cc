@@ -28,7 +28,7 @@ bool IsInPlace(const Call& call, uint64_t block_bytes, int rank) {
     case Collective::kReduceScatter:
       return recv == send + rank * block_bytes;
     case Collective::kBroadcast:
-      // Only the root has a send buffer, and every rank has to come to the same answer.
+      // Only the root has a send buffer, so the other ranks cannot tell.
       return false;
   }
   return false;
@@ -58,9 +58,15 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
 Dispatcher::Dispatcher(Job& job) : job_(job) {
   tables_.push_back(std::make_unique<DispatchTable>());
   table_.store(tables_.back().get(), std::memory_order_release);
+  job_.set_drop_plans([this] { DropPlans(); });
 }
 
-Dispatcher::~Dispatcher() = default;
+Dispatcher::~Dispatcher() { job_.set_drop_plans(nullptr); }
+
+void Dispatcher::DropPlans() {
+  plan_of_.clear();
+  plans_.clear();
+}
 
 void Dispatcher::SetTable(DispatchTable table) {
   tables_.push_back(std::make_unique<DispatchTable>(std::move(table)));
@@ -76,7 +82,8 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   cls.world_size = job_.world_size();
   cls.ranks_per_node = cls.world_size;
   cls.root = call.root;
-  cls.in_place = IsInPlace(call, call.count * SizeBytes(call.dtype), job_.rank());
+  // Without elements the buffers say nothing, and every rank has to come to the same answer.
+  cls.in_place = call.count > 0 && IsInPlace(call, call.count * SizeBytes(call.dtype), job_.rank());
   problem.count = call.count;
   problem.topology_digest = job_.topology_digest();
   const bool bad_root = call.root < 0 || call.root >= cls.world_size;

@@ -36,7 +36,8 @@ struct CallExplanation {
 };
 
 // Collective in the sense of its job: every rank makes the same calls in the same order. Run is for
-// one thread at a time; SetTable may be called between calls. Destroyed before its job.
+// one thread at a time; SetTable may be called between calls. One dispatcher a job, destroyed
+// before it; a tune of the job drops its plans.
 class Dispatcher {
  public:
   explicit Dispatcher(Job& job);
@@ -76,6 +77,7 @@ class Dispatcher {
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
   Result<Choice> ChoiceOf(const Program& program, const PlanKey& key);
   Status Remember(const Status& status);
+  void DropPlans();
 
   Job& job_;
   std::atomic<const DispatchTable*> table_;

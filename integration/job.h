@@ -103,6 +103,12 @@ class Job {
   // Of this machine and the backends in use; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }
+  // Plans must go before a group that a tune makes anew: whoever keeps plans says here how to drop
+  // them; an empty function takes it back. One holder at a time.
+  void set_drop_plans(std::function<void()> drop_plans) { drop_plans_ = std::move(drop_plans); }
+  void DropPlans() {
+    if (drop_plans_) drop_plans_();
+  }
   // A class of this job's group, for host memory out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
 
@@ -123,6 +129,7 @@ class Job {
   std::vector<Backend*> backends_in_use_;
   std::vector<PluginReport> reports_;
   std::unique_ptr<BackendGroups> groups_;
+  std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
   Fingerprint fingerprint_;
   uint64_t topology_digest_ = 0;

@@ -63,8 +63,7 @@ Result<int> Number(const Environment& environment, const char* name) {
   const std::string& text = environment.at(name);
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Slurm writes "4(x2)" for tasks per node.
-  const bool whole = end == text.data() + text.size() || *end == '(';
+  const bool whole = end == text.data() + text.size();
   if (error != std::errc() || !whole || value < 0) {
     return Fail(ErrorCode::kUsage, fmt::format("{}={} is not a number", name, text), "environment",
                 "", fmt::format("unset {} or start the program with its launcher", name));
@@ -88,6 +87,18 @@ std::string JobId(const Environment& environment, const LauncherVariables& names
 // A number of the environment, or `fallback` where it is not set.
 Result<int> NumberOr(const Environment& environment, const char* name, int fallback) {
   return Find(environment, name) == nullptr ? Result<int>(fallback) : Number(environment, name);
+}
+
+// How many ranks are on this host. Slurm lists the tasks of all nodes, "4(x2),3": the first number
+// is this node's or another's, and either way differs from the whole where there are several.
+Result<int> LocalSize(const Environment& environment, const LauncherVariables& names,
+                      int world_size) {
+  const std::string* text = Find(environment, names.local_size);
+  if (text == nullptr || std::string_view(names.launcher) != "slurm") {
+    return NumberOr(environment, names.local_size, world_size);
+  }
+  Environment first = {{names.local_size, text->substr(0, text->find_first_of("(,"))}};
+  return Number(first, names.local_size);
 }
 
 // The context of one launcher; nullopt when its variables are not there.
@@ -120,7 +131,7 @@ Result<std::optional<LaunchContext>> ReadLauncher(const Environment& environment
                 "environment");
   }
   const Result<int> local_rank = NumberOr(environment, names.local_rank, *rank);
-  const Result<int> local_size = NumberOr(environment, names.local_size, *world_size);
+  const Result<int> local_size = LocalSize(environment, names, *world_size);
   if (!local_rank) return tl::make_unexpected(local_rank.error());
   if (!local_size) return tl::make_unexpected(local_size.error());
   LaunchContext context;

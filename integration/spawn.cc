@@ -22,6 +22,7 @@ namespace cotune {
 namespace {
 
 constexpr int kRankLostExitCode = 5;
+constexpr int kInterruptedExitCode = 130;
 constexpr int kCannotExecExitCode = 127;
 
 // One rank that was started.
@@ -143,6 +144,15 @@ void PrintLine(const Child& child, std::string_view line) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+// With what is left of a line. A process that the rank left behind may still hold the other end.
+void CloseOutput(Child& child) {
+  if (child.output_fd < 0) return;
+  if (!child.partial_line.empty()) PrintLine(child, child.partial_line);
+  child.partial_line.clear();
+  close(child.output_fd);
+  child.output_fd = -1;
+}
+
 // Passes on what the rank has written, whole lines at a time.
 void ReadOutput(Child& child) {
   char buffer[4096];
@@ -156,10 +166,7 @@ void ReadOutput(Child& child) {
     }
   }
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (!child.partial_line.empty()) PrintLine(child, child.partial_line);
-  child.partial_line.clear();
-  close(child.output_fd);
-  child.output_fd = -1;
+  CloseOutput(child);
 }
 
 // Sees all ranks to their end.
@@ -177,6 +184,7 @@ class Supervisor {
     }
     for (Child& child : children_) {
       if (child.output_fd >= 0) ReadOutput(child);
+      CloseOutput(child);
     }
   }
 
@@ -189,6 +197,11 @@ class Supervisor {
   bool AnyRunning() const {
     return std::any_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.running; });
+  }
+
+  bool NoneStopped() const {
+    return std::none_of(children_.begin(), children_.end(),
+                        [](const Child& child) { return child.running && child.stopped; });
   }
 
   void Wait() {
@@ -204,8 +217,11 @@ class Supervisor {
     poll(waited.data(), waited.size(), timeout_ms);
     signalfd_siginfo info{};
     while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
+      // A terminal's interrupt (from the kernel) has reached the ranks already.
       const auto number = static_cast<int>(info.ssi_signo);
-      if (number != SIGCHLD) SendAll(number);
+      if (number == SIGCHLD) continue;
+      interrupted_ = true;
+      if (info.ssi_code != SI_KERNEL) SendAll(number);
     }
     for (Child& child : children_) {
       if (child.output_fd >= 0) ReadOutput(child);
@@ -219,11 +235,15 @@ class Supervisor {
         if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
           child.stopped = WIFSTOPPED(status);
           if (child.stopped) BeginGrace();
+          // All of the job was stopped and goes on, as a shell does it.
+          if (!child.stopped && !failed_ && NoneStopped()) grace_end_ns_ = 0;
           continue;
         }
         child.running = false;
         child.wait_status = status;
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) BeginGrace();
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+        failed_ = true;
+        BeginGrace();
       }
     }
   }
@@ -254,13 +274,16 @@ class Supervisor {
   }
 
   void TakeExit(const Child& child) {
-    if (WIFSIGNALED(child.wait_status)) {
-      const bool by_us =
-          ended_all_ && WTERMSIG(child.wait_status) == SIGKILL && !result_.messages.empty();
+    const int ended_by = WIFSIGNALED(child.wait_status) ? WTERMSIG(child.wait_status) : 0;
+    if (interrupted_ && (ended_by == SIGINT || ended_by == SIGTERM)) {
+      // A program that does not catch the signal ends as the user wanted it.
+      if (result_.exit_code == 0) result_.exit_code = kInterruptedExitCode;
+    } else if (ended_by != 0) {
+      const bool by_us = ended_all_ && ended_by == SIGKILL && !result_.messages.empty();
       if (!by_us || !Mentioned(child)) {
         result_.messages.push_back(fmt::format("rank {} (pid {}) was ended by signal {} ({})",
-                                               child.rank, child.pid, WTERMSIG(child.wait_status),
-                                               strsignal(WTERMSIG(child.wait_status))));
+                                               child.rank, child.pid, ended_by,
+                                               strsignal(ended_by)));
       }
       result_.exit_code = kRankLostExitCode;
     } else if (result_.exit_code == 0) {
@@ -279,7 +302,9 @@ class Supervisor {
   const WaitedSignals& signals_;
   MonotonicClock clock_;
   int64_t grace_end_ns_ = 0;
-  bool ended_all_ = false;
+  bool interrupted_ = false;
+  bool failed_ = false;     // a rank has ended badly
+  bool ended_all_ = false;  // by SIGKILL, after the time was over
   SpawnResult result_;
 };
 

@@ -28,7 +28,8 @@ struct SpawnResult {
 // NVLink multicast off. Standard output of rank 0 is this process's; that of other ranks goes to
 // standard error, where each line of a rank but 0 starts with "[rank 2] ". SIGINT and SIGTERM are
 // passed on. A rank ends with this process. The exit code is 0 when all ranks gave 0; 5 when a rank
-// was lost (signal, stopped); else that of the first rank that failed by itself.
+// was lost (signal, stopped); 130 when the user's signal ended ranks that do not catch it; else
+// that of the first rank that failed by itself.
 Result<SpawnResult> SpawnRanks(const SpawnRequest& request);
 
 }  // namespace cotune

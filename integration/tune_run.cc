@@ -134,6 +134,7 @@ void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, cons
 
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   TuneReport report;
+  job.DropPlans();
   const int64_t begin_ns = job.clock().now_ns();
   DatabaseCells known(request, job.fingerprint());
   const bool is_writer = job.rank() == 0;
