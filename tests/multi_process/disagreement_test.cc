@@ -1,0 +1,122 @@
+// Ranks that were started differently: every one ends with an error that names field and rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fmt/format.h"
+#include "tests/multi_process/altered_host_for_test.h"
+#include "tests/multi_process/rank_body_for_test.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int64_t kPatienceNs = 60 * kSecondNs;
+constexpr int kOdd = 1;
+
+// Three ranks, of which rank 1 is changed, all end with 5 and name `field` and rank 1.
+void ExpectAllName(RankProcesses& ranks, const std::string& field) {
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    EXPECT_EQ(ranks.ExitOf(rank), 5) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "error "),
+                AllOf(SizeIs(1), Each(AllOf(HasSubstr("rank_lost ranks=1 "), HasSubstr(field)))))
+        << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "outcome "), SizeIs(0)) << "it went on all the same";
+  }
+}
+
+JobScript ThreeRanks(const PrivateFolder& folder) {
+  JobScript script = DefaultScript(folder);
+  script.world_size = 3;
+  return script;
+}
+
+TEST(Disagreement, OnTheWorldSize) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.world_size = 4;
+  });
+  ExpectAllName(ranks, "world size");
+}
+
+TEST(Disagreement, OnTheVersion) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.cotune_version = "2";
+  });
+  ExpectAllName(ranks, "cotune version");
+}
+
+TEST(Disagreement, OnASetting) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.settings.noise_percent = 3.5;
+  });
+  ExpectAllName(ranks, "noise_percent");
+}
+
+TEST(Disagreement, OnForce) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.force = true;
+  });
+  ExpectAllName(ranks, "force");
+}
+
+TEST(Disagreement, OnTheProgramsOfEqualNumber) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.collectives = {Collective::kAllGather};
+  });
+  ExpectAllName(ranks, "programs");
+}
+
+TEST(Disagreement, OnTheChoiceList) {
+  const PrivateFolder folder;
+  const JobScript script = ThreeRanks(folder);
+  RankProcesses ranks;
+  for (int rank = 0; rank < script.world_size; ++rank) {
+    ranks.Start([=](TestLink& link) {
+      JobScript own = script;
+      own.table = AlteredHost(Alteration::kListsAnother, kOdd, "", rank);
+      return RunRank(own, rank, link);
+    });
+  }
+  ExpectAllName(ranks, "choices of backend host");
+}
+
+// Ranks with another version of a backend do not tune with it; with no other backend that is an
+// error that says which rank has which.
+TEST(Disagreement, OnTheBackendsVersion) {
+  const PrivateFolder folder;
+  const JobScript script = ThreeRanks(folder);
+  RankProcesses ranks;
+  for (int rank = 0; rank < script.world_size; ++rank) {
+    ranks.Start([=](TestLink& link) {
+      JobScript own = script;
+      own.table = AlteredHost(Alteration::kOtherVersion, kOdd, "", rank);
+      return RunRank(own, rank, link);
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 3) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "error "),
+                AllOf(SizeIs(1), Each(AllOf(HasSubstr("no backend can be used"),
+                                            HasSubstr("rank 1 does not have it")))))
+        << ranks.Transcript();
+  }
+}
+
+}  // namespace
+}  // namespace cotune
