@@ -4,27 +4,38 @@
  * cotune_backend_query_v1, which returns a constant table of functions. This header is all a plugin
  * needs: plain C99, no other cotune header.
  *
- * Rules that hold everywhere
- *   Versions    The major version is in the symbol name. A minor version only appends fields; every
- * struct starts with struct_size, and a reader uses a field only where COTUNE_HAS_FIELD says it is
- * there. A writer zero-fills what it does not know. Unknown enumeration values are answered with
- * COTUNE_UNSUPPORTED. Unknown flag bits 0..15 may be ignored; an unknown bit 16..31 must be
- * answered with COTUNE_UNSUPPORTED. Threads     [setup] one thread, before or after all other use.
- * [any] any thread, concurrently. [group] one call at a time for a group (the host serialises).
- * [hot] as [group], and it neither allocates, logs, nor waits for the device.   [abort] any thread,
- * at the same time as every other call on the group; bounded time; idempotent. Ownership   The host
- * owns every struct that it passes; a plugin reads it during the call and copies what it keeps. A
- * plugin owns its opaque handles and frees them in the matching destroy. Nothing is allocated on
- * one side and freed on the other. Outputs are written only when a call succeeds. destroy accepts
- * NULL. Errors      A status is returned; the reason is written into the caller's cotune_error_t
- * (which may be NULL) by the first function that knows it. COTUNE_UNSUPPORTED is an answer, not a
- * failure. No exception, signal handler, atexit or environment write crosses this border. Deadlines
- * Absolute, in nanoseconds, on the clock of cotune_host_t.now_ns. A call that waits returns by
- * then. Ranks       list_choices is pure and rank-invariant: its answer depends on its arguments
- * and the plugin's version only, so that every rank lists the same choices in the same order. What
- * depends on the machine enters through cotune_problem_t.topology_digest, which the ranks have
- * agreed on. Calls tagged [group] that are collective are made by every rank of the group in the
- * same order. Unloading   A plugin is never unloaded.
+ * Rules that hold everywhere:
+ *
+ * - Versions. The major version is in the symbol name. A minor version only appends fields; every
+ *   struct that is passed on its own starts with struct_size, and a reader uses a field only where
+ *   COTUNE_HAS_FIELD says it is there. A writer zero-fills what it does not know. Unknown
+ *   enumeration values are answered with COTUNE_UNSUPPORTED. Unknown flag bits 0..15 may be
+ *   ignored; an unknown bit 16..31 must be answered with COTUNE_UNSUPPORTED.
+ *
+ * - Threads. [setup]: one thread, before or after all other use. [any]: any thread, concurrently.
+ *   [group]: one call at a time for a group (the host serialises). [hot]: as [group], and it
+ *   neither allocates, logs, nor waits for the device. [abort]: any thread, at the same time as
+ *   every other call on the group; bounded time; idempotent.
+ *
+ * - Ownership. The host owns every struct that it passes; a plugin reads it during the call and
+ *   copies what it keeps. A plugin owns its opaque handles and frees them in the matching destroy.
+ *   Nothing is allocated on one side and freed on the other. Outputs are written only when a call
+ *   succeeds. destroy accepts NULL.
+ *
+ * - Errors. A status is returned; the reason is written into the caller's cotune_error_t (which may
+ *   be NULL) by the first function that knows it. COTUNE_UNSUPPORTED is an answer, not a failure.
+ *   No exception, signal handler, atexit or environment write crosses this border.
+ *
+ * - Deadlines. Absolute, in nanoseconds, on the clock of cotune_host_t.now_ns. A call that waits
+ *   returns by then.
+ *
+ * - Ranks. list_choices is pure and rank-invariant: its answer depends on its arguments, the
+ *   backend's settings and the plugin's version only, so that every rank lists the same choices in
+ *   the same order. What depends on the machine enters through cotune_problem_t.topology_digest,
+ *   which the ranks have agreed on. Calls tagged [group] that are collective are made by every rank
+ *   of the group in the same order.
+ *
+ * - Unloading. A plugin is never unloaded.
  */
 #ifndef COTUNE_PLUGINS_API_COTUNE_BACKEND_V1_H_
 #define COTUNE_PLUGINS_API_COTUNE_BACKEND_V1_H_
@@ -52,9 +63,7 @@ extern "C" {
 #define COTUNE_EXPORT
 #endif
 
-/* ---- Status
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- Status ---- */
 
 typedef int32_t cotune_status_t; /* 0 done, > 0 not an error, < 0 an error */
 enum {
@@ -77,20 +86,24 @@ typedef struct cotune_error_t {
   char message[240]; /* NUL-terminated, one line */
 } cotune_error_t;
 
-/* ---- The problem
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- The problem ---- */
 
-/* count follows NCCL's convention, bytes nccl-tests' (the larger of one rank's send and receive
- * buffer): collective      send elements        receive elements     bytes ALL_REDUCE      count
- * count                count * size ALL_GATHER      count                count * world_size   count
- * * world_size * size REDUCE_SCATTER  count * world_size   count                count * world_size
- * * size ALL_TO_ALL      count * world_size   count * world_size   count * world_size * size
+/* clang-format off */
+/* count follows NCCL's convention; bytes is nccl-tests', the larger of one rank's send and receive
+ * buffer:
+ *
+ *   collective      send elements        receive elements     bytes
+ *   ALL_REDUCE      count                count                count * size
+ *   ALL_GATHER      count                count * world_size   count * world_size * size
+ *   REDUCE_SCATTER  count * world_size   count                count * world_size * size
+ *   ALL_TO_ALL      count * world_size   count * world_size   count * world_size * size
  *   BROADCAST       count (root only)    count                count * size
- * Blocks are ordered by rank. In place means: ALL_REDUCE, ALL_TO_ALL and BROADCAST send == recv;
- * ALL_GATHER send == recv + rank * count; REDUCE_SCATTER recv == send + rank * count. Buffers
- * otherwise do not overlap. For BROADCAST the send pointer of a rank that is not the root is
- * ignored. */
+ *
+ * size is that of one element. Blocks are ordered by rank. In place means: ALL_REDUCE, ALL_TO_ALL
+ * and BROADCAST send == recv; ALL_GATHER send == recv + rank * count; REDUCE_SCATTER recv == send +
+ * rank * count. Buffers otherwise do not overlap. For BROADCAST the send pointer of a rank that is
+ * not the root is ignored. */
+/* clang-format on */
 enum {
   COTUNE_ALL_REDUCE = 1,
   COTUNE_ALL_GATHER = 2,
@@ -98,20 +111,23 @@ enum {
   COTUNE_ALL_TO_ALL = 4,
   COTUNE_BROADCAST = 5
 };
-enum { /* 0 for collectives that do not reduce */
-       COTUNE_REDUCTION_NONE = 0,
-       COTUNE_SUM = 1,
-       COTUNE_PRODUCT = 2,
-       COTUNE_MIN = 3,
-       COTUNE_MAX = 4,
-       COTUNE_AVERAGE = 5 /* sum, then divided by world_size; integers truncate toward zero */
+/* NONE for collectives that do not reduce. AVERAGE: the sum, then divided by world_size; integers
+ * truncate toward zero. */
+enum {
+  COTUNE_REDUCTION_NONE = 0,
+  COTUNE_SUM = 1,
+  COTUNE_PRODUCT = 2,
+  COTUNE_MIN = 3,
+  COTUNE_MAX = 4,
+  COTUNE_AVERAGE = 5
 };
 enum { COTUNE_MEMORY_HOST = 1, COTUNE_MEMORY_CUDA = 2 };
-enum { /* codes of DLPack's DLDataTypeCode */
-       COTUNE_DTYPE_INT = 0,
-       COTUNE_DTYPE_UINT = 1,
-       COTUNE_DTYPE_FLOAT = 2,
-       COTUNE_DTYPE_BFLOAT = 4
+/* Codes of DLPack's DLDataTypeCode. */
+enum {
+  COTUNE_DTYPE_INT = 0,
+  COTUNE_DTYPE_UINT = 1,
+  COTUNE_DTYPE_FLOAT = 2,
+  COTUNE_DTYPE_BFLOAT = 4
 };
 typedef struct cotune_dtype_t {
   uint8_t code;   /* COTUNE_DTYPE_* */
@@ -119,11 +135,9 @@ typedef struct cotune_dtype_t {
   uint16_t lanes; /* 1 */
 } cotune_dtype_t;
 
-enum { /* cotune_problem_t.flags */
-       COTUNE_PROBLEM_IN_PLACE = 1u << 0,
-       COTUNE_PROBLEM_SYMMETRIC = 1u
-                                  << 16 /* both buffers were registered through cotune.memory/1 */
-};
+/* cotune_problem_t.flags. SYMMETRIC: both buffers were registered through cotune.memory/1. */
+enum { COTUNE_PROBLEM_IN_PLACE = 1u << 0, COTUNE_PROBLEM_SYMMETRIC = 1u << 16 };
+
 typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   uint32_t struct_size;
   uint32_t collective;
@@ -140,26 +154,26 @@ typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   uint64_t topology_digest;
 } cotune_problem_t;
 
-/* ---- Choices
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- Choices ---- */
 
-enum { /* cotune_choice_t.flags */
-       COTUNE_CHOICE_DEFAULT =
-           1u
-           << 0, /* what the backend would pick itself; exactly one of a list that is not empty */
-       COTUNE_CHOICE_CAPTURABLE = 1u << 1,   /* launch can be captured in a CUDA graph */
-       COTUNE_CHOICE_REPRODUCIBLE = 1u << 2, /* same bits on every rank and from run to run */
-       COTUNE_CHOICE_COLLECTIVE_PREPARE =
-           1u << 16 /* every rank must call prepare, in the same order */
+/* cotune_choice_t.flags.
+ * DEFAULT: what the backend would pick itself; exactly one of a list that is not empty.
+ * CAPTURABLE: launch can be captured in a CUDA graph.
+ * REPRODUCIBLE: the same bits on every rank and from run to run.
+ * COLLECTIVE_PREPARE: every rank must call prepare, in the same order. */
+enum {
+  COTUNE_CHOICE_DEFAULT = 1u << 0,
+  COTUNE_CHOICE_CAPTURABLE = 1u << 1,
+  COTUNE_CHOICE_REPRODUCIBLE = 1u << 2,
+  COTUNE_CHOICE_COLLECTIVE_PREPARE = 1u << 16
 };
+
 typedef struct cotune_choice_t { /* one way to run a problem, or why that way is refused */
   uint32_t struct_size;
   uint32_t flags;
   int32_t status; /* COTUNE_OK: can run. COTUNE_UNSUPPORTED: refused, see reason */
   uint32_t reserved;
-  double
-      cost_us; /* model estimate in microseconds, < 0 when there is none; orders, never decides */
+  double cost_us;           /* model estimate, < 0 when there is none; orders, never decides */
   uint64_t workspace_bytes; /* memory that prepare takes on each rank */
   /* "algorithm" or "algorithm?key=value&key=value": [a-z0-9_.-] in each part, unique in the list,
    * stable between versions of the plugin: it is what tuned databases store. */
@@ -167,9 +181,7 @@ typedef struct cotune_choice_t { /* one way to run a problem, or why that way is
   char reason[144]; /* refused: one line that says why; else empty */
 } cotune_choice_t;
 
-/* ---- Running
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- Running ---- */
 
 enum { COTUNE_STREAM_HOST = 1, COTUNE_STREAM_CUDA = 2 };
 typedef struct cotune_stream_t {
@@ -184,8 +196,7 @@ typedef struct cotune_launch_t {
   const void* send;
   void* recv;
   cotune_stream_t stream;
-  int64_t deadline_ns; /* the whole operation; when it passes, progress or group_health reports the
-                          failure */
+  int64_t deadline_ns; /* of the whole operation; then progress or group_health says what failed */
 } cotune_launch_t;
 
 typedef struct cotune_backend_t cotune_backend_t; /* one per process and device */
@@ -194,13 +205,14 @@ typedef struct cotune_plan_t cotune_plan_t;       /* group + problem + choice, r
 
 typedef struct cotune_group_params_t {
   uint32_t struct_size;
-  uint32_t flags;   /* 0 */
-  const char* name; /* unique in the job, new for every attempt; the prefix of all store keys of the
-                       group */
-  int32_t rank;     /* of this process in the group */
+  uint32_t flags; /* 0 */
+  /* Unique in the job, new for every attempt; the prefix of all store keys
+   * of the group. */
+  const char* name;
+  int32_t rank;       /* of this process in the group */
   int32_t world_size; /* ranks in the group */
-  const int32_t*
-      job_ranks;  /* world_size entries: rank in the job of each rank of the group; for messages */
+  /* world_size entries: rank in the job of each rank of the group; for messages. */
+  const int32_t* job_ranks;
   int32_t device; /* CUDA ordinal, -1 for host */
   uint32_t reserved;
   int64_t deadline_ns;
@@ -224,16 +236,14 @@ typedef struct cotune_host_t {
   cotune_status_t (*store_get)(void* context, const char* key, void* data, uint64_t capacity,
                                uint64_t* size, int64_t deadline_ns);
   cotune_status_t (*store_delete)(void* context, const char* key);
-  /* The user's setting "NAME.key" of this backend, equal on all ranks; NULL when not set. Lives as
-   * long as the host. */
+  /* The user's setting of this backend, by its key alone: "slot_bytes" where the user wrote
+   * "NAME.slot_bytes". Equal on all ranks; NULL when not set. Lives as long as the host. */
   const char* (*setting)(void* context, const char* key);
 } cotune_host_t;
 
-enum { /* cotune_backend_api_t.build_flags; host and plugin must agree on bits 0..2 */
-       COTUNE_BUILD_ASAN = 1u << 0,
-       COTUNE_BUILD_TSAN = 1u << 1,
-       COTUNE_BUILD_UBSAN = 1u << 2
-};
+/* cotune_backend_api_t.build_flags. Host and plugin must agree on ASAN and TSAN; compilers do not
+ * tell a program about UBSAN, which needs no agreement. */
+enum { COTUNE_BUILD_ASAN = 1u << 0, COTUNE_BUILD_TSAN = 1u << 1, COTUNE_BUILD_UBSAN = 1u << 2 };
 
 typedef struct cotune_backend_api_t { /* constant; lives as long as the library */
   uint32_t struct_size;

@@ -1,11 +1,12 @@
 #include "plugins/loader/backend_adapter.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "plugins/loader/backend_host.h"
+#include "plugins/loader/call_guard.h"
 #include "plugins/loader/choice_listing.h"
 
 namespace cotune {
@@ -53,19 +54,33 @@ tl::unexpected<Error> ToError(cotune_status_t status, const cotune_error_t& erro
   return tl::make_unexpected(std::move(result));
 }
 
-// A handle of the plugin with the function that frees it.
-template <typename Handle>
-using Owned = std::unique_ptr<Handle, void (*)(Handle*)>;
+constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
+
+// What the objects of one group share. Held by each, so that a plan may outlive its group object's
+// members while it is destroyed.
+struct GroupContext {
+  GroupContext(const cotune_backend_api_t& table_of_backend, GroupParameters group_parameters,
+               bool check_threads)
+      : table(table_of_backend),
+        parameters(std::move(group_parameters)),
+        guard(check_threads,
+              fmt::format("group {} of backend {}", parameters.name, table_of_backend.name)) {}
+  const cotune_backend_api_t& table;
+  const GroupParameters parameters;
+  CallGuard guard;
+};
 
 class AdaptedPlan final : public Plan {
  public:
-  AdaptedPlan(const cotune_backend_api_t& table, cotune_plan_t* plan,
-              const std::vector<int32_t>& job_ranks, MemoryKind memory, int32_t device)
-      : table_(table),
-        plan_(plan, table.plan_destroy),
-        job_ranks_(job_ranks),
-        memory_(memory),
-        device_(device) {}
+  AdaptedPlan(std::shared_ptr<GroupContext> context, cotune_plan_t* plan, MemoryKind memory)
+      : context_(std::move(context)), plan_(plan), memory_(memory) {}
+
+  AdaptedPlan(const AdaptedPlan&) = delete;
+  AdaptedPlan& operator=(const AdaptedPlan&) = delete;
+  ~AdaptedPlan() override {
+    const CallGuard::Scope scope(context_->guard, "plan_destroy");
+    context_->table.plan_destroy(plan_);
+  }
 
   Status Launch(const LaunchArguments& arguments) override {
     cotune_launch_t launch{};
@@ -73,85 +88,100 @@ class AdaptedPlan final : public Plan {
     launch.send = arguments.send;
     launch.recv = arguments.recv;
     launch.stream.kind = memory_ == MemoryKind::kCuda ? COTUNE_STREAM_CUDA : COTUNE_STREAM_HOST;
-    launch.stream.device = device_;
+    launch.stream.device = context_->parameters.device;
     launch.stream.handle = arguments.stream;
     launch.deadline_ns = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
-    const cotune_status_t status = table_.launch(plan_.get(), &launch, &error);
-    if (status < 0) return ToError(status, error, "launch", table_.name, job_ranks_);
+    const CallGuard::Scope scope(context_->guard, "launch");
+    const cotune_status_t status = context_->table.launch(plan_, &launch, &error);
+    if (status < 0) return Failure(status, error, "launch");
     return {};
   }
 
   Result<bool> Progress(int64_t until_ns) override {
     cotune_error_t error = EmptyError();
-    const cotune_status_t status = table_.progress(plan_.get(), until_ns, &error);
-    if (status < 0) return ToError(status, error, "progress", table_.name, job_ranks_);
+    const CallGuard::Scope scope(context_->guard, "progress");
+    const cotune_status_t status = context_->table.progress(plan_, until_ns, &error);
+    if (status < 0) return Failure(status, error, "progress");
     return status == COTUNE_OK;
   }
 
  private:
-  const cotune_backend_api_t& table_;
-  Owned<cotune_plan_t> plan_;
-  const std::vector<int32_t>& job_ranks_;
+  tl::unexpected<Error> Failure(cotune_status_t status, const cotune_error_t& error,
+                                const char* call) const {
+    return ToError(status, error, call, context_->table.name, context_->parameters.job_ranks);
+  }
+
+  std::shared_ptr<GroupContext> context_;
+  cotune_plan_t* plan_;
   MemoryKind memory_;
-  int32_t device_;
 };
 
 class AdaptedGroup final : public BackendGroup {
  public:
-  AdaptedGroup(const cotune_backend_api_t& table, cotune_group_t* group, GroupParameters parameters)
-      : table_(table), group_(group, table.group_destroy), parameters_(std::move(parameters)) {}
+  AdaptedGroup(std::shared_ptr<GroupContext> context, cotune_group_t* group)
+      : context_(std::move(context)), group_(group) {}
+
+  AdaptedGroup(const AdaptedGroup&) = delete;
+  AdaptedGroup& operator=(const AdaptedGroup&) = delete;
+  ~AdaptedGroup() override {
+    const CallGuard::Scope scope(context_->guard, "group_destroy");
+    context_->table.group_destroy(group_);
+  }
 
   Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
                                         const Choice& choice, int64_t deadline_ns) override {
+    const cotune_backend_api_t& table = context_->table;
     if (!program.is_single_collective()) {
-      return Fail(ErrorCode::kUnsupported, "the backend runs single collectives only", table_.name);
+      return Fail(ErrorCode::kUnsupported, kNoFusion, fmt::format("backend {}", table.name));
     }
     const cotune_problem_t abi_problem = ToAbi(problem);
     const std::string name(choice.id.choice_name());
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
+    const CallGuard::Scope scope(context_->guard, "prepare");
     const cotune_status_t status =
-        table_.prepare(group_.get(), &abi_problem, name.c_str(), deadline_ns, &plan, &error);
+        table.prepare(group_, &abi_problem, name.c_str(), deadline_ns, &plan, &error);
     if (status != COTUNE_OK || plan == nullptr) {
-      return ToError(status == COTUNE_OK ? COTUNE_INTERNAL : status, error, "prepare", table_.name,
-                     parameters_.job_ranks);
+      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "prepare", table.name,
+                     context_->parameters.job_ranks);
     }
-    return std::make_unique<AdaptedPlan>(table_, plan, parameters_.job_ranks, problem.cls.memory,
-                                         parameters_.device);
+    return std::make_unique<AdaptedPlan>(context_, plan, problem.cls.memory);
   }
 
   Status Health() override {
     cotune_error_t error = EmptyError();
-    const cotune_status_t status = table_.group_health(group_.get(), &error);
-    if (status != COTUNE_OK)
-      return ToError(status, error, "group_health", table_.name, parameters_.job_ranks);
+    const cotune_status_t status = context_->table.group_health(group_, &error);
+    if (status != COTUNE_OK) {
+      return ToError(status, error, "group_health", context_->table.name,
+                     context_->parameters.job_ranks);
+    }
     return {};
   }
 
-  void Abort() override { table_.group_abort(group_.get()); }
+  void Abort() override { context_->table.group_abort(group_); }
 
  private:
-  const cotune_backend_api_t& table_;
-  Owned<cotune_group_t> group_;
-  GroupParameters parameters_;
+  std::shared_ptr<GroupContext> context_;
+  cotune_group_t* group_;
 };
 
 class AdaptedBackend final : public Backend {
  public:
-  AdaptedBackend(const cotune_backend_api_t& table, cotune_backend_t* backend)
+  AdaptedBackend(const cotune_backend_api_t& table, std::unique_ptr<BackendHost> host,
+                 cotune_backend_t* backend, bool check_threads)
       : table_(table),
+        host_(std::move(host)),
         backend_(backend, table.destroy),
         name_(table.name),
-        version_(table.version) {}
+        version_(table.version),
+        check_threads_(check_threads) {}
 
   const std::string& name() const override { return name_; }
   const std::string& version() const override { return version_; }
 
   ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
-    if (!program.is_single_collective()) {
-      return ChoiceList{{}, {{name_, "it runs single collectives only"}}};
-    }
+    if (!program.is_single_collective()) return ChoiceList{{}, {{name_, kNoFusion}}};
     return ListTableChoices(table_, backend_.get(), problem);
   }
 
@@ -168,39 +198,45 @@ class AdaptedBackend final : public Backend {
     cotune_error_t error = EmptyError();
     const cotune_status_t status = table_.group_create(backend_.get(), &params, &group, &error);
     if (status != COTUNE_OK || group == nullptr) {
-      return ToError(status == COTUNE_OK ? COTUNE_INTERNAL : status, error, "group_create", name_,
+      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "group_create", name_,
                      parameters.job_ranks);
     }
-    return std::make_unique<AdaptedGroup>(table_, group, parameters);
+    return std::make_unique<AdaptedGroup>(
+        std::make_shared<GroupContext>(table_, parameters, check_threads_), group);
   }
 
  private:
   const cotune_backend_api_t& table_;
-  Owned<cotune_backend_t> backend_;
-  std::string name_;
-  std::string version_;
+  const std::unique_ptr<BackendHost> host_;  // outlives backend_
+  const std::unique_ptr<cotune_backend_t, void (*)(cotune_backend_t*)> backend_;
+  const std::string name_;
+  const std::string version_;
+  const bool check_threads_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const cotune_host_t& host, int32_t device,
-                                              const std::string& where) {
+                                              const std::string& where,
+                                              const AdoptOptions& options) {
   if (Status checked = CheckTable(table, where); !checked)
     return tl::make_unexpected(checked.error());
+  auto backend_host = std::make_unique<BackendHost>(host, table->name);
   cotune_backend_t* backend = nullptr;
   cotune_error_t error = EmptyError();
-  const cotune_status_t status = table->create(&host, device, &backend, &error);
+  const cotune_status_t status = table->create(&backend_host->table(), device, &backend, &error);
   if (status == COTUNE_UNSUPPORTED) {
     return Fail(ErrorCode::kUnsupported,
                 fmt::format("backend {} offers nothing on this machine", table->name), where,
-                TextOf(error, "create"));
+                TextOf(error, "create"), "run on a machine that has what it needs");
   }
   if (status != COTUNE_OK || backend == nullptr) {
     return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'create'", where,
-                TextOf(error, "create"), "ask the vendor of the plugin");
+                TextOf(error, "create"), "check the backend's settings and its documentation");
   }
-  return std::make_unique<AdaptedBackend>(*table, backend);
+  return std::make_unique<AdaptedBackend>(*table, std::move(backend_host), backend,
+                                          options.check_threads);
 }
 
 }  // namespace cotune

@@ -2,6 +2,7 @@
 #ifndef COTUNE_PLUGINS_LOADER_BACKEND_ADAPTER_H_
 #define COTUNE_PLUGINS_LOADER_BACKEND_ADAPTER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,12 +16,24 @@ namespace cotune {
 // "registered in the process".
 Status CheckTable(const cotune_backend_api_t* table, const std::string& where);
 
-// Makes the backend of a checked table. kUnsupported: it can run nothing on this machine; the text
-// says why. kPluginRefused: create failed. The table and the host outlive the backend. `device`:
-// CUDA ordinal or -1.
+struct AdoptOptions {
+  // End the process when calls overlap that the ABI's thread tags keep apart.
+#ifdef NDEBUG
+  bool check_threads = false;
+#else
+  bool check_threads = true;
+#endif
+};
+
+// Makes the backend of a table, which is checked first; a table of the program itself needs no
+// shared library. kUnsupported: it can run nothing on this machine; the text says why.
+// kPluginRefused: CheckTable or create failed. The table and `host` outlive the backend; the
+// backend sees the settings of `host` under its own name ("NAME.key" as "key"). `device`: CUDA
+// ordinal or -1.
 Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const cotune_host_t& host, int32_t device,
-                                              const std::string& where);
+                                              const std::string& where,
+                                              const AdoptOptions& options = {});
 
 // Sanitizers this code was built with, as COTUNE_BUILD_* bits.
 uint32_t OwnBuildFlags();

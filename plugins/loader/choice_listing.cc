@@ -1,11 +1,15 @@
 #include "plugins/loader/choice_listing.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "tl/expected.hpp"
 
 namespace cotune {
 namespace {
@@ -35,15 +39,37 @@ std::string FixedText(const char* text, size_t capacity) {
   return std::string(text, strnlen(text, capacity));
 }
 
+// Size of an entry of version 1.0: the least that a plugin writes.
+constexpr size_t kEntryBytesMin =
+    offsetof(cotune_choice_t, reason) + sizeof(cotune_choice_t::reason);
+
+Choice ToChoice(ChoiceId id, const cotune_choice_t& entry) {
+  Choice choice{std::move(id), false, false, false, false, -1, 0, 0};
+  choice.is_default = (entry.flags & COTUNE_CHOICE_DEFAULT) != 0;
+  choice.is_capturable = (entry.flags & COTUNE_CHOICE_CAPTURABLE) != 0;
+  choice.is_reproducible = (entry.flags & COTUNE_CHOICE_REPRODUCIBLE) != 0;
+  choice.prepare_is_collective = (entry.flags & COTUNE_CHOICE_COLLECTIVE_PREPARE) != 0;
+  choice.cost_us = entry.cost_us >= 0 ? entry.cost_us : -1;  // not a number: no estimate
+  choice.workspace_bytes = entry.workspace_bytes;
+  return choice;
+}
+
 // Reads one entry into the list; `names` are those seen before.
 void TakeEntry(const std::string& backend, const cotune_choice_t& entry,
                std::set<std::string>& names, ChoiceList& list) {
+  if (entry.struct_size < kEntryBytesMin) {
+    list.refusals.push_back(
+        {backend, fmt::format("its plugin lists a choice of {} bytes, version 1.0 has {}",
+                              entry.struct_size, kEntryBytesMin)});
+    return;
+  }
   const std::string name = FixedText(entry.name, sizeof(entry.name));
   const Result<ChoiceId> id = ChoiceId::FromBackend(backend, name);
   if (name.size() == sizeof(entry.name) || !id) {
     list.refusals.push_back(
         {backend, fmt::format("its plugin lists a choice without a proper name: {}",
-                              id ? "not terminated" : id.error().ToText())});
+                              name.size() == sizeof(entry.name) ? "it does not end with NUL"
+                                                                : id.error().ToText())});
     return;
   }
   if (!names.insert(name).second) {
@@ -62,23 +88,68 @@ void TakeEntry(const std::string& backend, const cotune_choice_t& entry,
          fmt::format("it has flags {:#x}, which this cotune does not know", entry.flags)});
     return;
   }
-  Choice choice{*id, false, false, false, false, -1, 0, 0};
-  choice.is_default = (entry.flags & COTUNE_CHOICE_DEFAULT) != 0;
-  choice.is_capturable = (entry.flags & COTUNE_CHOICE_CAPTURABLE) != 0;
-  choice.is_reproducible = (entry.flags & COTUNE_CHOICE_REPRODUCIBLE) != 0;
-  choice.prepare_is_collective = (entry.flags & COTUNE_CHOICE_COLLECTIVE_PREPARE) != 0;
-  choice.cost_us = entry.cost_us;
-  choice.workspace_bytes = entry.workspace_bytes;
-  list.choices.push_back(std::move(choice));
+  list.choices.push_back(ToChoice(*id, entry));
 }
 
+// The first choice that is marked stays the default, the others are refused; without a mark it is
+// the first choice.
 void KeepOneDefault(ChoiceList& list) {
-  bool found = false;
-  for (Choice& choice : list.choices) {
-    choice.is_default = choice.is_default && !found;
-    found = found || choice.is_default;
+  if (list.choices.empty()) return;
+  const auto is_default = [](const Choice& choice) { return choice.is_default; };
+  const auto first = std::find_if(list.choices.begin(), list.choices.end(), is_default);
+  if (first == list.choices.end()) {
+    list.choices.front().is_default = true;
+    return;
   }
-  if (!found && !list.choices.empty()) list.choices.front().is_default = true;
+  const std::string kept = first->id.text();
+  const auto is_second = [&](const Choice& choice) {
+    return choice.is_default && choice.id.text() != kept;
+  };
+  for (const Choice& choice : list.choices) {
+    if (!is_second(choice)) continue;
+    list.refusals.push_back(
+        {choice.id.text(), fmt::format("its plugin marks two defaults, {} is the first", kept)});
+  }
+  std::erase_if(list.choices, is_second);
+}
+
+// Asks for the entries; an error says why there are none.
+tl::expected<std::vector<cotune_choice_t>, std::string> ReadEntries(
+    const cotune_backend_api_t& table, const cotune_backend_t* backend,
+    const cotune_problem_t& problem) {
+  std::vector<cotune_choice_t> entries;
+  uint32_t capacity = kFirstCapacity;
+  // The list is a pure function of the problem: its length is known after one call.
+  for (int call = 1; call <= 2; ++call) {
+    cotune_choice_t empty{};
+    empty.struct_size = sizeof(empty);
+    entries.assign(capacity, empty);
+    cotune_error_t error{};
+    error.struct_size = sizeof(error);
+    uint32_t count = 0;
+    const cotune_status_t status = table.list_choices(
+        backend, &problem, entries.data(), sizeof(cotune_choice_t), capacity, &count, &error);
+    if (status != COTUNE_OK) {
+      const std::string reason = FixedText(error.message, sizeof(error.message));
+      return tl::make_unexpected(
+          reason.empty() ? fmt::format("list_choices gave status {} without a reason", status)
+                         : reason);
+    }
+    if (count <= capacity) {
+      entries.resize(count);
+      return entries;
+    }
+    if (count > kCapacityMax) {
+      return tl::make_unexpected(
+          fmt::format("its plugin lists {} choices, {} are the most", count, kCapacityMax));
+    }
+    if (call == 2) {
+      return tl::make_unexpected(fmt::format(
+          "its plugin lists {} choices, then {} for the same problem", capacity, count));
+    }
+    capacity = count;
+  }
+  return entries;
 }
 
 }  // namespace
@@ -103,34 +174,14 @@ cotune_problem_t ToAbi(const Problem& problem) {
 
 ChoiceList ListTableChoices(const cotune_backend_api_t& table, const cotune_backend_t* backend,
                             const Problem& problem) {
-  const cotune_problem_t abi = ToAbi(problem);
   ChoiceList list;
-  std::vector<cotune_choice_t> entries;
-  uint32_t count = kFirstCapacity;
-  while (count > entries.size()) {
-    if (count > kCapacityMax) {
-      list.refusals.push_back(
-          {table.name,
-           fmt::format("its plugin lists {} choices, {} are the most", count, kCapacityMax)});
-      return list;
-    }
-    entries.assign(count, cotune_choice_t{});
-    for (cotune_choice_t& entry : entries) entry.struct_size = sizeof(entry);
-    cotune_error_t error{};
-    error.struct_size = sizeof(error);
-    const cotune_status_t status =
-        table.list_choices(backend, &abi, entries.data(), sizeof(cotune_choice_t),
-                           static_cast<uint32_t>(entries.size()), &count, &error);
-    if (status != COTUNE_OK) {
-      std::string reason = FixedText(error.message, sizeof(error.message));
-      if (reason.empty())
-        reason = fmt::format("list_choices gave status {} without a reason", status);
-      list.refusals.push_back({table.name, reason});
-      return list;
-    }
+  const auto entries = ReadEntries(table, backend, ToAbi(problem));
+  if (!entries) {
+    list.refusals.push_back({table.name, entries.error()});
+    return list;
   }
   std::set<std::string> names;
-  for (uint32_t i = 0; i < count; ++i) TakeEntry(table.name, entries[i], names, list);
+  for (const cotune_choice_t& entry : *entries) TakeEntry(table.name, entry, names, list);
   KeepOneDefault(list);
   return list;
 }

@@ -16,6 +16,8 @@ cotune_status_t ToStatus(const Error& error) {
       return COTUNE_INVALID_ARGUMENT;
     case ErrorCode::kUnsupported:
       return COTUNE_UNSUPPORTED;
+    case ErrorCode::kEnvironment:
+      return COTUNE_OUT_OF_RESOURCES;
     case ErrorCode::kAborted:
       return COTUNE_ABORTED;
     default:

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "fmt/format.h"
 #include "plugins/loader/backend_adapter.h"
@@ -27,12 +28,12 @@ tl::unexpected<Error> Refused(const std::string& path, const char* step, std::st
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
-  int fd() const { return fd_; }
+  int get() const { return fd_; }
 
  private:
   int fd_;
@@ -44,9 +45,11 @@ std::string TrustMistake(const struct stat& info, bool is_folder) {
   if (info.st_uid != 0 && info.st_uid != geteuid())
     return fmt::format("it belongs to user {}", info.st_uid);
   // In a folder with the sticky bit (such as /tmp) only the owner of an entry replaces it.
-  const bool sticky = is_folder && (info.st_mode & S_ISVTX) != 0;
-  if ((info.st_mode & S_IWOTH) != 0 && !sticky) return "everybody may write to it";
-  if ((info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && !sticky) {
+  if (is_folder && (info.st_mode & S_ISVTX) != 0) return "";
+  if ((info.st_mode & S_IWOTH) != 0) return "everybody may write to it";
+  // Folders of the user's own group are common: it is the default where each user has a group.
+  const bool is_own_group = info.st_gid == 0 || info.st_gid == getegid();
+  if ((info.st_mode & S_IWGRP) != 0 && !(is_folder && is_own_group)) {
     return fmt::format("group {} may write to it", info.st_gid);
   }
   return "";
@@ -58,7 +61,8 @@ Status CheckFolders(const std::string& path, const std::string& real_path) {
     struct stat info {};
     if (stat(folder.c_str(), &info) != 0) {
       return Refused(path, "permissions",
-                     fmt::format("{}: {}", folder.string(), std::strerror(errno)), "");
+                     fmt::format("{}: {}", folder.string(), std::strerror(errno)),
+                     "check the path and its permissions");
     }
     const std::string mistake = TrustMistake(info, true);
     if (!mistake.empty()) {
@@ -69,28 +73,26 @@ Status CheckFolders(const std::string& path, const std::string& real_path) {
   }
 }
 
-// Opens the file and checks what was opened, so that it cannot be exchanged in between.
-Result<int> OpenChecked(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return Refused(path, "open", std::strerror(errno), "check the path and its permissions");
-  }
+// Opens the file and checks what was opened. `path` is what the user wrote.
+Result<Descriptor> OpenChecked(const std::string& path, const std::string& real_path) {
+  const char* const kCheckPath = "check the path and its permissions";
+  // Without O_NONBLOCK a pipe would be waited for.
+  Descriptor file(open(real_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
-  fstat(fd, &info);
-  std::string mistake;
+  if (file.get() < 0 || fstat(file.get(), &info) != 0) {
+    return Refused(path, "open", std::strerror(errno), kCheckPath);
+  }
   if (!S_ISREG(info.st_mode)) {
-    mistake = "it is not a regular file";
-  } else if ((info.st_mode & 0444) == 0) {
-    mistake = "nobody may read it";  // root opens it all the same
-  } else {
-    mistake = TrustMistake(info, false);
+    return Refused(path, "open", "it is not a regular file", "give the path of a shared library");
   }
-  if (!mistake.empty()) {
-    close(fd);
-    return Refused(path, S_ISREG(info.st_mode) ? "permissions" : "open", std::move(mistake),
-                   "chmod go-w the plugin, or install it as root");
+  if ((info.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0) {  // root opens it all the same
+    return Refused(path, "open", "nobody may read it", kCheckPath);
   }
-  return fd;
+  if (std::string mistake = TrustMistake(info, false); !mistake.empty()) {
+    return Refused(path, "permissions", std::move(mistake),
+                   "chmod go-w the plugin, and let it belong to you or to root");
+  }
+  return file;
 }
 
 std::string OtherMajor(void* library) {
@@ -103,6 +105,25 @@ std::string OtherMajor(void* library) {
   return fmt::format("it does not export {}", COTUNE_BACKEND_QUERY_SYMBOL);
 }
 
+// dlopen, and that it opened the file that was checked. By path and not by descriptor, because
+// $ORIGIN in the plugin's run path counts from the path.
+Result<void*> OpenLibrary(const std::string& path, const std::string& real_path, int checked_fd) {
+  void* library = dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* text = dlerror();
+    return Refused(path, "dlopen", text == nullptr ? "no reason given" : text,
+                   "check that it is a shared library for this machine and that all libraries it "
+                   "needs are installed");
+  }
+  struct stat checked {};
+  struct stat now {};
+  if (fstat(checked_fd, &checked) != 0 || stat(real_path.c_str(), &now) != 0 ||
+      checked.st_dev != now.st_dev || checked.st_ino != now.st_ino) {
+    return Refused(path, "dlopen", "the file was exchanged while it was loaded", "try again");
+  }
+  return library;
+}
+
 }  // namespace
 
 Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
@@ -112,21 +133,13 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
   std::error_code error;
   const std::string real_path = std::filesystem::canonical(path, error).string();
   if (error) return Refused(path, "open", error.message(), "check the path");
-  const Result<int> opened = OpenChecked(real_path);
-  if (!opened) {
-    Error failure = opened.error();
-    failure.where = path;
-    return tl::make_unexpected(std::move(failure));
-  }
-  const Descriptor file(*opened);
+  const Result<Descriptor> file = OpenChecked(path, real_path);
+  if (!file) return tl::make_unexpected(file.error());
   if (Status folders = CheckFolders(path, real_path); !folders)
     return tl::make_unexpected(folders.error());
-  void* library = dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) {
-    const char* text = dlerror();
-    return Refused(path, "dlopen", text == nullptr ? "no reason given" : text,
-                   "check that all libraries it needs are installed");
-  }
+  Result<void*> opened_library = OpenLibrary(path, real_path, file->get());
+  if (!opened_library) return tl::make_unexpected(opened_library.error());
+  void* library = *opened_library;
   const auto query =
       reinterpret_cast<cotune_backend_query_fn>(dlsym(library, COTUNE_BACKEND_QUERY_SYMBOL));
   if (query == nullptr) {

@@ -11,8 +11,9 @@
 namespace cotune {
 
 // The steps, each with its own kPluginRefused: absolute path; a regular file that may be read;
-// owned by root or the user and writable by nobody else, it and the folders on the way; dlopen; the
-// symbol; the query; CheckTable. The table lives as long as the process. One thread.
+// owned by root or the user and writable by nobody else, it and the folders on the way (a folder
+// may be sticky, as /tmp is, or writable by the user's own group); dlopen; the symbol; the query;
+// CheckTable. The table lives as long as the process. One thread.
 Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path);
 
 // The *.so files of a folder, ascending by name. kEnvironment when the folder cannot be read.

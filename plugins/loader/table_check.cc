@@ -63,6 +63,10 @@ uint32_t OwnBuildFlags() {
 }
 
 Status CheckTable(const cotune_backend_api_t* table, const std::string& where) {
+  if (table == nullptr) return Refused(where, "table", "the table of functions is NULL");
+  if (table->struct_size == 0) {
+    return Refused(where, "table size", "struct_size is 0: the plugin never set it");
+  }
   if (table->struct_size < kTableBytesMin) {
     return Refused(
         where, "table size",
@@ -74,7 +78,8 @@ Status CheckTable(const cotune_backend_api_t* table, const std::string& where) {
   if (table->name == nullptr || !ChoiceId::FromBackend(table->name, "x")) {
     return Refused(
         where, "name",
-        fmt::format("'{}' is not a backend name", table->name == nullptr ? "" : table->name));
+        fmt::format("'{}' is not a backend name ([a-z][a-z0-9_]*, 31 characters at most)",
+                    table->name == nullptr ? "" : table->name));
   }
   if (table->version == nullptr || table->version[0] == '\0' ||
       std::strlen(table->version) > kVersionBytesMax) {
