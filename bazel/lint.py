@@ -2,18 +2,24 @@
 
 usage: lint.py format [--write] | tidy [FILE...]
 
-`tidy` runs clang-tidy on every .cc file that is not a test, two at a time. A file is not checked again while it, the
-headers of this project and the configuration stay as they were: results are kept under the user's cache folder.
+`tidy` runs clang-tidy on every .cc file that is not a test, as many at a time as there are processors. A file is not
+checked again while it, the headers of this project that it includes, the messages and the configuration stay as they
+were: what passed is kept under the user's cache folder.
 """
 
 import concurrent.futures
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 FLAGS = ["-std=c++20", "-I.", "-DSPDLOG_COMPILED_LIB", "-DSPDLOG_FMT_EXTERNAL", "-Wno-everything"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+# A version of a result is of no use once no checkout is in that state.
+KEEP_RESULTS_S = 30 * 24 * 3600
 
 
 def sources(*suffixes: str) -> list[pathlib.Path]:
@@ -37,16 +43,43 @@ def run_format(write: bool) -> int:
     return subprocess.run(["clang-format", *mode, *files], check=False).returncode
 
 
-def generated_headers(into: pathlib.Path) -> None:
+def included_files(path: pathlib.Path, known: dict[pathlib.Path, set[pathlib.Path]]) -> set[pathlib.Path]:
+    """The file and all files of the project that it includes, directly or not."""
+    if path not in known:
+        known[path] = {path}  # ends the recursion of files that include themselves
+        for name in INCLUDE.findall(path.read_text()):
+            for each in (pathlib.Path(name), path.parent / name):
+                if each.exists():
+                    known[path] |= included_files(each, known)
+                    break
+    return known[path]
+
+
+def digest(paths: list[pathlib.Path], extra: str = "") -> str:
+    total = hashlib.sha256(extra.encode())
+    for path in paths:
+        content = path.read_bytes()
+        total.update(f"{path}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
+
+
+def generated_headers(into: pathlib.Path, protos: list[pathlib.Path]) -> None:
     """Headers that Bazel makes from .proto files; clang-tidy has to see them."""
     into.mkdir(parents=True, exist_ok=True)
-    protos = [str(p) for p in sources(".proto")]
     if protos:
-        subprocess.run(["protoc", "--proto_path=.", f"--cpp_out={into}", *protos], check=True)
+        command = ["protoc", "--proto_path=.", f"--cpp_out={into}", *map(str, protos)]
+        subprocess.run(command, check=True)
+
+
+def drop_old(folder: pathlib.Path) -> None:
+    for marker in folder.iterdir():
+        if time.time() - marker.stat().st_mtime > KEEP_RESULTS_S:
+            marker.unlink()
 
 
 def tidy_one(path: pathlib.Path, generated: pathlib.Path, marker: pathlib.Path) -> bool:
     if marker.exists():
+        marker.touch()
         return True
     done = subprocess.run(
         ["clang-tidy", "--quiet", str(path), "--", *FLAGS, "-isystem", str(generated)],
@@ -57,37 +90,38 @@ def tidy_one(path: pathlib.Path, generated: pathlib.Path, marker: pathlib.Path) 
         return True
     print(done.stdout, end="", flush=True)
     if "error:" not in done.stdout:
-        print(f"{path}: {done.stderr}", flush=True)
+        print(f"{path}: clang-tidy ended with {done.returncode}: {done.stderr}", flush=True)
     return False
 
 
 def run_tidy(wanted: list[str]) -> int:
     files = [p for p in sources(".cc") if not p.stem.endswith(("_test", "_bench", "_for_test"))]
     if wanted:
+        unknown = set(wanted) - {str(p) for p in files}
+        if unknown:
+            print(f"lint.py: not sources to check (tests are not): {', '.join(sorted(unknown))}", file=sys.stderr)
+            return 2
         files = [p for p in files if str(p) in wanted]
-    shared = hashlib.sha256()
-    for path in [pathlib.Path(".clang-tidy"), *sources(".h", ".proto")]:
-        shared.update(path.read_bytes())
-    shared.update(" ".join(FLAGS).encode())
-    generated = cache_folder() / "tidy_generated" / shared.hexdigest()[:16]
-    generated_headers(generated)
+    protos = sources(".proto")
+    version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
+    shared = digest([pathlib.Path(".clang-tidy"), *protos], version + " ".join(FLAGS))
+    generated = cache_folder() / "tidy_generated" / shared[:16]
+    generated_headers(generated, protos)
     results = cache_folder() / "tidy"
     results.mkdir(exist_ok=True)
+    drop_old(results)
 
-    def check(path: pathlib.Path) -> bool:
-        own = shared.copy()
-        own.update(str(path).encode() + path.read_bytes())
-        return tidy_one(path, generated, results / own.hexdigest())
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        passed = list(pool.map(check, files))
+    known: dict[pathlib.Path, set[pathlib.Path]] = {}
+    markers = [results / digest(sorted(included_files(p, known)), f"{shared} {p}") for p in files]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        passed = list(pool.map(lambda pair: tidy_one(pair[0], generated, pair[1]), zip(files, markers)))
     print(f"clang-tidy: {passed.count(True)} files clean, {passed.count(False)} with findings", file=sys.stderr)
     return 0 if all(passed) else 1
 
 
 def main() -> int:
     if sys.argv[1:2] == ["format"]:
-        return run_format("--write" in sys.argv)
+        return run_format("--write" in sys.argv[2:])
     if sys.argv[1:2] == ["tidy"]:
         return run_tidy(sys.argv[2:])
     print(__doc__, file=sys.stderr)

@@ -17,7 +17,7 @@ def read_results(path: pathlib.Path) -> tuple[dict[str, str], list[str]]:
     """Returns {label: overall status} and what else went wrong in this invocation."""
     statuses: dict[str, str] = {}
     problems: list[str] = []
-    exit_name = "no end of the build in the event file"
+    exit_name = None
     if path.exists():
         for line in path.read_text().splitlines():
             try:
@@ -30,7 +30,9 @@ def read_results(path: pathlib.Path) -> tuple[dict[str, str], list[str]]:
             if "finished" in event:
                 exit_name = event["finished"].get("exitCode", {}).get("name", "SUCCESS")
     # TESTS_FAILED is already in the statuses.
-    if exit_name not in ("SUCCESS", "TESTS_FAILED"):
+    if exit_name is None:
+        problems.append(f"{path.stem}: no end of the build in the event file")
+    elif exit_name not in ("SUCCESS", "TESTS_FAILED"):
         problems.append(f"{path.stem}: bazel ended with {exit_name}")
     elif not statuses:
         problems.append(f"{path.stem}: no test ran")
