@@ -72,7 +72,7 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
   const Result<ProblemSelection> selection = SelectProblems(flags.problems, world_size);
   if (!selection) return console.PrintError(selection.error());
   if (!*context) {
-    return SpawnAndReport(SelfCommand(process), spawned_ranks, settings->values, process);
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, process);
   }
   return TuneAsRank(**context, *settings, flags.plugins, RankWork{.selection = *selection}, process,
                     [&](Job& job, const TuneReport& report, const std::string&) {

@@ -93,7 +93,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
   command
       .add_option("--sizes", flags.sizes,
                   "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
-                  "[1K:4M:x4]")
+                  "[1K:4M:x2]")
       ->type_name("SIZES");
   command.add_flag("--in-place", flags.in_place, "receive where the data to send lies");
 }

@@ -86,7 +86,8 @@ TEST(JsonOutputTest, ErrorsKeepEveryPart) {
 }
 
 TEST(JsonOutputTest, BytesThatAreNotUtf8AreReplaced) {
-  const Json document = Checked(ErrorJson("db show", {ErrorCode::kDatabase, "bad \xff file", "", "", "", {}}));
+  const Json document =
+      Checked(ErrorJson("db show", {ErrorCode::kDatabase, "bad \xff file", "", "", "", {}}));
   EXPECT_EQ(document["error"]["what"], "bad \xef\xbf\xbd file");
 }
 

@@ -1,4 +1,5 @@
 // The command line program.
+#include <csignal>
 #include <exception>
 #include <string>
 #include <utility>
@@ -33,6 +34,9 @@ int Main(std::vector<std::string> arguments) {
   const bool log_is_terminal = IsCapableTerminal(stderr);
   Console console(stdout, stderr, line.command, line.output, log_is_terminal);
   if (!parsed) return console.PrintError(parsed.error());
+  // A reader that leaves is an error to report, not a reason to vanish. A program that `run` starts
+  // inherits what is set here, so there it stays.
+  if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
   Process process{console, ProcessEnvironment(), std::move(arguments), log_is_terminal,
                   TerminalColumns(stderr)};
   return std::visit(Dispatch{process}, line.flags);

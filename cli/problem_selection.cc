@@ -12,7 +12,7 @@
 namespace cotune::cli {
 namespace {
 
-constexpr std::string_view kDefaultSizes = "1K:4M:x4";
+constexpr std::string_view kDefaultSizes = "1K:4M:x2";
 
 template <typename Value>
 Result<std::vector<Value>> SelectNames(const std::vector<std::string>& names,

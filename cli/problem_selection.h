@@ -16,7 +16,7 @@ struct ProblemSelection {
   std::vector<uint64_t> sizes_bytes;
 };
 
-// Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x4. A
+// Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x2. A
 // name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
 // name with the nearest one and the list, or sizes that do not parse.
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size);

@@ -10,8 +10,9 @@ TEST(ProblemSelectionTest, DefaultsAreEveryCollectiveInF32) {
   ASSERT_EQ(selection.classes.size(), 5u);
   EXPECT_EQ(ToText(selection.classes[0]), "all_reduce/sum/f32/host/plain/out_of_place/world4x4");
   EXPECT_EQ(selection.classes[1].reduction, Reduction::kNone);
-  EXPECT_EQ(selection.sizes_bytes,
-            (std::vector<uint64_t>{1024, 4096, 16384, 65536, 262144, 1048576, 4194304}));
+  ASSERT_EQ(selection.sizes_bytes.size(), 13u);
+  EXPECT_EQ(selection.sizes_bytes.front(), 1024u);
+  EXPECT_EQ(selection.sizes_bytes.back(), 4u << 20);
 }
 
 TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/database_path.h"
+#include "cli/lone_job.h"
 #include "cli/progress.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -205,6 +206,14 @@ std::vector<std::string> SelfCommand(const Process& process) {
   std::vector<std::string> command = {path};
   command.insert(command.end(), process.arguments.begin(), process.arguments.end());
   return command;
+}
+
+int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
+              Process& process) {
+  if (const auto job = JoinAlone(settings, plugins, process); !job) {
+    return process.console.PrintError(job.error());
+  }
+  return SpawnAndReport(SelfCommand(process), ranks, settings.values, process);
 }
 
 int SpawnAndReport(const std::vector<std::string>& command, int ranks,

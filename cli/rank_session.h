@@ -35,6 +35,11 @@ Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& pro
 // This program with its arguments, as it was started.
 std::vector<std::string> SelfCommand(const Process& process);
 
+// Starts this program again as ranks that tune, after loading the plugins here once: what fails on
+// every rank alike is said once, before any rank is started. Gives the exit code.
+int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
+              Process& process);
+
 // Runs `command` as that many ranks and reports those that were lost. Gives the exit code.
 int SpawnAndReport(const std::vector<std::string>& command, int ranks,
                    const TuningSettings& settings, Process& process);

@@ -48,7 +48,7 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
   const Result<ProblemSelection> selection = SelectProblems(flags.problems, world_size);
   if (!selection) return console.PrintError(selection.error());
   if (!*context) {
-    return SpawnAndReport(SelfCommand(process), spawned_ranks, settings->values, process);
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, process);
   }
   const RankWork work{.selection = *selection, .uses_database = true, .force = flags.force};
   return TuneAsRank(**context, *settings, flags.plugins, work, process,

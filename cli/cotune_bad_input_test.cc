@@ -1,0 +1,218 @@
+// The real program on everything that can be wrong with its input.
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "cli/cotune_program_for_test.h"
+
+namespace cotune::cli {
+namespace {
+
+class BadInputTest : public CotuneProgramTest {
+ protected:
+  // Runs it, expects this exit code and every text in standard error, and the same error in JSON.
+  void ExpectError(std::vector<std::string> arguments, int exit_code, const std::string& name,
+                   const std::vector<std::string>& texts) const {
+    const ProgramEnd end = Run(arguments);
+    EXPECT_EQ(end.exit_code, exit_code) << end.err;
+    EXPECT_EQ(end.out, "");
+    const std::string head = "cotune: error " + std::to_string(exit_code) + " (" + name + "): ";
+    EXPECT_NE(end.err.find(head), std::string::npos) << end.err;
+    for (const std::string& text : texts) {
+      EXPECT_NE(end.err.find(text), std::string::npos) << text << "\nin " << end.err;
+    }
+    arguments.emplace_back("--json");
+    const ProgramEnd with_json = Run(arguments);
+    EXPECT_EQ(with_json.exit_code, exit_code) << with_json.err;
+    const nlohmann::json document = Document(with_json);
+    EXPECT_EQ(document["error"]["code"], name);
+    EXPECT_EQ(document["error"]["exit_code"], exit_code);
+  }
+
+  // What every reader of a database says of these bytes; the file stays as it is.
+  void ExpectBadDatabase(const std::string& bytes, const std::vector<std::string>& texts) const {
+    WriteFileForTest(database_, bytes);
+    const std::vector<std::string> tune = {
+        "tune", "--ranks", "2", "--collective", "broadcast", "--sizes", "1K", "--db", database_};
+    ExpectError(tune, 7, "database", texts);
+    ExpectError({"explain", "broadcast", "1K", "f32", "--db", database_}, 7, "database", texts);
+    ExpectError({"db", "show", database_}, 7, "database", texts);
+    const std::string output = folder_.path() + "/out.tdb";
+    ExpectError({"db", "merge", output, database_}, 7, "database", texts);
+    EXPECT_FALSE(std::filesystem::exists(output));
+    ExpectError({"db", "merge", database_, database_}, 7, "database", texts);
+    EXPECT_EQ(ReadFileForTest(database_), bytes);
+  }
+};
+
+TEST_F(BadInputTest, NamesThatNobodyKnows) {
+  ExpectError({"tune", "--collective", "all_reduse"}, 2, "usage",
+              {"unknown collective 'all_reduse' (--collective)", "did you mean all_reduce?"});
+  ExpectError({"tune", "--dtype", "bf-16"}, 2, "usage",
+              {"unknown dtype 'bf-16' (--dtype)", "did you mean bf16?"});
+  ExpectError({"tune", "--reduction", "summ"}, 2, "usage",
+              {"unknown reduction 'summ'", "did you mean sum?"});
+  ExpectError({"tune", "--backend", "hots", "--collective", "broadcast"}, 2, "usage",
+              {"unknown backend 'hots'", "host"});
+  ExpectError({"tune", "--colective", "all"}, 2, "usage",
+              {"unknown flag --colective", "did you mean --collective?"});
+  ExpectError({"tnue"}, 2, "usage", {"unknown command \"tnue\"", "did you mean tune?"});
+}
+
+TEST_F(BadInputTest, SizesThatDoNotParse) {
+  ExpectError({"tune", "--sizes", "1K:4Q:x2"}, 2, "usage",
+              {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
+  ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
+}
+
+TEST_F(BadInputTest, SettingsThatDoNotFit) {
+  ExpectError({"tune", "--budget", "soon"}, 2, "usage", {"\"soon\" for budget (--budget)"});
+  environment_["COTUNE_MIN_ROUNDS"] = "none";
+  ExpectError({"tune"}, 2, "usage", {"\"none\" for min_rounds (COTUNE_MIN_ROUNDS)"});
+  environment_.erase("COTUNE_MIN_ROUNDS");
+  const std::string file = folder_.path() + "/c.toml";
+  WriteFileForTest(file, "\nbugdet = 1s\n");
+  ExpectError({"config", "show", "--config", file}, 2, "usage",
+              {"unknown setting \"bugdet\" (" + file + ":2)", "did you mean budget?"});
+}
+
+TEST_F(BadInputTest, UnknownVariablesWarnOnce) {
+  environment_["COTUNE_BUGDET"] = "1s";
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const std::string warning =
+      "cotune: warning: unknown variable COTUNE_BUGDET is ignored; did you mean COTUNE_BUDGET?";
+  const size_t first = end.err.find(warning);
+  ASSERT_NE(first, std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(warning, first + 1), std::string::npos) << end.err;
+}
+
+TEST_F(BadInputTest, DatabasesThatCannotBeUsed) {
+  ASSERT_EQ(TuneSmall(database_).exit_code, 0);
+  const std::string good = ReadFileForTest(database_);
+  ExpectBadDatabase(good.substr(0, good.size() - 7), {"truncated", database_});
+  ExpectBadDatabase(good.substr(0, 11), {database_});
+  ExpectBadDatabase("", {"empty", database_});
+  ExpectBadDatabase("%PDF-1.4 something else entirely, long enough for a header", {"not a cotune"});
+  std::string newer = good;
+  newer[8] = 99;  // the schema version follows the 8 letters of the magic
+  ExpectBadDatabase(newer, {"99"});
+  std::string corrupt = good;
+  corrupt[good.size() / 2] = static_cast<char>(corrupt[good.size() / 2] ^ 1);
+  ExpectBadDatabase(corrupt, {"checksum"});
+}
+
+TEST_F(BadInputTest, DatabasesThatAreNotThere) {
+  ExpectError({"db", "show", folder_.path() + "/no.tdb"}, 3, "environment", {"no.tdb"});
+  ExpectError({"explain", "all_reduce", "1K", "f32", "--db", folder_.path() + "/no.tdb"}, 3,
+              "environment", {"no.tdb"});
+  ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder_.path() + "/no/x.tdb"}, 3,
+              "environment", {folder_.path() + "/no/x.tdb"});
+}
+
+TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {
+  const std::string plugin = folder_.path() + "/plugin.so";
+  WriteFileForTest(plugin, "no library");
+  ExpectError({"tune", "--plugin", plugin}, 8, "plugin_refused", {plugin});
+  ExpectError({"tune", "--plugin", folder_.path() + "/missing.so"}, 8, "plugin_refused",
+              {"missing.so"});
+  std::filesystem::copy_file(environment_["COTUNE_PLUGIN_PATH"] + "/cotune_host.so", plugin,
+                             std::filesystem::copy_options::overwrite_existing);
+  ASSERT_EQ(chmod(plugin.c_str(), 0777), 0);
+  ExpectError({"tune", "--plugin", plugin}, 8, "plugin_refused", {plugin, "writ"});
+  // One that is only found is left out with a warning.
+  const std::string found = environment_["COTUNE_PLUGIN_PATH"] + "/zz.so";
+  WriteFileForTest(found, "no library");
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_NE(end.err.find("warning: plugin " + found + " is not used"), std::string::npos)
+      << end.err;
+}
+
+TEST_F(BadInputTest, NoPluginAtAll) {
+  environment_["COTUNE_PLUGIN_PATH"] = folder_.path();
+  ExpectError({"tune"}, 3, "environment", {"no backend can be used", "COTUNE_PLUGIN_PATH"});
+}
+
+TEST_F(BadInputTest, AStaleSocketIsNoObstacle) {
+  const std::string folder = folder_.path() + "/cotune";
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string path = folder + "/stale.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(path.size(), sizeof(address.sun_path));
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int socket_file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(socket_file, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  close(socket_file);  // as a killed job leaves it: the name stays, nobody listens
+  environment_["COTUNE_RANK"] = "0";
+  environment_["COTUNE_WORLD_SIZE"] = "1";
+  environment_["COTUNE_LOCAL_RANK"] = "0";
+  environment_["COTUNE_LOCAL_SIZE"] = "1";
+  environment_["COTUNE_JOB_ID"] = "stale";
+  const ProgramEnd end =
+      Run({"tune", "--collective", "broadcast", "--sizes", "1K", "--db", database_});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+}
+
+TEST_F(BadInputTest, LaunchersThatContradict) {
+  environment_["RANK"] = environment_["LOCAL_RANK"] = "0";
+  environment_["WORLD_SIZE"] = environment_["LOCAL_WORLD_SIZE"] = "2";
+  environment_["OMPI_COMM_WORLD_RANK"] = environment_["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
+  environment_["OMPI_COMM_WORLD_SIZE"] = environment_["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  ExpectError({"tune"}, 2, "usage", {"OMPI_COMM_WORLD_RANK", "RANK"});
+}
+
+TEST_F(BadInputTest, RanksThatContradictTheLauncher) {
+  environment_["COTUNE_RANK"] = "0";
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "x";
+  ExpectError({"tune", "--ranks", "3"}, 2, "usage", {"--ranks 3 contradicts the launcher"});
+}
+
+TEST_F(BadInputTest, RanksWithOtherSettingsDisagree) {
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "disagree";
+  const auto command = [&](const char* noise) {
+    return Command({"tune", "--collective", "broadcast", "--sizes", "1K", "--db", database_,
+                    "--noise-percent", noise});
+  };
+  environment_["COTUNE_RANK"] = "0";
+  ProgramRun rank_0(command("2"), environment_);
+  environment_["COTUNE_RANK"] = "1";
+  ProgramRun rank_1(command("3"), environment_);
+  const ProgramEnd end_0 = rank_0.Wait();
+  const ProgramEnd end_1 = rank_1.Wait();
+  EXPECT_EQ(end_0.exit_code, 5) << end_0.err;
+  EXPECT_EQ(end_1.exit_code, 5) << end_1.err;
+  EXPECT_NE((end_0.err + end_1.err).find("noise_percent"), std::string::npos)
+      << end_0.err << end_1.err;
+  EXPECT_FALSE(std::filesystem::exists(database_));
+}
+
+TEST_F(BadInputTest, ARankThatDiesIsNamed) {
+  environment_["COTUNE_FAULT"] = "benchmark@1:kill";
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_NE(end.err.find("rank 1"), std::string::npos) << end.err;
+  environment_["COTUNE_FAULT"] = "benchmark@0:kill";
+  const ProgramEnd without_rank_0 = TuneSmall(database_, {"--json"});
+  EXPECT_EQ(without_rank_0.exit_code, 5) << without_rank_0.err;
+  EXPECT_EQ(Document(without_rank_0)["error"]["ranks"], nlohmann::json({0}));
+}
+
+TEST_F(BadInputTest, AFullDiskUnderTheResultIsAnError) {
+  const ProgramEnd end =
+      ProgramRun({"/bin/sh", "-c", Command({}).front() + " --version > /dev/full"}, environment_)
+          .Wait();
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("cannot write the result (standard output)"), std::string::npos)
+      << end.err;
+}
+
+}  // namespace
+}  // namespace cotune::cli
