@@ -1,6 +1,7 @@
 // The real program, end to end: tune, and what the other commands make of it.
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "cli/cotune_program_for_test.h"
@@ -194,6 +195,32 @@ TEST_F(CotuneTest, RanksOfALauncherJoinWithoutSpawning) {
   EXPECT_TRUE(end_0.out.starts_with("broadcast f32, 2 ranks")) << end_0.out;
   EXPECT_EQ(end_1.out, "");
   EXPECT_EQ(end_1.err, "");
+}
+
+TEST_F(CotuneTest, AnInterruptedTuneGoesOnWhereItStopped) {
+  const std::vector<std::string> command =
+      Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes", "4:4096:+4", "--db",
+               database_});
+  ProgramRun run(command, environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 130) << end.err;
+  EXPECT_EQ(end.out, "");
+  EXPECT_NE(end.err.find("cotune: error 130 (interrupted): "), std::string::npos) << end.err;
+
+  // All that was measured is known now: only the rest is left.
+  size_t measured = 0;
+  while (end.err.find("[" + std::to_string(measured + 1) + "/1024]") != std::string::npos) {
+    ++measured;
+  }
+  EXPECT_GE(measured, 2u);
+  EXPECT_LT(measured, 1024u);
+  ProgramRun resumed(command, environment_);
+  EXPECT_TRUE(resumed.WaitForError(std::to_string(1024 - measured) + " cells to measure, " +
+                                   std::to_string(measured) + " known"));
+  ASSERT_EQ(kill(resumed.pid(), SIGINT), 0);
+  EXPECT_EQ(resumed.Wait().exit_code, 130);
 }
 
 TEST_F(CotuneTest, AReaderThatLeavesIsAnErrorWithoutASignal) {

@@ -61,8 +61,16 @@ ProgramRun::~ProgramRun() {
   if (pid_ > 0) Wait();
 }
 
+bool ProgramRun::WaitForError(const std::string& text) {
+  while (err_read_.find(text) == std::string::npos) {
+    if (!ReadSome(err_, err_read_)) return false;
+  }
+  return true;
+}
+
 ProgramEnd ProgramRun::Wait() {
   ProgramEnd end;
+  end.err = err_read_;
   std::array<pollfd, 2> files = {{{out_, POLLIN, 0}, {err_, POLLIN, 0}}};
   while (files[0].fd >= 0 || files[1].fd >= 0) {
     if (poll(files.data(), files.size(), -1) < 0) break;

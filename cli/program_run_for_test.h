@@ -27,6 +27,9 @@ class ProgramRun {
   ProgramRun& operator=(const ProgramRun&) = delete;
 
   pid_t pid() const { return pid_; }
+  // Until standard error holds the text; false when it ends first. What was read is part of what
+  // Wait gives.
+  bool WaitForError(const std::string& text);
   // Until both outputs are closed and the program has ended.
   ProgramEnd Wait();
 
@@ -34,6 +37,7 @@ class ProgramRun {
   pid_t pid_ = -1;
   int out_ = -1;
   int err_ = -1;
+  std::string err_read_;
 };
 
 // A new folder below /tmp with a short name (sockets have little room), removed at the end.
