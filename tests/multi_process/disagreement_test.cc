@@ -36,13 +36,23 @@ JobScript ThreeRanks(const PrivateFolder& folder) {
   return script;
 }
 
+// Rank 2 comes before the difference is found, and hears of it, or after rank 0 has left.
 TEST(Disagreement, OnTheWorldSize) {
   const PrivateFolder folder;
   RankProcesses ranks;
-  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+  JobScript script = ThreeRanks(folder);
+  script.rendezvous_timeout_ns = 5 * kSecondNs;
+  StartJob(ranks, script, [](int rank, JobScript& own) {
     if (rank == kOdd) own.world_size = 4;
   });
-  ExpectAllName(ranks, "world size");
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 5) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "error "), SizeIs(1));
+    if (rank == 2) continue;
+    EXPECT_THAT(ranks.LinesOf(rank, "error "),
+                Each(HasSubstr("rank_lost ranks=1 rank 1 has world size 4, rank 0 has 3")));
+  }
 }
 
 TEST(Disagreement, OnTheVersion) {
