@@ -52,7 +52,9 @@ cotune_status_t Exchange::Begin(const void* data, uint64_t size) {
   partial_.clear();
   next_part_ = 0;
   if (operation >= 3) DeletePutsOf(operation - 2);
-  return PutAll(operation, kLast, static_cast<const char*>(data), size);
+  const cotune_status_t put = PutAll(operation, kLast, static_cast<const char*>(data), size);
+  if (put == COTUNE_OK) given_ = operation;
+  return put;
 }
 
 cotune_status_t Exchange::Continue(int64_t until_ns) {
@@ -78,11 +80,10 @@ cotune_status_t Exchange::Continue(int64_t until_ns) {
 
 void Exchange::Abort() {
   if (aborted_.exchange(true)) return;
-  // For peers in the operation that this rank is in, and for those in the next one.
-  for (const uint64_t operation : {operation_.load(), operation_.load() + 1}) {
-    if (operation == 0) continue;
-    host_.store_put(host_.context, Key(operation, rank_, 0).c_str(), &kAbort, 1);
-  }
+  // For peers that wait for this rank: in the operation that it has not given its bytes for yet.
+  // Bytes that are given stay: a peer may still have to read them.
+  const uint64_t operation = given_.load() + 1;
+  host_.store_put(host_.context, Key(operation, rank_, 0).c_str(), &kAbort, 1);
 }
 
 }  // namespace cotune::fake

@@ -39,7 +39,8 @@ class Exchange {
   const std::string name_;
   const int32_t rank_;
   const int32_t world_size_;
-  std::atomic<uint64_t> operation_ = 0;  // the last that this rank has begun
+  uint64_t operation_ = 0;           // the last that this rank has begun
+  std::atomic<uint64_t> given_ = 0;  // the last that this rank has given its bytes for
   std::atomic<bool> aborted_ = false;
   std::vector<std::string> sends_;
   std::string partial_;  // of rank waiting_for()

@@ -56,12 +56,12 @@ void WaitUntil(const cotune_host_t& host, const Exchange& exchange, int64_t unti
 
 cotune_status_t Create(const cotune_host_t* host, int32_t, cotune_backend_t** backend,
                        cotune_error_t* error) {
-  const char* text = host->setting(host->context, "fake.script");
+  const char* text = host->setting(host->context, "script");
   auto made = std::make_unique<cotune_backend_t>();
   made->host = host;
   made->script = ParseScript(text == nullptr ? "choice plain default" : text);
   if (!made->script.mistake.empty()) {
-    Explain(error, "fake.script, " + made->script.mistake);
+    Explain(error, "setting fake.script, " + made->script.mistake);
     return COTUNE_INVALID_ARGUMENT;
   }
   *backend = made.release();
