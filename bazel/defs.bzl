@@ -71,6 +71,6 @@ def cotune_plugin(name, **kwargs):
     cotune_shared_library(
         name = name,
         version_script = "//bazel:plugin.lds",
-        run_path = "..",
+        run_path = "../..",
         **kwargs
     )
