@@ -69,7 +69,8 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
   if (!context) return console.PrintError(context.error());
   const int spawned_ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
   const int world_size = *context ? (*context)->world_size : spawned_ranks;
-  const Result<ProblemSelection> selection = SelectProblems(flags.problems, world_size);
+  const Result<ProblemSelection> selection = SelectProblems(
+      flags.problems, world_size, settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
   if (!*context) {
     return SpawnTune(spawned_ranks, *settings, flags.plugins, process);

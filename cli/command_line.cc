@@ -38,17 +38,20 @@ void AddOutput(CLI::App& command, OutputFlags& flags) {
   command.add_flag("-v,--verbose", flags.verbose, "name each stage")->group("Output");
 }
 
+constexpr const char* kSettingsGroup =
+    "Settings (also as variable COTUNE_NAME, and as key in the settings file)";
+
 void AddSettings(CLI::App& command, SettingFlags& flags) {
   command
       .add_option_function<std::string>(
           "--config", [&flags](const std::string& path) { flags.settings_file = path; },
           "settings file [$XDG_CONFIG_HOME/cotune/config.toml]")
       ->type_name("FILE")
-      ->group("Settings");
+      ->group(kSettingsGroup);
   command.add_option("--set", flags.backend_values, "setting of a backend, BACKEND.KEY=VALUE")
       ->type_name("TEXT")
       ->allow_extra_args(false)
-      ->group("Settings");
+      ->group(kSettingsGroup);
   const SettingValues defaults;
   for (const SettingSpec& spec : AllSettings()) {
     const std::string names = (spec.name == "database" ? "--db," : "") + FlagName(spec);
@@ -61,7 +64,7 @@ void AddSettings(CLI::App& command, SettingFlags& flags) {
             },
             value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value))
         ->type_name(std::string(TypeName(spec)))
-        ->group("Settings");
+        ->group(kSettingsGroup);
   }
 }
 
@@ -283,7 +286,11 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
     parsing.app.parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
     const CLI::App* command = ChosenCommand(parsing.app, name);
-    return CommandLine{parsing.output, "help", HelpFlags{command->help()}};
+    const size_t parents = name.size() - std::min(name.size(), command->get_name().size());
+    const std::string above = name.empty() ? "" : "cotune " + name.substr(0, parents);
+    return CommandLine{
+        parsing.output, "help",
+        HelpFlags{command->help(above.substr(0, above.find_last_not_of(' ') + 1)) + "\n"}};
   } catch (const CLI::ParseError& error) {
     const CLI::App* command = ChosenCommand(parsing.app, name);
     // A misspelt flag leaves its value behind as an argument; the flag is the better thing to name.

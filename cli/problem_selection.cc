@@ -51,7 +51,8 @@ Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
 
 }  // namespace
 
-Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size) {
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size,
+                                        const std::vector<uint64_t>& default_sizes_bytes) {
   const auto or_default = [](const std::vector<std::string>& names, const char* name) {
     return names.empty() ? std::vector<std::string>{name} : names;
   };
@@ -68,7 +69,8 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world
   if (!sizes) return tl::make_unexpected(sizes.error());
 
   ProblemSelection selection;
-  selection.sizes_bytes = std::move(*sizes);
+  const bool has_other_default = flags.sizes.empty() && !default_sizes_bytes.empty();
+  selection.sizes_bytes = has_other_default ? default_sizes_bytes : std::move(*sizes);
   for (const Collective collective : *collectives) {
     for (const Dtype dtype : *dtypes) {
       for (const Reduction reduction : *reductions) {

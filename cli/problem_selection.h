@@ -19,7 +19,9 @@ struct ProblemSelection {
 // Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x2. A
 // name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
 // name with the nearest one and the list, or sizes that do not parse.
-Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size);
+// default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2.
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size,
+                                        const std::vector<uint64_t>& default_sizes_bytes = {});
 
 // One call, for explain.
 Result<Problem> SelectProblem(const ExplainFlags& flags, int32_t world_size);

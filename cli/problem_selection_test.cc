@@ -34,6 +34,13 @@ TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
                                       "broadcast/none/bf16/host/plain/in_place/world2x2/root0"}));
 }
 
+TEST(ProblemSelectionTest, HintsOfTheSettingsStandInForSizes) {
+  ProblemFlags flags;
+  EXPECT_EQ(SelectProblems(flags, 4, {64, 128})->sizes_bytes, (std::vector<uint64_t>{64, 128}));
+  flags.sizes = "4K";
+  EXPECT_EQ(SelectProblems(flags, 4, {64, 128})->sizes_bytes, (std::vector<uint64_t>{4096}));
+}
+
 TEST(ProblemSelectionTest, AllMeansAll) {
   ProblemFlags flags;
   flags.collectives = {"all"};
