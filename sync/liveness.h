@@ -13,7 +13,7 @@ namespace cotune::sync {
 // own silence for that of the others: OnAwake notices the gap and starts everybody's time again.
 class Liveness {
  public:
-  // A timeout of INT64_MAX watches nobody.
+  // A timeout of INT64_MAX finds nobody silent.
   Liveness(int64_t interval_ns, int64_t timeout_ns);
 
   void Watch(int rank, int64_t now_ns) { heard_ns_[rank] = now_ns; }

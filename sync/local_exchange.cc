@@ -20,7 +20,7 @@ class LocalHub {
   LocalHub(int world_size, const Clock& clock)
       : clock_(clock), coordinator_({{world_size, "local", "local"}, INT64_MAX, INT64_MAX}) {
     for (int rank = 0; rank < world_size; ++rank) {
-      ranks_.emplace_back(RankConfig{{world_size, "local", "local"}, rank, INT64_MAX});
+      ranks_.emplace_back(RankConfig{{world_size, "local", "local"}, rank, INT64_MAX, INT64_MAX});
       Run(coordinator_.OnEvent(Connected{Id(rank)}, clock_.now_ns()));
       Run(rank, ranks_.back().OnEvent(JoinAsked{next_token_++, INT64_MAX}, clock_.now_ns()));
     }

@@ -188,6 +188,34 @@ TEST(RankProcesses, StoppedWhileOthersComputeIsNamedBeforeAnyDeadline) {
   }
 }
 
+TEST(RankProcesses, WholeJobThatIsStoppedAndContinuedGoesOn) {
+  const PrivateDirectory directory;
+  Processes processes;
+  constexpr int64_t kFarNs = 100 * kDeadlineNs;
+  auto options = OptionsForTest(directory, 0, 3, kDeadlineNs);
+  for (options.rank = 0; options.rank < 3; ++options.rank) {
+    processes.Start([&](Reporter& report) {
+      const MonotonicClock clock;
+      auto exchange = ConnectSocketExchange(options, clock);
+      if (!exchange) return report.ErrorLine(exchange.error());
+      report.Line("joined");
+      while (true) {
+        const bool last = options.rank == 0 && report.HeardWord(0);
+        const auto step = (*exchange)->Step("s", last ? "last" : "", 0, NowNs() + kFarNs);
+        if (!step) return report.ErrorLine(step.error());
+        if (step->records[0] == "last") return report.Line("done");
+      }
+    });
+  }
+  ASSERT_TRUE(processes.WaitForLine({0, 1, 2}, "joined", kDeadlineNs));
+  for (const size_t rank : {0, 1, 2}) processes.Signal(rank, SIGSTOP);
+  EXPECT_FALSE(processes.WaitForEnd({0, 1, 2}, 2 * options.heartbeat_timeout_ns));
+  for (const size_t rank : {2, 1, 0}) processes.Signal(rank, SIGCONT);
+  processes.Speak(0);
+  ASSERT_TRUE(processes.WaitForEnd({0, 1, 2}, 2 * kDeadlineNs));
+  for (const size_t rank : {0, 1, 2}) EXPECT_EQ(processes.last_line(rank), "done");
+}
+
 TEST(RankProcesses, SlowIsNotDead) {
   const PrivateDirectory directory;
   Processes processes;

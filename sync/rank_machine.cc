@@ -8,11 +8,21 @@
 #include "sync/failure_text.h"
 
 namespace cotune::sync {
+namespace {
 
-RankMachine::RankMachine(RankConfig config) : config_(std::move(config)) {}
+constexpr int kCoordinatorRank = 0;
+
+}  // namespace
+
+RankMachine::RankMachine(RankConfig config)
+    : config_(std::move(config)),
+      liveness_(config_.heartbeat_interval_ns, config_.heartbeat_timeout_ns) {}
 
 RankActions RankMachine::OnEvent(const RankEvent& event, int64_t now_ns) {
   actions_.clear();
+  // Heartbeats are due in every interval; a gap between events means that this process was stopped
+  // itself.
+  liveness_.OnAwake(now_ns);
   std::visit([&](const auto& e) { On(e, now_ns); }, event);
   return std::exchange(actions_, {});
 }
@@ -118,11 +128,11 @@ void RankMachine::On(const HeartbeatDue&, int64_t) {
 // ---- Events of the connection ----
 
 void RankMachine::On(const CoordinatorBytesCame&, int64_t now_ns) {
-  heard_ns_ = std::max(heard_ns_, now_ns);
+  liveness_.Heard(kCoordinatorRank, now_ns);
 }
 
 void RankMachine::On(const CoordinatorFrameCame& event, int64_t now_ns) {
-  heard_ns_ = std::max(heard_ns_, now_ns);
+  liveness_.Heard(kCoordinatorRank, now_ns);
   if (failure_.has_value() || left_) return;
   switch (event.frame->body_case()) {
     case wire::Frame::kHeartbeat:
@@ -162,8 +172,8 @@ void RankMachine::On(const CoordinatorEnded& event, int64_t) {
 }
 
 void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
-  if (failure_.has_value() || !listening()) return;
-  if (deaf(now_ns)) {
+  if (failure_.has_value() || !listening() || now_ns < next_time_ns()) return;
+  if (!liveness_.SilentRanks(now_ns).empty()) {
     FailAll(RankLost(fmt::format("nothing was heard of rank 0 (the coordinator) for {}",
                                  DurationText(config_.heartbeat_timeout_ns)),
                      OpenCallsText(), "its process is stopped, or its machine is overloaded",
@@ -183,7 +193,7 @@ void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
 RankMachine::Call* RankMachine::FindCall(const std::string& channel, uint64_t number) {
   const auto found = calls_.find(channel);
   if (found == calls_.end() || found->second.number != number) {
-    On(CoordinatorBadBytesCame{"an answer came to a call that is not open"}, heard_ns_);
+    On(CoordinatorBadBytesCame{"an answer came to a call that is not open"}, 0);
     return nullptr;
   }
   return &found->second;
@@ -202,7 +212,7 @@ void RankMachine::OnPrepare(const FramePtr& frame) {
   Call* call = FindCall(frame->prepare().channel(), frame->prepare().call());
   if (call == nullptr) return;
   if (call->kind != wire::CALL_AGREE || call->phase != Phase::kWaiting) {
-    On(CoordinatorBadBytesCame{"a proposal came out of turn"}, heard_ns_);
+    On(CoordinatorBadBytesCame{"a proposal came out of turn"}, 0);
     return;
   }
   call->phase = Phase::kPrepared;
@@ -228,7 +238,7 @@ void RankMachine::OnDecision(const FramePtr& frame) {
     Send(std::move(answer));
     return;
   } else if (decision.ruling() != wire::RULING_GO || call->phase != Phase::kRecorded) {
-    On(CoordinatorBadBytesCame{"a ruling came out of turn"}, heard_ns_);
+    On(CoordinatorBadBytesCame{"a ruling came out of turn"}, 0);
     return;
   }
   const CallToken token = call->token;
@@ -239,7 +249,7 @@ void RankMachine::OnDecision(const FramePtr& frame) {
 void RankMachine::OnStoreReply(const FramePtr& frame) {
   const auto wait = store_waits_.extract(frame->store_reply().request());
   if (wait.empty()) {
-    On(CoordinatorBadBytesCame{"an answer came to a request that is not open"}, heard_ns_);
+    On(CoordinatorBadBytesCame{"an answer came to a request that is not open"}, 0);
     return;
   }
   if (frame->store_reply().has_failure()) {
@@ -259,15 +269,11 @@ bool RankMachine::listening() const {
 }
 
 // Between calls nobody reads, so silence counts only from the moment somebody does.
-void RankMachine::StartListening(int64_t now_ns) { heard_ns_ = std::max(heard_ns_, now_ns); }
-
-bool RankMachine::deaf(int64_t now_ns) const {
-  return now_ns >= AddNs(heard_ns_, config_.heartbeat_timeout_ns);
-}
+void RankMachine::StartListening(int64_t now_ns) { liveness_.Watch(kCoordinatorRank, now_ns); }
 
 int64_t RankMachine::next_time_ns() const {
   if (failure_.has_value() || !listening()) return INT64_MAX;
-  int64_t next_ns = AddNs(heard_ns_, config_.heartbeat_timeout_ns);
+  int64_t next_ns = liveness_.next_silent_ns();
   for (const auto& [channel, call] : calls_) {
     // While the caller looks at a proposal nobody waits here.
     if (call.phase == Phase::kPrepared) continue;
@@ -276,7 +282,7 @@ int64_t RankMachine::next_time_ns() const {
   for (const auto& [request, wait] : store_waits_) {
     next_ns = std::min(next_ns, AddNs(wait.deadline_ns, kVerdictGraceNs));
   }
-  return next_ns;
+  return std::max(next_ns, liveness_.judge_from_ns());
 }
 
 // ---- Endings ----

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "sync/frame_codec.h"
 #include "sync/limits.h"
+#include "sync/liveness.h"
 #include "sync/rendezvous.h"
 
 namespace cotune::sync {
@@ -79,6 +80,7 @@ using RankActions = std::vector<RankAction>;
 struct RankConfig {
   JobIdentity job;
   int rank = 0;
+  int64_t heartbeat_interval_ns = kHeartbeatIntervalNs;
   int64_t heartbeat_timeout_ns = kHeartbeatTimeoutNs;
 };
 
@@ -137,7 +139,6 @@ class RankMachine {
   Call* FindCall(const std::string& channel, uint64_t number);
   void StartListening(int64_t now_ns);
   bool listening() const;
-  bool deaf(int64_t now_ns) const;
   void Send(std::shared_ptr<wire::Frame> frame, bool droppable = false);
   void Complete(CallToken token, Result<FramePtr> result);
   // `told`: the coordinator knows already.
@@ -151,7 +152,7 @@ class RankMachine {
   std::map<std::string, Call> calls_;           // open ones by channel
   std::map<uint64_t, StoreWait> store_waits_;   // by request
   uint64_t next_request_ = 1;
-  int64_t heard_ns_ = INT64_MIN;  // of the coordinator, or since when this rank listens
+  Liveness liveness_;  // of the coordinator, as rank 0
   std::optional<Error> failure_;
   RankActions actions_;  // of the event under way
 };

@@ -24,7 +24,7 @@ constexpr int64_t kDeadlineNs = 1'000'000'000;
 // Rank 1 of 2, joined at time 0, and what it did at the last event.
 class Rank {
  public:
-  Rank() : machine_({{2, "job", "1.0"}, 1, kHeartbeatTimeoutNs}) {
+  Rank() : machine_({{2, "job", "1.0"}, 1}) {
     At(0, JoinAsked{1, kDeadlineNs});
     wire::Frame release;
     release.mutable_release();
@@ -48,6 +48,13 @@ class Rank {
 
   void Hears(int64_t now_ns, const wire::Frame& frame) {
     At(now_ns, CoordinatorFrameCame{std::make_shared<wire::Frame>(frame)});
+  }
+
+  // Nothing happens but that heartbeats are due.
+  void Idles(int64_t from_ns, int64_t until_ns) {
+    for (int64_t now_ns = from_ns; now_ns < until_ns; now_ns += kHeartbeatIntervalNs) {
+      At(now_ns, HeartbeatDue{});
+    }
   }
 
   void Calls(int64_t now_ns, wire::CallKind kind, const std::string& name = "") {
@@ -192,11 +199,13 @@ TEST(RankMachine, SilenceCountsOnlyWhileItListens) {
   Rank rank;
   const int64_t late_ns = 10 * kHeartbeatTimeoutNs;
   EXPECT_EQ(rank.machine().next_time_ns(), INT64_MAX);
+  rank.Idles(0, late_ns);
   CallAsked call{2, {}};
   call.arrive.set_kind(wire::CALL_STEP);
   call.arrive.set_deadline_ns(INT64_MAX);
   rank.At(late_ns, call);
   EXPECT_EQ(rank.machine().next_time_ns(), late_ns + kHeartbeatTimeoutNs);
+  rank.Idles(late_ns, late_ns + kHeartbeatTimeoutNs);
   rank.At(late_ns + kHeartbeatTimeoutNs - 1, RankTimeReached{});
   EXPECT_FALSE(rank.completed());
   rank.At(late_ns + kHeartbeatTimeoutNs, RankTimeReached{});
@@ -206,11 +215,25 @@ TEST(RankMachine, SilenceCountsOnlyWhileItListens) {
   EXPECT_TRUE(rank.disconnected());
 }
 
+TEST(RankMachine, RankThatWasStoppedItselfReadsBeforeItBlames) {
+  Rank rank;
+  rank.Calls(1, wire::CALL_STEP, "s");
+  const int64_t awake_ns = 3 * kHeartbeatTimeoutNs;
+  rank.At(awake_ns, RankTimeReached{});
+  EXPECT_FALSE(rank.completed());
+  EXPECT_EQ(rank.machine().next_time_ns(), awake_ns + kHeartbeatIntervalNs);
+  wire::Frame release;
+  release.mutable_release()->set_call(1);
+  rank.Hears(awake_ns + 1, release);
+  EXPECT_TRUE(rank.succeeded());
+}
+
 TEST(RankMachine, WaitsForTheCoordinatorsVerdictBeforeItBlamesRankZero) {
   Rank rank;
   rank.Calls(1, wire::CALL_STEP, "s");
   wire::Frame heartbeat;
   heartbeat.mutable_heartbeat();
+  rank.Idles(1, kDeadlineNs);
   rank.Hears(kDeadlineNs, heartbeat);
   rank.At(kDeadlineNs + kVerdictGraceNs - 1, RankTimeReached{});
   EXPECT_FALSE(rank.completed());

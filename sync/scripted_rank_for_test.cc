@@ -56,6 +56,7 @@ ScriptedRank::ScriptedRank(const SocketExchangeOptions& options, FaultPoint poin
       reporter_(reporter),
       machine_({{options.world_size, options.job_id, options.code_version},
                 options.rank,
+                options.heartbeat_interval_ns,
                 options.heartbeat_timeout_ns}) {}
 
 void ScriptedRank::Run() {

@@ -24,7 +24,8 @@ SimulatedJob::SimulatedJob(SimulatedJobOptions options)
       ranks_(static_cast<size_t>(options_.world_size)) {
   for (int rank = 0; rank < options_.world_size; ++rank) {
     at(rank).machine = std::make_unique<RankMachine>(
-        RankConfig{SimulatedIdentity(options_.world_size), rank, options_.heartbeat_timeout_ns});
+        RankConfig{SimulatedIdentity(options_.world_size), rank, options_.heartbeat_interval_ns,
+                   options_.heartbeat_timeout_ns});
     Push({.at_ns = options_.start_ns[static_cast<size_t>(rank)],
           .what = What::kBegin,
           .rank = rank});
@@ -110,7 +111,7 @@ void SimulatedJob::OnFault(const SimulatedFault& fault) {
       return;
     case SimulatedFault::Kind::kPause:
       rank.paused_until_ns = std::max(rank.paused_until_ns, now_ns_ + fault.length_ns);
-      rank.paused_ns += fault.length_ns;
+      rank.paused_ns += fault.length_ns + options_.heartbeat_interval_ns;
       return;
     case SimulatedFault::Kind::kBreak:
       // Nothing to break before the rank has connected.

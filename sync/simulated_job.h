@@ -79,7 +79,8 @@ class SimulatedJob {
   // Of the join (index 0) and the calls that have ended.
   const std::vector<SimulatedOutcome>& outcomes(int rank) const;
   bool crashed(int rank) const;
-  int64_t paused_ns(int rank) const;  // how long it was paused in all
+  // How long it was paused in all, and how long it takes after a pause to blame others again.
+  int64_t paused_ns(int rank) const;
   const std::vector<std::string>& trace() const { return trace_; }
 
  private:

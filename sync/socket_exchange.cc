@@ -56,9 +56,9 @@ Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchange
   }
   Result<OwnedFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
   if (!socket) return tl::make_unexpected(socket.error());
-  auto link =
-      SocketLink::Make({job, options.rank, options.heartbeat_timeout_ns}, std::move(*socket),
-                       std::move(server), options.heartbeat_interval_ns, clock);
+  auto link = SocketLink::Make(
+      {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
+      std::move(*socket), std::move(server), clock);
   if (!link) return tl::make_unexpected(link.error());
   const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
   if (!joined) return tl::make_unexpected(joined.error());

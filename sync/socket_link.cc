@@ -24,7 +24,6 @@ constexpr int64_t kWaitMaxNs = 3'600'000'000'000;
 
 Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, OwnedFd socket,
                                                      std::unique_ptr<CoordinatorServer> server,
-                                                     int64_t heartbeat_interval_ns,
                                                      const Clock& clock) {
   OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.get() < 0) {
@@ -32,16 +31,14 @@ Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, OwnedFd 
                 "too many open files", "raise the limit (ulimit -n)");
   }
   return std::shared_ptr<SocketLink>(new SocketLink(std::move(config), std::move(socket),
-                                                    std::move(wake), std::move(server),
-                                                    heartbeat_interval_ns, clock));
+                                                    std::move(wake), std::move(server), clock));
 }
 
 SocketLink::SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
-                       std::unique_ptr<CoordinatorServer> server, int64_t heartbeat_interval_ns,
-                       const Clock& clock)
+                       std::unique_ptr<CoordinatorServer> server, const Clock& clock)
     : clock_(clock),
       frame_bytes_max_(ReleaseFrameBytesMax(config.job.world_size)),
-      heartbeat_interval_ns_(heartbeat_interval_ns),
+      heartbeat_interval_ns_(config.heartbeat_interval_ns),
       server_(std::move(server)),
       socket_(std::move(socket)),
       wake_(std::move(wake)),

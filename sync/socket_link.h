@@ -30,7 +30,6 @@ class SocketLink final : public RankLink {
   // process, and ends with the link. `clock` must outlive the link.
   static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, OwnedFd socket,
                                                   std::unique_ptr<CoordinatorServer> server,
-                                                  int64_t heartbeat_interval_ns,
                                                   const Clock& clock);
   ~SocketLink() override;
 
@@ -40,8 +39,7 @@ class SocketLink final : public RankLink {
 
  private:
   SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
-             std::unique_ptr<CoordinatorServer> server, int64_t heartbeat_interval_ns,
-             const Clock& clock);
+             std::unique_ptr<CoordinatorServer> server, const Clock& clock);
 
   // All of these with mutex_ held.
   void OnEvent(const RankEvent& event);
