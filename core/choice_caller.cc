@@ -7,12 +7,7 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
   if (failure_) return tl::make_unexpected(*failure_);
   if (plan_ != nullptr) return {};
   if (member_.group == nullptr) {
-    failure_ = Error{ErrorCode::kAborted,
-                     "backend " + member_.backend->name() + " has no group",
-                     "",
-                     "",
-                     "",
-                     {}};
+    failure_ = Error{ErrorCode::kAborted, "its backend has no group", id().text(), "", "", {}};
     return tl::make_unexpected(*failure_);
   }
   Result<std::unique_ptr<Plan>> plan =
