@@ -4,9 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "core/step_record.h"
 #include "core/tuning_journal.h"
-#include "fmt/format.h"
+#include "integration/rank_zero_status.h"
 
 namespace cotune {
 namespace {
@@ -98,23 +97,6 @@ class InterruptObserver final : public StageObserver {
   const std::atomic<bool>* interrupted_;
 };
 
-// Rank 0's status on all ranks: an error of its file ends the tune everywhere.
-Status ShareRankZero(Job& job, const Status& own, const std::string& step) {
-  const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(job.exchange(), step, StepRecord::FromStatus(own), 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
-  if (!own) return own;
-  if (const std::optional<Error> failure = all->FirstFailure()) {
-    // The text comes from rank 0 and is whole; which rank had it is not the user's concern.
-    Error error = *failure;
-    error.what = all->records[0].message;
-    error.ranks.clear();
-    return tl::make_unexpected(std::move(error));
-  }
-  return {};
-}
-
 void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, const Job& job,
                     TuneReport& report) {
   const SelectionRules rules{job.settings().noise_percent};
@@ -139,7 +121,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   DatabaseCells known(request, job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? known.Open() : Status{};
-  if (Status shared = ShareRankZero(job, opened, "open database"); !shared)
+  if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
     return tl::make_unexpected(shared.error());
 
   InterruptObserver observer(job.observer(), request.interrupted);
@@ -170,7 +152,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   Result<bool> saved = false;
   if (is_writer && report.outcome.committed) saved = known.Save();
   const Status save_status = saved ? Status{} : Status(tl::make_unexpected(saved.error()));
-  if (Status shared = ShareRankZero(job, save_status, "save database"); !shared) {
+  if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
     return tl::make_unexpected(shared.error());
   }
   report.saved = *saved;

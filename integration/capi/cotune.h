@@ -1,0 +1,228 @@
+/* The C API of cotune: groups of ranks that run collectives by a tuned table.
+ *
+ * C99 to C++20. Every process of a job is one rank. A group is collective: all of its ranks make
+ * the same calls in the same order, cotune_explain and the queries excepted. A group is used by one
+ * thread at a time; different groups are independent of each other, also in one process, but ranks
+ * that are in several groups must use those in the same order. Nothing is thrown, no signal handler
+ * is installed, and the environment is read only while a group is created.
+ *
+ * Structs begin with struct_size, which the caller sets to sizeof; zero in any other field means
+ * the default. A later version only appends fields.
+ *
+ * After COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE or COTUNE_ERROR_ABORTED the group cannot be
+ * used any more: destroy it. After every other error it can be.
+ */
+#ifndef COTUNE_INTEGRATION_CAPI_COTUNE_H_
+#define COTUNE_INTEGRATION_CAPI_COTUNE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define COTUNE_API __attribute__((visibility("default")))
+#else
+#define COTUNE_API
+#endif
+
+/* ---- Results ---- */
+
+typedef int32_t cotune_result;
+enum {
+  COTUNE_SUCCESS = 0,
+  COTUNE_ERROR_INTERNAL = 1,     /* a broken invariant of cotune itself */
+  COTUNE_ERROR_USAGE = 2,        /* an argument, option or setting */
+  COTUNE_ERROR_ENVIRONMENT = 3,  /* the machine cannot do it: file, memory, permission, backend */
+  COTUNE_ERROR_WRONG_RESULT = 4, /* a choice computed wrong values */
+  COTUNE_ERROR_RANK_LOST = 5,    /* a rank died, stopped, came late or disagrees */
+  COTUNE_ERROR_DEADLINE = 6,     /* time ran out and no rank is known to be at fault */
+  COTUNE_ERROR_DATABASE = 7,     /* a tuned database is corrupt, foreign, newer or in use */
+  COTUNE_ERROR_PLUGIN = 8,       /* a plugin that was named cannot be loaded */
+  COTUNE_ERROR_ABORTED = 9,
+  COTUNE_ERROR_UNSUPPORTED = 10, /* no backend can run it */
+  COTUNE_ERROR_INTERRUPTED = 11
+};
+
+/* The exit code that the command line would give: 0, 1 to 5, 7, 8 or 130. Any thread. */
+COTUNE_API int cotune_exit_code(cotune_result result);
+
+/* A failure as the user reads it; written only when a call that takes it fails. */
+typedef struct cotune_error {
+  uint32_t struct_size;
+  cotune_result result;
+  int32_t rank; /* first rank of the job that is at fault, -1 when none is known */
+  uint32_t reserved;
+  char text[1024]; /* one line, NUL-terminated: what (where): likely cause; next step */
+} cotune_error;
+
+/* ---- What is run ---- */
+
+typedef int32_t cotune_collective;
+enum {
+  COTUNE_COLLECTIVE_ALL_REDUCE = 1,
+  COTUNE_COLLECTIVE_ALL_GATHER = 2,
+  COTUNE_COLLECTIVE_REDUCE_SCATTER = 3,
+  COTUNE_COLLECTIVE_ALL_TO_ALL = 4,
+  COTUNE_COLLECTIVE_BROADCAST = 5
+};
+typedef int32_t cotune_dtype;
+enum {
+  COTUNE_F32 = 1,
+  COTUNE_F64 = 2,
+  COTUNE_F16 = 3,
+  COTUNE_BF16 = 4,
+  COTUNE_I32 = 5,
+  COTUNE_I64 = 6,
+  COTUNE_U8 = 7
+};
+typedef int32_t cotune_reduction;
+enum { /* 0 for collectives that do not reduce */
+       COTUNE_REDUCE_SUM = 1,
+       COTUNE_REDUCE_PRODUCT = 2,
+       COTUNE_REDUCE_MIN = 3,
+       COTUNE_REDUCE_MAX = 4,
+       COTUNE_REDUCE_AVERAGE = 5
+};
+
+/* ---- Groups ---- */
+
+typedef struct cotune_group cotune_group;
+
+typedef struct cotune_group_options {
+  uint32_t struct_size;
+  /* Both 0: rank and world size come from the launcher's environment (cotune run, torchrun, mpirun,
+   * hydra, srun); with no launcher the group has this process alone. */
+  int32_t rank;
+  int32_t world_size;
+  uint32_t reserved;
+  /* With rank and world_size: equal on all ranks, different for jobs that run at the same time. */
+  const char* job_id;
+  const char* socket_path; /* of the control channel; equal on all ranks */
+  /* Folders with plugins, parted by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
+   * else lib/cotune/plugins of the tree that the library is in. */
+  const char* plugin_path;
+  const char* backends;    /* names, parted by ',', in order of priority; default: all */
+  int64_t join_timeout_ns; /* until when all ranks must have come; default 60 s */
+  int64_t call_timeout_ns; /* of one collective call; default 30 s */
+  /* Log lines; any thread, one at a time. Default: warnings and errors go to standard error.
+   * severity: 0 debug, 1 info, 2 warning, 3 error. */
+  void (*log)(void* context, int32_t severity, const char* text);
+  void* log_context;
+} cotune_group_options;
+
+/* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*
+ * variables as on the command line. Until cotune_tune or cotune_load every call runs the default
+ * choice of the first backend. options and error may be NULL. *group is NULL on failure. Any
+ * thread; one call at a time for a job. */
+COTUNE_API cotune_result cotune_group_create(const cotune_group_options* options,
+                                             cotune_group** group, cotune_error* error);
+
+/* The group of some ranks of `parent`: only those ranks call it, all with the same name, which is
+ * new in the job, and the same list; ranks[i] is the rank in the parent of the subgroup's rank i.
+ * Parent and subgroup may be destroyed in either order. error may be NULL. */
+COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* name,
+                                            const int32_t* ranks, size_t rank_count,
+                                            cotune_group** group, cotune_error* error);
+
+/* Accepts NULL. */
+COTUNE_API void cotune_group_destroy(cotune_group* group);
+
+/* Of this process in the group; -1 and 0 for NULL. */
+COTUNE_API int32_t cotune_group_rank(const cotune_group* group);
+COTUNE_API int32_t cotune_group_size(const cotune_group* group);
+
+/* ---- Collectives: blocking, over host memory ---- */
+
+/* count elements and blocks as in NCCL:
+ *                  send               receive
+ *   all_reduce     count              count
+ *   all_gather     count              count * size
+ *   reduce_scatter count * size       count
+ *   all_to_all     count * size       count * size
+ *   broadcast      count, root only   count
+ * In place: send == recv for all_reduce, all_to_all and broadcast; send == recv + rank * count for
+ * all_gather; recv == send + rank * count for reduce_scatter: on all ranks or on none. Buffers do
+ * not overlap otherwise. */
+COTUNE_API cotune_result cotune_all_reduce(cotune_group* group, const void* send, void* recv,
+                                           uint64_t count, cotune_dtype dtype,
+                                           cotune_reduction reduction);
+COTUNE_API cotune_result cotune_all_gather(cotune_group* group, const void* send, void* recv,
+                                           uint64_t count, cotune_dtype dtype);
+COTUNE_API cotune_result cotune_reduce_scatter(cotune_group* group, const void* send, void* recv,
+                                               uint64_t count, cotune_dtype dtype,
+                                               cotune_reduction reduction);
+COTUNE_API cotune_result cotune_all_to_all(cotune_group* group, const void* send, void* recv,
+                                           uint64_t count, cotune_dtype dtype);
+COTUNE_API cotune_result cotune_broadcast(cotune_group* group, const void* send, void* recv,
+                                          uint64_t count, cotune_dtype dtype, int32_t root);
+
+/* ---- Tuning ---- */
+
+typedef struct cotune_tune_options {
+  uint32_t struct_size;
+  uint32_t collectives;        /* bit 1u << COTUNE_COLLECTIVE_* for each; 0: all five */
+  uint32_t dtypes;             /* bit 1u << COTUNE_F32 ...; 0: f32 */
+  cotune_reduction reduction;  /* 0: sum */
+  const uint64_t* sizes_bytes; /* NULL: 1 KiB to 4 MiB in steps of 4 */
+  size_t size_count;
+  int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
+  /* What it holds is not measured again; what is new is added. NULL: nothing is read or written.
+   * Only rank 0 touches the file. */
+  const char* database_path;
+} cotune_tune_options;
+
+typedef struct cotune_tune_report {
+  uint32_t struct_size;
+  int32_t measured; /* cells: problem x size */
+  int32_t known;    /* taken from the database */
+  int32_t skipped;  /* not measured because the budget was used up */
+  int32_t is_tuned; /* 0: a rank missed the pre-sync window; every rank keeps the table it had */
+} cotune_tune_report;
+
+/* Measures on all ranks, agrees, and runs calls by the result from then on. options and report may
+ * be NULL. */
+COTUNE_API cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
+                                     cotune_tune_report* report);
+
+/* Runs calls by the entries of a tuned database that are valid for this group on this machine. Rank
+ * 0 reads it. COTUNE_ERROR_DATABASE when it cannot be used; the table stays as it was. */
+COTUNE_API cotune_result cotune_load(cotune_group* group, const char* database_path);
+
+/* Adds what this group has tuned or loaded to a tuned database, which is made when it is missing.
+ * Rank 0 writes it. */
+COTUNE_API cotune_result cotune_save(cotune_group* group, const char* database_path);
+
+/* ---- Looking in ---- */
+
+typedef struct cotune_call {
+  uint32_t struct_size;
+  cotune_collective collective;
+  cotune_dtype dtype;
+  cotune_reduction reduction; /* 0 where the collective does not reduce */
+  int32_t root;
+  int32_t is_in_place; /* 0 or 1 */
+  uint64_t count;
+} cotune_call;
+
+/* What this call runs and why, as lines of text. Writes at most `size` bytes, NUL included, and the
+ * length of the whole text to *length. buffer may be NULL when size is 0, length may be NULL. Not
+ * collective. */
+COTUNE_API cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
+                                        size_t size, size_t* length);
+
+/* Text and result of the last call on this group that failed; "" and COTUNE_SUCCESS before. Valid
+ * until the next call on the group. */
+COTUNE_API const char* cotune_last_error(const cotune_group* group);
+COTUNE_API cotune_result cotune_last_result(const cotune_group* group);
+
+/* "0.1.0". Any thread. */
+COTUNE_API const char* cotune_version(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COTUNE_INTEGRATION_CAPI_COTUNE_H_ */

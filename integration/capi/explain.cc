@@ -1,0 +1,92 @@
+// What a call runs and why, as text.
+#include <algorithm>
+#include <cstring>
+
+#include "fmt/format.h"
+#include "integration/capi/call_arguments.h"
+#include "integration/capi/group_state.h"
+
+namespace cotune::capi {
+namespace {
+
+// Buffers that are never touched: their addresses say whether the call is in place.
+void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
+  const uint64_t block_bytes = call.count * SizeBytes(call.dtype);
+  constexpr uintptr_t kSend = uintptr_t{1} << 46;
+  constexpr uintptr_t kElsewhere = uintptr_t{1} << 62;
+  uintptr_t recv = kElsewhere;
+  if (is_in_place) {
+    recv = kSend;
+    if (call.collective == Collective::kAllGather) recv = kSend - rank * block_bytes;
+    if (call.collective == Collective::kReduceScatter) recv = kSend + rank * block_bytes;
+  }
+  call.send = reinterpret_cast<const void*>(kSend);
+  call.recv = reinterpret_cast<void*>(recv);
+}
+
+std::string RangeText(const CallExplanation& explanation) {
+  if (explanation.end_bytes == UINT64_MAX) {
+    return fmt::format("sizes from {} bytes on", explanation.first_bytes);
+  }
+  return fmt::format("sizes from {} to {} bytes", explanation.first_bytes,
+                     explanation.end_bytes - 1);
+}
+
+// Why the choice won at the measured sizes of the range.
+std::string Reasons(const cotune_group& group, const Call& call,
+                    const CallExplanation& explanation) {
+  std::string reasons;
+  for (const DatabaseRow& row : group.database.rows()) {
+    const ProblemClass& cls = row.problem.cls;
+    const uint64_t bytes = row.problem.bytes();
+    const bool fits = cls.collective == call.collective && cls.dtype == call.dtype &&
+                      cls.reduction == call.reduction &&
+                      cls.world_size == group.job().world_size() &&
+                      *row.winner == explanation.choice && bytes >= explanation.first_bytes &&
+                      bytes < explanation.end_bytes;
+    if (!fits) continue;
+    const Result<DatabaseEntry> entry = row.Decode();
+    if (entry) reasons += fmt::format("  at {} bytes: {}\n", bytes, entry->winner.why);
+  }
+  return reasons;
+}
+
+Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size_t size,
+               size_t* length) {
+  if (given == nullptr || given->struct_size != sizeof(cotune_call) ||
+      (buffer == nullptr && size > 0)) {
+    return Fail(ErrorCode::kUsage, "the call or the buffer is missing", "cotune_explain", "",
+                "set struct_size to sizeof(cotune_call)");
+  }
+  Result<Call> call =
+      MakeCall(given->collective, given->dtype, given->reduction, given->root, given->count);
+  if (!call) return tl::make_unexpected(call.error());
+  SetPretendedBuffers(given->is_in_place != 0, group.job().rank(), *call);
+  const Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
+  if (!explanation) return tl::make_unexpected(explanation.error());
+  std::string text = fmt::format("{} of {} elements of {} on {} ranks runs {}\n",
+                                 Name(call->collective), call->count, Name(call->dtype),
+                                 group.job().world_size(), explanation->choice.text());
+  if (explanation->from_table) {
+    text += fmt::format("tuned for {}\n", RangeText(*explanation));
+    text += Reasons(group, *call, *explanation);
+  } else {
+    text += "not tuned: the default choice of the first backend that can run it\n";
+  }
+  if (length != nullptr) *length = text.size();
+  if (size == 0) return {};
+  const size_t written = std::min(text.size(), size - 1);
+  std::memcpy(buffer, text.data(), written);
+  buffer[written] = '\0';
+  return {};
+}
+
+}  // namespace
+}  // namespace cotune::capi
+
+extern "C" cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
+                                        size_t size, size_t* length) {
+  return cotune::capi::Guard(group, [&](cotune_group& self) {
+    return cotune::capi::Explain(self, call, buffer, size, length);
+  });
+}

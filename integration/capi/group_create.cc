@@ -1,0 +1,234 @@
+// Groups: made from options and the environment, split, destroyed.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/capi/group_state.h"
+#include "integration/capi/read_options.h"
+#include "integration/settings/settings.h"
+
+namespace cotune::capi {
+namespace {
+
+constexpr int64_t kJoinTimeoutNs = 60'000'000'000;
+constexpr int64_t kCallTimeoutNs = 30'000'000'000;
+constexpr size_t kSplitNameMax = 100;
+
+std::string TextOr(const char* text, const std::string& fallback) {
+  return text == nullptr ? fallback : text;
+}
+
+std::vector<std::string> SplitAt(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+LogSink SinkOf(const cotune_group_options& options) {
+  if (options.log != nullptr) {
+    return [log = options.log, context = options.log_context](
+               int severity, const std::string& text) { log(context, severity, text.c_str()); };
+  }
+  return [](int severity, const std::string& text) {
+    constexpr int kWarning = 2;
+    if (severity < kWarning) return;
+    std::fprintf(stderr, "cotune: %s: %s\n", severity == kWarning ? "warning" : "error",
+                 text.c_str());
+  };
+}
+
+Result<LaunchContext> ContextOf(const cotune_group_options& options,
+                                const Environment& environment) {
+  if (options.world_size == 0 && options.rank == 0) {
+    Result<std::optional<LaunchContext>> found = DetectLaunchContext(environment, getppid());
+    if (!found) return tl::make_unexpected(found.error());
+    LaunchContext context;
+    context.launcher = "none";
+    context.job_id = fmt::format("alone-{}", getpid());
+    if (*found) context = **found;
+    context.job_id = TextOr(options.job_id, context.job_id);
+    context.socket_path = TextOr(options.socket_path, context.socket_path);
+    return context;
+  }
+  if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
+    return Fail(
+        ErrorCode::kUsage,
+        fmt::format("rank {} is not a rank of world size {}", options.rank, options.world_size),
+        "cotune_group_options", "", "number the ranks from 0 to world_size - 1");
+  }
+  if (options.job_id == nullptr && options.socket_path == nullptr && options.world_size > 1) {
+    return Fail(ErrorCode::kUsage, "neither job_id nor socket_path is given",
+                "cotune_group_options", "the ranks would not find each other",
+                "give all ranks of the job the same job_id");
+  }
+  LaunchContext context;
+  context.launcher = "options";
+  context.rank = context.local_rank = options.rank;
+  context.world_size = context.local_size = options.world_size;
+  context.job_id = TextOr(options.job_id, fmt::format("alone-{}", getpid()));
+  context.socket_path = TextOr(options.socket_path, "");
+  return context;
+}
+
+Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink& log) {
+  Environment environment = ProcessEnvironment();
+  JobOptions options;
+  Result<LaunchContext> context = ContextOf(given, environment);
+  if (!context) return tl::make_unexpected(context.error());
+  options.context = std::move(*context);
+  SettingSources sources;
+  sources.environment = environment;
+  const Result<ResolvedSettings> settings = ResolveSettings(sources);
+  if (!settings) return tl::make_unexpected(settings.error());
+  if (options.context.rank == 0) {
+    constexpr int kWarning = 2;
+    for (const std::string& warning : settings->warnings) log(kWarning, warning);
+  }
+  options.settings = settings->values;
+  options.backend_settings = settings->backend_values;
+  const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
+  environment.erase("COTUNE_PLUGIN_PATH");
+  if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;
+  options.plugin_search_path = DefaultPluginSearchPath(environment);
+  options.backends = SplitAt(TextOr(given.backends, ""), ',');
+  options.rendezvous_timeout_ns =
+      given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
+  options.log = log;
+  return options;
+}
+
+std::unique_ptr<cotune_group> GroupOf(std::shared_ptr<JobNode> node, int64_t call_timeout_ns) {
+  auto group = std::make_unique<cotune_group>();
+  group->node = std::move(node);
+  group->dispatcher = std::make_unique<Dispatcher>(group->job());
+  group->call_timeout_ns = call_timeout_ns;
+  return group;
+}
+
+Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
+  const Result<cotune_group_options> options = ReadOptions(given, "cotune_group_options");
+  if (!options) return tl::make_unexpected(options.error());
+  const LogSink log = SinkOf(*options);
+  Result<JobOptions> job_options = JobOptionsOf(*options, log);
+  if (!job_options) return tl::make_unexpected(job_options.error());
+  auto node = std::make_shared<JobNode>();
+  node->observer = std::make_unique<WarningObserver>(log);
+  job_options->observer = node->observer.get();
+  Result<std::unique_ptr<Job>> job = Job::Join(*job_options);
+  if (!job) return tl::make_unexpected(job.error());
+  node->job = std::move(*job);
+  return GroupOf(std::move(node),
+                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs);
+}
+
+Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* name,
+                                            const int32_t* ranks, size_t rank_count) {
+  if (parent == nullptr || name == nullptr || ranks == nullptr || rank_count == 0) {
+    return Fail(ErrorCode::kUsage, "parent, name and ranks must be given", "cotune_group_split");
+  }
+  const std::string text = name;
+  if (text.empty() || text.size() > kSplitNameMax) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("the name of a subgroup has {} characters", text.size()),
+                "cotune_group_split", "", fmt::format("use 1 to {}", kSplitNameMax));
+  }
+  auto node = std::make_shared<JobNode>();
+  node->parent = parent->node;
+  Result<std::unique_ptr<Job>> job =
+      parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count));
+  if (!job) return tl::make_unexpected(job.error());
+  node->job = std::move(*job);
+  return GroupOf(std::move(node), parent->call_timeout_ns);
+}
+
+// Runs `make` and hands its group over, or its error. Nothing is thrown out.
+template <typename Make>
+cotune_result HandOver(cotune_group** group, cotune_error* error, const Make& make) noexcept {
+  Error failure{ErrorCode::kUsage, "the pointer for the group is NULL", "", "", "", {}};
+  if (group != nullptr) {
+    *group = nullptr;
+    try {
+      Result<std::unique_ptr<cotune_group>> made = make();
+      if (made) {
+        *group = made->release();
+        return COTUNE_SUCCESS;
+      }
+      failure = std::move(made.error());
+    } catch (const std::exception& exception) {
+      failure = {ErrorCode::kInternal, "making the group failed", "", exception.what(), "", {}};
+    }
+  }
+  WriteError(failure, error);
+  return ResultOf(failure.code);
+}
+
+}  // namespace
+}  // namespace cotune::capi
+
+extern "C" {
+
+cotune_result cotune_group_create(const cotune_group_options* options, cotune_group** group,
+                                  cotune_error* error) {
+  return cotune::capi::HandOver(group, error, [&] { return cotune::capi::Create(options); });
+}
+
+cotune_result cotune_group_split(cotune_group* parent, const char* name, const int32_t* ranks,
+                                 size_t rank_count, cotune_group** group, cotune_error* error) {
+  return cotune::capi::HandOver(
+      group, error, [&] { return cotune::capi::Split(parent, name, ranks, rank_count); });
+}
+
+void cotune_group_destroy(cotune_group* group) { delete group; }
+
+int32_t cotune_group_rank(const cotune_group* group) {
+  return group == nullptr ? -1 : group->job().rank();
+}
+
+int32_t cotune_group_size(const cotune_group* group) {
+  return group == nullptr ? 0 : group->job().world_size();
+}
+
+const char* cotune_last_error(const cotune_group* group) {
+  return group == nullptr ? "" : group->error_text.c_str();
+}
+
+cotune_result cotune_last_result(const cotune_group* group) {
+  return group == nullptr ? COTUNE_SUCCESS : group->error_result;
+}
+
+const char* cotune_version(void) { return cotune::CotuneVersion(); }
+
+int cotune_exit_code(cotune_result result) {
+  switch (result) {
+    case COTUNE_SUCCESS:
+      return 0;
+    case COTUNE_ERROR_USAGE:
+      return cotune::ExitCode(cotune::ErrorCode::kUsage);
+    case COTUNE_ERROR_ENVIRONMENT:
+    case COTUNE_ERROR_UNSUPPORTED:
+      return cotune::ExitCode(cotune::ErrorCode::kEnvironment);
+    case COTUNE_ERROR_WRONG_RESULT:
+      return cotune::ExitCode(cotune::ErrorCode::kWrongResult);
+    case COTUNE_ERROR_RANK_LOST:
+    case COTUNE_ERROR_DEADLINE:
+    case COTUNE_ERROR_ABORTED:
+      return cotune::ExitCode(cotune::ErrorCode::kRankLost);
+    case COTUNE_ERROR_DATABASE:
+      return cotune::ExitCode(cotune::ErrorCode::kDatabase);
+    case COTUNE_ERROR_PLUGIN:
+      return cotune::ExitCode(cotune::ErrorCode::kPluginRefused);
+    case COTUNE_ERROR_INTERRUPTED:
+      return cotune::ExitCode(cotune::ErrorCode::kInterrupted);
+    default:
+      return cotune::ExitCode(cotune::ErrorCode::kInternal);
+  }
+}
+
+}  // extern "C"

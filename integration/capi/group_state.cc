@@ -1,0 +1,55 @@
+#include "integration/capi/group_state.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace cotune::capi {
+
+cotune_result ResultOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInternal:
+      return COTUNE_ERROR_INTERNAL;
+    case ErrorCode::kUsage:
+      return COTUNE_ERROR_USAGE;
+    case ErrorCode::kEnvironment:
+      return COTUNE_ERROR_ENVIRONMENT;
+    case ErrorCode::kUnsupported:
+      return COTUNE_ERROR_UNSUPPORTED;
+    case ErrorCode::kWrongResult:
+      return COTUNE_ERROR_WRONG_RESULT;
+    case ErrorCode::kRankLost:
+      return COTUNE_ERROR_RANK_LOST;
+    case ErrorCode::kDeadline:
+      return COTUNE_ERROR_DEADLINE;
+    case ErrorCode::kAborted:
+      return COTUNE_ERROR_ABORTED;
+    case ErrorCode::kDatabase:
+      return COTUNE_ERROR_DATABASE;
+    case ErrorCode::kPluginRefused:
+      return COTUNE_ERROR_PLUGIN;
+    case ErrorCode::kInterrupted:
+      return COTUNE_ERROR_INTERRUPTED;
+  }
+  return COTUNE_ERROR_INTERNAL;
+}
+
+void WriteError(const Error& error, cotune_error* out) {
+  if (out == nullptr || out->struct_size < offsetof(cotune_error, text) + 1) return;
+  out->result = ResultOf(error.code);
+  out->rank = error.ranks.empty() ? -1 : error.ranks.front();
+  const size_t capacity =
+      std::min<size_t>(out->struct_size - offsetof(cotune_error, text), sizeof(out->text));
+  const std::string text = error.ToText();
+  const size_t length = std::min(text.size(), capacity - 1);
+  std::memcpy(out->text, text.data(), length);
+  out->text[length] = '\0';
+}
+
+cotune_result Remember(cotune_group& group, const Status& status) {
+  group.error_text = status.error().ToText();
+  group.error_result = ResultOf(status.error().code);
+  return group.error_result;
+}
+
+}  // namespace cotune::capi

@@ -1,0 +1,81 @@
+// What is behind a cotune_group, and how errors cross the C border.
+#ifndef COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_
+#define COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/stage_observer.h"
+#include "core/status.h"
+#include "core/tuned_database.h"
+#include "integration/capi/cotune.h"
+#include "integration/dispatcher.h"
+#include "integration/job.h"
+
+namespace cotune::capi {
+
+// Warnings of a tune go where the log goes.
+class WarningObserver final : public StageObserver {
+ public:
+  explicit WarningObserver(LogSink log) : log_(std::move(log)) {}
+  void OnWarning(std::string_view text) override {
+    constexpr int kWarning = 2;
+    log_(kWarning, std::string(text));
+  }
+
+ private:
+  const LogSink log_;
+};
+
+// A job with what it stands on. A subgroup's keeps the one that it came from, so groups may be
+// destroyed in any order.
+struct JobNode {
+  std::shared_ptr<JobNode> parent;            // nullptr for the job of all ranks
+  std::unique_ptr<WarningObserver> observer;  // of the job of all ranks
+  std::unique_ptr<Job> job;                   // destroyed first
+};
+
+cotune_result ResultOf(ErrorCode code);
+
+// Into the caller's struct, as much of it as the caller's version has; nullptr is accepted.
+void WriteError(const Error& error, cotune_error* out);
+
+}  // namespace cotune::capi
+
+struct cotune_group {
+  std::shared_ptr<cotune::capi::JobNode> node;
+  std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
+  int64_t call_timeout_ns = 0;
+  // Tuned or loaded here; after a load only rank 0 has the entries.
+  cotune::TunedDatabase database;
+  std::string error_text;
+  cotune_result error_result = COTUNE_SUCCESS;
+
+  cotune::Job& job() const { return *node->job; }
+};
+
+namespace cotune::capi {
+
+// Keeps the failure for cotune_last_error.
+cotune_result Remember(cotune_group& group, const Status& status);
+
+// Runs `body`, which gives a Status, for a group that must not be NULL. Nothing is thrown out.
+template <typename Body>
+cotune_result Guard(cotune_group* group, const Body& body) noexcept {
+  if (group == nullptr) return COTUNE_ERROR_USAGE;
+  try {
+    const Status status = body(*group);
+    if (status) return COTUNE_SUCCESS;
+    return Remember(*group, status);
+  } catch (const std::exception& exception) {
+    return Remember(
+        *group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "", exception.what()));
+  }
+}
+
+}  // namespace cotune::capi
+
+#endif  // COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_

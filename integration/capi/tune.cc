@@ -1,0 +1,205 @@
+// Tuning, and the tuned database: what a group's table is made from.
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "core/tuned_database_lock.h"
+#include "fmt/format.h"
+#include "integration/capi/group_state.h"
+#include "integration/capi/read_options.h"
+#include "integration/rank_zero_status.h"
+#include "integration/tune_run.h"
+
+namespace cotune::capi {
+namespace {
+
+constexpr uint64_t kDefaultSizesBytes[] = {1u << 10, 1u << 12, 1u << 14, 1u << 16,
+                                           1u << 18, 1u << 20, 1u << 22};
+
+// The values of a bit set, `fallback` when it is empty. kUsage for a bit beyond `last`.
+Result<std::vector<int>> Values(uint32_t bits, uint32_t fallback, int last, const char* what) {
+  if (bits == 0) bits = fallback;
+  if ((bits & 1u) != 0 || (bits >> (last + 1)) != 0) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("{} {:#x} has a bit that stands for nothing", what, bits),
+                "cotune_tune_options", "", "set bits 1u << the constants of cotune.h");
+  }
+  std::vector<int> values;
+  for (int value = 1; value <= last; ++value) {
+    if ((bits & (1u << value)) != 0) values.push_back(value);
+  }
+  return values;
+}
+
+Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job) {
+  constexpr uint32_t kAllFive = 0b111110;
+  const Result<std::vector<int>> collectives =
+      Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives");
+  if (!collectives) return tl::make_unexpected(collectives.error());
+  const Result<std::vector<int>> dtypes =
+      Values(options.dtypes, 1u << COTUNE_F32, COTUNE_U8, "dtypes");
+  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  const int reduction = options.reduction == 0 ? COTUNE_REDUCE_SUM : options.reduction;
+  if (reduction < 0 || reduction > COTUNE_REDUCE_AVERAGE) {
+    return Fail(ErrorCode::kUsage, fmt::format("there is no reduction {}", reduction),
+                "cotune_tune_options", "", "use the constants of cotune.h");
+  }
+  if ((options.sizes_bytes == nullptr) != (options.size_count == 0)) {
+    return Fail(ErrorCode::kUsage, "sizes_bytes and size_count do not fit together",
+                "cotune_tune_options");
+  }
+  std::vector<uint64_t> sizes(std::begin(kDefaultSizesBytes), std::end(kDefaultSizesBytes));
+  if (options.sizes_bytes != nullptr) {
+    sizes.assign(options.sizes_bytes, options.sizes_bytes + options.size_count);
+  }
+  TuneRequest request;
+  for (int collective : *collectives) {
+    for (int dtype : *dtypes) {
+      const ProblemClass cls =
+          job.Class(static_cast<Collective>(collective), static_cast<Dtype>(dtype),
+                    static_cast<Reduction>(reduction));
+      request.nodes.push_back({cls, sizes});
+    }
+  }
+  if (options.database_path != nullptr) request.database_path = options.database_path;
+  request.cotune_version = CotuneVersion();
+  return request;
+}
+
+// The rows of `fresh`, and those of the present table that it says nothing of.
+Result<DispatchTable> Joined(const DispatchTable& present, const DispatchTable& fresh) {
+  std::vector<DispatchRow> rows = fresh.rows();
+  for (const DispatchRow& row : present.rows()) {
+    const bool replaced =
+        std::any_of(fresh.rows().begin(), fresh.rows().end(),
+                    [&](const DispatchRow& other) { return other.key == row.key; });
+    if (!replaced) rows.push_back(row);
+  }
+  return DispatchTable::Build(std::move(rows));
+}
+
+Status UseTable(cotune_group& group, const DispatchTable& fresh) {
+  Result<DispatchTable> joined = Joined(group.dispatcher->table(), fresh);
+  if (!joined) return tl::make_unexpected(joined.error());
+  group.dispatcher->SetTable(std::move(*joined));
+  return {};
+}
+
+void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
+  if (out == nullptr || out->struct_size < sizeof(uint32_t)) return;
+  const cotune_tune_report report{out->struct_size, tuned.outcome.measured_cells,
+                                  tuned.outcome.known_cells, tuned.outcome.skipped_cells,
+                                  tuned.outcome.committed ? 1 : 0};
+  std::copy_n(reinterpret_cast<const char*>(&report),
+              std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
+}
+
+Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
+  Job& job = group.job();
+  const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
+  if (!options) return tl::make_unexpected(options.error());
+  const Result<TuneRequest> request = RequestOf(*options, job);
+  if (!request) return tl::make_unexpected(request.error());
+  const TuningSettings before = job.settings();
+  if (options->budget_ns > 0) {
+    TuningSettings settings = before;
+    settings.budget_ns = options->budget_ns;
+    job.set_settings(settings);
+  }
+  const Result<TuneReport> report = RunTune(job, *request);
+  job.set_settings(before);
+  if (!report) return tl::make_unexpected(report.error());
+  WriteReport(*report, out);
+  for (DatabaseEntry entry : report->entries) {
+    entry.measured_unix_s = std::time(nullptr);
+    group.database.Put(std::move(entry));
+  }
+  return report->outcome.committed ? UseTable(group, report->outcome.table) : Status{};
+}
+
+// Rank 0's table of the entries that are valid here.
+Result<DispatchTable> ReadTable(cotune_group& group, const std::string& path) {
+  const Job& job = group.job();
+  const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
+  if (!loaded) return tl::make_unexpected(loaded.error());
+  const int world_size = job.world_size();
+  Result<DispatchTable> table = loaded->BuildTable(world_size, world_size, job.fingerprint());
+  if (!table) return table;
+  if (table->rows().empty()) {
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("none of {} entries is valid for {} ranks on this machine",
+                            loaded->size(), world_size),
+                path, "it was tuned elsewhere, with other backends, or for other group sizes",
+                "tune here");
+  }
+  group.database.Merge(*loaded);
+  return table;
+}
+
+Status Load(cotune_group& group, const char* path) {
+  if (path == nullptr) return Fail(ErrorCode::kUsage, "the path is NULL", "cotune_load");
+  Job& job = group.job();
+  Result<DispatchTable> table = DispatchTable();
+  if (job.rank() == 0) table = ReadTable(group, path);
+  const Status own = table ? Status{} : Status(tl::make_unexpected(table.error()));
+  if (Status shared = ShareRankZeroStatus(job, own, "load database"); !shared) return shared;
+  // A table takes effect on all ranks or on none.
+  Result<DispatchTable> proposed = DispatchTable();
+  const auto accept = [&](std::string_view bytes) {
+    proposed = DispatchTable::Parse(bytes);
+    return proposed.has_value();
+  };
+  const Result<AgreementOutcome> agreed =
+      job.exchange().Agree(job.rank() == 0 ? table->Serialize() : "", accept,
+                           job.clock().now_ns() + job.settings().warm_timeout_ns);
+  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (*agreed == AgreementOutcome::kDeclined) {
+    return Fail(ErrorCode::kInternal, "a rank could not read the table of rank 0", path);
+  }
+  return UseTable(group, *proposed);
+}
+
+Status Write(const cotune_group& group, const std::string& path) {
+  const Result<DatabaseLock> lock = DatabaseLock::Acquire(path);
+  if (!lock) return tl::make_unexpected(lock.error());
+  TunedDatabase merged;
+  if (access(path.c_str(), F_OK) == 0) {
+    Result<TunedDatabase> present = TunedDatabase::Load(path);
+    if (!present) return tl::make_unexpected(present.error());
+    merged = std::move(*present);
+  }
+  merged.Merge(group.database);
+  return merged.Save(path);
+}
+
+Status Save(cotune_group& group, const char* path) {
+  if (path == nullptr) return Fail(ErrorCode::kUsage, "the path is NULL", "cotune_save");
+  Job& job = group.job();
+  const Status own = job.rank() == 0 ? Write(group, path) : Status{};
+  return ShareRankZeroStatus(job, own, "save database");
+}
+
+}  // namespace
+}  // namespace cotune::capi
+
+extern "C" {
+
+cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
+                          cotune_tune_report* report) {
+  return cotune::capi::Guard(
+      group, [&](cotune_group& self) { return cotune::capi::Tune(self, options, report); });
+}
+
+cotune_result cotune_load(cotune_group* group, const char* database_path) {
+  return cotune::capi::Guard(
+      group, [&](cotune_group& self) { return cotune::capi::Load(self, database_path); });
+}
+
+cotune_result cotune_save(cotune_group* group, const char* database_path) {
+  return cotune::capi::Guard(
+      group, [&](cotune_group& self) { return cotune::capi::Save(self, database_path); });
+}
+
+}  // extern "C"
