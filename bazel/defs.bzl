@@ -2,8 +2,8 @@
 
 _WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
-# Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds for
-# what those libraries need themselves.
+# Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds
+# for what those libraries need themselves.
 def _run_path(folder):
     return ["-Wl,--disable-new-dtags", "-Wl,-rpath,'$$ORIGIN/" + folder + "'"]
 
