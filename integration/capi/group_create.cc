@@ -72,8 +72,10 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
   context.launcher = "options";
   context.rank = context.local_rank = options.rank;
   context.world_size = context.local_size = options.world_size;
-  context.job_id = TextOr(options.job_id, fmt::format("alone-{}", getpid()));
   context.socket_path = TextOr(options.socket_path, "");
+  const std::string alone = fmt::format("alone-{}", getpid());
+  context.job_id =
+      TextOr(options.job_id, context.socket_path.empty() ? alone : context.socket_path);
   return context;
 }
 

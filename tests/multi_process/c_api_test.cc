@@ -1,0 +1,387 @@
+// The C API from the outside: four processes, only cotune.h, the shared library and a plugin.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "fmt/format.h"
+#include "integration/capi/cotune.h"
+#include "tests/multi_process/rank_processes_for_test.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kWorldSize = 4;
+constexpr int64_t kPatienceNs = 120 * kSecondNs;
+
+// What a test's ranks run with. A plugin is a copy: it counts only as a file that nobody else may
+// write.
+class CApi : public ::testing::Test {
+ protected:
+  using Work = std::function<void(cotune_group*, int rank, TestLink&)>;
+
+  CApi() {
+    std::filesystem::create_directory(plugins_);
+    std::filesystem::copy_file(std::filesystem::canonical("plugins/host/cotune_host.so"),
+                               plugins_ + "/cotune_host.so");
+    std::filesystem::permissions(plugins_ + "/cotune_host.so", std::filesystem::perms(0755));
+  }
+
+  cotune_group_options Options(int rank, int world_size) const {
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.rank = rank;
+    options.world_size = world_size;
+    options.socket_path = socket_.c_str();
+    options.plugin_path = plugins_.c_str();
+    options.call_timeout_ns = 20 * kSecondNs;
+    return options;
+  }
+
+  // Every rank makes the group of all, does the work and destroys it.
+  void RunRanks(const Work& work) {
+    RankProcesses ranks;
+    for (int rank = 0; rank < kWorldSize; ++rank) {
+      ranks.Start([&, rank](TestLink& link) {
+        const cotune_group_options options = Options(rank, kWorldSize);
+        cotune_group* group = nullptr;
+        cotune_error error{};
+        error.struct_size = sizeof(error);
+        if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
+          link.Report(fmt::format("create: {}", error.text));
+          return 1;
+        }
+        work(group, rank, link);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
+    for (size_t rank = 0; rank < kWorldSize; ++rank) {
+      EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+      EXPECT_THAT(ranks.LinesOf(rank), SizeIs(0)) << ranks.Transcript();
+    }
+  }
+
+  const PrivateFolder folder_;
+  const std::string plugins_ = folder_.path() + "/plugins";
+  const std::string socket_ = folder_.path() + "/s";
+  const std::string database_ = folder_.path() + "/tuned.tdb";
+};
+
+// A rank's complaint; the tests expect none.
+void Complain(TestLink& link, const cotune_group* group, const std::string& what) {
+  link.Report(fmt::format("{}: {}", what, cotune_last_error(group)));
+}
+
+float Sent(int rank, uint64_t i) { return static_cast<float>((i * 5 + 1) % 53 + rank * 100); }
+
+std::vector<float> SendBuffer(int rank, uint64_t elements) {
+  std::vector<float> send(elements);
+  for (uint64_t i = 0; i < elements; ++i) send[i] = Sent(rank, i);
+  return send;
+}
+
+void ExpectValues(TestLink& link, const cotune_group* group, const char* what, cotune_result result,
+                  const std::vector<float>& recv, const std::function<float(uint64_t)>& expected) {
+  if (result != COTUNE_SUCCESS) return Complain(link, group, what);
+  for (uint64_t i = 0; i < recv.size(); ++i) {
+    if (recv[i] == expected(i)) continue;
+    link.Report(fmt::format("{} element {}: {} is not {}", what, i, recv[i], expected(i)));
+    return;
+  }
+}
+
+// All five at this count, against loops over what each rank sends; `ids[i]` is what rank i of the
+// group calls itself in its data.
+void RunAllCollectives(cotune_group* group, uint64_t count, const std::vector<int>& ids,
+                       TestLink& link) {
+  const int rank = cotune_group_rank(group);
+  const auto size = static_cast<uint64_t>(cotune_group_size(group));
+  const auto sum = [&](uint64_t i) {
+    float total = 0;
+    for (int id : ids) total += Sent(id, i);
+    return total;
+  };
+  const std::vector<float> one = SendBuffer(ids[rank], count);
+  const std::vector<float> all = SendBuffer(ids[rank], count * size);
+  std::vector<float> small(count);
+  std::vector<float> large(count * size);
+  ExpectValues(
+      link, group, "all_reduce",
+      cotune_all_reduce(group, one.data(), small.data(), count, COTUNE_F32, COTUNE_REDUCE_SUM),
+      small, sum);
+  ExpectValues(link, group, "all_gather",
+               cotune_all_gather(group, one.data(), large.data(), count, COTUNE_F32), large,
+               [&](uint64_t i) { return Sent(ids[i / count], i % count); });
+  ExpectValues(
+      link, group, "reduce_scatter",
+      cotune_reduce_scatter(group, all.data(), small.data(), count, COTUNE_F32, COTUNE_REDUCE_SUM),
+      small, [&](uint64_t i) { return sum(rank * count + i); });
+  ExpectValues(link, group, "all_to_all",
+               cotune_all_to_all(group, all.data(), large.data(), count, COTUNE_F32), large,
+               [&](uint64_t i) { return Sent(ids[i / count], rank * count + i % count); });
+  const int root = static_cast<int>(size) - 1;
+  ExpectValues(link, group, "broadcast",
+               cotune_broadcast(group, rank == root ? one.data() : nullptr, small.data(), count,
+                                COTUNE_F32, root),
+               small, [&](uint64_t i) { return Sent(ids[root], i); });
+  std::vector<float> in_place = one;
+  ExpectValues(link, group, "all_reduce in place",
+               cotune_all_reduce(group, in_place.data(), in_place.data(), count, COTUNE_F32,
+                                 COTUNE_REDUCE_SUM),
+               in_place, sum);
+}
+
+cotune_tune_options SmallTune(const uint64_t* sizes, size_t count) {
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.sizes_bytes = sizes;
+  options.size_count = count;
+  return options;
+}
+
+std::string Explained(cotune_group* group, cotune_collective collective, uint64_t count) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = collective;
+  call.dtype = COTUNE_F32;
+  call.reduction = collective == COTUNE_COLLECTIVE_ALL_REDUCE ? COTUNE_REDUCE_SUM : 0;
+  call.count = count;
+  char text[4096];
+  if (cotune_explain(group, &call, text, sizeof(text), nullptr) != COTUNE_SUCCESS) return "";
+  return text;
+}
+
+TEST_F(CApi, RunsEveryCollectiveWithoutATable) {
+  RunRanks([](cotune_group* group, int rank, TestLink& link) {
+    if (cotune_group_rank(group) != rank) link.Report("wrong rank");
+    if (cotune_group_size(group) != kWorldSize) link.Report("wrong size");
+    for (uint64_t count : {1u, 3u, 1000u, 65537u}) {
+      RunAllCollectives(group, count, {0, 1, 2, 3}, link);
+    }
+    const std::string text = Explained(group, COTUNE_COLLECTIVE_ALL_REDUCE, 1000);
+    if (text.find("not tuned") == std::string::npos) link.Report("explained as: " + text);
+    if (cotune_last_result(group) != COTUNE_SUCCESS) Complain(link, group, "last result");
+  });
+}
+
+TEST_F(CApi, RunsSubgroupsBesideTheWhole) {
+  RunRanks([](cotune_group* group, int rank, TestLink& link) {
+    const bool is_even = rank % 2 == 0;
+    const std::vector<int32_t> ranks =
+        is_even ? std::vector<int32_t>{0, 2} : std::vector<int32_t>{3, 1};
+    cotune_group* half = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    if (cotune_group_split(group, is_even ? "even" : "odd", ranks.data(), ranks.size(), &half,
+                           &error) != COTUNE_SUCCESS) {
+      link.Report(fmt::format("split: {}", error.text));
+      return;
+    }
+    const std::vector<int> ids(ranks.begin(), ranks.end());
+    if (cotune_group_size(half) != 2) link.Report("wrong size of the half");
+    for (int i = 0; i < 3; ++i) {
+      RunAllCollectives(half, 500, ids, link);
+      RunAllCollectives(group, 500, {0, 1, 2, 3}, link);
+    }
+    const uint64_t sizes[] = {2000};
+    const cotune_tune_options options = SmallTune(sizes, 1);
+    if (cotune_tune(half, &options, nullptr) != COTUNE_SUCCESS) Complain(link, half, "tune");
+    RunAllCollectives(half, 500, ids, link);
+    cotune_group_destroy(half);
+    RunAllCollectives(group, 7, {0, 1, 2, 3}, link);
+  });
+}
+
+TEST_F(CApi, TunesSavesAndLoads) {
+  RunRanks([this](cotune_group* group, int, TestLink& link) {
+    RunAllCollectives(group, 256, {0, 1, 2, 3}, link);  // plans that the tune has to drop
+    const uint64_t sizes[] = {1024, 65536};
+    const cotune_tune_options options = SmallTune(sizes, 2);
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    if (cotune_tune(group, &options, &report) != COTUNE_SUCCESS) Complain(link, group, "tune");
+    if (report.measured != 10 || report.known != 0 || report.skipped != 0 || !report.is_tuned) {
+      link.Report(fmt::format("report {} {} {} {}", report.measured, report.known, report.skipped,
+                              report.is_tuned));
+    }
+    for (uint64_t count : {256u, 16384u, 100000u}) {
+      RunAllCollectives(group, count, {0, 1, 2, 3}, link);
+    }
+    const std::string text = Explained(group, COTUNE_COLLECTIVE_ALL_REDUCE, 256);
+    if (text.find("runs host/") == std::string::npos ||
+        text.find("tuned for sizes from 0") == std::string::npos ||
+        text.find("at 1024 bytes: ") == std::string::npos) {
+      link.Report("explained as: " + text);
+    }
+    if (cotune_save(group, database_.c_str()) != COTUNE_SUCCESS) Complain(link, group, "save");
+  });
+  EXPECT_GT(std::filesystem::file_size(database_), 0u);
+
+  RunRanks([this](cotune_group* group, int, TestLink& link) {
+    if (cotune_load(group, database_.c_str()) != COTUNE_SUCCESS) Complain(link, group, "load");
+    RunAllCollectives(group, 256, {0, 1, 2, 3}, link);
+    const std::string text = Explained(group, COTUNE_COLLECTIVE_ALL_GATHER, 256);
+    if (text.find("tuned for") == std::string::npos) link.Report("explained as: " + text);
+    // Everything is known already.
+    const uint64_t sizes[] = {1024, 65536};
+    cotune_tune_options options = SmallTune(sizes, 2);
+    options.database_path = database_.c_str();
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    if (cotune_tune(group, &options, &report) != COTUNE_SUCCESS) Complain(link, group, "tune");
+    if (report.measured != 0 || report.known != 10) {
+      link.Report(fmt::format("report {} {}", report.measured, report.known));
+    }
+    RunAllCollectives(group, 16384, {0, 1, 2, 3}, link);
+  });
+}
+
+TEST_F(CApi, KeepsWhatATuneSaysNothingOf) {
+  RunRanks([](cotune_group* group, int, TestLink& link) {
+    const uint64_t sizes[] = {1024};
+    for (uint32_t collective : {COTUNE_COLLECTIVE_ALL_REDUCE, COTUNE_COLLECTIVE_BROADCAST}) {
+      cotune_tune_options options = SmallTune(sizes, 1);
+      options.collectives = 1u << collective;
+      if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS) Complain(link, group, "tune");
+    }
+    for (cotune_collective collective :
+         {COTUNE_COLLECTIVE_ALL_REDUCE, COTUNE_COLLECTIVE_BROADCAST}) {
+      const std::string text = Explained(group, collective, 256);
+      if (text.find("tuned for") == std::string::npos) link.Report("explained as: " + text);
+    }
+  });
+}
+
+void ExpectError(TestLink& link, const cotune_group* group, cotune_result result,
+                 cotune_result expected, const char* text) {
+  if (result == expected && cotune_last_result(group) == expected &&
+      std::strstr(cotune_last_error(group), text) != nullptr) {
+    return;
+  }
+  link.Report(
+      fmt::format("{} instead of {} '{}': {}", result, expected, text, cotune_last_error(group)));
+}
+
+TEST_F(CApi, SaysWhatIsWrongAndGoesOn) {
+  std::ofstream(folder_.path() + "/foreign") << "not a database";
+  RunRanks([this](cotune_group* group, int, TestLink& link) {
+    float x[8] = {};
+    float y[8] = {};
+    ExpectError(link, group, cotune_all_reduce(group, x, y, 8, 99, COTUNE_REDUCE_SUM),
+                COTUNE_ERROR_USAGE, "dtype 99");
+    ExpectError(link, group, cotune_all_reduce(group, x, y, 8, COTUNE_F32, 77), COTUNE_ERROR_USAGE,
+                "reduction 77");
+    ExpectError(link, group, cotune_all_reduce(group, x, y, 8, COTUNE_F32, 0), COTUNE_ERROR_USAGE,
+                "reduction");
+    ExpectError(link, group, cotune_all_reduce(group, nullptr, y, 8, COTUNE_F32, COTUNE_REDUCE_SUM),
+                COTUNE_ERROR_USAGE, "send buffer is NULL");
+    ExpectError(link, group, cotune_all_reduce(group, x, nullptr, 8, COTUNE_F32, COTUNE_REDUCE_SUM),
+                COTUNE_ERROR_USAGE, "receive buffer is NULL");
+    ExpectError(link, group, cotune_broadcast(group, x, y, 8, COTUNE_F32, 4), COTUNE_ERROR_USAGE,
+                "root");
+    ExpectError(link, group, cotune_load(group, (folder_.path() + "/missing").c_str()),
+                COTUNE_ERROR_ENVIRONMENT, "missing");
+    ExpectError(link, group, cotune_load(group, (folder_.path() + "/foreign").c_str()),
+                COTUNE_ERROR_DATABASE, "foreign");
+    ExpectError(link, group, cotune_save(group, nullptr), COTUNE_ERROR_USAGE, "NULL");
+    cotune_tune_options options{};
+    ExpectError(link, group, cotune_tune(group, &options, nullptr), COTUNE_ERROR_USAGE,
+                "struct_size is 0");
+    options.struct_size = sizeof(options);
+    options.dtypes = 1u << 31;
+    ExpectError(link, group, cotune_tune(group, &options, nullptr), COTUNE_ERROR_USAGE, "dtypes");
+    // Nothing of it has harmed the group.
+    RunAllCollectives(group, 64, {0, 1, 2, 3}, link);
+    if (cotune_all_reduce(group, nullptr, nullptr, 0, COTUNE_F32, COTUNE_REDUCE_SUM) !=
+        COTUNE_SUCCESS) {
+      Complain(link, group, "no elements");
+    }
+  });
+}
+
+TEST_F(CApi, NamesTheRankThatDiesInACall) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      const cotune_group_options options = Options(rank, kWorldSize);
+      cotune_group* group = nullptr;
+      if (cotune_group_create(&options, &group, nullptr) != COTUNE_SUCCESS) return 1;
+      RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+      if (rank == 2) kill(getpid(), SIGKILL);
+      float x[64] = {};
+      float y[64] = {};
+      const cotune_result result =
+          cotune_all_reduce(group, x, y, 64, COTUNE_F32, COTUNE_REDUCE_SUM);
+      link.Report(fmt::format("first {} {}", result, cotune_last_error(group)));
+      const cotune_result again = cotune_all_reduce(group, x, y, 64, COTUNE_F32, COTUNE_REDUCE_SUM);
+      link.Report(fmt::format("again {} {}", again, cotune_last_error(group)));
+      cotune_group_destroy(group);
+      return cotune_exit_code(result);
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
+  EXPECT_EQ(ranks.ExitOf(2), -SIGKILL);
+  for (size_t rank : {0, 1, 3}) {
+    EXPECT_EQ(ranks.ExitOf(rank), 5) << ranks.Transcript();
+    ASSERT_THAT(ranks.LinesOf(rank), SizeIs(2)) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank)[0], AllOf(HasSubstr("first 5"), HasSubstr("rank 2")));
+    EXPECT_EQ(ranks.LinesOf(rank)[1].substr(5), ranks.LinesOf(rank)[0].substr(5));
+  }
+}
+
+TEST_F(CApi, RefusesOptionsThatCannotBe) {
+  const auto text_of = [](const cotune_group_options& options) {
+    cotune_group* group = reinterpret_cast<cotune_group*>(1);
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_EQ(group, nullptr);
+    EXPECT_EQ(error.result, COTUNE_ERROR_USAGE);
+    return std::string(error.text);
+  };
+  cotune_group_options options = Options(0, 2);
+  options.struct_size = 0;
+  EXPECT_THAT(text_of(options), HasSubstr("struct_size is 0"));
+  options = Options(2, 2);
+  EXPECT_THAT(text_of(options), HasSubstr("rank 2 is not a rank of world size 2"));
+  options = Options(0, 2);
+  options.socket_path = nullptr;
+  EXPECT_THAT(text_of(options), HasSubstr("neither job_id nor socket_path"));
+  options = Options(0, 1);
+  options.backends = "hst";
+  EXPECT_THAT(text_of(options), HasSubstr("hst"));
+  EXPECT_EQ(cotune_group_create(&options, nullptr, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_group_split(nullptr, "a", nullptr, 0, nullptr, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_all_gather(nullptr, nullptr, nullptr, 0, COTUNE_F32), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_group_rank(nullptr), -1);
+  EXPECT_EQ(cotune_group_size(nullptr), 0);
+  cotune_group_destroy(nullptr);
+}
+
+TEST_F(CApi, WorksAlone) {
+  RankProcesses ranks;
+  ranks.Start([&](TestLink& link) {
+    const cotune_group_options options = Options(0, 1);
+    cotune_group* group = nullptr;
+    if (cotune_group_create(&options, &group, nullptr) != COTUNE_SUCCESS) return 1;
+    RunAllCollectives(group, 10, {0}, link);
+    cotune_group_destroy(group);
+    return 0;
+  });
+  ASSERT_TRUE(ranks.WaitForEnd({0}, kPatienceNs));
+  EXPECT_EQ(ranks.ExitOf(0), 0);
+  EXPECT_THAT(ranks.LinesOf(0), SizeIs(0)) << ranks.Transcript();
+}
+
+}  // namespace
+}  // namespace cotune
