@@ -1,223 +1,301 @@
 #include "plugins/fake/fake_backend.h"
 
-#include <time.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "plugins/fake/exchange.h"
-#include "plugins/fake/gather_reduce.h"
+#include "fmt/format.h"
+#include "plugins/fake/failure.h"
+#include "plugins/fake/operation.h"
+#include "plugins/fake/reduction.h"
 #include "plugins/fake/script.h"
 
-// The handles of the ABI.
+using cotune::fake::Script;
+
 struct cotune_backend_t {
-  const cotune_host_t* host = nullptr;
-  cotune::fake::Script script;
+  const cotune_host_t* host;
+  Script script;
+  std::atomic<int32_t> rank;  // in the last group that was made, -1 before
 };
 
 struct cotune_group_t {
-  cotune_backend_t* backend = nullptr;
-  cotune_group_params_t params{};
-  std::unique_ptr<cotune::fake::Exchange> exchange;
+  const Script* script;
+  cotune::fake::GroupState state;
+  std::mutex mutex;  // of what follows
+  std::optional<cotune::fake::Failure> failure;
 };
 
 struct cotune_plan_t {
-  cotune_group_t* group = nullptr;
-  cotune_problem_t problem{};
-  cotune::fake::ScriptedChoice choice;
-  int64_t calls = 0;
-  int64_t done_ns = 0;  // the call takes until then at least
-  cotune_launch_t launch{};
+  cotune_group_t* group;
+  cotune_problem_t problem;
+  const cotune::fake::ScriptedChoice* choice;
+  int64_t calls;
+  std::optional<cotune::fake::Operation> operation;
 };
 
 namespace cotune::fake {
 namespace {
 
-constexpr int64_t kSliceNs = 5'000'000;  // how long an abort may go unnoticed
+constexpr char kName[] = "fake";
+constexpr char kVersion[] = "1";
+constexpr int32_t kWorldSizeMax = 128;
 
-void Explain(cotune_error_t* error, const std::string& text, int32_t failed_rank = -1) {
-  if (error == nullptr) return;
-  std::strncpy(error->message, text.c_str(), sizeof(error->message) - 1);
-  error->message[sizeof(error->message) - 1] = '\0';
-  error->failed_rank = failed_rank;
+cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
+  if (error == nullptr) return failure.status;
+  error->native_code = 0;
+  error->failed_rank = failure.failed_rank;
+  const size_t size = failure.text.copy(error->message, sizeof(error->message) - 1);
+  error->message[size] = '\0';
+  return failure.status;
 }
 
-// Waits on the host's clock; returns early when the group is aborted.
-void WaitUntil(const cotune_host_t& host, const Exchange& exchange, int64_t until_ns) {
-  while (!exchange.aborted()) {
-    const int64_t left_ns = until_ns - host.now_ns(host.context);
-    if (left_ns <= 0) return;
-    const timespec slice{0, static_cast<long>(std::min(left_ns, kSliceNs))};
-    nanosleep(&slice, nullptr);
+// Runs a body that gives a status or a failure; no exception crosses the ABI.
+template <typename Body>
+cotune_status_t Guard(cotune_error_t* error, const Body& body) {
+  try {
+    const Result<cotune_status_t> result = body();
+    return result ? *result : Report(result.error(), error);
+  } catch (const std::bad_alloc&) {
+    return Report({COTUNE_OUT_OF_RESOURCES, "out of memory"}, error);
+  } catch (const std::exception& e) {
+    return Report({COTUNE_INTERNAL, e.what()}, error);
   }
 }
 
-cotune_status_t Create(const cotune_host_t* host, int32_t, cotune_backend_t** backend,
+cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
                        cotune_error_t* error) {
-  const char* text = host->setting(host->context, "script");
-  auto made = std::make_unique<cotune_backend_t>();
-  made->host = host;
-  made->script = ParseScript(text == nullptr ? "choice plain default" : text);
-  if (!made->script.mistake.empty()) {
-    Explain(error, "setting fake.script, " + made->script.mistake);
-    return COTUNE_INVALID_ARGUMENT;
-  }
-  *backend = made.release();
-  return COTUNE_OK;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
+      return Fail(COTUNE_INVALID_ARGUMENT, "the host's table of services is too small");
+    }
+    if (device >= 0) return Fail(COTUNE_UNSUPPORTED, "it has no devices, use -1");
+    const char* text = host->setting(host->context, "script");
+    Script script = ParseScript(text == nullptr ? "choice plain default" : text);
+    if (!script.mistake.empty()) {
+      return Fail(COTUNE_INVALID_ARGUMENT, "setting fake.script, " + script.mistake);
+    }
+    if (!script.create_fails.empty()) return Fail(COTUNE_INTERNAL, script.create_fails);
+    if (!script.create_unsupported.empty()) {
+      return Fail(COTUNE_UNSUPPORTED, script.create_unsupported);
+    }
+    *backend = new cotune_backend_t{host, std::move(script), -1};
+    return COTUNE_OK;
+  });
 }
 
 void Destroy(cotune_backend_t* backend) { delete backend; }
 
-const void* GetExtension(const cotune_backend_t*, const char*) { return nullptr; }
+const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
+  return nullptr;
+}
 
-std::string WhyRefused(const ScriptedChoice& choice, const cotune_problem_t& problem) {
-  if (!choice.refuse.empty()) return choice.refuse;
-  if (problem.bytes < choice.bytes_min)
-    return "needs at least " + std::to_string(choice.bytes_min) + " bytes";
-  if (problem.bytes > choice.bytes_max)
-    return "takes at most " + std::to_string(choice.bytes_max) + " bytes";
-  return "";
+Result<void> CheckProblem(const cotune_problem_t& problem) {
+  constexpr uint32_t kMustKnow = 0xFFFF0000u;
+  if (problem.memory_kind != COTUNE_MEMORY_HOST)
+    return Fail(COTUNE_UNSUPPORTED, "host memory only");
+  if ((problem.flags & kMustKnow) != 0) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown flags {:#x}", problem.flags));
+  }
+  if (problem.collective < COTUNE_ALL_REDUCE || problem.collective > COTUNE_BROADCAST) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown collective {}", problem.collective));
+  }
+  if (problem.reduction > COTUNE_AVERAGE) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown reduction {}", problem.reduction));
+  }
+  if (ElementBytes(problem.dtype) == 0) return Fail(COTUNE_UNSUPPORTED, "unknown element type");
+  if (problem.world_size < 1 || problem.world_size > kWorldSizeMax) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("1 to {} ranks, not {}", kWorldSizeMax, problem.world_size));
+  }
+  return {};
 }
 
 double CostUs(const ScriptedChoice& choice, uint64_t bytes) {
   return choice.cost_us + choice.cost_per_kib_us * static_cast<double>(bytes) / 1024;
 }
 
+// Empty when the choice can run it.
+std::string WhyRefused(const ScriptedChoice& choice, const cotune_problem_t& problem) {
+  if (!choice.refuse.empty()) return choice.refuse;
+  if ((choice.collectives & (1u << problem.collective)) == 0) return "not for this collective";
+  if (problem.bytes < choice.bytes_min)
+    return fmt::format("needs at least {} bytes", choice.bytes_min);
+  if (problem.bytes > choice.bytes_max)
+    return fmt::format("takes at most {} bytes", choice.bytes_max);
+  return "";
+}
+
+cotune_choice_t ToAbi(const ScriptedChoice& choice, const cotune_problem_t& problem) {
+  const std::string refused = WhyRefused(choice, problem);
+  cotune_choice_t entry{};
+  entry.struct_size = sizeof(entry);
+  entry.status = refused.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
+  entry.flags = COTUNE_CHOICE_REPRODUCIBLE;
+  if (choice.is_default) entry.flags |= COTUNE_CHOICE_DEFAULT;
+  if (choice.collective_prepare) entry.flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
+  entry.cost_us = choice.model_us;
+  choice.name.copy(entry.name, sizeof(entry.name) - 1);
+  refused.copy(entry.reason, sizeof(entry.reason) - 1);
+  return entry;
+}
+
+// The entries of the list, in the script's order.
+Result<std::vector<cotune_choice_t>> Entries(const cotune_backend_t& backend,
+                                             const cotune_problem_t& problem) {
+  if (auto checked = CheckProblem(problem); !checked) return tl::make_unexpected(checked.error());
+  if (!backend.script.refuse_all.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, backend.script.refuse_all);
+  }
+  const int32_t rank = backend.rank;
+  std::vector<cotune_choice_t> entries;
+  for (const ScriptedChoice& choice : backend.script.choices) {
+    const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
+    if (!is_missing) entries.push_back(ToAbi(choice, problem));
+  }
+  return entries;
+}
+
 cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_problem_t* problem,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t* error) {
-  if (problem->memory_kind != COTUNE_MEMORY_HOST || !CanReduce(*problem)) {
-    Explain(error, "the fake backend runs on host memory only, with the types that cotune tunes");
-    return COTUNE_UNSUPPORTED;
-  }
-  const auto& choices = backend->script.choices;
-  *count = static_cast<uint32_t>(choices.size());
-  for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
-    auto& entry = *reinterpret_cast<cotune_choice_t*>(reinterpret_cast<char*>(first) + i * stride);
-    const std::string refused = WhyRefused(choices[i], *problem);
-    entry.flags = choices[i].is_default ? COTUNE_CHOICE_DEFAULT : 0;
-    if (choices[i].collective_prepare) entry.flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
-    entry.status = refused.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
-    entry.cost_us = choices[i].model_us;
-    entry.workspace_bytes = 0;
-    std::strncpy(entry.name, choices[i].name.c_str(), sizeof(entry.name) - 1);
-    std::strncpy(entry.reason, refused.c_str(), sizeof(entry.reason) - 1);
-  }
-  return COTUNE_OK;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    const auto entries = Entries(*backend, *problem);
+    if (!entries) return tl::make_unexpected(entries.error());
+    const size_t entry_bytes = std::min<size_t>(stride, sizeof(cotune_choice_t));
+    for (size_t i = 0; i < std::min<size_t>(capacity, entries->size()); ++i) {
+      std::memcpy(reinterpret_cast<char*>(first) + i * stride, &(*entries)[i], entry_bytes);
+    }
+    *count = static_cast<uint32_t>(entries->size());
+    return COTUNE_OK;
+  });
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
-  auto made = std::make_unique<cotune_group_t>();
-  made->backend = backend;
-  made->params = *params;
-  made->exchange =
-      std::make_unique<Exchange>(*backend->host, params->name, params->rank, params->world_size);
-  cotune_status_t status = made->exchange->Begin("", 0);
-  if (status == COTUNE_OK) status = made->exchange->Continue(params->deadline_ns);
-  if (status != COTUNE_OK) {
-    const int32_t late = made->exchange->waiting_for();
-    Explain(error, "rank " + std::to_string(late) + " did not join the group", late);
-    return status == COTUNE_IN_PROGRESS ? COTUNE_PEER_FAILED : status;
-  }
-  *group = made.release();
-  return COTUNE_OK;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    auto made = std::make_unique<cotune_group_t>();
+    made->script = &backend->script;
+    made->state.host = backend->host;
+    made->state.name = params->name;
+    made->state.rank = params->rank;
+    made->state.job_ranks.assign(params->job_ranks, params->job_ranks + params->world_size);
+    backend->rank = params->rank;
+    if (backend->script.group_fails_on == params->rank) {
+      return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
+    }
+    if (auto met = Meet(made->state, "joined the group", params->deadline_ns); !met) {
+      return tl::make_unexpected(met.error());
+    }
+    *group = made.release();
+    return COTUNE_OK;
+  });
+}
+
+// What made the group unusable, if anything did.
+Result<void> Health(cotune_group_t& group) {
+  if (group.state.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
+  const std::lock_guard<std::mutex> lock(group.mutex);
+  if (group.failure) return tl::make_unexpected(*group.failure);
+  return {};
+}
+
+// Keeps the first failure of the group and passes it on.
+tl::unexpected<Failure> Break(cotune_group_t& group, Failure failure) {
+  const std::lock_guard<std::mutex> lock(group.mutex);
+  if (!group.failure) group.failure = failure;
+  return tl::make_unexpected(std::move(failure));
 }
 
 cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
-  if (!group->exchange->aborted()) return COTUNE_OK;
-  Explain(error, "the group was aborted");
-  return COTUNE_ABORTED;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    return Health(*group).map([] { return cotune_status_t{COTUNE_OK}; });
+  });
 }
 
-void GroupAbort(cotune_group_t* group) { group->exchange->Abort(); }
+void GroupAbort(cotune_group_t* group) { Abort(group->state); }
 
 void GroupDestroy(cotune_group_t* group) { delete group; }
 
-cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
-                        const char* choice_name, int64_t, cotune_plan_t** plan,
-                        cotune_error_t* error) {
-  for (const ScriptedChoice& choice : group->backend->script.choices) {
-    if (choice.name != choice_name) continue;
-    const cotune_host_t& host = *group->backend->host;
-    WaitUntil(host, *group->exchange,
-              host.now_ns(host.context) + choice.prepare_delay_ms * 1'000'000);
-    if (choice.prepare_fails_on == group->params.rank) {
-      Explain(error, "scripted: prepare fails");
-      return COTUNE_INTERNAL;
+Result<void> DelayPrepare(const cotune_group_t& group, const ScriptedChoice& choice,
+                          int64_t deadline_ns) {
+  if (choice.prepare_delay_on >= 0 && choice.prepare_delay_on != group.state.rank) return {};
+  const int64_t end_ns = group.state.now_ns() + choice.prepare_delay_ms * 1'000'000;
+  while (group.state.now_ns() < end_ns) {
+    if (group.state.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
+    if (group.state.now_ns() >= deadline_ns) {
+      return Fail(COTUNE_DEADLINE_EXCEEDED, "scripted: prepare takes longer than its deadline");
     }
-    const std::string refused = WhyRefused(choice, *problem);
-    if (!refused.empty()) {
-      Explain(error, refused);
-      return COTUNE_UNSUPPORTED;
-    }
-    *plan = new cotune_plan_t{group, *problem, choice, 0, 0, {}};
-    return COTUNE_OK;
+    PauseUntil(group.state, std::min(end_ns, deadline_ns));
   }
-  Explain(error, std::string("there is no choice ") + choice_name);
-  return COTUNE_UNSUPPORTED;
+  return {};
+}
+
+cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
+                        const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
+                        cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    if (auto health = Health(*group); !health) return tl::make_unexpected(health.error());
+    if (auto checked = CheckProblem(*problem); !checked) {
+      return tl::make_unexpected(checked.error());
+    }
+    const auto& choices = group->script->choices;
+    const auto choice = std::find_if(choices.begin(), choices.end(),
+                                     [&](const auto& each) { return each.name == choice_name; });
+    if (choice == choices.end()) {
+      return Fail(COTUNE_UNSUPPORTED, fmt::format("there is no choice {}", choice_name));
+    }
+    if (const std::string refused = WhyRefused(*choice, *problem); !refused.empty()) {
+      return Fail(COTUNE_UNSUPPORTED, refused);
+    }
+    if (auto delayed = DelayPrepare(*group, *choice, deadline_ns); !delayed) {
+      return tl::make_unexpected(delayed.error());
+    }
+    if (choice->prepare_fails_on == group->state.rank) {
+      return Fail(COTUNE_INTERNAL, "scripted: prepare fails");
+    }
+    if (choice->collective_prepare) {
+      if (auto met = Meet(group->state, "prepared " + choice->name, deadline_ns); !met) {
+        return tl::make_unexpected(met.error());
+      }
+    }
+    *plan = new cotune_plan_t{group, *problem, &*choice, 0, std::nullopt};
+    return COTUNE_OK;
+  });
 }
 
 cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
-  const int32_t rank = plan->group->params.rank;
-  ++plan->calls;
-  plan->launch = *launch;
-  const cotune_host_t& host = *plan->group->backend->host;
-  plan->done_ns = host.now_ns(host.context) +
-                  static_cast<int64_t>(1000 * CostUs(plan->choice, plan->problem.bytes));
-  if (plan->choice.launch_fails_on == rank && plan->calls >= plan->choice.launch_fails_at) {
-    Explain(error, "scripted: launch fails");
-    return COTUNE_INTERNAL;
-  }
-  if (plan->choice.hangs_on == rank) return COTUNE_OK;
-  const bool has_send = plan->problem.collective != COTUNE_BROADCAST || rank == plan->problem.root;
-  const cotune_status_t status =
-      plan->group->exchange->Begin(launch->send, has_send ? SendBytes(plan->problem) : 0);
-  if (status != COTUNE_OK) Explain(error, "the buffers could not be sent");
-  return status;
-}
-
-void Deliver(cotune_plan_t& plan) {
-  const int32_t rank = plan.group->params.rank;
-  std::string recv = Receive(plan.problem, plan.group->exchange->sends(), rank);
-  if (plan.choice.wrong_on == rank && !recv.empty())
-    recv.back() = static_cast<char>(recv.back() ^ 0x10);
-  if (!recv.empty()) std::memcpy(plan.launch.recv, recv.data(), recv.size());
-  if (plan.choice.overruns_on == rank) static_cast<char*>(plan.launch.recv)[recv.size()] ^= 1;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    cotune_group_t& group = *plan->group;
+    if (auto health = Health(group); !health) return tl::make_unexpected(health.error());
+    if (plan->operation) return Fail(COTUNE_INVALID_ARGUMENT, "an operation is running already");
+    const ScriptedChoice& choice = *plan->choice;
+    const int32_t rank = group.state.rank;
+    if (++plan->calls >= choice.launch_fails_at && choice.launch_fails_on == rank) {
+      return Break(group, {COTUNE_INTERNAL, "scripted: launch fails"});
+    }
+    const Misbehaviour misbehaviour{
+        static_cast<int64_t>(CostUs(choice, plan->problem.bytes) * 1000), choice.hangs_on == rank,
+        choice.wrong_on == rank, choice.overruns_on == rank};
+    plan->operation.emplace(group.state, plan->problem, *launch, misbehaviour);
+    return COTUNE_OK;
+  });
 }
 
 cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
-  Exchange& exchange = *plan->group->exchange;
-  const cotune_host_t& host = *plan->group->backend->host;
-  const int64_t deadline_ns = plan->launch.deadline_ns;
-  const bool hangs = plan->choice.hangs_on == plan->group->params.rank;
-  while (true) {
-    const int64_t now_ns = host.now_ns(host.context);
-    const int64_t slice_ns = std::min({until_ns, deadline_ns, now_ns + kSliceNs});
-    cotune_status_t status = COTUNE_IN_PROGRESS;
-    if (hangs) {
-      WaitUntil(host, exchange, slice_ns);
-      if (exchange.aborted()) status = COTUNE_ABORTED;
-    } else {
-      status = exchange.Continue(slice_ns);
-    }
-    if (status == COTUNE_OK) break;
-    if (status == COTUNE_ABORTED) Explain(error, "the group was aborted");
-    if (status != COTUNE_IN_PROGRESS) return status;
-    if (host.now_ns(host.context) >= deadline_ns) {
-      const int32_t late = hangs ? plan->group->params.rank : exchange.waiting_for();
-      Explain(error, "rank " + std::to_string(late) + " did not come in time", late);
-      exchange.Abort();
-      return COTUNE_PEER_FAILED;
-    }
-    if (host.now_ns(host.context) >= until_ns) return COTUNE_IN_PROGRESS;
-  }
-  WaitUntil(host, exchange, std::min(plan->done_ns, until_ns));
-  if (host.now_ns(host.context) < plan->done_ns) return COTUNE_IN_PROGRESS;
-  Deliver(*plan);
-  return COTUNE_OK;
+  return Guard(error, [&]() -> Result<cotune_status_t> {
+    if (!plan->operation) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
+    const Result<bool> done = plan->operation->Advance(until_ns);
+    if (!done || *done) plan->operation.reset();
+    if (!done) return Break(*plan->group, done.error());
+    return *done ? COTUNE_OK : COTUNE_IN_PROGRESS;
+  });
 }
 
 void PlanDestroy(cotune_plan_t* plan) { delete plan; }
@@ -238,8 +316,8 @@ constexpr cotune_backend_api_t kApi = {
     .abi_minor = COTUNE_ABI_MINOR,
     .build_flags = BuildFlags(),
     .memory_kinds = 1u << COTUNE_MEMORY_HOST,
-    .name = "fake",
-    .version = "1",
+    .name = kName,
+    .version = kVersion,
     .create = Create,
     .destroy = Destroy,
     .get_extension = GetExtension,

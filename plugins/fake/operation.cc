@@ -47,6 +47,16 @@ Result<void> Put(const GroupState& group, const std::string& key, const std::byt
   return Fail(status, fmt::format("the store gave status {} for putting {}", status, key));
 }
 
+std::string AbortKey(const GroupState& group) { return group.name + "/aborted"; }
+
+// Whether a rank of the group said that it aborts.
+bool PeerAborted(const GroupState& group) {
+  char mark = 0;
+  uint64_t size = 0;
+  return group.host->store_get(group.host->context, AbortKey(group).c_str(), &mark, sizeof(mark),
+                               &size, group.now_ns()) == COTUNE_OK;
+}
+
 Failure Late(const GroupState& group, int32_t rank, const std::string& what) {
   return {COTUNE_PEER_FAILED,
           fmt::format("rank {} had not {} at the deadline", group.job_ranks[rank], what), rank};
@@ -64,6 +74,7 @@ Operation::Operation(GroupState& group, const cotune_problem_t& problem,
       started_ns_(group.now_ns()),
       block_bytes_(problem.count * ElementBytes(problem.dtype)),
       blocks_(group.job_ranks.size()) {
+  if (misbehaviour.hangs) group.is_silent = true;
   for (int32_t rank = 0; rank < group_.world_size(); ++rank) {
     if (IsSource(rank)) blocks_[rank].resize(block_bytes_);
   }
@@ -134,7 +145,11 @@ Result<void> Operation::ReceiveChunk(int64_t until_ns) {
   const auto fetched = Fetch(group_, Key(peer_, group_.rank), peer_,
                              blocks_[peer_].data() + offset_, bytes, until_ns);
   if (!fetched) return tl::make_unexpected(fetched.error());
-  if (*fetched) offset_ += bytes;
+  if (*fetched) {
+    offset_ += bytes;
+  } else if (PeerAborted(group_)) {
+    return Fail(COTUNE_ABORTED, "the group was aborted by another rank");
+  }
   return {};
 }
 
@@ -168,7 +183,7 @@ void Operation::WriteResult() {
 }
 
 Failure Operation::PastDeadline() const {
-  if (misbehaviour_.hangs) return {COTUNE_DEADLINE_EXCEEDED, "the script lets this launch hang"};
+  if (misbehaviour_.hangs) return {COTUNE_DEADLINE_EXCEEDED, "scripted: this rank hangs"};
   if (phase_ == Phase::kReceive && IsSource(peer_) && peer_ != group_.rank) {
     return Late(group_, peer_, "sent its data");
   }
@@ -194,9 +209,16 @@ std::string Operation::Key(int32_t from, int32_t to) const {
   return fmt::format("{}/{}/{}-{}/{}", group_.name, number_, from, to, offset_);
 }
 
-Result<void> Meet(GroupState& group, int64_t deadline_ns) {
+void Abort(GroupState& group) {
+  if (group.aborted.exchange(true) || group.is_silent) return;
+  const char mark = 1;
+  group.host->store_put(group.host->context, AbortKey(group).c_str(), &mark, sizeof(mark));
+}
+
+Result<void> Meet(GroupState& group, const std::string& what, int64_t deadline_ns) {
+  const uint64_t number = ++group.meetings;
   const auto key = [&](int32_t from, int32_t to) {
-    return fmt::format("{}/meet/{}-{}", group.name, from, to);
+    return fmt::format("{}/meet{}/{}-{}", group.name, number, from, to);
   };
   std::byte here{1};
   for (int32_t rank = 0; rank < group.world_size(); ++rank) {
@@ -205,9 +227,14 @@ Result<void> Meet(GroupState& group, int64_t deadline_ns) {
   }
   for (int32_t rank = 0; rank < group.world_size(); ++rank) {
     if (rank == group.rank) continue;
-    const auto met = Fetch(group, key(rank, group.rank), rank, &here, 1, deadline_ns);
-    if (!met) return tl::make_unexpected(met.error());
-    if (!*met) return tl::make_unexpected(Late(group, rank, "joined the group"));
+    while (true) {
+      if (group.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
+      const int64_t until_ns = std::min(deadline_ns, group.now_ns() + kSliceNs);
+      const auto met = Fetch(group, key(rank, group.rank), rank, &here, 1, until_ns);
+      if (!met) return tl::make_unexpected(met.error());
+      if (*met) break;
+      if (group.now_ns() >= deadline_ns) return tl::make_unexpected(Late(group, rank, what));
+    }
   }
   return {};
 }

@@ -21,7 +21,10 @@ struct GroupState {
   int32_t rank = 0;
   std::vector<int32_t> job_ranks;    // by rank in the group
   std::atomic<bool> aborted{false};  // set by any thread
-  uint64_t operations = 0;           // started so far, the same number on every rank
+  // A rank that hangs tells the others nothing any more, as a process that is stuck.
+  std::atomic<bool> is_silent{false};
+  uint64_t operations = 0;            // started so far, the same number on every rank
+  std::atomic<uint64_t> meetings{0};  // likewise
 
   int32_t world_size() const { return static_cast<int32_t>(job_ranks.size()); }
   int64_t now_ns() const { return host->now_ns(host->context); }
@@ -74,9 +77,12 @@ class Operation {
   uint64_t offset_ = 0;  // and how far
 };
 
-// Meets all ranks of the group through the store. COTUNE_PEER_FAILED names the first that did not
-// come before the deadline.
-Result<void> Meet(GroupState& group, int64_t deadline_ns);
+// Frees this rank and, within milliseconds, every other rank that waits in this group. Any thread.
+void Abort(GroupState& group);
+
+// Meets all ranks of the group through the store, as often as every rank calls it; `what` is what a
+// rank that does not come has not done. COTUNE_PEER_FAILED names the first of them.
+Result<void> Meet(GroupState& group, const std::string& what, int64_t deadline_ns);
 
 // Gives the processor up until a time, or for a few milliseconds at most: to be called again.
 void PauseUntil(const GroupState& group, int64_t until_ns);

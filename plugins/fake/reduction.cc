@@ -52,6 +52,7 @@ struct Float16 {
     const float size = std::fabs(sum);
     if (std::isnan(sum)) return sign | 0x7E00;
     if (size >= 65520.0F) return sign | 0x7C00;  // rounds to infinity
+    if (size == 0) return sign;
     int exponent = 0;
     std::frexp(size, &exponent);  // size < 2^exponent
     // One unit in the last place; below 2^-14 all numbers have the unit 2^-24.

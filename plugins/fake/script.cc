@@ -3,276 +3,151 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <optional>
-#include <span>
+#include <iterator>
 #include <utility>
 
 #include "fmt/format.h"
+#include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune::fake {
 namespace {
 
-constexpr uint32_t kAllCollectives = (1u << COTUNE_ALL_REDUCE) | (1u << COTUNE_ALL_GATHER) |
-                                     (1u << COTUNE_REDUCE_SCATTER) | (1u << COTUNE_ALL_TO_ALL) |
-                                     (1u << COTUNE_BROADCAST);
+constexpr std::string_view kSpaces = " \t\r";
 
-struct CollectiveName {
-  std::string_view name;
-  uint32_t value;
-};
-constexpr CollectiveName kCollectiveNames[] = {
-    {"all_reduce", COTUNE_ALL_REDUCE},         {"all_gather", COTUNE_ALL_GATHER},
-    {"reduce_scatter", COTUNE_REDUCE_SCATTER}, {"all_to_all", COTUNE_ALL_TO_ALL},
-    {"broadcast", COTUNE_BROADCAST},
-};
+std::string_view TakeWord(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  const size_t end = std::min(text.find_first_of(kSpaces), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(end);
+  return word;
+}
 
-struct FaultName {
-  std::string_view word;
-  FaultKind kind;
-  bool has_choice;
-  bool counts_calls;
-};
-constexpr FaultName kFaultNames[] = {
-    {"fail_group", FaultKind::kFailGroup, false, false},
-    {"fail_prepare", FaultKind::kFailPrepare, true, false},
-    {"delay_prepare", FaultKind::kDelayPrepare, true, false},
-    {"fail_launch", FaultKind::kFailLaunch, true, true},
-    {"wrong", FaultKind::kWrong, true, true},
-    {"hang", FaultKind::kHang, true, true},
-    {"overrun", FaultKind::kOverrun, true, true},
-    {"divergent", FaultKind::kDivergent, false, false},
-};
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
 
-// One statement: its words, and where the rest behind each word starts.
-class Statement {
- public:
-  Statement(std::string_view text, int line) : text_(text.substr(0, text.find('#'))), line_(line) {}
-
-  // The next word; empty at the end.
-  std::string_view Take() {
-    const std::string_view rest = Rest();
-    const size_t end = std::min(rest.find_first_of(" \t\r"), rest.size());
-    text_ = rest.substr(end);
-    return rest.substr(0, end);
-  }
-  std::string_view Peek() const { return Statement(*this).Take(); }
-
-  // All that is left, without spaces around it.
-  std::string_view Rest() const {
-    const size_t first = text_.find_first_not_of(" \t\r");
-    if (first == std::string_view::npos) return {};
-    return text_.substr(first, text_.find_last_not_of(" \t\r") - first + 1);
-  }
-
-  tl::unexpected<Failure> Wrong(std::string_view what) const {
-    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("fake.script line {}: {}", line_, what));
-  }
-
- private:
-  std::string_view text_;
-  int line_;
-};
-
+// Numbers from 0; false when it is none.
 template <typename T>
-std::optional<T> ParseNumber(std::string_view text) {
-  T value{};
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
-  if (!(value >= 0) || !std::isfinite(static_cast<double>(value))) return std::nullopt;
-  return value;
+bool Read(std::string_view text, T& value) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  if (!(number >= 0) || !std::isfinite(static_cast<double>(number))) return false;
+  value = number;
+  return true;
 }
 
-// "A" or "A+B".
-std::optional<Cost> ParseCost(std::string_view text) {
-  const size_t plus = std::min(text.find('+'), text.size());
-  const auto base = ParseNumber<double>(text.substr(0, plus));
-  const auto per_kib =
-      plus == text.size() ? std::optional<double>(0) : ParseNumber<double>(text.substr(plus + 1));
-  if (!base || !per_kib) return std::nullopt;
-  return Cost{*base, *per_kib};
-}
-
-// Bits of the collectives in "a,b".
-Result<uint32_t> ParseCollectives(const Statement& at, std::string_view text) {
-  uint32_t bits = 0;
+bool ReadCollectives(std::string_view text, uint32_t& bits) {
+  constexpr std::pair<std::string_view, uint32_t> kNames[] = {
+      {"all_reduce", COTUNE_ALL_REDUCE},         {"all_gather", COTUNE_ALL_GATHER},
+      {"reduce_scatter", COTUNE_REDUCE_SCATTER}, {"all_to_all", COTUNE_ALL_TO_ALL},
+      {"broadcast", COTUNE_BROADCAST},
+  };
+  bits = 0;
   while (true) {
     const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view word = text.substr(0, comma);
-    const auto* found = std::find_if(std::begin(kCollectiveNames), std::end(kCollectiveNames),
-                                     [&](const auto& each) { return each.name == word; });
-    if (found == std::end(kCollectiveNames)) {
-      return at.Wrong(fmt::format("'{}' is no collective", word));
-    }
-    bits |= 1u << found->value;
-    if (comma == text.size()) return bits;
+    const auto* found = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& each) {
+      return each.first == text.substr(0, comma);
+    });
+    if (found == std::end(kNames)) return false;
+    bits |= 1u << found->second;
+    if (comma == text.size()) return true;
     text.remove_prefix(comma + 1);
   }
 }
 
-// "key=value" split; the value is empty when there is no "=".
-std::pair<std::string_view, std::string_view> SplitOption(std::string_view word) {
-  const size_t equals = std::min(word.find('='), word.size());
-  return {word.substr(0, equals),
-          equals == word.size() ? std::string_view() : word.substr(equals + 1)};
+bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choice) {
+  if (key == "cost_us") return Read(value, choice.cost_us);
+  if (key == "cost_per_kib_us") return Read(value, choice.cost_per_kib_us);
+  if (key == "model_us") return Read(value, choice.model_us);
+  if (key == "only") return ReadCollectives(value, choice.collectives);
+  if (key == "bytes_min") return Read(value, choice.bytes_min);
+  if (key == "bytes_max") return Read(value, choice.bytes_max);
+  if (key == "prepare_fails_on") return Read(value, choice.prepare_fails_on);
+  if (key == "prepare_delay_ms") return Read(value, choice.prepare_delay_ms);
+  if (key == "prepare_delay_on") return Read(value, choice.prepare_delay_on);
+  if (key == "launch_fails_on") return Read(value, choice.launch_fails_on);
+  if (key == "launch_fails_at") return Read(value, choice.launch_fails_at);
+  if (key == "wrong_on") return Read(value, choice.wrong_on);
+  if (key == "overruns_on") return Read(value, choice.overruns_on);
+  if (key == "hangs_on") return Read(value, choice.hangs_on);
+  if (key == "missing_on") return Read(value, choice.missing_on);
+  if (key == "refuse" && !value.empty()) {
+    choice.refuse = value;
+    std::replace(choice.refuse.begin(), choice.refuse.end(), '_', ' ');
+    return true;
+  }
+  return false;
 }
 
-Result<void> AddChoice(Statement& at, Script& script) {
+// What is wrong with the line; empty when it was read.
+std::string ReadChoice(std::string_view rest, Script& script) {
   ScriptedChoice choice;
-  choice.name = at.Take();
-  choice.collectives = kAllCollectives;
-  if (choice.name.empty()) return at.Wrong("choice needs a name");
-  while (!at.Peek().empty()) {
-    const std::string_view word = at.Take();
-    const auto [key, value] = SplitOption(word);
-    if (word == "default") {
-      choice.is_default = true;
-    } else if (key == "on") {
-      const auto bits = ParseCollectives(at, value);
-      if (!bits) return tl::make_unexpected(bits.error());
-      choice.collectives = *bits;
-    } else if (key == "cost_us" || key == "model_us") {
-      const auto cost = ParseCost(value);
-      if (!cost) return at.Wrong(fmt::format("'{}': give A or A+B, numbers from 0", word));
-      (key == "cost_us" ? choice.cost : choice.model) = *cost;
-      choice.has_model = choice.has_model || key == "model_us";
-    } else {
-      return at.Wrong(fmt::format("unknown word '{}' for a choice", word));
-    }
+  choice.name = TakeWord(rest);
+  if (choice.name.empty()) return "a choice needs a name";
+  if (choice.name.size() >= sizeof(cotune_choice_t::name)) {
+    return fmt::format("the name '{}' is too long", choice.name);
+  }
+  for (const ScriptedChoice& other : script.choices) {
+    if (other.name == choice.name) return fmt::format("'{}' is there twice", choice.name);
+  }
+  for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
+    const size_t equals = word.find('=');
+    const bool is_known = equals == std::string_view::npos
+                              ? word == "default" || word == "collective_prepare"
+                              : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
+    if (!is_known) return fmt::format("cannot read '{}'", word);
+    choice.is_default = choice.is_default || word == "default";
+    choice.collective_prepare = choice.collective_prepare || word == "collective_prepare";
   }
   script.choices.push_back(std::move(choice));
-  return {};
+  return "";
 }
 
-Result<void> AddRefusal(Statement& at, Script& script) {
-  ScriptedChoice choice;
-  choice.name = at.Take();
-  choice.collectives = kAllCollectives;
-  choice.refusal = at.Rest();
-  if (choice.refusal.empty()) return at.Wrong("refuse needs a name and a reason");
-  script.choices.push_back(std::move(choice));
-  return {};
-}
-
-Result<void> AddRefuseAll(Statement& at, Script& script) {
-  script.refused_collectives = kAllCollectives;
-  if (const auto [key, value] = SplitOption(at.Peek()); key == "on") {
-    const auto bits = ParseCollectives(at, value);
-    if (!bits) return tl::make_unexpected(bits.error());
-    script.refused_collectives = *bits;
-    at.Take();
+std::string ReadLine(std::string_view line, Script& script) {
+  std::string_view rest = line;
+  const std::string_view first = TakeWord(rest);
+  if (first.empty() || first[0] == '#') return "";
+  if (first == "choice") return ReadChoice(rest, script);
+  rest = Trim(rest);
+  if (first == "group_fails_on") {
+    return Read(rest, script.group_fails_on) ? "" : fmt::format("cannot read the rank '{}'", rest);
   }
-  script.refuse_all_reason = at.Rest();
-  if (script.refuse_all_reason.empty()) return at.Wrong("refuse_all needs a reason");
-  return {};
-}
-
-Result<void> SetCreate(Statement& at, std::string_view word, Script& script) {
-  script.create_status = word == "create_fails" ? COTUNE_INTERNAL : COTUNE_UNSUPPORTED;
-  script.create_reason = at.Rest();
-  if (script.create_reason.empty()) return at.Wrong(fmt::format("{} needs a reason", word));
-  return {};
-}
-
-Result<void> AddFault(Statement& at, const FaultName& fault_name, Script& script) {
-  Fault fault;
-  fault.kind = fault_name.kind;
-  if (fault_name.has_choice) {
-    fault.choice = at.Take();
-    if (fault.choice.empty()) return at.Wrong(fmt::format("{} needs a choice", fault_name.word));
-  }
-  while (!at.Peek().empty()) {
-    const std::string_view word = at.Take();
-    const auto [key, value] = SplitOption(word);
-    const auto number = ParseNumber<int32_t>(value);
-    if (key == "rank" && number) {
-      fault.job_rank = *number;
-    } else if (key == "call" && fault_name.counts_calls && number && *number > 0) {
-      fault.call = static_cast<uint64_t>(*number);
-    } else if (key == "us" && fault.kind == FaultKind::kDelayPrepare && number) {
-      fault.delay_us = *number;
-    } else {
-      return at.Wrong(fmt::format("unknown word '{}' for {}", word, fault_name.word));
-    }
-  }
-  if (fault.kind == FaultKind::kDelayPrepare && fault.delay_us == 0) {
-    return at.Wrong("delay_prepare needs us=U");
-  }
-  if (fault.kind == FaultKind::kDivergent && fault.job_rank < 0) {
-    return at.Wrong("divergent needs rank=R");
-  }
-  script.faults.push_back(std::move(fault));
-  return {};
-}
-
-Result<void> AddStatement(Statement& at, Script& script) {
-  const std::string_view word = at.Take();
-  if (word.empty()) return {};
-  if (word == "choice") return AddChoice(at, script);
-  if (word == "refuse") return AddRefusal(at, script);
-  if (word == "refuse_all") return AddRefuseAll(at, script);
-  if (word == "create_fails" || word == "create_unsupported") return SetCreate(at, word, script);
-  for (const FaultName& fault_name : kFaultNames) {
-    if (fault_name.word == word) return AddFault(at, fault_name, script);
-  }
-  return at.Wrong(fmt::format("unknown statement '{}'", word));
-}
-
-// What only the whole script shows.
-Result<void> CheckWhole(const Script& script) {
-  const auto wrong = [](std::string text) {
-    return Fail(COTUNE_INVALID_ARGUMENT, "fake.script: " + std::move(text));
+  constexpr std::pair<std::string_view, std::string Script::*> kReasons[] = {
+      {"refuse_all", &Script::refuse_all},
+      {"create_fails", &Script::create_fails},
+      {"create_unsupported", &Script::create_unsupported},
   };
-  if (std::count_if(script.choices.begin(), script.choices.end(),
-                    [](const auto& choice) { return choice.is_default; }) > 1) {
-    return wrong("two choices are marked default");
+  for (const auto& [word, reason] : kReasons) {
+    if (first != word) continue;
+    script.*reason = rest;
+    return rest.empty() ? fmt::format("{} needs a reason", word) : "";
   }
-  const auto named = [&](const std::string& name) {
-    return std::count_if(script.choices.begin(), script.choices.end(),
-                         [&](const auto& choice) { return choice.name == name; });
-  };
-  for (const ScriptedChoice& choice : script.choices) {
-    if (named(choice.name) > 1) return wrong(fmt::format("'{}' is there twice", choice.name));
-    if (choice.name.size() >= sizeof(cotune_choice_t::name)) {
-      return wrong(fmt::format("the name '{}' is too long", choice.name));
-    }
-  }
-  for (const Fault& fault : script.faults) {
-    if (!fault.choice.empty() && named(fault.choice) == 0) {
-      return wrong(fmt::format("a fault is for '{}', which is no choice", fault.choice));
-    }
-  }
-  return {};
+  return fmt::format(
+      "expected 'choice', 'refuse_all', 'group_fails_on', 'create_fails' or 'create_unsupported', "
+      "found '{}'",
+      first);
 }
 
 }  // namespace
 
-const Fault* Script::Find(FaultKind kind, std::string_view choice, int32_t job_rank,
-                          uint64_t call) const {
-  for (const Fault& fault : faults) {
-    if (fault.kind != kind || fault.choice != choice) continue;
-    if (fault.job_rank >= 0 && fault.job_rank != job_rank) continue;
-    if (fault.call != 0 && fault.call != call) continue;
-    return &fault;
-  }
-  return nullptr;
-}
-
-Result<Script> ParseScript(std::string_view text) {
+Script ParseScript(std::string_view text) {
   Script script;
-  int line = 1;
-  while (!text.empty()) {
+  for (int line = 1; !text.empty(); ++line) {
     const size_t end = std::min(text.find_first_of("\n;"), text.size());
-    Statement statement(text.substr(0, end), line);
-    if (auto added = AddStatement(statement, script); !added) {
-      return tl::make_unexpected(added.error());
+    const std::string mistake = ReadLine(text.substr(0, end), script);
+    if (!mistake.empty()) {
+      script.mistake = fmt::format("line {}: {}", line, mistake);
+      return script;
     }
     text.remove_prefix(std::min(end + 1, text.size()));
-    ++line;
   }
-  if (script.choices.empty()) {
-    script.choices.push_back({"direct", true, {}, {}, false, kAllCollectives, ""});
-  }
-  if (auto whole = CheckWhole(script); !whole) return tl::make_unexpected(whole.error());
+  const auto defaults = std::count_if(script.choices.begin(), script.choices.end(),
+                                      [](const auto& choice) { return choice.is_default; });
+  if (script.choices.empty()) script.mistake = "line 1: there is no choice";
+  if (defaults > 1) script.mistake = fmt::format("{} choices are marked default", defaults);
   return script;
 }
 

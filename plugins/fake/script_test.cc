@@ -1,6 +1,9 @@
 #include "plugins/fake/script.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
+#include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune::fake {
 namespace {
@@ -26,13 +29,58 @@ TEST(ScriptTest, LinesBecomeChoices) {
   EXPECT_TRUE(script.choices[2].collective_prepare);
 }
 
+TEST(ScriptTest, EveryWordSetsItsField) {
+  const Script script = ParseScript(
+      "choice a only=all_gather,broadcast prepare_fails_on=1 prepare_delay_ms=20 "
+      "prepare_delay_on=2 launch_fails_on=3 launch_fails_at=4 wrong_on=5 overruns_on=6 "
+      "missing_on=7 \r\n"
+      "refuse_all  too much at once \n"
+      "group_fails_on 8;create_fails no luck;create_unsupported no such device");
+  ASSERT_EQ(script.mistake, "");
+  ASSERT_EQ(script.choices.size(), 1u);
+  const ScriptedChoice& choice = script.choices[0];
+  EXPECT_EQ(choice.collectives, (1u << COTUNE_ALL_GATHER) | (1u << COTUNE_BROADCAST));
+  EXPECT_FALSE(choice.is_default);
+  EXPECT_FALSE(choice.collective_prepare);
+  EXPECT_EQ(choice.prepare_fails_on, 1);
+  EXPECT_EQ(choice.prepare_delay_ms, 20);
+  EXPECT_EQ(choice.prepare_delay_on, 2);
+  EXPECT_EQ(choice.launch_fails_on, 3);
+  EXPECT_EQ(choice.launch_fails_at, 4);
+  EXPECT_EQ(choice.wrong_on, 5);
+  EXPECT_EQ(choice.overruns_on, 6);
+  EXPECT_EQ(choice.missing_on, 7);
+  EXPECT_EQ(choice.hangs_on, -1);
+  EXPECT_EQ(choice.model_us, -1);
+  EXPECT_EQ(script.refuse_all, "too much at once");
+  EXPECT_EQ(script.group_fails_on, 8);
+  EXPECT_EQ(script.create_fails, "no luck");
+  EXPECT_EQ(script.create_unsupported, "no such device");
+}
+
 TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("").mistake, "line 1: there is no choice");
-  EXPECT_EQ(ParseScript("choice a\nchoise b").mistake, "line 2: expected 'choice', found 'choise'");
+  EXPECT_EQ(ParseScript("choice a\nchoise b").mistake,
+            "line 2: expected 'choice', 'refuse_all', 'group_fails_on', 'create_fails' or "
+            "'create_unsupported', found 'choise'");
   EXPECT_EQ(ParseScript("choice").mistake, "line 1: a choice needs a name");
   EXPECT_EQ(ParseScript("choice a cost_us=x").mistake, "line 1: cannot read 'cost_us=x'");
   EXPECT_EQ(ParseScript("choice a wrong_on=1x").mistake, "line 1: cannot read 'wrong_on=1x'");
   EXPECT_EQ(ParseScript("choice a fast").mistake, "line 1: cannot read 'fast'");
+  EXPECT_EQ(ParseScript("choice a wrong_on=-2").mistake, "line 1: cannot read 'wrong_on=-2'");
+  EXPECT_EQ(ParseScript("choice a cost_us=inf").mistake, "line 1: cannot read 'cost_us=inf'");
+  EXPECT_EQ(ParseScript("choice a cost_us=nan").mistake, "line 1: cannot read 'cost_us=nan'");
+  EXPECT_EQ(ParseScript("choice a only=all_reduce,").mistake,
+            "line 1: cannot read 'only=all_reduce,'");
+  EXPECT_EQ(ParseScript("choice a\n\n# b\nchoice a").mistake, "line 4: 'a' is there twice");
+  EXPECT_EQ(ParseScript("choice a default\nchoice b default").mistake,
+            "2 choices are marked default");
+  EXPECT_EQ(ParseScript("choice a;refuse_all ").mistake, "line 2: refuse_all needs a reason");
+  EXPECT_EQ(ParseScript("choice a;group_fails_on x").mistake, "line 2: cannot read the rank 'x'");
+  const std::string longest(95, 'n');
+  EXPECT_EQ(ParseScript("choice " + longest).mistake, "");
+  EXPECT_EQ(ParseScript("choice " + longest + "n").mistake,
+            "line 1: the name '" + longest + "n' is too long");
 }
 
 }  // namespace

@@ -1,181 +1,218 @@
-// The adapter over the fake backend's real table, with ranks as threads: values, faults, errors.
+// The adapter over the fake backend's real table: values, faults, errors.
 #include "plugins/fake/fake_backend.h"
 
-#include <functional>
-#include <map>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/clock.h"
-#include "core/device.h"
-#include "core/operand_buffers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/backend_adapter.h"
+#include "plugins/loader/fake_ranks_for_test.h"
 #include "plugins/loader/host_services.h"
 #include "sync/local_exchange.h"
+#include "sync/socket_exchange.h"
 
 namespace cotune {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kPatienceNs = 60'000'000'000;
-constexpr uint32_t kSalt = 3;
-
-// One rank with its backend and group.
-struct RankForTest {
-  RankForTest(RankExchange& exchange, const Clock& rank_clock, const std::string& script)
-      : clock(rank_clock), services(exchange, rank_clock, {{"fake.script", script}}, nullptr) {
-    backend = std::move(*AdoptBackend(fake::BackendApi(), services.table(), -1, "test"));
-    GroupParameters parameters;
-    parameters.name = "group";
-    parameters.rank = exchange.rank();
-    // Ranks of the job differ from those of the group, so that errors show which they name.
-    for (int rank = 0; rank < exchange.world_size(); ++rank)
-      parameters.job_ranks.push_back(10 + rank);
-    parameters.deadline_ns = clock.now_ns() + kPatienceNs;
-    Result<std::unique_ptr<BackendGroup>> made = backend->CreateGroup(parameters);
-    if (made) group = std::move(*made);
-  }
-
-  Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, const std::string& name) {
-    const Program program = *Program::SingleCollective(problem.cls);
-    const Choice choice{*ChoiceId::FromBackend("fake", name), false, false, false, false, -1, 0, 0};
-    return group->Prepare(program, problem, choice, clock.now_ns() + kPatienceNs);
-  }
-
-  const Clock& clock;
-  HostServices services;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<BackendGroup> group;
-};
-
-void OnRanks(int world_size, const std::string& script,
-             const std::function<void(int, RankForTest&)>& body) {
-  const MonotonicClock clock;
-  auto exchanges = sync::MakeLocalExchanges(world_size, clock);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] {
-      RankForTest self(*exchanges[rank], clock, script);
-      ASSERT_NE(self.group, nullptr);
-      body(rank, self);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+Problem SumOf100(int world_size) {
+  return MakeProblem(Collective::kAllReduce, Reduction::kSum, Dtype::kI32, world_size, 100);
 }
 
-Problem Make(Collective collective, Reduction reduction, Dtype dtype, int world_size,
-             uint64_t count) {
-  Problem problem;
-  problem.cls.collective = collective;
-  problem.cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
-  problem.cls.dtype = dtype;
-  problem.cls.world_size = world_size;
-  problem.cls.ranks_per_node = world_size;
-  problem.cls.root = collective == Collective::kBroadcast ? world_size - 1 : 0;
-  problem.count = count;
-  return problem;
-}
-
-TEST(FakeBackendTest, EveryCollectiveTypeAndReductionIsRight) {
-  OnRanks(3, "choice plain default", [](int rank, RankForTest& self) {
-    const std::unique_ptr<Device> device = MakeHostDevice(self.clock);
-    for (Collective collective : AllCollectives()) {
-      for (Reduction reduction : AllReductions()) {
-        for (Dtype dtype : AllDtypes()) {
-          for (uint64_t count : {0, 1, 20000}) {
-            if (count == 20000 && dtype != Dtype::kF32) continue;
-            const Problem problem = Make(collective, reduction, dtype, 3, count);
-            auto buffers = *OperandBuffers::Allocate(*device, problem, rank);
-            ASSERT_TRUE(buffers->Fill(kSalt).has_value());
-            auto plan = self.Prepare(problem, "plain");
-            ASSERT_TRUE(plan.has_value()) << plan.error().ToText();
-            LaunchArguments arguments{buffers->send(), buffers->recv(), nullptr,
-                                      self.clock.now_ns() + kPatienceNs};
-            const Status ran = (*plan)->Run(arguments);
-            ASSERT_TRUE(ran.has_value()) << ran.error().ToText();
-            const OperandCheck check = *buffers->Check(kSalt);
-            ASSERT_EQ(check.wrong_elements, 0u) << ToText(problem);
-            ASSERT_FALSE(check.wrote_outside || check.changed_send) << ToText(problem);
+// Every collective, type and reduction, in place and not, at a few counts.
+void CheckEverything(int world_size, FakeRank& self) {
+  for (Collective collective : AllCollectives()) {
+    for (Reduction reduction : AllReductions()) {
+      for (Dtype dtype : AllDtypes()) {
+        for (uint64_t count : {0, 1, 3, 17}) {
+          for (bool in_place : {false, true}) {
+            ASSERT_EQ(self.RunAndCheck(
+                          MakeProblem(collective, reduction, dtype, world_size, count, in_place),
+                          "plain"),
+                      "");
           }
         }
-        if (!Reduces(collective)) break;
+      }
+      if (!Reduces(collective)) break;
+    }
+    // More than one value of the store.
+    for (uint64_t count : {16384, 16385, 40000}) {
+      const Problem problem =
+          MakeProblem(collective, Reduction::kSum, Dtype::kF32, world_size, count);
+      ASSERT_EQ(self.RunAndCheck(problem, "plain"), "");
+    }
+  }
+}
+
+class FakeBackendWorldTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(FakeBackendWorldTest, EveryCollectiveTypeAndReductionIsRight) {
+  OnFakeRanks(GetParam(), "choice plain default",
+              [](int, FakeRank& self) { CheckEverything(GetParam(), self); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FakeBackendWorldTest, ::testing::Values(1, 2, 3, 5));
+
+TEST(FakeBackendTest, RanksCanBeProcesses) {
+  std::string folder = "/tmp/cotune_fake_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  constexpr int kWorldSize = 3;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    children.push_back(fork());
+    ASSERT_GE(children.back(), 0);
+    if (children.back() > 0) continue;
+    const MonotonicClock clock;
+    sync::SocketExchangeOptions options;
+    options.rank = rank;
+    options.world_size = kWorldSize;
+    options.job_id = "fake";
+    options.socket_path = folder + "/socket";
+    options.code_version = "test";
+    options.deadline_ns = clock.now_ns() + kPatienceNs;
+    std::string mistake;
+    {
+      const auto exchange = sync::ConnectSocketExchange(options, clock);
+      if (!exchange) {
+        mistake = exchange.error().ToText();
+      } else {
+        FakeRank self(**exchange, clock, "choice plain default");
+        for (uint64_t count : {0, 5, 20000}) {
+          mistake += self.RunAndCheck(MakeProblem(Collective::kAllReduce, Reduction::kAverage,
+                                                  Dtype::kBf16, kWorldSize, count),
+                                      "plain");
+        }
       }
     }
-  });
+    std::fputs(mistake.c_str(), stderr);
+    _exit(mistake.empty() ? 0 : 1);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  unlink((folder + "/socket").c_str());
+  rmdir(folder.c_str());
 }
 
-// Runs one call of `name` on two ranks; what each rank saw.
-std::map<int, Status> RunOnce(const std::string& script, const std::string& name,
-                              int64_t timeout_ns, std::map<int, OperandCheck>* checks = nullptr) {
-  std::map<int, Status> results;
-  std::mutex mutex;
-  OnRanks(2, script, [&](int rank, RankForTest& self) {
-    const std::unique_ptr<Device> device = MakeHostDevice(self.clock);
-    const Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kI32, 2, 100);
-    auto buffers = *OperandBuffers::Allocate(*device, problem, rank);
-    ASSERT_TRUE(buffers->Fill(kSalt).has_value());
-    auto plan = self.Prepare(problem, name);
-    Status ran = plan ? Status{} : Status(tl::make_unexpected(plan.error()));
-    if (plan) {
-      LaunchArguments arguments{buffers->send(), buffers->recv(), nullptr,
-                                self.clock.now_ns() + timeout_ns};
-      ran = (*plan)->Run(arguments);
+TEST(FakeBackendTest, NothingIsLeftInTheStore) {
+  OnFakeRanks(2, "choice plain default", [](int rank, FakeRank& self) {
+    ASSERT_EQ(self.RunAndCheck(SumOf100(2), "plain"), "");
+    ASSERT_TRUE(self.exchange.Step("all ran", "", 0, self.clock.now_ns() + kPatienceNs));
+    if (rank != 0) return;
+    for (const char* key : {"group/meet1/0-1", "group/meet1/1-0", "group/1/0-1/0", "group/1/1-0/0",
+                            "group/aborted"}) {
+      EXPECT_EQ(self.exchange.StoreGet(key, self.clock.now_ns()).error().code, ErrorCode::kDeadline)
+          << key;
     }
-    if (!ran) self.group->Abort();
-    const std::lock_guard lock(mutex);
-    results[rank] = ran;
-    if (checks != nullptr) (*checks)[rank] = *buffers->Check(kSalt);
   });
-  return results;
 }
 
-TEST(FakeBackendTest, ScriptedFaultsHappenOnTheirRankOnly) {
-  std::map<int, OperandCheck> checks;
-  auto results = RunOnce("choice bad wrong_on=1", "bad", kPatienceNs, &checks);
-  EXPECT_TRUE(results[0].has_value() && results[1].has_value());
-  EXPECT_EQ(checks[0].wrong_elements, 0u);
-  EXPECT_EQ(checks[1].wrong_elements, 1u);
-  RunOnce("choice bad overruns_on=0", "bad", kPatienceNs, &checks);
-  EXPECT_TRUE(checks[0].wrote_outside);
-  EXPECT_FALSE(checks[1].wrote_outside);
+TEST(FakeBackendTest, WrongValuesAndOverrunsHappenOnTheirRankOnly) {
+  OnFakeRanks(2, "choice bad wrong_on=1; choice long overruns_on=0", [](int rank, FakeRank& self) {
+    const std::string name = ToText(SumOf100(2));
+    EXPECT_EQ(self.RunAndCheck(SumOf100(2), "bad"), rank == 1 ? name + ": 1 wrong elements" : "");
+    EXPECT_EQ(self.RunAndCheck(SumOf100(2), "long"),
+              rank == 0 ? name + ": 0 wrong elements, wrote outside" : "");
+  });
 }
 
-TEST(FakeBackendTest, AFailedLaunchFreesThePeer) {
-  auto results = RunOnce("choice bad launch_fails_on=1", "bad", kPatienceNs);
-  ASSERT_FALSE(results[0].has_value());
-  EXPECT_EQ(results[0].error().code, ErrorCode::kAborted);
-  ASSERT_FALSE(results[1].has_value());
-  EXPECT_EQ(results[1].error().code, ErrorCode::kInternal);
-  EXPECT_EQ(results[1].error().what, "scripted: launch fails");
-  EXPECT_EQ(results[1].error().where, "backend fake");
+// Launches once and aborts the group on a failure, as the pipeline does.
+Status RunPlan(FakeRank& self, Plan& plan, int64_t timeout_ns) {
+  std::vector<int32_t> send(100);
+  std::vector<int32_t> recv(100);
+  const Status ran =
+      plan.Run({send.data(), recv.data(), nullptr, self.clock.now_ns() + timeout_ns});
+  if (!ran) self.group->Abort();
+  return ran;
+}
+
+TEST(FakeBackendTest, ALaunchFailsAtItsCallAndAbortFreesThePeer) {
+  OnFakeRanks(2, "choice bad launch_fails_on=1 launch_fails_at=2", [](int rank, FakeRank& self) {
+    const auto plan = self.Prepare(SumOf100(2), "bad");
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_TRUE(RunPlan(self, **plan, kPatienceNs).has_value());
+    EXPECT_TRUE(self.group->Health().has_value());
+    const Status second = RunPlan(self, **plan, kPatienceNs);
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, rank == 1 ? ErrorCode::kInternal : ErrorCode::kAborted);
+    EXPECT_EQ(second.error().where, "backend fake");
+    if (rank == 1) {
+      EXPECT_EQ(second.error().what, "scripted: launch fails");
+    }
+    // The group stays unusable.
+    EXPECT_EQ(self.group->Health().error().code, ErrorCode::kAborted);
+    EXPECT_EQ(RunPlan(self, **plan, kPatienceNs).error().code, ErrorCode::kAborted);
+    EXPECT_EQ(self.Prepare(SumOf100(2), "bad").error().code, ErrorCode::kAborted);
+  });
 }
 
 TEST(FakeBackendTest, AHangEndsAtTheDeadlineAndNamesTheJobRank) {
-  auto results = RunOnce("choice bad hangs_on=1", "bad", 100'000'000);
-  ASSERT_FALSE(results[0].has_value());
-  EXPECT_EQ(results[0].error().code, ErrorCode::kRankLost);
-  EXPECT_EQ(results[0].error().ranks, std::vector<int>{11});
-  EXPECT_FALSE(results[1].has_value());
+  OnFakeRanks(3, "choice bad hangs_on=1", [](int rank, FakeRank& self) {
+    const auto plan = self.Prepare(SumOf100(3), "bad");
+    ASSERT_TRUE(plan.has_value());
+    const Status ran = RunPlan(self, **plan, 200'000'000);
+    ASSERT_FALSE(ran.has_value());
+    if (rank == 1) {
+      EXPECT_EQ(ran.error().code, ErrorCode::kDeadline);
+      return;
+    }
+    // A peer may say first that it gave up.
+    if (ran.error().code == ErrorCode::kAborted) return;
+    EXPECT_EQ(ran.error().code, ErrorCode::kRankLost);
+    EXPECT_THAT(ran.error().ranks, ElementsAre(kFirstJobRank + 1));
+    EXPECT_THAT(ran.error().what, HasSubstr("rank 11 had not sent its data at the deadline"));
+  });
 }
 
-TEST(FakeBackendTest, PrepareFailuresAreValues) {
-  auto results = RunOnce("choice bad prepare_fails_on=0", "bad", 100'000'000);
-  EXPECT_EQ(results[0].error().what, "scripted: prepare fails");
-  results = RunOnce("choice a", "b", kPatienceNs);
-  EXPECT_EQ(results[0].error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(results[1].error().what, "there is no choice b");
+TEST(FakeBackendTest, GroupsPrepareAndListsFailAsScripted) {
+  OnFakeRanks(1, "choice a; group_fails_on 0", [](int, FakeRank& self) {
+    EXPECT_EQ(self.group, nullptr);
+    EXPECT_EQ(self.group_error.what, "scripted: group_create fails");
+  });
+  OnFakeRanks(2, "choice a default; choice b missing_on=1; choice c prepare_fails_on=0",
+              [](int rank, FakeRank& self) {
+                const auto prepared = self.Prepare(SumOf100(2), "c");
+                EXPECT_EQ(prepared.has_value(), rank == 1);
+                if (rank == 0) {
+                  EXPECT_EQ(prepared.error().what, "scripted: prepare fails");
+                }
+                const auto unknown = self.Prepare(SumOf100(2), "d");
+                ASSERT_FALSE(unknown.has_value());
+                EXPECT_EQ(unknown.error().code, ErrorCode::kUnsupported);
+                EXPECT_EQ(unknown.error().what, "there is no choice d");
+                const ChoiceList list = self.backend->ListChoices(
+                    *Program::SingleCollective(SumOf100(2).cls), SumOf100(2));
+                EXPECT_EQ(list.choices.size(), rank == 1 ? 2u : 3u);
+              });
+}
+
+TEST(FakeBackendTest, PrepareTakesItsDelayAndMeetsTheOthers) {
+  OnFakeRanks(2, "choice a prepare_delay_ms=30 prepare_delay_on=1 collective_prepare",
+              [](int, FakeRank& self) {
+                const int64_t begin_ns = self.clock.now_ns();
+                ASSERT_TRUE(self.exchange.Step("begin", "", 0, begin_ns + kPatienceNs));
+                ASSERT_TRUE(self.Prepare(SumOf100(2), "a").has_value());
+                // Rank 0 has waited for rank 1.
+                EXPECT_GE(self.clock.now_ns() - begin_ns, 30'000'000);
+              });
 }
 
 TEST(FakeBackendTest, ProgressReturnsWhenItsTimeIsUp) {
-  OnRanks(1, "choice slow cost_us=50000", [](int, RankForTest& self) {
-    const Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kU8, 1, 1);
-    auto plan = self.Prepare(problem, "slow");
+  OnFakeRanks(1, "choice slow cost_us=50000", [](int, FakeRank& self) {
+    const Problem problem = MakeProblem(Collective::kAllReduce, Reduction::kSum, Dtype::kU8, 1, 1);
+    const auto plan = self.Prepare(problem, "slow");
     ASSERT_TRUE(plan.has_value());
     const char send = 7;
     char recv = 0;
@@ -190,33 +227,56 @@ TEST(FakeBackendTest, ProgressReturnsWhenItsTimeIsUp) {
   });
 }
 
-TEST(FakeBackendTest, ListsAreFilteredBySizeWithReasons) {
-  OnRanks(
-      1,
-      "choice a default bytes_max=100\nchoice b bytes_min=50 model_us=4\nchoice c refuse=not_today",
-      [](int, RankForTest& self) {
-        const Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kU8, 1, 200);
-        const ChoiceList list =
-            self.backend->ListChoices(*Program::SingleCollective(problem.cls), problem);
-        ASSERT_EQ(list.choices.size(), 1u);
-        EXPECT_EQ(list.choices[0].id.text(), "fake/b");
-        EXPECT_TRUE(list.choices[0].is_default);
-        EXPECT_EQ(list.choices[0].cost_us, 4);
-        ASSERT_EQ(list.refusals.size(), 2u);
-        EXPECT_EQ(list.refusals[0].reason, "takes at most 100 bytes");
-        EXPECT_EQ(list.refusals[1].reason, "not today");
-      });
+TEST(FakeBackendTest, ListsAreFilteredWithReasons) {
+  OnFakeRanks(1,
+              "choice a default bytes_max=100\nchoice b bytes_min=50 model_us=4\n"
+              "choice c refuse=not_today\nchoice d only=broadcast",
+              [](int, FakeRank& self) {
+                const Problem problem =
+                    MakeProblem(Collective::kAllReduce, Reduction::kSum, Dtype::kU8, 1, 200);
+                const ChoiceList list =
+                    self.backend->ListChoices(*Program::SingleCollective(problem.cls), problem);
+                ASSERT_EQ(list.choices.size(), 1u);
+                EXPECT_EQ(list.choices[0].id.text(), "fake/b");
+                EXPECT_TRUE(list.choices[0].is_default);
+                EXPECT_TRUE(list.choices[0].is_reproducible);
+                EXPECT_EQ(list.choices[0].cost_us, 4);
+                ASSERT_EQ(list.refusals.size(), 3u);
+                EXPECT_EQ(list.refusals[0].choice, "fake/a");
+                EXPECT_EQ(list.refusals[0].reason, "takes at most 100 bytes");
+                EXPECT_EQ(list.refusals[1].reason, "not today");
+                EXPECT_EQ(list.refusals[2].reason, "not for this collective");
+              });
+  OnFakeRanks(1, "choice a; refuse_all out of order", [](int, FakeRank& self) {
+    const ChoiceList list =
+        self.backend->ListChoices(*Program::SingleCollective(SumOf100(1).cls), SumOf100(1));
+    EXPECT_TRUE(list.choices.empty());
+    ASSERT_EQ(list.refusals.size(), 1u);
+    EXPECT_EQ(list.refusals[0].choice, "fake");
+    EXPECT_EQ(list.refusals[0].reason, "out of order");
+  });
 }
 
-TEST(FakeBackendTest, ABadScriptRefusesThePluginWithItsLine) {
+Error AdoptError(const std::string& script) {
   const MonotonicClock clock;
-  auto exchanges = sync::MakeLocalExchanges(1, clock);
-  HostServices services(*exchanges[0], clock, {{"fake.script", "choice a cost_us=cheap"}}, nullptr);
+  const auto exchanges = sync::MakeLocalExchanges(1, clock);
+  const HostServices services(*exchanges[0], clock, {{"fake.script", script}}, nullptr);
   const auto backend = AdoptBackend(fake::BackendApi(), services.table(), -1, "test");
-  ASSERT_FALSE(backend.has_value());
-  EXPECT_EQ(backend.error().code, ErrorCode::kPluginRefused);
-  EXPECT_THAT(backend.error().ToText(),
-              HasSubstr("fake.script, line 1: cannot read 'cost_us=cheap'"));
+  return backend ? Error{} : backend.error();
+}
+
+TEST(FakeBackendTest, CreateSaysWhyItFails) {
+  const Error bad_script = AdoptError("choice a cost_us=cheap");
+  EXPECT_EQ(bad_script.code, ErrorCode::kPluginRefused);
+  EXPECT_EQ(bad_script.what, "plugin refused at step 'create'");
+  EXPECT_EQ(bad_script.cause, "setting fake.script, line 1: cannot read 'cost_us=cheap'");
+  const Error fails = AdoptError("choice a; create_fails out of luck");
+  EXPECT_EQ(fails.code, ErrorCode::kPluginRefused);
+  EXPECT_EQ(fails.cause, "out of luck");
+  const Error unsupported = AdoptError("choice a; create_unsupported no such device");
+  EXPECT_EQ(unsupported.code, ErrorCode::kUnsupported);
+  EXPECT_EQ(unsupported.what, "backend fake offers nothing on this machine");
+  EXPECT_EQ(unsupported.cause, "no such device");
 }
 
 }  // namespace
