@@ -188,6 +188,27 @@ TEST(RankProcesses, StoppedWhileOthersComputeIsNamedBeforeAnyDeadline) {
   }
 }
 
+TEST(RankProcesses, RankZeroThatLeavesEarlyIsNamedAsLeft) {
+  const PrivateDirectory directory;
+  Processes processes;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto options = OptionsForTest(directory, rank, 2, kDeadlineNs);
+    processes.Start([&](Reporter& report) {
+      const MonotonicClock clock;
+      auto exchange = ConnectSocketExchange(options, clock);
+      if (!exchange) return report.ErrorLine(exchange.error());
+      if (rank == 0) return;
+      report.HeardWord();
+      const auto step = (*exchange)->Step("s", "", 0, NowNs() + 100 * kDeadlineNs);
+      if (!step) return report.ErrorLine(step.error());
+    });
+  }
+  ASSERT_TRUE(processes.WaitForEnd({0}, 2 * kDeadlineNs));
+  processes.Speak(1);
+  ASSERT_TRUE(processes.WaitForEnd({1}, 2 * kDeadlineNs));
+  EXPECT_THAT(processes.last_line(1), StartsWith("error rank_lost ranks=0 rank 0 has left"));
+}
+
 TEST(RankProcesses, WholeJobThatIsStoppedAndContinuedGoesOn) {
   const PrivateDirectory directory;
   Processes processes;

@@ -402,8 +402,10 @@ TEST(Garbage, CoordinatorSurvivesRandomFramesAndTheJobGoesOn) {
 TEST(Garbage, StrangerMaySayNothingButASmallHello) {
   const PrivateDirectory directory;
   const MonotonicClock clock;
-  const Exchange exchange =
-      ConnectSocketExchange(OptionsForTest(directory, 0, 1, kDeadlineNs), clock);
+  Log log;
+  auto options = OptionsForTest(directory, 0, 1, kDeadlineNs);
+  options.log = log.sink();
+  const Exchange exchange = ConnectSocketExchange(options, clock);
   ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
   wire::Frame heartbeat;
   heartbeat.mutable_heartbeat();
@@ -414,6 +416,10 @@ TEST(Garbage, StrangerMaySayNothingButASmallHello) {
     ASSERT_GT(send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     EXPECT_TRUE(IsClosed(fd->get(), 10'000));
   }
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("4097 bytes came, at most 4096"),
+                                       HasSubstr("0 bytes came that are no frame"),
+                                       HasSubstr("3 bytes came that are no frame"),
+                                       HasSubstr("the first frame is no HELLO")));
   // The longest HELLO that is allowed is read on: no answer until its bytes have come.
   const Result<OwnedFd> patient =
       ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
