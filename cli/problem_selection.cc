@@ -69,8 +69,10 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world
   if (!sizes) return tl::make_unexpected(sizes.error());
 
   ProblemSelection selection;
-  const bool has_other_default = flags.sizes.empty() && !default_sizes_bytes.empty();
-  selection.sizes_bytes = has_other_default ? default_sizes_bytes : std::move(*sizes);
+  selection.sizes_bytes = std::move(*sizes);
+  if (flags.sizes.empty() && !default_sizes_bytes.empty()) {
+    selection.sizes_bytes = default_sizes_bytes;
+  }
   for (const Collective collective : *collectives) {
     for (const Dtype dtype : *dtypes) {
       for (const Reduction reduction : *reductions) {

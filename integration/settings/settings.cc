@@ -37,7 +37,7 @@ std::string DefaultSettingsFile(const SettingSources& sources) {
 
 Status Assign(const SettingSpec& spec, std::string_view text, const std::string& origin,
               ResolvedSettings& resolved) {
-  const Status assigned = AssignSetting(spec, text, origin, resolved.values);
+  Status assigned = AssignSetting(spec, text, origin, resolved.values);
   if (assigned) resolved.origins[std::string(spec.name)] = origin;
   return assigned;
 }
@@ -85,8 +85,7 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
                   fmt::format("the first is in line {}", first->second), "keep one of them");
     }
     if (!entry.section.empty()) {
-      const Status assigned =
-          AssignBackend(entry.section, entry.key, entry.value, origin, resolved);
+      Status assigned = AssignBackend(entry.section, entry.key, entry.value, origin, resolved);
       if (!assigned) return assigned;
       continue;
     }
@@ -95,7 +94,7 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", entry.key), origin,
                   KnownNamesText(entry.key, SettingNames()), "see `cotune config show`");
     }
-    const Status assigned = Assign(*spec, entry.value, origin, resolved);
+    Status assigned = Assign(*spec, entry.value, origin, resolved);
     if (!assigned) return assigned;
   }
   return {};
@@ -107,7 +106,7 @@ Status ApplyEnvironment(const SettingSources& sources, ResolvedSettings& resolve
     known.push_back(VariableName(spec));
     const std::string text = Variable(sources, known.back());
     if (text.empty()) continue;
-    const Status assigned = Assign(spec, text, known.back(), resolved);
+    Status assigned = Assign(spec, text, known.back(), resolved);
     if (!assigned) return assigned;
   }
   const std::vector<std::string_view> known_views(known.begin(), known.end());
@@ -131,7 +130,7 @@ Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
       return Fail(ErrorCode::kInternal,
                   fmt::format("a flag sets \"{}\", which is no setting", name));
     }
-    const Status assigned = Assign(*spec, text, FlagName(*spec), resolved);
+    Status assigned = Assign(*spec, text, FlagName(*spec), resolved);
     if (!assigned) return assigned;
   }
   for (const std::string& text : sources.backend_flags) {
@@ -142,9 +141,8 @@ Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
                   "it is not of the form BACKEND.KEY=VALUE",
                   "write for example host.slot_bytes=1M");
     }
-    const Status assigned =
-        AssignBackend(text.substr(0, dot), text.substr(dot + 1, equals - dot - 1),
-                      text.substr(equals + 1), "--set", resolved);
+    Status assigned = AssignBackend(text.substr(0, dot), text.substr(dot + 1, equals - dot - 1),
+                                    text.substr(equals + 1), "--set", resolved);
     if (!assigned) return assigned;
   }
   return {};

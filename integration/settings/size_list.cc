@@ -41,7 +41,7 @@ class SizeReader {
 
   Result<uint64_t> Size() {
     const size_t begin = position_;
-    const Result<uint64_t> number = Number();
+    Result<uint64_t> number = Number();
     if (!number) return number;
     uint64_t unit = 1;
     if (!at_end() && std::isalpha(static_cast<unsigned char>(text_[position_])) != 0) {
@@ -148,7 +148,7 @@ Result<std::vector<uint64_t>> ParseSizes(std::string_view text) {
 
 Result<uint64_t> ParseSizeBytes(std::string_view text) {
   SizeReader reader(text);
-  const Result<uint64_t> size = reader.Size();
+  Result<uint64_t> size = reader.Size();
   if (!size) return size;
   if (!reader.at_end()) return reader.FailAt(reader.position(), reader.Unexpected());
   return size;
