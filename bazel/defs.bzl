@@ -31,6 +31,7 @@ def cotune_shared_library(name, version_script, run_path = "", copts = [], linko
         linkstatic = True,
         additional_linker_inputs = [version_script],
         linkopts = _run_path(run_path) + [
+            "-Wl,-soname," + name,
             "-Wl,-z,defs",
             "-Wl,--version-script=$(location %s)" % version_script,
         ] + linkopts,
