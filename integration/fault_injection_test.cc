@@ -1,0 +1,93 @@
+#include "integration/fault_injection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(FaultTest, ReadsEveryForm) {
+  const auto kill = ParseFault("benchmark@2:kill");
+  ASSERT_TRUE(kill) << kill.error().ToText();
+  EXPECT_EQ(kill->stage, Stage::kBenchmark);
+  EXPECT_EQ(kill->rank, 2);
+  EXPECT_EQ(kill->action, Fault::Action::kKill);
+  EXPECT_EQ(kill->nth, 1);
+  const auto delay = ParseFault("pre_sync@0:delay=250:3");
+  ASSERT_TRUE(delay) << delay.error().ToText();
+  EXPECT_EQ(delay->stage, Stage::kPreSync);
+  EXPECT_EQ(delay->action, Fault::Action::kDelay);
+  EXPECT_EQ(delay->delay_ns, 250'000'000);
+  EXPECT_EQ(delay->nth, 3);
+  EXPECT_EQ(ParseFault("dispatch@1:stop")->action, Fault::Action::kStop);
+  EXPECT_EQ(ParseFault("vote@1:exit")->action, Fault::Action::kExit);
+}
+
+TEST(FaultTest, EveryStageHasAName) {
+  for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
+    const auto stage = static_cast<Stage>(i);
+    const auto fault = ParseFault(fmt::format("{}@0:kill", Name(stage)));
+    ASSERT_TRUE(fault) << fault.error().ToText();
+    EXPECT_EQ(fault->stage, stage);
+  }
+}
+
+TEST(FaultTest, RefusesEverythingElse) {
+  for (const char* text :
+       {"", "benchmark", "@1:kill", "lunch@1:kill", "benchmark@:kill", "benchmark@x:kill",
+        "benchmark@1", "benchmark@1:", "benchmark@1:explode", "benchmark@1:delay",
+        "benchmark@1:delay=", "benchmark@1:delay=-5", "benchmark@1:kill:", "benchmark@1:kill:0",
+        "benchmark@1:kill:1:1", "benchmark@-1:kill"}) {
+    const auto fault = ParseFault(text);
+    ASSERT_FALSE(fault) << text;
+    EXPECT_EQ(fault.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(fault.error().ToText(), AllOf(HasSubstr(fmt::format("'{}'", text)),
+                                              HasSubstr("COTUNE_FAULT"), HasSubstr("delay=MS")));
+  }
+}
+
+class CountingObserver final : public StageObserver {
+ public:
+  void OnStage(Stage) override { ++stages; }
+  bool StopRequested() override { return true; }
+  int stages = 0;
+};
+
+Fault ExitAt(Stage stage, int rank, int nth) {
+  Fault fault;
+  fault.stage = stage;
+  fault.rank = rank;
+  fault.action = Fault::Action::kExit;
+  fault.nth = nth;
+  return fault;
+}
+
+TEST(FaultTest, HappensAtItsStageRankAndTimeOnly) {
+  CountingObserver inner;
+  const auto other_rank = MakeFaultObserver(ExitAt(Stage::kCheck, 1, 1), 0, inner);
+  other_rank->OnStage(Stage::kCheck);
+  const auto here = MakeFaultObserver(ExitAt(Stage::kCheck, 1, 2), 1, inner);
+  here->OnStage(Stage::kCheck);
+  here->OnStage(Stage::kBenchmark);
+  EXPECT_EQ(inner.stages, 3);
+  EXPECT_TRUE(here->StopRequested());
+  EXPECT_EXIT(here->OnStage(Stage::kCheck), ::testing::ExitedWithCode(86), "");
+}
+
+TEST(FaultTest, Kills) {
+  CountingObserver inner;
+  Fault fault = ExitAt(Stage::kAgree, 0, 1);
+  fault.action = Fault::Action::kKill;
+  const auto observer = MakeFaultObserver(fault, 0, inner);
+  EXPECT_EXIT(observer->OnStage(Stage::kAgree), ::testing::KilledBySignal(SIGKILL), "");
+}
+
+}  // namespace
+}  // namespace cotune
