@@ -38,11 +38,11 @@ ProgramEnd CotuneProgramTest::TuneSmall(const std::string& database,
 }
 
 nlohmann::json CotuneProgramTest::Document(const ProgramEnd& end) {
-  static const nlohmann::json kSchema =
+  static const nlohmann::json schema =
       nlohmann::json::parse(ReadFileForTest("docs/cli_output.schema.json"));
   nlohmann::json document = nlohmann::json::parse(end.out, nullptr, false);
   EXPECT_FALSE(document.is_discarded()) << end.out << end.err;
-  EXPECT_EQ(FindSchemaViolation(kSchema, kSchema, document), "");
+  EXPECT_EQ(FindSchemaViolation(schema, schema, document), "");
   return document;
 }
 

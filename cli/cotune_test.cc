@@ -9,8 +9,6 @@
 namespace cotune::cli {
 namespace {
 
-using testing::Test;
-
 class CotuneTest : public CotuneProgramTest {};
 
 TEST_F(CotuneTest, TunesThenStartsFromTheDatabase) {

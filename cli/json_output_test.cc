@@ -20,7 +20,7 @@ Json Schema() {
 // The document, after it was found to fit the schema.
 Json Checked(const std::string& text) {
   EXPECT_TRUE(text.ends_with("}\n"));
-  const Json document = Json::parse(text);
+  Json document = Json::parse(text);
   const Json schema = Schema();
   EXPECT_EQ(FindSchemaViolation(schema, schema, document), "") << text;
   EXPECT_EQ(document["schema_version"], 1);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "fmt/format.h"
+
 namespace cotune::cli {
 namespace {
 
@@ -44,11 +46,11 @@ std::string CheckMembers(const Json& root, const Json& schema, const Json& docum
   const Json properties = schema.value("properties", Json::object());
   const Json additional = schema.value("additionalProperties", Json(true));
   for (const auto& [name, value] : document.items()) {
-    const std::string member_path = path + "/" + name;
+    const std::string member_path = fmt::format("{}/{}", path, name);
     if (!properties.contains(name) && additional == false) return member_path + ": not known";
     const Json& member_schema = properties.contains(name) ? properties[name] : additional;
     if (!member_schema.is_object()) continue;
-    const std::string wrong = FindSchemaViolation(root, member_schema, value, member_path);
+    std::string wrong = FindSchemaViolation(root, member_schema, value, member_path);
     if (!wrong.empty()) return wrong;
   }
   return "";
@@ -58,12 +60,12 @@ std::string CheckMembers(const Json& root, const Json& schema, const Json& docum
 
 std::string FindSchemaViolation(const Json& root, const Json& schema, const Json& document,
                                 const std::string& path) {
-  static const std::set<std::string> kKeywords = {"$ref",  "$schema",     "additionalProperties",
-                                                  "anyOf", "definitions", "enum",
-                                                  "items", "properties",  "required",
-                                                  "title", "type"};
+  static const std::set<std::string> keywords = {"$ref",  "$schema",     "additionalProperties",
+                                                 "anyOf", "definitions", "enum",
+                                                 "items", "properties",  "required",
+                                                 "title", "type"};
   for (const auto& [keyword, value] : schema.items()) {
-    if (!kKeywords.contains(keyword)) return path + ": keyword " + keyword + " is not known here";
+    if (!keywords.contains(keyword)) return path + ": keyword " + keyword + " is not known here";
   }
   if (schema.contains("$ref")) {
     const std::string pointer = schema["$ref"].get<std::string>().substr(1);
@@ -74,7 +76,7 @@ std::string FindSchemaViolation(const Json& root, const Json& schema, const Json
   if (wrong.empty() && document.is_array() && schema.contains("items")) {
     for (size_t i = 0; i < document.size() && wrong.empty(); ++i) {
       wrong =
-          FindSchemaViolation(root, schema["items"], document[i], path + "/" + std::to_string(i));
+          FindSchemaViolation(root, schema["items"], document[i], fmt::format("{}/{}", path, i));
     }
   }
   if (!wrong.empty() || !schema.contains("anyOf")) return wrong;

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "fmt/format.h"
+
 namespace cotune::cli {
 namespace {
 
@@ -44,7 +46,9 @@ ProgramRun::ProgramRun(const std::vector<std::string>& command,
   posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
   std::vector<std::string> arguments = command;
   std::vector<std::string> variables;
-  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  }
   const int failed = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr,
                                  Pointers(arguments).data(), Pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);

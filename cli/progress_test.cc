@@ -10,8 +10,8 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 class ManualClock final : public Clock {
  public:
-  int64_t now_ns() const override { return now_ns_; }
-  int64_t now_ns_ = 100 * kSecond;
+  int64_t now_ns() const override { return time_ns; }
+  int64_t time_ns = 100 * kSecond;
 };
 
 TunePlan Plan() {

@@ -23,7 +23,7 @@ class SettingsTest : public testing::Test {
   }
 
   std::string WriteFile(const std::string& name, const std::string& content) const {
-    const std::string path = folder_ + "/" + name;
+    std::string path = folder_ + "/" + name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream(path) << content;
     return path;
