@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fmt/format.h"
-#include "tests/multi_process/altered_host_for_test.h"
+#include "plugins/host/backend.h"
 #include "tests/multi_process/rank_body_for_test.h"
 
 namespace cotune {
@@ -93,31 +93,23 @@ TEST(Disagreement, OnTheProgramsOfEqualNumber) {
 
 TEST(Disagreement, OnTheChoiceList) {
   const PrivateFolder folder;
-  const JobScript script = ThreeRanks(folder);
+  JobScript script = ThreeRanks(folder);
+  script.fake_script = fmt::format("choice one default\nchoice two missing_on={}", kOdd);
   RankProcesses ranks;
-  for (int rank = 0; rank < script.world_size; ++rank) {
-    ranks.Start([=](TestLink& link) {
-      JobScript own = script;
-      own.table = AlteredHost(Alteration::kListsAnother, kOdd, "", rank);
-      return RunRank(own, rank, link);
-    });
-  }
-  ExpectAllName(ranks, "choices of backend host");
+  StartJob(ranks, script);
+  ExpectAllName(ranks, "choices of backend fake");
 }
 
 // Ranks with another version of a backend do not tune with it; with no other backend that is an
 // error that says which rank has which.
 TEST(Disagreement, OnTheBackendsVersion) {
   const PrivateFolder folder;
-  const JobScript script = ThreeRanks(folder);
+  cotune_backend_api_t other = *host::BackendApi();
+  other.version = "999.0.0";
   RankProcesses ranks;
-  for (int rank = 0; rank < script.world_size; ++rank) {
-    ranks.Start([=](TestLink& link) {
-      JobScript own = script;
-      own.table = AlteredHost(Alteration::kOtherVersion, kOdd, "", rank);
-      return RunRank(own, rank, link);
-    });
-  }
+  StartJob(ranks, ThreeRanks(folder), [&](int rank, JobScript& own) {
+    if (rank == kOdd) own.table = &other;
+  });
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
   for (size_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(ranks.ExitOf(rank), 3) << ranks.Transcript();

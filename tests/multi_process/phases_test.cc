@@ -7,7 +7,6 @@
 #include <set>
 
 #include "fmt/format.h"
-#include "tests/multi_process/altered_host_for_test.h"
 #include "tests/multi_process/rank_body_for_test.h"
 
 namespace cotune {
@@ -95,64 +94,68 @@ TEST(Phases, FiveCollectivesOnFourRanksOneByOne) {
   ExpectTunedAlike(ranks, 4, 5, 10);
 }
 
-// The name of a choice of the host backend for this problem that is not its default; asked of the
-// backend by a tune, so that the test follows the backend's list.
-std::string SomeChoice(size_t position) {
-  const PrivateFolder folder;
-  RankProcesses ranks;
-  StartJob(ranks, DefaultScript(folder));
-  if (!ranks.WaitForEnd({0, 1}, kPatienceNs)) return "";
-  const std::set<std::string> timed = Timed(ranks);
-  if (timed.size() <= position) return "";
-  return std::next(timed.begin(), position)->substr(std::string("host/").size());
+// The fast choice is spoiled on one rank: every rank drops it and takes the slow one.
+class SpoiledChoice : public ::testing::TestWithParam<int> {
+ protected:
+  // `spoiling`: words of the fake backend's script.
+  void TuneWith(const std::string& spoiling) {
+    JobScript script = DefaultScript(folder_);
+    script.world_size = 3;
+    script.settings.collective_autotune_timeout_ns = 3 * kSecondNs;
+    script.fake_script =
+        fmt::format("choice slow default cost_us=5000\nchoice fast {}_on={}", spoiling, GetParam());
+    StartJob(ranks_, script);
+    ExpectTunedAlike(ranks_, script.world_size, 1, 2);
+    EXPECT_EQ(Timed(ranks_), std::set<std::string>{"fake/slow"}) << ranks_.Transcript();
+  }
+
+  void ExpectVerdict(const std::string& outcome) {
+    for (size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_THAT(ranks_.LinesOf(rank, "verdict "),
+                  Contains(AllOf(HasSubstr(" fake/fast " + outcome),
+                                 HasSubstr(fmt::format("rank {}", GetParam())))));
+    }
+  }
+
+  const PrivateFolder folder_;
+  RankProcesses ranks_;
+};
+
+TEST_P(SpoiledChoice, ThatHangsIsDroppedOnAllRanks) {
+  TuneWith("hangs");
+  ExpectVerdict("deadline");
 }
 
-class SpoiledChoice : public ::testing::TestWithParam<int> {};
+TEST_P(SpoiledChoice, ThatIsWrongIsDroppedOnAllRanks) {
+  TuneWith("wrong");
+  ExpectVerdict("wrong_result");
+}
 
-TEST_P(SpoiledChoice, OfOneRankThatHangsIsDroppedOnAll) {
-  const int culprit = GetParam();
-  const std::string choice = SomeChoice(0);
-  ASSERT_NE(choice, "");
+TEST_P(SpoiledChoice, ThatWritesTooFarIsDroppedOnAllRanks) {
+  TuneWith("overruns");
+  ExpectVerdict("wrong_result");
+}
+
+TEST_P(SpoiledChoice, ThatCannotBeLaunchedIsDroppedOnAllRanks) {
+  TuneWith("launch_fails");
+  ExpectVerdict("launch_failed");
+}
+
+TEST_P(SpoiledChoice, ThatCannotBePreparedIsDroppedOnAllRanks) {
+  TuneWith("prepare_fails");
+  ExpectVerdict("precompile_failed");
+}
+
+// The control: nothing is wrong with it, so it wins.
+TEST(Choice, ThatIsFasterWins) {
   const PrivateFolder folder;
   JobScript script = DefaultScript(folder);
   script.world_size = 3;
-  script.settings.collective_autotune_timeout_ns = 3 * kSecondNs;
+  script.fake_script = "choice slow default cost_us=20000\nchoice fast";
   RankProcesses ranks;
-  for (int rank = 0; rank < script.world_size; ++rank) {
-    ranks.Start([=](TestLink& link) {
-      JobScript own = script;
-      own.table = AlteredHost(Alteration::kHangs, culprit, choice, rank);
-      return RunRank(own, rank, link);
-    });
-  }
+  StartJob(ranks, script);
   ExpectTunedAlike(ranks, script.world_size, 1, 2);
-  EXPECT_FALSE(Timed(ranks).contains("host/" + choice)) << ranks.Transcript();
-  EXPECT_GE(Timed(ranks).size(), 1u) << ranks.Transcript();
-  const std::vector<std::string> verdicts = ranks.LinesOf(0, "verdict ");
-  EXPECT_THAT(verdicts, Contains(AllOf(HasSubstr("host/" + choice + " "), HasSubstr("deadline"),
-                                       HasSubstr(fmt::format("rank {}", culprit)))));
-}
-
-TEST_P(SpoiledChoice, OfOneRankThatIsWrongIsDroppedOnAll) {
-  const int culprit = GetParam();
-  const std::string choice = SomeChoice(1);
-  ASSERT_NE(choice, "");
-  const PrivateFolder folder;
-  JobScript script = DefaultScript(folder);
-  script.world_size = 3;
-  RankProcesses ranks;
-  for (int rank = 0; rank < script.world_size; ++rank) {
-    ranks.Start([=](TestLink& link) {
-      JobScript own = script;
-      own.table = AlteredHost(Alteration::kWrongValue, culprit, choice, rank);
-      return RunRank(own, rank, link);
-    });
-  }
-  ExpectTunedAlike(ranks, script.world_size, 1, 2);
-  EXPECT_FALSE(Timed(ranks).contains("host/" + choice)) << ranks.Transcript();
-  EXPECT_THAT(ranks.LinesOf(1, "verdict "),
-              Contains(AllOf(HasSubstr("host/" + choice + " wrong_result"),
-                             HasSubstr(fmt::format("rank {}", culprit)))));
+  EXPECT_THAT(ranks.LinesOf(2, "winner "), Contains(HasSubstr(" fake/fast")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SpoiledChoice, ::testing::Values(0, 2));

@@ -12,6 +12,7 @@
 #include "integration/fault_injection.h"
 #include "integration/job.h"
 #include "integration/tune_run.h"
+#include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 
 namespace cotune {
@@ -153,6 +154,11 @@ TuneRequest RequestOf(const JobScript& script, const Job& job,
   return request;
 }
 
+const cotune_backend_api_t* TableOf(const JobScript& script) {
+  if (script.table != nullptr) return script.table;
+  return script.fake_script.empty() ? host::BackendApi() : fake::BackendApi();
+}
+
 Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   ReportingObserver reporting(script, rank, link);
   std::unique_ptr<StageObserver> faulty;
@@ -165,7 +171,8 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.context = {
       "test", rank, script.world_size, rank, script.world_size, "job", script.folder + "/s"};
   options.settings = script.settings;
-  options.tables = {script.table != nullptr ? script.table : host::BackendApi()};
+  if (!script.fake_script.empty()) options.backend_settings["fake.script"] = script.fake_script;
+  options.tables = {TableOf(script)};
   options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
   options.observer = faulty != nullptr ? faulty.get() : &reporting;

@@ -28,7 +28,8 @@ struct JobScript {
   int64_t rendezvous_timeout_ns = 20 * kSecondNs;
   int64_t heartbeat_timeout_ns = 5 * kSecondNs;
   std::string fault;                            // as COTUNE_FAULT
-  const cotune_backend_api_t* table = nullptr;  // nullptr: the host backend
+  std::string fake_script;                      // "": the host backend, else the fake one by it
+  const cotune_backend_api_t* table = nullptr;  // instead of either
   int calls = 1;                                // of each collective and size, after the tune
   int64_t call_timeout_ns = 20 * kSecondNs;
   bool pauses_after_first_cell = false;  // rank 0 waits there for a word
