@@ -1,0 +1,14 @@
+// Counts what this program allocates by operator new, for tests of paths that must not.
+#ifndef COTUNE_INTEGRATION_ALLOCATION_COUNT_FOR_TEST_H_
+#define COTUNE_INTEGRATION_ALLOCATION_COUNT_FOR_TEST_H_
+
+#include <cstdint>
+
+namespace cotune {
+
+// Since the program began, by all threads.
+uint64_t AllocationCount();
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_ALLOCATION_COUNT_FOR_TEST_H_

@@ -1,0 +1,213 @@
+#include "integration/dispatcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "integration/allocation_count_for_test.h"
+#include "plugins/fake/fake_backend.h"
+#include "plugins/host/backend.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ChoiceId Id(const std::string& text) { return *ChoiceId::Parse(text); }
+
+DispatchTable Table(const ProblemClass& cls, std::vector<SizeRange> ranges) {
+  return *DispatchTable::Build({DispatchRow{DispatchKey::Of(cls), std::move(ranges)}});
+}
+
+// A job of this process alone: every call is over before it returns.
+class DispatcherTest : public ::testing::Test {
+ protected:
+  DispatcherTest() {
+    std::string pattern = "/tmp/cotune.XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~DispatcherTest() override {
+    dispatcher_.reset();
+    job_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void JoinWith(const cotune_backend_api_t* table, const std::string& fake_script = "") {
+    JobOptions options;
+    options.context.launcher = "test";
+    options.context.job_id = "job";
+    options.context.socket_path = folder_ + "/s";
+    options.tables = {table};
+    if (!fake_script.empty()) options.backend_settings["fake.script"] = fake_script;
+    Result<std::unique_ptr<Job>> job = Job::Join(options);
+    ASSERT_TRUE(job) << job.error().ToText();
+    job_ = std::move(*job);
+    dispatcher_ = std::make_unique<Dispatcher>(*job_);
+  }
+  void JoinFake(const std::string& script) { JoinWith(fake::BackendApi(), script); }
+
+  ProblemClass Sum() const {
+    return job_->Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum);
+  }
+  Call SumOf(uint64_t count) {
+    send_.assign(count, 3.0F);
+    recv_.assign(count, 0.0F);
+    Call call;
+    call.reduction = Reduction::kSum;
+    call.count = count;
+    call.send = send_.data();
+    call.recv = recv_.data();
+    return call;
+  }
+  // The choice that runs, or the error.
+  std::string Runs(const Call& call) {
+    const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+    return explanation ? explanation->choice.text() : explanation.error().ToText();
+  }
+
+  std::string folder_;
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::vector<float> send_, recv_;
+};
+
+TEST_F(DispatcherTest, WithoutATableTheDefaultChoiceRuns) {
+  JoinFake("choice other\nchoice usual default");
+  const Call call = SumOf(16);
+  const Status run = dispatcher_->Run(call);
+  ASSERT_TRUE(run) << run.error().ToText();
+  EXPECT_EQ(recv_, send_);
+  const Result<CallExplanation> explanation = dispatcher_->Explain(call);
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "fake/usual");
+  EXPECT_FALSE(explanation->from_table);
+}
+
+TEST_F(DispatcherTest, TheTableDecidesBySize) {
+  JoinFake("choice usual default\nchoice small\nchoice large");
+  dispatcher_->SetTable(
+      Table(Sum(), {{0, 100, Id("fake/small")}, {100, UINT64_MAX, Id("fake/large")}}));
+  EXPECT_EQ(Runs(SumOf(24)), "fake/small");
+  EXPECT_EQ(Runs(SumOf(25)), "fake/large");
+  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(1000));
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->from_table);
+  EXPECT_EQ(explanation->first_bytes, 100u);
+  EXPECT_EQ(explanation->end_bytes, UINT64_MAX);
+  Call other = SumOf(24);
+  other.reduction = Reduction::kMax;
+  EXPECT_EQ(Runs(other), "fake/usual") << "the table says nothing of max";
+}
+
+TEST_F(DispatcherTest, ANewTableCountsFromTheNextCallOn) {
+  JoinFake("choice usual default\nchoice one\nchoice two");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/one")}}));
+  EXPECT_EQ(Runs(SumOf(8)), "fake/one");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/two")}}));
+  EXPECT_EQ(Runs(SumOf(8)), "fake/two");
+}
+
+// A winner of a neighbouring size that cannot run at this one.
+TEST_F(DispatcherTest, AWinnerThatRefusesASizeGivesWayToTheDefault) {
+  JoinFake("choice usual default\nchoice narrow bytes_max=64");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/narrow")}}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/narrow");
+  EXPECT_EQ(Runs(SumOf(17)), "fake/usual");
+  const Status run = dispatcher_->Run(SumOf(17));
+  EXPECT_TRUE(run) << run.error().ToText();
+}
+
+TEST_F(DispatcherTest, AWinnerOfABackendThatIsGoneGivesWayToTheDefault) {
+  JoinFake("choice usual default");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("nccl/ring")}}));
+  EXPECT_EQ(Runs(SumOf(16)), "fake/usual");
+}
+
+TEST_F(DispatcherTest, SaysWhyNothingCanRun) {
+  JoinFake("choice usual default only=broadcast");
+  const Status run = dispatcher_->Run(SumOf(16));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(run.error().ToText(), AllOf(HasSubstr("all_reduce"), HasSubstr("fake/usual")));
+}
+
+TEST_F(DispatcherTest, AMalformedCallLeavesTheGroupUsable) {
+  JoinFake("choice usual default");
+  const auto usage = [&](const Call& call, const std::string& text) {
+    const Status run = dispatcher_->Run(call);
+    ASSERT_FALSE(run);
+    EXPECT_EQ(run.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(run.error().ToText(), HasSubstr(text));
+  };
+  Call call = SumOf(16);
+  call.send = nullptr;
+  usage(call, "send buffer is NULL");
+  call = SumOf(16);
+  call.recv = nullptr;
+  usage(call, "receive buffer is NULL");
+  call = SumOf(16);
+  call.reduction = Reduction::kNone;
+  usage(call, "reduction");
+  call = SumOf(16);
+  call.root = 1;
+  usage(call, "root");
+  call = SumOf(16);
+  call.collective = Collective::kBroadcast;
+  usage(call, "reduction");
+  EXPECT_TRUE(dispatcher_->Run(SumOf(16)));
+}
+
+TEST_F(DispatcherTest, TheFirstFailureIsTheAnswerToEveryLaterCall) {
+  JoinFake("choice usual default launch_fails_on=0 launch_fails_at=2");
+  ASSERT_TRUE(dispatcher_->Run(SumOf(16)));
+  const Status first = dispatcher_->Run(SumOf(16));
+  ASSERT_FALSE(first);
+  const Status other = dispatcher_->Run(SumOf(99));
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().ToText(), first.error().ToText());
+}
+
+TEST_F(DispatcherTest, InPlaceIsACallOfItsOwn) {
+  JoinFake("choice usual default\nchoice apart");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/apart")}}));
+  Call call = SumOf(16);
+  EXPECT_EQ(Runs(call), "fake/apart");
+  call.send = call.recv;
+  EXPECT_EQ(Runs(call), "fake/usual");
+  // Without elements the pointers say nothing.
+  call.count = 0;
+  EXPECT_EQ(Runs(call), "fake/apart");
+  call.send = nullptr;
+  EXPECT_EQ(Runs(call), "fake/apart");
+}
+
+// More sizes than plans are kept: those used longest ago are made again.
+TEST_F(DispatcherTest, KeepsABoundedNumberOfPlans) {
+  JoinWith(host::BackendApi());
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t count = 1; count <= 1200; ++count) {
+      const Status run = dispatcher_->Run(SumOf(count));
+      ASSERT_TRUE(run) << run.error().ToText();
+      ASSERT_EQ(recv_, send_);
+    }
+  }
+}
+
+TEST_F(DispatcherTest, ACallWithAPlanAllocatesNothing) {
+  JoinWith(host::BackendApi());
+  const Call call = SumOf(1000);
+  ASSERT_TRUE(dispatcher_->Run(call));
+  const uint64_t before = AllocationCount();
+  for (int i = 0; i < 100; ++i) {
+    if (!dispatcher_->Run(call)) FAIL();
+  }
+  const uint64_t after = AllocationCount();
+  EXPECT_EQ(after, before);
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,211 @@
+#include "integration/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "fmt/format.h"
+#include "plugins/fake/fake_backend.h"
+#include "plugins/host/backend.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class JobTest : public ::testing::Test {
+ protected:
+  JobTest() {
+    std::string pattern = "/tmp/cotune.XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~JobTest() override { std::filesystem::remove_all(folder_); }
+
+  // A copy of a plugin: one counts only as a file that nobody else may write.
+  std::string Plugin(const std::string& label, const std::string& name) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
+    std::filesystem::copy_file(std::filesystem::canonical(label), folder_ + "/" + name);
+    std::filesystem::permissions(folder_ + "/" + name, std::filesystem::perms(0755));
+    return folder_ + "/" + name;
+  }
+  std::string HostPlugin(const std::string& name) const {
+    return Plugin("plugins/host/cotune_host.so", name);
+  }
+  std::string Garbage(const std::string& name) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
+    std::ofstream(folder_ + "/" + name) << "this is no library";
+    return folder_ + "/" + name;
+  }
+
+  JobOptions Options() const {
+    JobOptions options;
+    options.context.launcher = "test";
+    options.context.job_id = "job";
+    options.context.socket_path = folder_ + "/s";
+    return options;
+  }
+  static std::vector<std::string> Names(Job& job) {
+    std::vector<std::string> names;
+    for (const BackendMember& member : job.groups().members()) {
+      names.push_back(member.backend->name());
+    }
+    return names;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(JobTest, TheSearchPathIsTheVariableWhenItIsSet) {
+  EXPECT_THAT(DefaultPluginSearchPath({{"COTUNE_PLUGIN_PATH", "/a:/b c::/d"}}),
+              ElementsAre("/a", "/b c", "/d"));
+  EXPECT_THAT(DefaultPluginSearchPath({{"COTUNE_PLUGIN_PATH", ""}}), ElementsAre());
+}
+
+TEST_F(JobTest, AScanReportsEveryFile) {
+  const std::string host = HostPlugin("a/cotune_host.so");
+  const std::string broken = Garbage("a/broken.so");
+  Garbage("a/notes.txt");
+  const PluginScan scan = ScanPlugins({}, {folder_ + "/a", folder_ + "/missing"});
+  EXPECT_FALSE(scan.failure) << "nothing of it was named";
+  ASSERT_THAT(scan.tables, SizeIs(1));
+  EXPECT_STREQ(scan.tables[0].first->name, "host");
+  EXPECT_EQ(scan.tables[0].second, host);
+  ASSERT_THAT(scan.reports, SizeIs(3));
+  EXPECT_EQ(scan.reports[0].path, folder_ + "/missing");
+  EXPECT_FALSE(scan.reports[0].loaded);
+  EXPECT_EQ(scan.reports[1].path, broken);
+  EXPECT_FALSE(scan.reports[1].loaded);
+  EXPECT_NE(scan.reports[1].reason, "");
+  EXPECT_EQ(scan.reports[2].path, host);
+  EXPECT_TRUE(scan.reports[2].loaded);
+  EXPECT_EQ(scan.reports[2].backend, "host");
+  EXPECT_NE(scan.reports[2].version, "");
+}
+
+TEST_F(JobTest, ABrokenPluginThatWasNamedIsAnError) {
+  const std::string broken = Garbage("broken.so");
+  JobOptions options = Options();
+  options.plugin_paths = {broken};
+  options.tables = {host::BackendApi()};
+  const auto job = Job::Join(options);
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.error().code, ErrorCode::kPluginRefused);
+  EXPECT_THAT(job.error().ToText(), HasSubstr(broken));
+}
+
+TEST_F(JobTest, ABrokenPluginOnTheSearchPathIsAReport) {
+  Garbage("a/broken.so");
+  HostPlugin("a/cotune_host.so");
+  JobOptions options = Options();
+  options.plugin_search_path = {folder_ + "/a"};
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_THAT(Names(**job), ElementsAre("host"));
+  ASSERT_THAT((*job)->plugin_reports(), SizeIs(2));
+  EXPECT_FALSE((*job)->plugin_reports()[0].loaded);
+}
+
+TEST_F(JobTest, OfTwoPluginsOfOneBackendTheFirstCounts) {
+  const std::string first = HostPlugin("a/one.so");
+  const std::string second = HostPlugin("b/two.so");
+  const PluginScan scan = ScanPlugins({second}, {folder_ + "/a"});
+  ASSERT_THAT(scan.tables, SizeIs(1));
+  EXPECT_EQ(scan.tables[0].second, second) << "what the user names comes first";
+  ASSERT_THAT(scan.reports, SizeIs(2));
+  EXPECT_EQ(scan.reports[1].path, first);
+  EXPECT_FALSE(scan.reports[1].loaded);
+  EXPECT_THAT(scan.reports[1].reason, HasSubstr("before it"));
+}
+
+TEST_F(JobTest, WithoutAnyBackendItSaysWhereToLook) {
+  const auto job = Job::Join(Options());
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(job.error().ToText(),
+              AllOf(HasSubstr("no backend"), HasSubstr("COTUNE_PLUGIN_PATH")));
+}
+
+TEST_F(JobTest, HostComesFirstUnlessTheUserSaysOtherwise) {
+  JobOptions options = Options();
+  options.tables = {fake::BackendApi(), host::BackendApi()};
+  {
+    const auto job = Job::Join(options);
+    ASSERT_TRUE(job) << job.error().ToText();
+    EXPECT_THAT(Names(**job), ElementsAre("host", "fake"));
+  }
+  options.backends = {"fake", "host"};
+  {
+    const auto job = Job::Join(options);
+    ASSERT_TRUE(job) << job.error().ToText();
+    EXPECT_THAT(Names(**job), ElementsAre("fake", "host"));
+  }
+  options.backends = {"fake"};
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_THAT(Names(**job), ElementsAre("fake"));
+  EXPECT_THAT((*job)->fingerprint().backends, SizeIs(1));
+}
+
+TEST_F(JobTest, ABackendThatIsNotThereIsAnErrorWithTheKnownOnes) {
+  JobOptions options = Options();
+  options.tables = {host::BackendApi()};
+  options.backends = {"host", "nccl"};
+  const auto job = Job::Join(options);
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(job.error().ToText(), AllOf(HasSubstr("'nccl'"), HasSubstr("known: host")));
+}
+
+TEST_F(JobTest, ABackendThatCannotBeCreatedIsLeftOutWithItsReason) {
+  JobOptions options = Options();
+  options.tables = {fake::BackendApi(), host::BackendApi()};
+  options.backend_settings["fake.script"] = "choice usual\ncreate_unsupported no such hardware";
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_THAT(Names(**job), ElementsAre("host"));
+  bool found = false;
+  for (const PluginReport& report : (*job)->plugin_reports()) {
+    if (report.backend != "fake") continue;
+    found = true;
+    EXPECT_FALSE(report.loaded);
+    EXPECT_THAT(report.reason, HasSubstr("no such hardware"));
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST_F(JobTest, AClassFitsTheGroup) {
+  JobOptions options = Options();
+  options.tables = {host::BackendApi()};
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  const ProblemClass sum = (*job)->Class(Collective::kAllReduce, Dtype::kF16, Reduction::kMax);
+  EXPECT_TRUE(Validate(sum));
+  EXPECT_EQ(sum.reduction, Reduction::kMax);
+  const ProblemClass gather = (*job)->Class(Collective::kAllGather, Dtype::kF16, Reduction::kMax);
+  EXPECT_TRUE(Validate(gather));
+  EXPECT_EQ(gather.reduction, Reduction::kNone);
+  EXPECT_EQ((*job)->world_size(), 1);
+  EXPECT_EQ((*job)->fingerprint().backends.count("host"), 1u);
+  EXPECT_NE((*job)->topology_digest(), 0u);
+}
+
+TEST_F(JobTest, SplitsAndGoesInOrder) {
+  JobOptions options = Options();
+  options.tables = {host::BackendApi()};
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  const auto half = (*job)->Split("half", {0});
+  ASSERT_TRUE(half) << half.error().ToText();
+  EXPECT_EQ((*half)->world_size(), 1);
+  EXPECT_THAT(Names(**half), ElementsAre("host"));
+  EXPECT_FALSE((*job)->Split("outside", {1}));
+}
+
+}  // namespace
+}  // namespace cotune
