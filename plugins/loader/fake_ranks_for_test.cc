@@ -7,18 +7,17 @@
 #include "core/device.h"
 #include "core/operand_buffers.h"
 #include "fmt/format.h"
-#include "plugins/fake/fake_backend.h"
 #include "plugins/loader/backend_adapter.h"
 #include "sync/local_exchange.h"
 
 namespace cotune {
 
-FakeRank::FakeRank(RankExchange& rank_exchange, const Clock& rank_clock, const std::string& script)
+FakeRank::FakeRank(RankExchange& rank_exchange, const Clock& rank_clock, const std::string& script,
+                   const cotune_backend_api_t* table)
     : exchange(rank_exchange),
       clock(rank_clock),
       services(rank_exchange, rank_clock, {{"fake.script", script}}, nullptr) {
-  backend = AdoptBackend(fake::BackendApi(), services.table(), -1, "test", {.check_threads = true})
-                .value();
+  backend = AdoptBackend(table, services.table(), -1, "test", {.check_threads = true}).value();
   GroupParameters parameters;
   parameters.name = "group";
   parameters.rank = exchange.rank();
@@ -37,7 +36,7 @@ FakeRank::FakeRank(RankExchange& rank_exchange, const Clock& rank_clock, const s
 Result<std::unique_ptr<Plan>> FakeRank::Prepare(const Problem& problem, const std::string& name) {
   const Program program = Program::SingleCollective(problem.cls).value();
   const Choice choice{
-      ChoiceId::FromBackend("fake", name).value(), false, false, false, false, -1, 0, 0};
+      ChoiceId::FromBackend(backend->name(), name).value(), false, false, false, false, -1, 0, 0};
   return group->Prepare(program, problem, choice, clock.now_ns() + kPatienceNs);
 }
 
@@ -59,13 +58,14 @@ std::string FakeRank::RunAndCheck(const Problem& problem, const std::string& nam
 }
 
 void OnFakeRanks(int world_size, const std::string& script,
-                 const std::function<void(int rank, FakeRank& self)>& body) {
+                 const std::function<void(int rank, FakeRank& self)>& body,
+                 const cotune_backend_api_t* table) {
   const MonotonicClock clock;
   auto exchanges = sync::MakeLocalExchanges(world_size, clock);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      FakeRank self(*exchanges[rank], clock, script);
+      FakeRank self(*exchanges[rank], clock, script, table);
       body(rank, self);
     });
   }

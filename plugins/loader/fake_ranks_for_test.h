@@ -1,5 +1,5 @@
 // Ranks for the tests of the loader and of the fake backend: each with an exchange, host services,
-// the adapted backend and a group.
+// the adapted backend (the fake one or another) and a group.
 #ifndef COTUNE_PLUGINS_LOADER_FAKE_RANKS_FOR_TEST_H_
 #define COTUNE_PLUGINS_LOADER_FAKE_RANKS_FOR_TEST_H_
 
@@ -11,6 +11,8 @@
 #include "core/backend.h"
 #include "core/clock.h"
 #include "core/rank_exchange.h"
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/fake/fake_backend.h"
 #include "plugins/loader/host_services.h"
 
 namespace cotune {
@@ -22,7 +24,8 @@ inline constexpr int kFirstJobRank =
 struct FakeRank {
   // Aborts the process when the backend cannot be made. `group` stays empty when it cannot be:
   // group_error says why.
-  FakeRank(RankExchange& exchange, const Clock& rank_clock, const std::string& script);
+  FakeRank(RankExchange& exchange, const Clock& rank_clock, const std::string& script,
+           const cotune_backend_api_t* table = fake::BackendApi());
 
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, const std::string& name);
   // Prepares the choice and runs it once over poisoned buffers with guards. An empty text when
@@ -39,7 +42,8 @@ struct FakeRank {
 
 // One thread a rank, joined at the end.
 void OnFakeRanks(int world_size, const std::string& script,
-                 const std::function<void(int rank, FakeRank& self)>& body);
+                 const std::function<void(int rank, FakeRank& self)>& body,
+                 const cotune_backend_api_t* table = fake::BackendApi());
 
 Problem MakeProblem(Collective collective, Reduction reduction, Dtype dtype, int world_size,
                     uint64_t count, bool in_place = false);

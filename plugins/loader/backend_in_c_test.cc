@@ -1,0 +1,170 @@
+// The example backend in C, built outside of the tree by the command in its README, loaded and run.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plugins/loader/fake_ranks_for_test.h"
+#include "plugins/loader/load_plugin.h"
+#include "sync/socket_exchange.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// The line of the README that compiles the example.
+std::string CompileCommand() {
+  std::ifstream readme("examples/backend_in_c/README.md");
+  for (std::string line; std::getline(readme, line);) {
+    const size_t begin = line.find("cc -std=");
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "";
+}
+
+// Nothing of the repository but the source and the header, where an installed tree has it.
+class BackendInCTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::canonical(std::getenv("TEST_TMPDIR")) / "tiny";
+    fs::create_directories(folder / "tree/include/cotune");
+    fs::copy_file("plugins/api/cotune_backend_v1.h",
+                  folder / "tree/include/cotune/cotune_backend_v1.h");
+    fs::copy_file("examples/backend_in_c/tiny_backend.c", folder / "tiny_backend.c");
+    std::string command = CompileCommand();
+    const size_t tree = command.find("DIR");
+    ASSERT_NE(tree, std::string::npos) << "the README has no line that compiles the example";
+    command.replace(tree, 3, "tree");
+    ASSERT_EQ(std::system(("cd '" + folder.string() + "' && " + command).c_str()), 0) << command;
+    fs::permissions(folder / "tiny.so", fs::perms::group_write | fs::perms::others_write,
+                    fs::perm_options::remove);
+    const auto loaded = LoadPlugin((folder / "tiny.so").string());
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().ToText();
+    table_ = *loaded;
+  }
+
+  static Problem Sum(int world_size, uint64_t count, bool in_place = false) {
+    return MakeProblem(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, world_size, count,
+                       in_place);
+  }
+
+  static const cotune_backend_api_t* table_;
+};
+
+const cotune_backend_api_t* BackendInCTest::table_ = nullptr;
+
+TEST_F(BackendInCTest, SumsAreRight) {
+  for (int world_size : {1, 2, 5}) {
+    OnFakeRanks(
+        world_size, "",
+        [&](int, FakeRank& self) {
+          ASSERT_NE(self.group, nullptr) << self.group_error.ToText();
+          // Below, at and above one slab.
+          for (uint64_t count : {0, 1, 17, 16384, 16385, 50000}) {
+            EXPECT_EQ(self.RunAndCheck(Sum(world_size, count), "slots"), "");
+            EXPECT_EQ(self.RunAndCheck(Sum(world_size, count, true), "slots"), "");
+          }
+        },
+        table_);
+  }
+}
+
+TEST_F(BackendInCTest, RanksCanBeProcesses) {
+  std::string folder = "/tmp/cotune_tiny_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  constexpr int kWorldSize = 2;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    children.push_back(fork());
+    ASSERT_GE(children.back(), 0);
+    if (children.back() > 0) continue;
+    const MonotonicClock clock;
+    sync::SocketExchangeOptions options;
+    options.rank = rank;
+    options.world_size = kWorldSize;
+    options.job_id = "tiny";
+    options.socket_path = folder + "/socket";
+    options.code_version = "test";
+    options.deadline_ns = clock.now_ns() + kPatienceNs;
+    std::string mistake;
+    if (const auto exchange = sync::ConnectSocketExchange(options, clock); !exchange) {
+      mistake = exchange.error().ToText();
+    } else {
+      FakeRank self(**exchange, clock, "", table_);
+      mistake = self.group == nullptr ? self.group_error.ToText()
+                                      : self.RunAndCheck(Sum(kWorldSize, 40000), "slots");
+    }
+    std::fputs(mistake.c_str(), stderr);
+    _exit(mistake.empty() ? 0 : 1);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(BackendInCTest, OtherProblemsAreRefusedWithReasons) {
+  OnFakeRanks(
+      2, "",
+      [](int, FakeRank& self) {
+        const auto list = [&](const Problem& problem) {
+          return self.backend->ListChoices(*Program::SingleCollective(problem.cls), problem);
+        };
+        const ChoiceList offered = list(Sum(2, 8));
+        ASSERT_EQ(offered.choices.size(), 1u);
+        EXPECT_EQ(offered.choices[0].id.text(), "tiny/slots");
+        EXPECT_TRUE(offered.choices[0].is_default);
+        EXPECT_TRUE(offered.choices[0].is_reproducible);
+        EXPECT_THAT(offered.refusals, IsEmpty());
+        const auto reason = [&](Collective collective, Reduction reduction, Dtype dtype) {
+          const ChoiceList refused = list(MakeProblem(collective, reduction, dtype, 2, 8));
+          EXPECT_THAT(refused.choices, IsEmpty());
+          return refused.refusals.at(0).reason;
+        };
+        EXPECT_EQ(reason(Collective::kBroadcast, Reduction::kNone, Dtype::kF32),
+                  "tiny: all_reduce/sum only");
+        EXPECT_EQ(reason(Collective::kAllReduce, Reduction::kMax, Dtype::kF32),
+                  "tiny: all_reduce/sum only");
+        EXPECT_EQ(reason(Collective::kAllReduce, Reduction::kSum, Dtype::kF64), "tiny: f32 only");
+      },
+      table_);
+}
+
+TEST_F(BackendInCTest, ARankThatDoesNotComeIsNamedAtTheDeadline) {
+  OnFakeRanks(
+      2, "",
+      [](int rank, FakeRank& self) {
+        const auto plan = self.Prepare(Sum(2, 8), "slots");
+        ASSERT_TRUE(plan.has_value());
+        if (rank == 0) {
+          const std::vector<float> send(8);
+          std::vector<float> recv(8);
+          const int64_t deadline_ns = self.clock.now_ns() + 100'000'000;
+          ASSERT_TRUE((*plan)->Launch({send.data(), recv.data(), nullptr, deadline_ns}));
+          EXPECT_FALSE(*(*plan)->Progress(0));
+          const Result<bool> late = (*plan)->Progress(deadline_ns);
+          ASSERT_FALSE(late.has_value());
+          EXPECT_EQ(late.error().code, ErrorCode::kRankLost);
+          EXPECT_THAT(late.error().ranks, ElementsAre(kFirstJobRank + 1));
+        }
+        ASSERT_TRUE(self.exchange.Step("over", "", 0, self.clock.now_ns() + kPatienceNs));
+        EXPECT_EQ(self.group->Health().error().code, ErrorCode::kAborted);
+      },
+      table_);
+}
+
+}  // namespace
+}  // namespace cotune
