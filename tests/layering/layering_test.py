@@ -41,6 +41,21 @@ class LayeringTest(unittest.TestCase):
             ["plugins/other/a.h:1: the folder is not in the table of tests/layering/layering.py"],
         )
 
+    def test_a_new_top_folder_without_a_rule_is_named(self):
+        self.assertEqual(
+            self.plant({"elsewhere/a.cc": "", "core/a.cc": ""}),
+            ["elsewhere/a.cc:1: the folder is not in the table of tests/layering/layering.py"],
+        )
+
+    def test_angle_brackets_hide_nothing(self):
+        self.assertEqual(
+            self.plant({"sync/a.cc": "#include <vector>\n# include <cli/b.h>\n"}),
+            ["sync/a.cc:2: sync may not include cli (cli/b.h)"],
+        )
+
+    def test_what_was_built_is_not_a_source(self):
+        self.assertEqual(self.plant({"bazel-out/a.cc": "", "built/.cotune-tree": "", "built/include/a.h": ""}), [])
+
     def test_downward_includes_and_third_parties_pass(self):
         self.assertEqual(
             self.plant(
