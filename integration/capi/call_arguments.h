@@ -10,10 +10,11 @@
 
 namespace cotune::capi {
 
-// Without buffers. kUsage for a value that is no constant of cotune.h; whether the arguments fit
-// together is the dispatcher's question.
+// Without buffers. kUsage for a value that is no constant of cotune.h, and for buffers of
+// `world_size` blocks that no memory can hold; whether the arguments fit together is the
+// dispatcher's question.
 Result<Call> MakeCall(cotune_collective collective, cotune_dtype dtype, cotune_reduction reduction,
-                      int32_t root, uint64_t count);
+                      int32_t root, uint64_t count, int world_size);
 
 }  // namespace cotune::capi
 

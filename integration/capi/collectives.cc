@@ -10,7 +10,8 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
                       void* recv, uint64_t count, cotune_dtype dtype, cotune_reduction reduction,
                       int32_t root) {
   return Guard(group, [&](cotune_group& self) -> Status {
-    Result<Call> call = MakeCall(collective, dtype, reduction, root, count);
+    Result<Call> call =
+        MakeCall(collective, dtype, reduction, root, count, self.job().world_size());
     if (!call) return tl::make_unexpected(call.error());
     call->send = send;
     call->recv = recv;
@@ -22,7 +23,7 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
 }  // namespace
 
 Result<Call> MakeCall(cotune_collective collective, cotune_dtype dtype, cotune_reduction reduction,
-                      int32_t root, uint64_t count) {
+                      int32_t root, uint64_t count, int world_size) {
   const auto unknown = [](const char* what, int32_t value) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no {} {}", what, value), what, "",
                 "use the constants of cotune.h");
@@ -38,6 +39,12 @@ Result<Call> MakeCall(cotune_collective collective, cotune_dtype dtype, cotune_r
   call.reduction = static_cast<Reduction>(reduction);
   call.root = root;
   call.count = count;
+  // Further on bytes are counted in 64 bits.
+  const uint64_t count_max = INT64_MAX / (SizeBytes(call.dtype) * world_size);
+  if (count > count_max) {
+    return Fail(ErrorCode::kUsage, fmt::format("{} elements are too many", count), "count",
+                "a negative number was given", fmt::format("at most {} fit", count_max));
+  }
   return call;
 }
 

@@ -107,8 +107,8 @@ typedef struct cotune_group_options {
   const char* backends;    /* names, parted by ',', in order of priority; default: all */
   int64_t join_timeout_ns; /* until when all ranks must have come; default 60 s */
   int64_t call_timeout_ns; /* of one collective call; default 30 s */
-  /* Log lines; any thread, one at a time. Default: warnings and errors go to standard error.
-   * severity: 0 debug, 1 info, 2 warning, 3 error. */
+  /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Default:
+   * warnings and errors go to standard error. severity: 0 debug, 1 info, 2 warning, 3 error. */
   void (*log)(void* context, int32_t severity, const char* text);
   void* log_context;
 } cotune_group_options;
@@ -145,7 +145,7 @@ COTUNE_API int32_t cotune_group_size(const cotune_group* group);
  *   broadcast      count, root only   count
  * In place: send == recv for all_reduce, all_to_all and broadcast; send == recv + rank * count for
  * all_gather; recv == send + rank * count for reduce_scatter: on all ranks or on none. Buffers do
- * not overlap otherwise. */
+ * not overlap otherwise. With count 0 they may be NULL. */
 COTUNE_API cotune_result cotune_all_reduce(cotune_group* group, const void* send, void* recv,
                                            uint64_t count, cotune_dtype dtype,
                                            cotune_reduction reduction);
@@ -172,6 +172,9 @@ typedef struct cotune_tune_options {
   /* What it holds is not measured again; what is new is added. NULL: nothing is read or written.
    * Only rank 0 touches the file. */
   const char* database_path;
+  int32_t is_in_place; /* 0 or 1: which of the two is tuned; calls in place have winners of their
+                        * own, those of a broadcast excepted */
+  uint32_t reserved;
 } cotune_tune_options;
 
 typedef struct cotune_tune_report {
@@ -209,7 +212,7 @@ typedef struct cotune_call {
 
 /* What this call runs and why, as lines of text. Writes at most `size` bytes, NUL included, and the
  * length of the whole text to *length. buffer may be NULL when size is 0, length may be NULL. Not
- * collective. */
+ * collective. After cotune_load only rank 0 knows why a choice won. */
 COTUNE_API cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
                                         size_t size, size_t* length);
 

@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "integration/capi/call_arguments.h"
 #include "integration/capi/group_state.h"
+#include "integration/capi/read_options.h"
 
 namespace cotune::capi {
 namespace {
@@ -32,18 +33,21 @@ std::string RangeText(const CallExplanation& explanation) {
                      explanation.end_bytes - 1);
 }
 
-// Why the choice won at the measured sizes of the range.
-std::string Reasons(const cotune_group& group, const Call& call,
+// Why the choice won at the measured sizes of the range. Of a loaded database only what was
+// measured on a machine like this one counts, as for the table.
+std::string Reasons(const cotune_group& group, const Call& call, bool is_in_place,
                     const CallExplanation& explanation) {
+  ProblemClass wanted = group.job().Class(call.collective, call.dtype, call.reduction);
+  wanted.in_place = is_in_place && call.collective != Collective::kBroadcast;
+  const DispatchKey key = DispatchKey::Of(wanted);
   std::string reasons;
   for (const DatabaseRow& row : group.database.rows()) {
-    const ProblemClass& cls = row.problem.cls;
     const uint64_t bytes = row.problem.bytes();
-    const bool fits = cls.collective == call.collective && cls.dtype == call.dtype &&
-                      cls.reduction == call.reduction &&
-                      cls.world_size == group.job().world_size() &&
+    const bool fits = DispatchKey::Of(row.problem.cls, row.program_digest) == key &&
+                      row.problem.cls.world_size == wanted.world_size &&
                       *row.winner == explanation.choice && bytes >= explanation.first_bytes &&
-                      bytes < explanation.end_bytes;
+                      bytes < explanation.end_bytes &&
+                      !WhyNotValid(*row.fingerprint, group.job().fingerprint());
     if (!fits) continue;
     const Result<DatabaseEntry> entry = row.Decode();
     if (entry) reasons += fmt::format("  at {} bytes: {}\n", bytes, entry->winner.why);
@@ -53,15 +57,17 @@ std::string Reasons(const cotune_group& group, const Call& call,
 
 Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size_t size,
                size_t* length) {
-  if (given == nullptr || given->struct_size != sizeof(cotune_call) ||
-      (buffer == nullptr && size > 0)) {
-    return Fail(ErrorCode::kUsage, "the call or the buffer is missing", "cotune_explain", "",
-                "set struct_size to sizeof(cotune_call)");
+  if (given == nullptr || (buffer == nullptr && size > 0)) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("the {} is NULL", given == nullptr ? "call" : "buffer"),
+                "cotune_explain", "", "a buffer may be NULL with size 0 only");
   }
-  Result<Call> call =
-      MakeCall(given->collective, given->dtype, given->reduction, given->root, given->count);
+  const Result<cotune_call> options = ReadOptions(given, "cotune_call");
+  if (!options) return tl::make_unexpected(options.error());
+  Result<Call> call = MakeCall(options->collective, options->dtype, options->reduction,
+                               options->root, options->count, group.job().world_size());
   if (!call) return tl::make_unexpected(call.error());
-  SetPretendedBuffers(given->is_in_place != 0, group.job().rank(), *call);
+  SetPretendedBuffers(options->is_in_place != 0, group.job().rank(), *call);
   const Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
   if (!explanation) return tl::make_unexpected(explanation.error());
   std::string text = fmt::format("{} of {} elements of {} on {} ranks runs {}\n",
@@ -69,7 +75,7 @@ Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size
                                  group.job().world_size(), explanation->choice.text());
   if (explanation->from_table) {
     text += fmt::format("tuned for {}\n", RangeText(*explanation));
-    text += Reasons(group, *call, *explanation);
+    text += Reasons(group, *call, options->is_in_place != 0, *explanation);
   } else {
     text += "not tuned: the default choice of the first backend that can run it\n";
   }

@@ -57,9 +57,10 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
   TuneRequest request;
   for (int collective : *collectives) {
     for (int dtype : *dtypes) {
-      const ProblemClass cls =
-          job.Class(static_cast<Collective>(collective), static_cast<Dtype>(dtype),
-                    static_cast<Reduction>(reduction));
+      ProblemClass cls = job.Class(static_cast<Collective>(collective), static_cast<Dtype>(dtype),
+                                   static_cast<Reduction>(reduction));
+      // The dispatcher knows no broadcast in place: only the root has two buffers.
+      cls.in_place = options.is_in_place != 0 && collective != COTUNE_COLLECTIVE_BROADCAST;
       request.nodes.push_back({cls, sizes});
     }
   }
@@ -96,6 +97,27 @@ void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
               std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
 }
 
+// What was tuned goes into the group's database; what the file knew already keeps the time of its
+// measurement, so that cotune_save makes nothing old look new. Only rank 0 has the file, and only
+// rank 0 saves.
+void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& report) {
+  const Job& job = group.job();
+  Result<TunedDatabase> stored = TunedDatabase();
+  if (job.rank() == 0 && !request.database_path.empty()) {
+    stored = TunedDatabase::Load(request.database_path);
+  }
+  const int64_t now_unix_s = std::time(nullptr);
+  for (DatabaseEntry entry : report.entries) {
+    entry.measured_unix_s = now_unix_s;
+    if (stored) {
+      const auto known =
+          stored->Find(entry.cell.problem, entry.cell.program_digest, entry.fingerprint);
+      if (known && known->cell == entry.cell) entry = *known;
+    }
+    group.database.Put(std::move(entry));
+  }
+}
+
 Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
@@ -112,10 +134,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   job.set_settings(before);
   if (!report) return tl::make_unexpected(report.error());
   WriteReport(*report, out);
-  for (DatabaseEntry entry : report->entries) {
-    entry.measured_unix_s = std::time(nullptr);
-    group.database.Put(std::move(entry));
-  }
+  Collect(group, *request, *report);
   return report->outcome.committed ? UseTable(group, report->outcome.table) : Status{};
 }
 

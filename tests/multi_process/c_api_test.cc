@@ -141,6 +141,36 @@ void RunAllCollectives(cotune_group* group, uint64_t count, const std::vector<in
                in_place, sum);
 }
 
+// All five with one buffer for both, at its place in the larger one where they differ.
+void RunAllInPlace(cotune_group* group, uint64_t count, TestLink& link) {
+  const int rank = cotune_group_rank(group);
+  const auto sum = [](uint64_t i) { return Sent(0, i) + Sent(1, i) + Sent(2, i) + Sent(3, i); };
+  std::vector<float> x = SendBuffer(rank, count);
+  ExpectValues(link, group, "all_reduce in place",
+               cotune_all_reduce(group, x.data(), x.data(), count, COTUNE_F32, COTUNE_REDUCE_SUM),
+               x, sum);
+  x = SendBuffer(rank, count);
+  ExpectValues(link, group, "broadcast in place",
+               cotune_broadcast(group, x.data(), x.data(), count, COTUNE_F32, 1), x,
+               [](uint64_t i) { return Sent(1, i); });
+  x = SendBuffer(rank, count * kWorldSize);
+  ExpectValues(link, group, "all_to_all in place",
+               cotune_all_to_all(group, x.data(), x.data(), count, COTUNE_F32), x,
+               [&](uint64_t i) { return Sent(i / count, rank * count + i % count); });
+  x.assign(count * kWorldSize, 0);
+  float* block = x.data() + rank * count;
+  for (uint64_t i = 0; i < count; ++i) block[i] = Sent(rank, i);
+  ExpectValues(link, group, "all_gather in place",
+               cotune_all_gather(group, block, x.data(), count, COTUNE_F32), x,
+               [&](uint64_t i) { return Sent(i / count, i % count); });
+  x = SendBuffer(rank, count * kWorldSize);
+  block = x.data() + rank * count;
+  const cotune_result result =
+      cotune_reduce_scatter(group, x.data(), block, count, COTUNE_F32, COTUNE_REDUCE_SUM);
+  ExpectValues(link, group, "reduce_scatter in place", result, {block, block + count},
+               [&](uint64_t i) { return sum(rank * count + i); });
+}
+
 cotune_tune_options SmallTune(const uint64_t* sizes, size_t count) {
   cotune_tune_options options{};
   options.struct_size = sizeof(options);
@@ -171,6 +201,17 @@ TEST_F(CApi, RunsEveryCollectiveWithoutATable) {
     const std::string text = Explained(group, COTUNE_COLLECTIVE_ALL_REDUCE, 1000);
     if (text.find("not tuned") == std::string::npos) link.Report("explained as: " + text);
     if (cotune_last_result(group) != COTUNE_SUCCESS) Complain(link, group, "last result");
+  });
+}
+
+TEST_F(CApi, RunsEveryCollectiveInPlaceBeforeAndAfterATune) {
+  RunRanks([](cotune_group* group, int, TestLink& link) {
+    for (uint64_t count : {1u, 1000u}) RunAllInPlace(group, count, link);
+    const uint64_t sizes[] = {4000};
+    cotune_tune_options options = SmallTune(sizes, 1);
+    options.is_in_place = 1;
+    if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS) Complain(link, group, "tune");
+    for (uint64_t count : {1u, 1000u}) RunAllInPlace(group, count, link);
   });
 }
 

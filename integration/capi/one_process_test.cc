@@ -1,0 +1,212 @@
+// A group of one process: what it takes from a tuned database and puts into one; what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/tuned_database.h"
+#include "integration/capi/cotune.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kSizeBytes = 4096;
+constexpr uint64_t kCount = kSizeBytes / sizeof(float);
+
+// A group of this process alone. The plugin is a copy in a folder of the test's own: it counts only
+// as a file that nobody else may write.
+class OneProcessTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/cotune.XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    const std::string plugin = folder_ + "/cotune_host.so";
+    std::filesystem::copy_file(std::filesystem::canonical("plugins/host/cotune_host.so"), plugin);
+    std::filesystem::permissions(plugin, std::filesystem::perms(0755));
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    group_ = Create();
+    ASSERT_NE(group_, nullptr);
+  }
+
+  void TearDown() override {
+    cotune_group_destroy(group_);
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  cotune_group* Create() const {
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.world_size = 1;
+    options.plugin_path = folder_.c_str();
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_SUCCESS) << error.text;
+    return group;
+  }
+
+  cotune_tune_report Tune(const std::string& path, bool is_in_place) {
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE | 1u << COTUNE_COLLECTIVE_BROADCAST;
+    options.sizes_bytes = &kSizeBytes;
+    options.size_count = 1;
+    options.database_path = path.empty() ? nullptr : path.c_str();
+    options.is_in_place = is_in_place ? 1 : 0;
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    EXPECT_EQ(cotune_tune(group_, &options, &report), COTUNE_SUCCESS) << cotune_last_error(group_);
+    return report;
+  }
+
+  std::string Explained(bool is_in_place) const {
+    cotune_call call{};
+    call.struct_size = sizeof(call);
+    call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+    call.dtype = COTUNE_F32;
+    call.reduction = COTUNE_REDUCE_SUM;
+    call.is_in_place = is_in_place ? 1 : 0;
+    call.count = kCount;
+    char text[4096] = "";
+    EXPECT_EQ(cotune_explain(group_, &call, text, sizeof(text), nullptr), COTUNE_SUCCESS)
+        << cotune_last_error(group_);
+    return text;
+  }
+
+  static std::vector<DatabaseEntry> EntriesOf(const std::string& path) {
+    const Result<TunedDatabase> database = TunedDatabase::Load(path);
+    EXPECT_TRUE(database) << database.error().ToText();
+    const Result<std::vector<DatabaseEntry>> entries = database->entries();
+    EXPECT_TRUE(entries) << entries.error().ToText();
+    return *entries;
+  }
+
+  // Writes these entries, and nothing else, to the path.
+  static void Write(const std::vector<DatabaseEntry>& entries, const std::string& path) {
+    TunedDatabase database;
+    for (const DatabaseEntry& entry : entries) database.Put(entry);
+    const Status saved = database.Save(path);
+    ASSERT_TRUE(saved) << saved.error().ToText();
+  }
+
+  std::string folder_;
+  cotune_group* group_ = nullptr;
+};
+
+TEST_F(OneProcessTest, WhatTheFileKnewKeepsItsTime) {
+  const std::string path = folder_ + "/tuned.tdb";
+  EXPECT_EQ(Tune(path, false).measured, 2);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  ASSERT_EQ(entries.size(), 2u);
+  constexpr int64_t kLongAgo = 1'000'000;
+  for (DatabaseEntry& entry : entries) {
+    EXPECT_GT(entry.measured_unix_s, kLongAgo);
+    entry.measured_unix_s = kLongAgo;
+  }
+  Write(entries, path);
+
+  cotune_group_destroy(group_);
+  group_ = Create();
+  EXPECT_EQ(Tune(path, false).known, 2);
+  const std::string copy = folder_ + "/copy.tdb";
+  ASSERT_EQ(cotune_save(group_, copy.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_EQ(EntriesOf(copy), entries);
+}
+
+TEST_F(OneProcessTest, CallsInPlaceHaveWinnersOfTheirOwn) {
+  Tune("", true);
+  EXPECT_THAT(Explained(true), AllOf(HasSubstr("tuned for sizes"), HasSubstr("at 4096 bytes: ")));
+  EXPECT_THAT(Explained(false), HasSubstr("not tuned"));
+  const std::string path = folder_ + "/tuned.tdb";
+  ASSERT_EQ(cotune_save(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  for (const DatabaseEntry& entry : EntriesOf(path)) {
+    const ProblemClass& cls = entry.cell.problem.cls;
+    EXPECT_EQ(cls.in_place, cls.collective == Collective::kAllReduce) << ToText(cls);
+    EXPECT_GT(entry.measured_unix_s, 0);
+  }
+}
+
+TEST_F(OneProcessTest, ExplainsByWhatWasMeasuredHere) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  const size_t own_count = entries.size();
+  for (size_t i = 0; i < own_count; ++i) {
+    DatabaseEntry foreign = entries[i];
+    foreign.fingerprint.machine["cpu_model"] = "of another machine";
+    foreign.winner.why = "it won elsewhere";
+    DatabaseEntry other_class = entries[i];
+    other_class.cell.problem.cls.in_place = true;
+    other_class.winner.why = "it won in place";
+    entries[i].winner.why = "it won here";
+    entries.push_back(std::move(foreign));
+    if (other_class.cell.problem.cls.collective == Collective::kAllReduce) {
+      entries.push_back(std::move(other_class));
+    }
+  }
+  Write(entries, path);
+
+  cotune_group_destroy(group_);
+  group_ = Create();
+  ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_THAT(Explained(false), AllOf(HasSubstr("at 4096 bytes: it won here\n"),
+                                      Not(HasSubstr("elsewhere")), Not(HasSubstr("in place"))));
+  EXPECT_THAT(Explained(true), AllOf(HasSubstr("at 4096 bytes: it won in place\n"),
+                                     Not(HasSubstr("elsewhere")), Not(HasSubstr("won here"))));
+}
+
+TEST_F(OneProcessTest, RefusesADatabaseOfAnotherMachine) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  for (DatabaseEntry& entry : entries) entry.fingerprint.machine["cpu_model"] = "another";
+  Write(entries, path);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  EXPECT_EQ(cotune_load(group_, path.c_str()), COTUNE_ERROR_DATABASE);
+  EXPECT_THAT(cotune_last_error(group_), AllOf(HasSubstr("none of 2 entries"), HasSubstr(path)));
+  EXPECT_THAT(Explained(false), HasSubstr("not tuned"));
+}
+
+TEST_F(OneProcessTest, RefusesCountsThatOverflow) {
+  float x = 0;
+  float y = 0;
+  for (uint64_t count : {uint64_t{1} << 61, uint64_t{1} << 62, UINT64_MAX}) {
+    EXPECT_EQ(cotune_all_reduce(group_, &x, &y, count, COTUNE_F32, COTUNE_REDUCE_SUM),
+              COTUNE_ERROR_USAGE);
+    EXPECT_THAT(cotune_last_error(group_), HasSubstr("elements are too many"));
+  }
+  x = 5;
+  EXPECT_EQ(cotune_all_reduce(group_, &x, &y, 1, COTUNE_F32, COTUNE_REDUCE_SUM), COTUNE_SUCCESS);
+  EXPECT_EQ(y, 5);
+}
+
+TEST_F(OneProcessTest, ExplainRefusesWhatCannotBe) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = COTUNE_COLLECTIVE_ALL_GATHER;
+  call.dtype = COTUNE_F32;
+  EXPECT_EQ(cotune_explain(group_, nullptr, nullptr, 0, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("the call is NULL"));
+  EXPECT_EQ(cotune_explain(group_, &call, nullptr, 1, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("the buffer is NULL"));
+  call.struct_size = sizeof(call) + 8;
+  EXPECT_EQ(cotune_explain(group_, &call, nullptr, 0, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("struct_size is"));
+  call.struct_size = sizeof(call);
+  call.collective = 6;
+  EXPECT_EQ(cotune_explain(group_, &call, nullptr, 0, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("collective 6"));
+}
+
+}  // namespace
+}  // namespace cotune
