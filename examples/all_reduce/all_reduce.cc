@@ -1,7 +1,7 @@
 // Sums a vector over all ranks by the tuned table, checks it, and says what ran.
 //
-//   cotune run --ranks 4 -- ./all_reduce [DATABASE]      or      mpirun -n 4 ./all_reduce
-//   [DATABASE]
+//   cotune run --ranks 4 -- ./all_reduce [DATABASE]
+//   mpirun -n 4 ./all_reduce [DATABASE]
 //
 // With a DATABASE (made by `cotune tune`) calls run the measured winners, else the default choices.
 #include <cstdio>
