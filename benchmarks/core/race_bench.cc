@@ -1,9 +1,11 @@
-// Racing against benchmarking every choice 50 times: how much cheaper, and how far the winner is from the best.
+// Racing against benchmarking every choice 50 times: how much cheaper, and how far the winner is
+// from the best.
 //
-// The noise model: true slow-downs exp(Exp(mean 0.7)) over the best choice, one-sided log-normal noise per sample
-// (sigma 3 % or 10 %), 1 % spikes of 2 to 10 times, and a common drift of 1 % (first-order autoregressive), the same for
-// all choices of a round. Arguments: choices, sigma in percent. Counters: times_cheaper (time, not samples),
-// regret_p95_percent, regret_p99_percent, cells_over_2_percent.
+// The noise model: true slow-downs exp(Exp(mean 0.7)) over the best choice, one-sided log-normal
+// noise per sample (sigma 3 % or 10 %), 1 % spikes of 2 to 10 times, and a common drift of 1 %
+// (first-order autoregressive), the same for all choices of a round. Arguments: choices, sigma in
+// percent. Counters: times_cheaper (time, not samples), regret_p95_percent, regret_p99_percent,
+// cells_over_2_percent.
 #include <algorithm>
 #include <cmath>
 #include <random>

@@ -3,7 +3,8 @@
 //   host_collectives_bench --ranks 4 --collective all_reduce --sizes 64,4096,1048576 --dtype f32
 //
 // Columns: bytes, choice, time in microseconds (median over rounds of the slowest rank's mean), bus
-// bandwidth in GB/s by the formulas of nccl-tests. One line a choice; the backend's default is marked.
+// bandwidth in GB/s by the formulas of nccl-tests. One line a choice; the backend's default is
+// marked.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,13 +40,11 @@ const std::map<std::string, uint32_t> kCollectives = {{"all_reduce", COTUNE_ALL_
                                                       {"reduce_scatter", COTUNE_REDUCE_SCATTER},
                                                       {"all_to_all", COTUNE_ALL_TO_ALL},
                                                       {"broadcast", COTUNE_BROADCAST}};
-const std::map<std::string, cotune_dtype_t> kTypes = {{"f32", {COTUNE_DTYPE_FLOAT, 32, 1}},
-                                                      {"f64", {COTUNE_DTYPE_FLOAT, 64, 1}},
-                                                      {"f16", {COTUNE_DTYPE_FLOAT, 16, 1}},
-                                                      {"bf16", {COTUNE_DTYPE_BFLOAT, 16, 1}},
-                                                      {"i32", {COTUNE_DTYPE_INT, 32, 1}},
-                                                      {"i64", {COTUNE_DTYPE_INT, 64, 1}},
-                                                      {"u8", {COTUNE_DTYPE_UINT, 8, 1}}};
+const std::map<std::string, cotune_dtype_t> kTypes = {
+    {"f32", {COTUNE_DTYPE_FLOAT, 32, 1}}, {"f64", {COTUNE_DTYPE_FLOAT, 64, 1}},
+    {"f16", {COTUNE_DTYPE_FLOAT, 16, 1}}, {"bf16", {COTUNE_DTYPE_BFLOAT, 16, 1}},
+    {"i32", {COTUNE_DTYPE_INT, 32, 1}},   {"i64", {COTUNE_DTYPE_INT, 64, 1}},
+    {"u8", {COTUNE_DTYPE_UINT, 8, 1}}};
 
 cotune_problem_t ProblemOf(const Options& options, uint64_t bytes) {
   const uint32_t collective = kCollectives.at(options.collective);
@@ -124,8 +123,10 @@ class RankBench {
     double largest = 0;
     for (int phase = 0; phase < 2; ++phase) {  // all have written; all have read
       cotune_error_t error = EmptyError();
-      RunOnce(group_.group(), problem, name.c_str(), &in, &out, MonotonicNs() + kDeadlineNs, &error);
-      if (phase == 0) largest = *std::max_element(times_->round_us, times_->round_us + options_.ranks);
+      RunOnce(group_.group(), problem, name.c_str(), &in, &out, MonotonicNs() + kDeadlineNs,
+              &error);
+      if (phase == 0)
+        largest = *std::max_element(times_->round_us, times_->round_us + options_.ranks);
     }
     return largest;
   }
@@ -133,7 +134,8 @@ class RankBench {
   void Measure(const cotune_problem_t& problem, const cotune_choice_t& choice, bool is_default) {
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
-    if (BackendApi()->prepare(group_.group(), &problem, choice.name, 0, &plan, &error) != COTUNE_OK) {
+    if (BackendApi()->prepare(group_.group(), &problem, choice.name, 0, &plan, &error) !=
+        COTUNE_OK) {
       std::fprintf(stderr, "rank %d: %s\n", rank_, error.message);
       _exit(1);
     }

@@ -131,41 +131,41 @@ static const larger_api_t api = {{
 #if defined(BROKEN_SIZE_UNSET)
                                      0,
 #elif defined(BROKEN_SIZE_TOO_SMALL)
-                                      64,
+                                     64,
 #elif defined(LARGER_TABLE)
-                                      sizeof(larger_api_t),
+                                     sizeof(larger_api_t),
 #else
-                                      sizeof(cotune_backend_api_t),
+                                     sizeof(cotune_backend_api_t),
 #endif
 #if defined(LARGER_TABLE)
                                      COTUNE_ABI_MINOR + 7,
 #else
-                                      COTUNE_ABI_MINOR,
+                                     COTUNE_ABI_MINOR,
 #endif
 #if defined(BROKEN_SANITIZER)
                                      OWN_FLAGS ^ COTUNE_BUILD_TSAN,
 #else
-                                      OWN_FLAGS,
+                                     OWN_FLAGS,
 #endif
                                      1u << COTUNE_MEMORY_HOST,
 #if defined(BROKEN_NAME)
                                      "Not-A-Name",
 #elif defined(BROKEN_NAME_MISSING)
-                                      NULL,
+                                     NULL,
 #else
-                                      "broken",
+                                     "broken",
 #endif
 #if defined(BROKEN_VERSION)
                                      "",
 #else
-                                      "1",
+                                     "1",
 #endif
                                      create, destroy, get_extension, list_choices, group_create,
                                      group_health, group_nothing, group_nothing,
 #if defined(BROKEN_FUNCTION)
                                      NULL,
 #else
-                                      prepare,
+                                     prepare,
 #endif
                                      launch, progress, plan_destroy},
                                  NULL};
