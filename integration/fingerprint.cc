@@ -46,7 +46,9 @@ std::map<std::string, std::string> MachineFields() {
 
 uint64_t TopologyDigest(const std::map<std::string, std::string>& machine) {
   std::string text;
-  for (const auto& [name, value] : machine) text += name + "=" + value + "\n";
+  for (const auto& [name, value] : machine) {
+    text.append(name).append("=").append(value).append("\n");
+  }
   return Sha256Prefix(text);
 }
 

@@ -87,7 +87,7 @@ class CoordinatorServer::Loop {
   using SessionPtr = std::shared_ptr<Session>;
 
   void Accept();
-  void OnAccepted(SessionPtr session);
+  void OnAccepted(const SessionPtr& session);
   void Read(const SessionPtr& session);
   void OnRead(const SessionPtr& session, std::string_view bytes);
   void Flush(const SessionPtr& session);
@@ -132,7 +132,7 @@ void CoordinatorServer::Loop::Accept() {
   });
 }
 
-void CoordinatorServer::Loop::OnAccepted(SessionPtr session) {
+void CoordinatorServer::Loop::OnAccepted(const SessionPtr& session) {
   if (!SameUser(session->socket.native_handle())) {
     if (options_.log) options_.log(LogSeverity::kWarning, "a process of another user was refused");
     return;

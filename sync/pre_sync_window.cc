@@ -74,7 +74,7 @@ std::optional<Error> CompareFields(const Meeting& meeting, const std::vector<int
   return std::nullopt;
 }
 
-void MissedWindows::Add(uint64_t call, std::vector<int> late_ranks) {
+void MissedWindows::Add(uint64_t call, const std::vector<int>& late_ranks) {
   missed_[call] = Missed{late_ranks, late_ranks};
 }
 

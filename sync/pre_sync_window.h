@@ -24,7 +24,7 @@ std::optional<Error> CompareFields(const Meeting& meeting, const std::vector<int
 // Pure.
 class MissedWindows {
  public:
-  void Add(uint64_t call, std::vector<int> late_ranks);
+  void Add(uint64_t call, const std::vector<int>& late_ranks);
 
   // The ranks that missed the window of this call, `rank` among them; nullopt when `rank` did not
   // miss it. The record goes away with its last late rank.

@@ -303,7 +303,7 @@ std::string RankMachine::OpenCallsText() const {
   return text;
 }
 
-void RankMachine::FailAll(Error error, bool told) {
+void RankMachine::FailAll(const Error& error, bool told) {
   failure_ = error;
   if (!told) {
     auto frame = std::make_shared<wire::Frame>();

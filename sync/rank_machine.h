@@ -142,7 +142,7 @@ class RankMachine {
   void Send(std::shared_ptr<wire::Frame> frame, bool droppable = false);
   void Complete(CallToken token, Result<FramePtr> result);
   // `told`: the coordinator knows already.
-  void FailAll(Error error, bool told);
+  void FailAll(const Error& error, bool told);
   std::string OpenCallsText() const;
 
   RankConfig config_;
