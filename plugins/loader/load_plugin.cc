@@ -75,7 +75,7 @@ Status CheckFolders(const std::string& path, const std::string& real_path) {
 
 // Opens the file and checks what was opened. `path` is what the user wrote.
 Result<Descriptor> OpenChecked(const std::string& path, const std::string& real_path) {
-  const char* const kCheckPath = "check the path and its permissions";
+  constexpr const char* kCheckPath = "check the path and its permissions";
   // Without O_NONBLOCK a pipe would be waited for.
   Descriptor file(open(real_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
