@@ -55,6 +55,8 @@ std::optional<Error> ExchangedRecords::FirstFailure() const {
     } else if (failure->what.size() < StepRecord::kMessageBytesMax) {
       failure->what += "; " + text;
     }
+    // An aborted rank only heard of a failure: the code is that of a rank that had one.
+    if (failure->code == ErrorCode::kAborted) failure->code = *records[rank].error;
     failure->ranks.push_back(static_cast<int>(rank));
   }
   return failure;

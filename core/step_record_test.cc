@@ -41,6 +41,9 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   EXPECT_EQ(failure->code, ErrorCode::kDeadline);
   EXPECT_EQ(failure->what, "rank 1: late; rank 3: aborted");
   EXPECT_EQ(failure->ranks, (std::vector<int>{1, 3}));
+  // Who was aborted says nothing of the cause.
+  std::swap(all.records[1], all.records[3]);
+  EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);
 }
 
 }  // namespace
