@@ -1,5 +1,7 @@
 // What a call runs and why, as text.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "fmt/format.h"
@@ -10,19 +12,18 @@
 namespace cotune::capi {
 namespace {
 
-// Buffers that are never touched: their addresses say whether the call is in place.
+// Buffers that are never touched: their addresses say whether the call is in place. A call's bytes
+// are less than 2^63 (MakeCall), so that kElsewhere is beyond all blocks and no address overflows.
 void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
-  const uint64_t block_bytes = call.count * SizeBytes(call.dtype);
-  constexpr uintptr_t kSend = uintptr_t{1} << 46;
-  constexpr uintptr_t kElsewhere = uintptr_t{1} << 62;
-  uintptr_t recv = kElsewhere;
-  if (is_in_place) {
-    recv = kSend;
-    if (call.collective == Collective::kAllGather) recv = kSend - rank * block_bytes;
-    if (call.collective == Collective::kReduceScatter) recv = kSend + rank * block_bytes;
-  }
-  call.send = reinterpret_cast<const void*>(kSend);
-  call.recv = reinterpret_cast<void*>(recv);
+  constexpr uintptr_t kHere = uintptr_t{1} << 12;
+  constexpr uintptr_t kElsewhere = (uintptr_t{1} << 63) + (uintptr_t{1} << 32);
+  const uintptr_t own_block = kHere + rank * call.count * SizeBytes(call.dtype);
+  uintptr_t send = kHere;
+  uintptr_t recv = is_in_place ? kHere : kElsewhere;
+  if (is_in_place && call.collective == Collective::kAllGather) send = own_block;
+  if (is_in_place && call.collective == Collective::kReduceScatter) recv = own_block;
+  call.send = std::bit_cast<const void*>(send);
+  call.recv = std::bit_cast<void*>(recv);
 }
 
 std::string RangeText(const CallExplanation& explanation) {

@@ -179,12 +179,16 @@ cotune_tune_options SmallTune(const uint64_t* sizes, size_t count) {
   return options;
 }
 
-std::string Explained(cotune_group* group, cotune_collective collective, uint64_t count) {
+std::string Explained(cotune_group* group, cotune_collective collective, uint64_t count,
+                      bool is_in_place = false) {
   cotune_call call{};
   call.struct_size = sizeof(call);
   call.collective = collective;
   call.dtype = COTUNE_F32;
-  call.reduction = collective == COTUNE_COLLECTIVE_ALL_REDUCE ? COTUNE_REDUCE_SUM : 0;
+  const bool reduces =
+      collective == COTUNE_COLLECTIVE_ALL_REDUCE || collective == COTUNE_COLLECTIVE_REDUCE_SCATTER;
+  call.reduction = reduces ? COTUNE_REDUCE_SUM : 0;
+  call.is_in_place = is_in_place ? 1 : 0;
   call.count = count;
   char text[4096];
   if (cotune_explain(group, &call, text, sizeof(text), nullptr) != COTUNE_SUCCESS) return "";
@@ -212,6 +216,13 @@ TEST_F(CApi, RunsEveryCollectiveInPlaceBeforeAndAfterATune) {
     options.is_in_place = 1;
     if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS) Complain(link, group, "tune");
     for (uint64_t count : {1u, 1000u}) RunAllInPlace(group, count, link);
+    for (cotune_collective collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+         collective <= COTUNE_COLLECTIVE_ALL_TO_ALL; ++collective) {
+      const std::string in_place = Explained(group, collective, 250, true);
+      const std::string apart = Explained(group, collective, 250);
+      if (in_place.find("tuned for") == std::string::npos) link.Report("in place: " + in_place);
+      if (apart.find("not tuned") == std::string::npos) link.Report("apart: " + apart);
+    }
   });
 }
 
