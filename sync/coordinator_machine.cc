@@ -141,12 +141,15 @@ void CoordinatorMachine::On(const StopAsked&, int64_t) {
 }
 
 void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int64_t now_ns) {
+  const bool known = hello.rank() >= 0 && hello.rank() < config_.job.world_size;
   if (failure_.has_value()) {
+    if (known) members_[static_cast<size_t>(hello.rank())].told = true;
     DeclineConnection(id, *failure_);
     return;
   }
   if (const auto error = CheckHello(config_.job, hello); error.has_value()) {
     DeclineConnection(id, *error);
+    if (known && rendezvous_open()) members_[static_cast<size_t>(hello.rank())].told = true;
     // A stranger that comes when everybody is here must not end a job that works.
     if (rendezvous_open()) FailAll(*error);
     return;
@@ -162,6 +165,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
                  "give each process its own rank; restart the whole job, not one rank", {rank}));
     return;
   }
+  join_deadline_ns_ = std::min(join_deadline_ns_, hello.deadline_ns());
   strangers_.erase(id);
   ranks_[id] = rank;
   member.connection = id;
@@ -207,6 +211,12 @@ uint64_t CoordinatorMachine::FrameBytesMax(ConnectionId id) const {
 }
 
 bool CoordinatorMachine::everybody_gone() const { return PresentRanks().empty(); }
+
+int64_t CoordinatorMachine::tell_until_ns() const {
+  const bool all = std::all_of(members_.begin(), members_.end(),
+                               [](const Member& member) { return member.joined || member.told; });
+  return all ? INT64_MIN : join_deadline_ns_;
+}
 
 bool CoordinatorMachine::rendezvous_open() const {
   return !std::all_of(members_.begin(), members_.end(),

@@ -87,11 +87,16 @@ class CoordinatorMachine {
   bool everybody_gone() const;
   const std::optional<Error>& failure() const { return failure_; }
 
+  // After a failure of the rendezvous: until when ranks may still come that have not been told why.
+  // Now or earlier when there are none.
+  int64_t tell_until_ns() const;
+
  private:
   struct Member {
     std::optional<ConnectionId> connection;
     bool joined = false;
     bool left = false;
+    bool told = false;     // was declined because the job had failed
     std::string declined;  // why another process that said it was this rank was turned away
   };
 
@@ -131,6 +136,7 @@ class CoordinatorMachine {
   Store store_;
   Liveness liveness_;
   int64_t next_ping_ns_ = 0;
+  int64_t join_deadline_ns_ = INT64_MAX;  // the earliest of those who came
   std::optional<Error> failure_;
   CoordinatorActions actions_;  // of the event under way
 };

@@ -75,7 +75,7 @@ class CoordinatorServer::Loop {
     if (!thread_.joinable()) return;
     asio::post(context_, [this] {
       stopping_ = true;
-      linger_timer_.expires_after(std::chrono::nanoseconds(options_.linger_ns));
+      linger_timer_.expires_after(std::chrono::nanoseconds(LingerNs()));
       linger_timer_.async_wait([this](error_code) { Finish(); });
       FinishWhenDone();
     });
@@ -97,6 +97,7 @@ class CoordinatorServer::Loop {
   void Do(const CloseConnection& action);
   void Do(const LogLine& action);
   void ArmTimer();
+  int64_t LingerNs() const;
   void FinishWhenDone();
   void Finish();
 
@@ -267,12 +268,21 @@ void CoordinatorServer::Loop::ArmTimer() {
   });
 }
 
+int64_t CoordinatorServer::Loop::LingerNs() const {
+  if (!machine_.failure().has_value()) return options_.linger_ns;
+  const int64_t now_ns = clock_.now_ns();
+  const int64_t until_ns = std::max(machine_.tell_until_ns(), now_ns);
+  // What is queued for the ranks needs its time even when nobody else may come.
+  return until_ns == now_ns ? options_.linger_ns : std::min(until_ns - now_ns, options_.linger_ns);
+}
+
 void CoordinatorServer::Loop::FinishWhenDone() {
   if (!stopping_) return;
-  const bool told = machine_.failure().has_value() &&
+  // Ranks that are on their way must hear why the job failed, not find a closed door.
+  const bool told = machine_.failure().has_value() && machine_.tell_until_ns() <= clock_.now_ns() &&
                     std::all_of(sessions_.begin(), sessions_.end(),
                                 [](const auto& entry) { return entry.second->outbox.empty(); });
-  if (machine_.everybody_gone() || told) Finish();
+  if (told || (machine_.everybody_gone() && !machine_.failure().has_value())) Finish();
 }
 
 void CoordinatorServer::Loop::Finish() {
