@@ -1,0 +1,108 @@
+// The real program on choices that fail, refuse and win as a script tells them to.
+#include <filesystem>
+
+#include "cli/cotune_program_for_test.h"
+
+namespace cotune::cli {
+namespace {
+
+class ChoicesTest : public CotuneProgramTest {
+ protected:
+  ChoicesTest() {
+    const std::string plugins = folder_.path() + "/fake";
+    std::filesystem::create_directory(plugins);
+    std::filesystem::copy_file(std::filesystem::canonical("plugins/fake/cotune_fake.so"),
+                               plugins + "/cotune_fake.so");
+    std::filesystem::permissions(plugins + "/cotune_fake.so", std::filesystem::perms(0755));
+    environment_["COTUNE_PLUGIN_PATH"] = plugins;
+  }
+
+  // One cell of two ranks with this script.
+  ProgramEnd Small(const std::string& command, const std::string& script,
+                   std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {command,        "--ranks",    "2",
+                                          "--collective", "all_reduce", "--sizes",
+                                          "1K",           "--set",      "fake.script=" + script};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  }
+};
+
+TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
+  const ProgramEnd tuned = Small("tune",
+                                 "choice slow default cost_us=4000; choice fast cost_us=20; "
+                                 "choice never refuse=needs_a_switch; choice bad wrong_on=1",
+                                 {"--db", database_});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_NE(tuned.out.find("fake/fast"), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("dropped at 1K: fake/bad (wrong_result, "), std::string::npos)
+      << tuned.out;
+  const ProgramEnd explained =
+      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--db", database_, "--json"});
+  ASSERT_EQ(explained.exit_code, 0) << explained.err;
+  const nlohmann::json entry = Document(explained)["result"]["entry"];
+  EXPECT_EQ(entry["winner"]["choice"], "fake/fast");
+  EXPECT_EQ(entry["winner"]["default"], "fake/slow");
+  EXPECT_GE(entry["winner"]["default_time_us"], 4000);
+  ASSERT_EQ(entry["choices"].size(), 3u);
+  for (const nlohmann::json& choice : entry["choices"]) {
+    if (choice["choice"] != "fake/bad") continue;
+    EXPECT_EQ(choice["outcome"], "wrong_result");
+    EXPECT_GE(choice["wrong"], 1);
+  }
+  ASSERT_EQ(entry["refusals"].size(), 1u);
+  EXPECT_EQ(entry["refusals"][0]["choice"], "fake/never");
+  EXPECT_NE(entry["refusals"][0]["reason"].get<std::string>().find("needs a switch"),
+            std::string::npos);
+}
+
+TEST_F(ChoicesTest, WrongValuesEndABenchWithTheirOwnCode) {
+  const ProgramEnd end = Small("bench", "choice good default; choice bad wrong_on=1", {});
+  EXPECT_EQ(end.exit_code, 4) << end.err;
+  EXPECT_NE(end.out.find("fake/bad"), std::string::npos) << end.out;
+  EXPECT_NE(end.err.find("error 4 (wrong_result)"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, ACellWhereEveryChoiceIsWrongIsAnError) {
+  const ProgramEnd end = Small("tune", "choice bad default wrong_on=0", {"--db", database_});
+  EXPECT_EQ(end.exit_code, 4) << end.err;
+  EXPECT_NE(end.err.find("1 of 1 cells have no choice that works"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, ACellThatEveryChoiceRefusesNamesTheReason) {
+  const ProgramEnd end =
+      Small("tune", "refuse_all not today; choice usual default", {"--db", database_});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("not today"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, RanksWithOtherChoiceListsDisagree) {
+  const ProgramEnd end =
+      Small("tune", "choice a default; choice b missing_on=1", {"--db", database_});
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_NE(end.err.find("choices of backend fake"), std::string::npos) << end.err;
+  EXPECT_FALSE(std::filesystem::exists(database_));
+}
+
+TEST_F(ChoicesTest, AScriptThatCannotBeReadIsARefusedBackend) {
+  const ProgramEnd end = Small("tune", "choise a", {"--db", database_});
+  EXPECT_NE(end.exit_code, 0);
+  EXPECT_NE(end.err.find("line 1"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {
+  ASSERT_EQ(Small("tune", "choice a default", {"--db", database_}).exit_code, 0);
+  const nlohmann::json shown =
+      Document(Run({"db", "show", database_, "--set", "fake.script=choice a default", "--json"}));
+  ASSERT_EQ(shown["result"]["entries"].size(), 1u);
+  EXPECT_EQ(shown["result"]["entries"][0]["valid_here"], true);
+  // Another backend alone: the one that took part is missing.
+  environment_["COTUNE_PLUGIN_PATH"] = folder_.path() + "/plugins";
+  const nlohmann::json elsewhere = Document(Run({"db", "show", database_, "--json"}));
+  EXPECT_EQ(elsewhere["result"]["entries"][0]["valid_here"], false);
+  EXPECT_NE(elsewhere["result"]["entries"][0]["not_valid_because"].get<std::string>().find("fake"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace cotune::cli
