@@ -91,12 +91,18 @@ TEST(BrokenPluginsTest, PathsThatCannotBeTrusted) {
   EXPECT_THAT(Refusal("/nowhere/at/all.so").cause, HasSubstr("No such file"));
   const PrivateFolder folder;
   EXPECT_EQ(Refusal(folder.path()).cause, "it is not a regular file");
+  // Nobody writes to the pipe: opening it must not wait.
+  const std::string pipe = folder.path() + "/pipe.so";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(Refusal(pipe).cause, "it is not a regular file");
   const std::string text = folder.path() + "/text.so";
   std::ofstream(text) << "this is not a library";
   EXPECT_EQ(Refusal(text).what, "plugin refused at step 'dlopen'");
   const std::string copy = folder.Copy("good");
   chmod(copy.c_str(), 0646);
   EXPECT_EQ(Refusal(copy).cause, "everybody may write to it");
+  chmod(copy.c_str(), 0664);
+  EXPECT_EQ(Refusal(copy).cause, "group " + std::to_string(getegid()) + " may write to it");
   chmod(copy.c_str(), 0);
   EXPECT_EQ(Refusal(copy).cause, geteuid() == 0 ? "nobody may read it" : "Permission denied");
   chmod(copy.c_str(), 0644);

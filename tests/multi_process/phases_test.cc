@@ -123,7 +123,12 @@ class SpoiledChoice : public ::testing::TestWithParam<int> {
 
 TEST_P(SpoiledChoice, ThatHangsIsDroppedOnAllRanks) {
   TuneWith("hangs");
-  ExpectVerdict("deadline");
+  // The ranks that wait for it come to their deadline, and the first to do so frees the others.
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(ranks_.LinesOf(rank, "verdict "),
+                Contains(AllOf(HasSubstr(" fake/fast "), HasSubstr("at the deadline"),
+                               HasSubstr(fmt::format("rank {} had not sent", GetParam())))));
+  }
 }
 
 TEST_P(SpoiledChoice, ThatIsWrongIsDroppedOnAllRanks) {
@@ -156,6 +161,24 @@ TEST(Choice, ThatIsFasterWins) {
   StartJob(ranks, script);
   ExpectTunedAlike(ranks, script.world_size, 1, 2);
   EXPECT_THAT(ranks.LinesOf(2, "winner "), Contains(HasSubstr(" fake/fast")));
+}
+
+// A failed launch makes the group anew in the middle of the tune: the plans of calls that were made
+// before it belong to the group that is gone.
+TEST(Choice, ThatFailsDoesNotHarmCallsBeforeAndAfter) {
+  const PrivateFolder folder;
+  JobScript script = DefaultScript(folder);
+  script.world_size = 3;
+  script.calls_first = true;
+  script.fake_script = "choice usual default\nchoice bad launch_fails_on=1";
+  RankProcesses ranks;
+  StartJob(ranks, script);
+  ExpectTunedAlike(ranks, 3, 1, 2);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(ranks.LinesOf(rank, "calls right "), ::testing::ElementsAre("2", "2"));
+    EXPECT_THAT(ranks.LinesOf(rank, "winner "), Contains(HasSubstr(" fake/usual")))
+        << ranks.Transcript();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SpoiledChoice, ::testing::Values(0, 2));

@@ -117,9 +117,7 @@ Status RunCall(Dispatcher& dispatcher, const Problem& problem, int rank, int64_t
   return {};
 }
 
-Status RunCalls(Job& job, const JobScript& script, const DispatchTable& table, TestLink& link) {
-  Dispatcher dispatcher(job);
-  dispatcher.SetTable(table);
+Status RunCalls(Dispatcher& dispatcher, const Job& job, const JobScript& script, TestLink& link) {
   int right = 0;
   for (Collective collective : script.collectives) {
     for (uint64_t bytes : script.sizes_bytes) {
@@ -178,12 +176,17 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.observer = faulty != nullptr ? faulty.get() : &reporting;
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return tl::make_unexpected(job.error());
+  Dispatcher dispatcher(**job);
+  if (script.calls_first) {
+    if (Status run = RunCalls(dispatcher, **job, script, link); !run) return run;
+  }
   const Result<TuneReport> report =
       RunTune(**job, RequestOf(script, **job, reporting.interrupted()));
   if (!report) return tl::make_unexpected(report.error());
   ReportTune(*report, link);
   if (script.calls == 0) return {};
-  return RunCalls(**job, script, report->outcome.table, link);
+  dispatcher.SetTable(report->outcome.table);
+  return RunCalls(dispatcher, **job, script, link);
 }
 
 }  // namespace
@@ -191,7 +194,6 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
 JobScript DefaultScript(const PrivateFolder& folder) {
   JobScript script;
   script.folder = folder.path();
-  script.settings.collective_benchmark_nruns = 8;
   script.settings.collective_pre_sync_timeout_ns = 10 * kSecondNs;
   script.settings.precompile_threads = 1;
   return script;

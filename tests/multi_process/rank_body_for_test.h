@@ -31,6 +31,7 @@ struct JobScript {
   std::string fake_script;                      // "": the host backend, else the fake one by it
   const cotune_backend_api_t* table = nullptr;  // instead of either
   int calls = 1;                                // of each collective and size, after the tune
+  bool calls_first = false;                     // and before it, by the default choices
   int64_t call_timeout_ns = 20 * kSecondNs;
   bool pauses_after_first_cell = false;  // rank 0 waits there for a word
   int interrupt_after_cells = -1;        // this rank's user asks to stop then; -1: never
