@@ -4,6 +4,14 @@
 #include <utility>
 
 namespace cotune::host {
+namespace {
+
+void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {
+  if (destination == source) return;  // in place
+  std::memcpy(destination, source, bytes);
+}
+
+}  // namespace
 
 Operation::Operation(Group& group, Schedule schedule)
     : group_(group), schedule_(std::move(schedule)) {
@@ -99,16 +107,6 @@ std::byte* Operation::Locate(const Place& place, const Range& range) const {
   return const_cast<std::byte*>(send_) + offset;
 }
 
-void Operation::CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes,
-                          Space space) const {
-  if (destination == source) return;  // in place
-  if (streams_output_ && space == Space::kOutput) {
-    StreamingCopy(destination, source, bytes);
-  } else {
-    std::memcpy(destination, source, bytes);
-  }
-}
-
 bool Operation::Copy(const Op& op) {
   const Range range = RangeOf(op);
   if (range.count == 0) return true;
@@ -119,9 +117,9 @@ bool Operation::Copy(const Op& op) {
     return group_.ReadPeer(place.rank, ByteOffset(place, range), destination, bytes);
   }
   const std::byte* source = Locate(place, range);
-  CopyBytes(destination, source, bytes, op.destination.space);
+  CopyBytes(destination, source, bytes);
   if (op.has_second_destination) {
-    CopyBytes(Locate(op.second_destination, range), source, bytes, op.second_destination.space);
+    CopyBytes(Locate(op.second_destination, range), source, bytes);
   }
   return true;
 }

@@ -47,13 +47,10 @@ class Operation {
   // False: the group has failed.
   bool Copy(const Op& op);
   void Reduce(const Op& op);
-  void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes,
-                 Space space) const;
 
   Group& group_;
   Schedule schedule_;
   ReduceKernel kernel_ = nullptr;
-  bool streams_output_ = false;
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;
   int64_t deadline_ns_ = 0;

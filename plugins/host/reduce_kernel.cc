@@ -334,33 +334,6 @@ ReduceKernel FindKernelOfTarget(ElementType type, Reduction reduction) {
   return nullptr;
 }
 
-void StreamingCopyOfTarget(void* destination, const void* source, size_t bytes) {
-  const hn::ScalableTag<uint8_t> d;
-  const size_t lanes = hn::Lanes(d);
-  auto* to = static_cast<uint8_t*>(destination);
-  const auto* from = static_cast<const uint8_t*>(source);
-  const size_t misaligned = reinterpret_cast<uintptr_t>(to) % lanes;
-  const size_t head = misaligned == 0 ? 0 : lanes - misaligned;
-  if (bytes < head + 4 * lanes) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  std::memcpy(to, from, head);
-  size_t at = head;
-  for (; at + 4 * lanes <= bytes; at += 4 * lanes) {
-    const auto v0 = LoadLanes(d, from + at);
-    const auto v1 = LoadLanes(d, from + at + lanes);
-    const auto v2 = LoadLanes(d, from + at + 2 * lanes);
-    const auto v3 = LoadLanes(d, from + at + 3 * lanes);
-    hn::Stream(v0, d, to + at);
-    hn::Stream(v1, d, to + at + lanes);
-    hn::Stream(v2, d, to + at + 2 * lanes);
-    hn::Stream(v3, d, to + at + 3 * lanes);
-  }
-  hwy::FlushStream();
-  std::memcpy(to + at, from + at, bytes - at);
-}
-
 }  // namespace
 }  // namespace cotune::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -369,14 +342,9 @@ HWY_AFTER_NAMESPACE();
 namespace cotune::host {
 
 HWY_EXPORT(FindKernelOfTarget);
-HWY_EXPORT(StreamingCopyOfTarget);
 
 ReduceKernel FindReduceKernel(ElementType type, Reduction reduction) {
   return HWY_DYNAMIC_DISPATCH(FindKernelOfTarget)(type, reduction);
-}
-
-void StreamingCopy(void* destination, const void* source, size_t bytes) {
-  HWY_DYNAMIC_DISPATCH(StreamingCopyOfTarget)(destination, source, bytes);
 }
 
 }  // namespace cotune::host

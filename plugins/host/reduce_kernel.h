@@ -37,10 +37,6 @@ using ReduceKernel = void (*)(const ReduceArguments& arguments);
 // `divisor` of the arguments. Any thread.
 ReduceKernel FindReduceKernel(ElementType type, Reduction reduction);
 
-// Copies with stores that bypass the caches where the processor can: for output that is larger than
-// the caches and not read soon. Arrays do not overlap and need no alignment. Any thread.
-void StreamingCopy(void* destination, const void* source, size_t bytes);
-
 }  // namespace cotune::host
 
 #endif  // COTUNE_PLUGINS_HOST_REDUCE_KERNEL_H_

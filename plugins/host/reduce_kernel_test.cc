@@ -251,23 +251,6 @@ TEST(ReduceKernelTest, SixteenBitSumsAreRoundedOnce) {
   EXPECT_EQ(F32FromBf16(result), 258.0f);
 }
 
-TEST(ReduceKernelTest, StreamingCopyCopiesExactly) {
-  std::mt19937_64 random(3);
-  for (const size_t bytes : {0u, 1u, 63u, 64u, 255u, 257u, 5000u}) {
-    for (const size_t misalignment : {0u, 1u, 32u, 63u}) {
-      Bytes source(bytes + misalignment);
-      for (std::byte& b : source) b = static_cast<std::byte>(random());
-      Bytes destination(bytes + misalignment + 64, std::byte{0x5a});
-      StreamingCopy(destination.data() + misalignment, source.data() + misalignment, bytes);
-      for (size_t i = misalignment; i < misalignment + bytes; ++i)
-        ASSERT_EQ(destination[i], source[i]);
-      for (size_t i = misalignment + bytes; i < destination.size(); ++i) {
-        ASSERT_EQ(destination[i], std::byte{0x5a});
-      }
-    }
-  }
-}
-
 #if defined(__FLT16_MAX__)  // the compiler's own conversions are the oracle
 TEST(Float16RoundTest, EqualsTheCompiler) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
