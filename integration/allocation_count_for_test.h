@@ -6,7 +6,7 @@
 
 namespace cotune {
 
-// Since the program began, by all threads.
+// Since the calling thread began, by it.
 uint64_t AllocationCount();
 
 }  // namespace cotune

@@ -42,6 +42,7 @@ struct Dispatcher::CachedPlan {
   PlanKey key;
   Program program;
   std::unique_ptr<ChoiceCaller> caller;
+  std::string table_choice_refused;  // as in CallExplanation
 };
 
 size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
@@ -107,14 +108,14 @@ Status Dispatcher::Run(const Call& call) {
   const DispatchTable* table = table_.load(std::memory_order_acquire);
   const PlanKey key{*problem, table->Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
                     table};
-  const Result<ChoiceCaller*> caller = PlanFor(key);
-  if (!caller) return Remember(tl::make_unexpected(caller.error()));
+  const Result<CachedPlan*> plan = PlanFor(key);
+  if (!plan) return Remember(tl::make_unexpected(plan.error()));
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
   arguments.deadline_ns = job_.clock().now_ns() + call.timeout_ns;
   job_.observer().OnStage(Stage::kDispatch);
-  return Remember((*caller)->Launch(arguments));
+  return Remember((*plan)->caller->Launch(arguments));
 }
 
 Status Dispatcher::Remember(const Status& status) {
@@ -126,11 +127,11 @@ Status Dispatcher::Remember(const Status& status) {
   return status;
 }
 
-Result<ChoiceCaller*> Dispatcher::PlanFor(const PlanKey& key) {
+Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) {
     plans_.splice(plans_.begin(), plans_, found->second);
-    return plans_.front()->caller.get();
+    return plans_.front().get();
   }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
   if (!plan) return tl::make_unexpected(plan.error());
@@ -140,7 +141,7 @@ Result<ChoiceCaller*> Dispatcher::PlanFor(const PlanKey& key) {
     plan_of_.erase(plans_.back()->key);
     plans_.pop_back();
   }
-  return plans_.front()->caller.get();
+  return plans_.front().get();
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key) {
@@ -166,6 +167,8 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     // ranks go on alike.
     if (prepared.error().code != ErrorCode::kUnsupported)
       return tl::make_unexpected(prepared.error());
+    plan->table_choice_refused =
+        fmt::format("{}: {}", choice->id.text(), prepared.error().ToText());
   }
   const Result<Choice> fallback = DefaultChoice(plan->program, key.problem);
   if (!fallback) return tl::make_unexpected(fallback.error());
@@ -208,11 +211,13 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   const uint64_t bytes = problem->bytes();
   const DispatchKey dispatch_key = DispatchKey::Of(problem->cls);
   const PlanKey key{*problem, current.Lookup(dispatch_key, bytes), &current};
-  const Result<ChoiceCaller*> caller = PlanFor(key);
-  if (!caller) return tl::make_unexpected(caller.error());
-  CallExplanation explanation{(*caller)->id(), false, 0, UINT64_MAX};
-  if (key.choice_index == DispatchTable::kNoChoice) return explanation;
-  explanation.from_table = true;
+  const Result<CachedPlan*> plan = PlanFor(key);
+  if (!plan) return tl::make_unexpected(plan.error());
+  CallExplanation explanation{(*plan)->caller->id(), false, 0, UINT64_MAX,
+                              (*plan)->table_choice_refused};
+  explanation.from_table =
+      key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
+  if (!explanation.from_table) return explanation;
   for (const DispatchRow& row : current.rows()) {
     if (row.key != dispatch_key) continue;
     for (const SizeRange& range : row.ranges) {

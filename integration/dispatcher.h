@@ -30,9 +30,11 @@ struct Call {
 // What a call would run and why.
 struct CallExplanation {
   ChoiceId choice;
-  bool from_table =
-      false;  // false: the backend's own default, because the table has no row for the call
+  // False: the backend's own default, because the table has no row for the call, or because the
+  // table's choice cannot run it.
+  bool from_table = false;
   uint64_t first_bytes = 0, end_bytes = UINT64_MAX;  // of the range, when from the table
+  std::string table_choice_refused;  // the table's choice and why it cannot run; "" when it does
 };
 
 // Collective in the sense of its job: every rank makes the same calls in the same order. Run is for
@@ -70,7 +72,7 @@ class Dispatcher {
 
   Result<Problem> ProblemOf(const Call& call) const;
   // The plan from the cache, or a new one.
-  Result<ChoiceCaller*> PlanFor(const PlanKey& key);
+  Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
   // The choice that runs when the table says nothing: the default of the first backend that has
   // one.

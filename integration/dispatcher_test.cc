@@ -116,7 +116,11 @@ TEST_F(DispatcherTest, AWinnerThatRefusesASizeGivesWayToTheDefault) {
   JoinFake("choice usual default\nchoice narrow bytes_max=64");
   dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/narrow")}}));
   EXPECT_EQ(Runs(SumOf(16)), "fake/narrow");
-  EXPECT_EQ(Runs(SumOf(17)), "fake/usual");
+  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(17));
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "fake/usual");
+  EXPECT_FALSE(explanation->from_table);
+  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/narrow"));
   const Status run = dispatcher_->Run(SumOf(17));
   EXPECT_TRUE(run) << run.error().ToText();
 }

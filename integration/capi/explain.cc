@@ -77,6 +77,10 @@ Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size
   if (explanation->from_table) {
     text += fmt::format("tuned for {}\n", RangeText(*explanation));
     text += Reasons(group, *call, options->is_in_place != 0, *explanation);
+  } else if (!explanation->table_choice_refused.empty()) {
+    text += fmt::format(
+        "the tuned choice cannot run it ({}): the default choice of the first backend that can\n",
+        explanation->table_choice_refused);
   } else {
     text += "not tuned: the default choice of the first backend that can run it\n";
   }
