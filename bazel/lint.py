@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-FLAGS = ["-std=c++20", "-I.", "-DSPDLOG_COMPILED_LIB", "-DSPDLOG_FMT_EXTERNAL", "-Wno-everything"]
+FLAGS = ["-std=c++20", "-I.", "-Wno-everything"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # A version of a result is of no use once no checkout is in that state.
 KEEP_RESULTS_S = 30 * 24 * 3600
