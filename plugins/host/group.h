@@ -91,7 +91,10 @@ class Group {
   Group(const cotune_host_t& host, const cotune_group_params_t& params, uint64_t slot_bytes);
 
   Result<void> ShareSegment(int64_t deadline_ns);
+  Result<void> MeetMembers(int64_t deadline_ns);
   Result<void> AnnounceSegment();
+  void AnnounceFailure(const Failure& failure);
+  Result<SegmentAnnouncement> ReadAnnouncement(int64_t deadline_ns);
   Result<void> FindSegment(int64_t deadline_ns);
   Result<void> AwaitMembers(FutexWord& count, int64_t deadline_ns);
   void ProbePeers();

@@ -31,6 +31,15 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
 Result<void> Group::ShareSegment(int64_t deadline_ns) {
   auto found = rank_ == 0 ? AnnounceSegment() : FindSegment(deadline_ns);
   if (!found) return found;
+  auto met = MeetMembers(deadline_ns);
+  if (rank_ == 0 && met) host_.store_delete(host_.context, SegmentKey(name_).c_str());
+  // Whoever comes later finds the reason instead of a file that is gone.
+  if (rank_ == 0 && !met) AnnounceFailure(met.error());
+  segment_.CloseFile();
+  return met;
+}
+
+Result<void> Group::MeetMembers(int64_t deadline_ns) {
   if (auto reserved = segment_.ReserveSlot(rank_); !reserved) return reserved;
   const ProcessIdentity self = OwnIdentity();
   Own().pid.store(self.pid);
@@ -40,34 +49,24 @@ Result<void> Group::ShareSegment(int64_t deadline_ns) {
   ControlBlock& control = segment_.control();
   control.members.AddOne(static_cast<uint32_t>(world_size_));
   auto joined = AwaitMembers(control.members, deadline_ns);
-  segment_.CloseFile();
-  if (joined) {
-    ProbePeers();
-    Own().probed.store(1);
-    control.probed.AddOne(static_cast<uint32_t>(world_size_));
-    joined = AwaitMembers(control.probed, deadline_ns);
-  }
-  if (rank_ == 0) host_.store_delete(host_.context, SegmentKey(name_).c_str());
-  return joined;
+  if (!joined) return joined;
+  ProbePeers();
+  Own().probed.store(1);
+  control.probed.AddOne(static_cast<uint32_t>(world_size_));
+  return AwaitMembers(control.probed, deadline_ns);
 }
 
 Result<void> Group::AnnounceSegment() {
   auto segment = SharedSegment::Create(world_size_, slot_bytes_);
-  SegmentAnnouncement announcement;
-  if (segment) {
-    segment_ = std::move(*segment);
-    announcement = segment_.Announce();
-  } else {
+  if (!segment) {
     // The others need not wait for their deadline to learn it.
-    announcement.status = segment.error().status;
-    announcement.native_code = segment.error().native_code;
-    const size_t length =
-        std::min(segment.error().message.size(), sizeof(announcement.message) - 1);
-    std::memcpy(announcement.message, segment.error().message.data(), length);
+    AnnounceFailure(segment.error());
+    return tl::unexpected(segment.error());
   }
+  segment_ = std::move(*segment);
+  const SegmentAnnouncement announcement = segment_.Announce();
   const cotune_status_t status = host_.store_put(host_.context, SegmentKey(name_).c_str(),
                                                  &announcement, sizeof(announcement));
-  if (!segment) return tl::unexpected(segment.error());
   if (status != COTUNE_OK) {
     return Fail(status, fmt::format("cannot announce group '{}' in the job's store (status {}); is "
                                     "the coordinator running?",
@@ -76,7 +75,18 @@ Result<void> Group::AnnounceSegment() {
   return {};
 }
 
-Result<void> Group::FindSegment(int64_t deadline_ns) {
+void Group::AnnounceFailure(const Failure& failure) {
+  SegmentAnnouncement announcement;
+  announcement.status = failure.status;
+  announcement.native_code = failure.native_code;
+  announcement.failed_rank = failure.failed_rank;
+  const size_t length = std::min(failure.message.size(), sizeof(announcement.message) - 1);
+  std::memcpy(announcement.message, failure.message.data(), length);
+  // A store that is gone too leaves the others to their deadline.
+  host_.store_put(host_.context, SegmentKey(name_).c_str(), &announcement, sizeof(announcement));
+}
+
+Result<SegmentAnnouncement> Group::ReadAnnouncement(int64_t deadline_ns) {
   SegmentAnnouncement announcement;
   uint64_t size = 0;
   const cotune_status_t status =
@@ -107,10 +117,21 @@ Result<void> Group::FindSegment(int64_t deadline_ns) {
   if (announcement.status != COTUNE_OK) {
     announcement.message[sizeof(announcement.message) - 1] = '\0';
     return Fail(announcement.status, fmt::format("{}: {}", NameOf(0), announcement.message),
-                announcement.native_code, 0);
+                announcement.native_code, std::max(announcement.failed_rank, 0));
   }
-  auto segment = SharedSegment::Open(announcement, world_size_, slot_bytes_);
-  if (!segment) return tl::unexpected(segment.error());
+  return announcement;
+}
+
+Result<void> Group::FindSegment(int64_t deadline_ns) {
+  const auto announcement = ReadAnnouncement(deadline_ns);
+  if (!announcement) return tl::unexpected(announcement.error());
+  auto segment = SharedSegment::Open(*announcement, world_size_, slot_bytes_);
+  if (!segment) {
+    // It may have gone since, and then rank 0 has left word why.
+    const auto again = ReadAnnouncement(deadline_ns);
+    const bool has_word = !again && again.error().failed_rank >= 0;
+    return tl::unexpected(has_word ? again.error() : segment.error());
+  }
   segment_ = std::move(*segment);
   return {};
 }

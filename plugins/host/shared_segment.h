@@ -20,14 +20,14 @@ inline constexpr uint32_t kSegmentVersion = 1;         // of the control block a
 struct SegmentAnnouncement {
   uint32_t magic = kSegmentMagic;
   uint32_t version = kSegmentVersion;
-  int32_t status = COTUNE_OK;  // otherwise rank 0 could not make the segment, and why
+  int32_t status = COTUNE_OK;  // otherwise there is no segment (any more), and why
   int32_t native_code = 0;
   int32_t pid = 0;
   int32_t file = -1;  // descriptor in that process
   uint64_t start_ticks = 0;
   uint64_t slot_bytes = 0;
   int32_t world_size = 0;
-  uint32_t reserved = 0;
+  int32_t failed_rank = -1;  // rank in the group that is at fault, -1 when unknown
   uint8_t token[16] = {};
   char message[192] = {};
 };
