@@ -48,7 +48,7 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::string label, int64_t budget_ns)
     : parts_(parts), label_(std::move(label)), budget_ns_(budget_ns), window_ns_(kWindowMinNs) {
   for (const std::unique_ptr<ChoiceCaller>& caller : callers) {
-    entrants_.push_back(Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0});
+    entrants_.push_back(Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0, nullptr, 0});
   }
 }
 
@@ -61,7 +61,8 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
   if (Status done = DropUnprepared(); !done) return tl::make_unexpected(done.error());
   for (Entrant& entrant : entrants_) {
     if (!entrant.in) continue;
-    if (Status done = Check(entrant); !done) return tl::make_unexpected(done.error());
+    if (Status done = Check(entrant, CheckBy::kCall); !done)
+      return tl::make_unexpected(done.error());
     if (!entrant.in) continue;
     if (Status done = SetRepetitions(entrant); !done) return tl::make_unexpected(done.error());
   }
@@ -74,6 +75,7 @@ LaunchArguments CellBenchmark::Arguments() const {
   LaunchArguments arguments;
   arguments.send = buffers_->send();
   arguments.recv = buffers_->recv();
+  arguments.stream = parts_.device.stream();
   arguments.deadline_ns = parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
   return arguments;
 }
@@ -137,9 +139,9 @@ Status CellBenchmark::DropUnprepared() {
   return {};
 }
 
-StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, uint32_t salt) {
+StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt) {
   if (Status filled = buffers_->Fill(salt); !filled) return StepRecord::FromStatus(filled);
-  StepRecord record = Measure(entrant, 1, 0);
+  StepRecord record = by == CheckBy::kCall ? CallOnce(entrant) : Measure(entrant, 1, 0);
   if (record.error) return record;
   const Result<OperandCheck> check = buffers_->Check(salt);
   if (!check) return StepRecord::FromStatus(tl::make_unexpected(check.error()));
@@ -151,10 +153,10 @@ StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, uint32_t salt) {
   return record;
 }
 
-Status CellBenchmark::Check(Entrant& entrant) {
+Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   parts_.observer.OnStage(Stage::kCheck);
   const uint32_t salt = step_count_;
-  const StepRecord record = CheckOnThisRank(entrant, salt);
+  const StepRecord record = CheckOnThisRank(entrant, by, salt);
   const Result<ExchangedRecords> all = Exchange("check " + entrant.caller->id().text(), record, 0);
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
@@ -188,7 +190,8 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   return {};
 }
 
-StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns) {
+StepRecord CellBenchmark::RunGuarded(
+    Entrant& entrant, const std::function<Result<TimedSpan>(const LaunchArguments&)>& calls) {
   BackendMember& member = entrant.caller->member();
   const LaunchArguments arguments = Arguments();
   // A fresh plan when the group was made anew; otherwise it is there already.
@@ -198,9 +201,14 @@ StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t
   }
   const int64_t grace_ns = parts_.settings.collective_autotune_timeout_ns / 4;
   parts_.watchdog.Watch(*member.group, arguments.deadline_ns + grace_ns);
-  const Result<TimedSpan> span =
-      entrant.caller->Benchmark(parts_.device, arguments, repetitions, start_ns);
+  Result<TimedSpan> span = calls(arguments);
   parts_.watchdog.Unwatch();
+  // A kernel that gave up has ended like one that is done; and who was late is known there only.
+  if (problem_.cls.memory == MemoryKind::kCuda) {
+    if (Status health = member.group->Health(); !health) {
+      span = tl::make_unexpected(health.error());
+    }
+  }
   if (!span) {
     // Frees the peers, which would wait for this rank until their deadline.
     member.group->Abort();
@@ -212,12 +220,34 @@ StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t
   return record;
 }
 
+StepRecord CellBenchmark::CallOnce(Entrant& entrant) {
+  return RunGuarded(entrant, [&](const LaunchArguments& arguments) {
+    return entrant.caller->RunOnce(parts_.device, arguments);
+  });
+}
+
+StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns) {
+  return RunGuarded(entrant, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
+    if (entrant.timed == nullptr || entrant.timed_repetitions != repetitions) {
+      entrant.timed.reset();
+      auto timed = entrant.caller->PrepareTimed(parts_.device, arguments, repetitions);
+      if (!timed) return tl::make_unexpected(timed.error());
+      entrant.timed = std::move(*timed);
+      entrant.timed_repetitions = repetitions;
+    }
+    return entrant.timed->Run(start_ns, arguments.deadline_ns);
+  });
+}
+
 Status CellBenchmark::Drop(Entrant& entrant, Outcome outcome, const std::string& reason) {
   entrant.in = false;
   entrant.verdict.outcome = outcome;
   entrant.verdict.reason = reason;
   if (outcome == Outcome::kWrongResult) return {};
   BackendMember& member = entrant.caller->member();
+  for (Entrant& other : entrants_) {
+    if (&other.caller->member() == &member) other.timed.reset();
+  }
   parts_.reset_callers(member);
   return parts_.groups.Recreate(
       member, parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns);
@@ -330,7 +360,7 @@ Status CellBenchmark::RecheckWinner(CellResult& result) {
     const auto at = std::find_if(result.verdicts.begin(), result.verdicts.end(),
                                  [&](const Verdict& verdict) { return verdict.id == winner->id; });
     Entrant& entrant = entrants_[at - result.verdicts.begin()];
-    if (Status checked = Check(entrant); !checked) return checked;
+    if (Status checked = Check(entrant, CheckBy::kTimedCalls); !checked) return checked;
     if (entrant.in) return {};
     at->outcome = entrant.verdict.outcome;
     at->reason = "after its timed runs: " + entrant.verdict.reason;

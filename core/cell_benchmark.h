@@ -62,7 +62,12 @@ class CellBenchmark {
     Verdict verdict;
     bool in = true;        // has not failed
     int64_t check_ns = 0;  // one call on the slowest rank
+    // Calls for samples, and how many they are; made when first needed.
+    std::unique_ptr<TimedCalls> timed;
+    int32_t timed_repetitions = 0;
   };
+  // How a call is made for a check: as a program makes it, or as samples are taken.
+  enum class CheckBy { kCall, kTimedCalls };
   // The records of one timed step and when it was to start.
   struct TimedStep {
     ExchangedRecords all;
@@ -71,8 +76,8 @@ class CellBenchmark {
 
   Status AllocateBuffers();
   Status DropUnprepared();
-  Status Check(Entrant& entrant);
-  StepRecord CheckOnThisRank(Entrant& entrant, uint32_t salt);
+  Status Check(Entrant& entrant, CheckBy by);
+  StepRecord CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt);
   Status SetRepetitions(Entrant& entrant);
   Status RunRace(CellResult& result);
   Status RecheckWinner(CellResult& result);
@@ -82,6 +87,11 @@ class CellBenchmark {
   // The time of one call out of all ranks' records; 0 as above.
   Result<int64_t> TakeSample(Entrant& entrant, const ExchangedRecords& all,
                              int64_t planned_start_ns, CellResult& result);
+  // Runs `calls` with this rank guarded against a launch that does not end; a failure aborts the
+  // group.
+  StepRecord RunGuarded(Entrant& entrant,
+                        const std::function<Result<TimedSpan>(const LaunchArguments&)>& calls);
+  StepRecord CallOnce(Entrant& entrant);
   StepRecord Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns);
   Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record,
                                     int64_t start_delay_ns);

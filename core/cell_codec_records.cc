@@ -192,7 +192,7 @@ Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::
 Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
                         DatabaseEntry& entry) {
   if (Status read = ReadVerdictsAndRefusals(record, text_of, entry.cell); !read) return read;
-  if (record.start_mode() < 1 || record.start_mode() > static_cast<uint32_t>(StartMode::kBarrier)) {
+  if (record.start_mode() < 1 || record.start_mode() > static_cast<uint32_t>(StartMode::kDevice)) {
     return BadField("start_mode", fmt::format("value {} is not known", record.start_mode()));
   }
   entry.cell.start_mode = static_cast<StartMode>(record.start_mode());

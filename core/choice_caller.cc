@@ -20,11 +20,18 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
   return {};
 }
 
-Result<TimedSpan> ChoiceCaller::Benchmark(Device& device, const LaunchArguments& arguments,
-                                          int32_t repetitions, int64_t start_ns) {
+Result<TimedSpan> ChoiceCaller::RunOnce(Device& device, const LaunchArguments& arguments) {
   if (plan_ == nullptr)
     return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
-  return device.Measure(*plan_, arguments, repetitions, start_ns);
+  return device.RunOnce(*plan_, arguments);
+}
+
+Result<std::unique_ptr<TimedCalls>> ChoiceCaller::PrepareTimed(Device& device,
+                                                               const LaunchArguments& arguments,
+                                                               int32_t repetitions) {
+  if (plan_ == nullptr)
+    return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
+  return device.Prepare(*plan_, arguments, repetitions);
 }
 
 Status ChoiceCaller::Launch(const LaunchArguments& arguments) {

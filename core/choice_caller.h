@@ -28,10 +28,11 @@ class ChoiceCaller {
   // Prepares the plan. A failure is a value and is remembered: later calls give the same answer
   // until the member's group is made anew.
   Status Precompile(int64_t deadline_ns);
-  // Timed calls on the device; Precompile must have succeeded. The deadline in `arguments` bounds
-  // it.
-  Result<TimedSpan> Benchmark(Device& device, const LaunchArguments& arguments, int32_t repetitions,
-                              int64_t start_ns);
+  // One call on the device, or calls to be timed many times; Precompile must have succeeded. Timed
+  // calls go before Reset.
+  Result<TimedSpan> RunOnce(Device& device, const LaunchArguments& arguments);
+  Result<std::unique_ptr<TimedCalls>> PrepareTimed(Device& device, const LaunchArguments& arguments,
+                                                   int32_t repetitions);
   // Starts one call, and for host memory waits for it.
   Status Launch(const LaunchArguments& arguments);
   // Forgets plan and failure; before the member's group is made anew.

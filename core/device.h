@@ -22,11 +22,21 @@ class DeviceBuffer {
   virtual uint64_t bytes() const = 0;
 };
 
-// When the timed calls of this rank began and ended, on the clock that the ranks of one machine
-// share.
+// When the timed calls of this rank began and ended: on the clock that the ranks of one machine
+// share, or from the common start on for a device that lines the ranks up itself.
 struct TimedSpan {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+};
+
+// The calls of one sample, made ready once: a CUDA device captures them in a graph. Destroyed
+// before the plan and the buffers that they use.
+class TimedCalls {
+ public:
+  virtual ~TimedCalls() = default;
+  // Runs them back to back, beginning at start_ns (0: at once), and waits for the last. A start
+  // time that has passed already shows in the span. deadline_ns bounds all of it.
+  virtual Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) = 0;
 };
 
 // Not thread-safe: one thread measures.
@@ -36,6 +46,8 @@ class Device {
   virtual MemoryKind kind() const = 0;
   // CUDA ordinal, -1 for host.
   virtual int32_t ordinal() const = 0;
+  // The cudaStream_t that calls are enqueued on; nullptr for host memory.
+  virtual void* stream() const = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a
   // measurement is keyed by.
   virtual std::string measuring_mode() const = 0;
@@ -43,11 +55,13 @@ class Device {
   virtual Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) = 0;
   virtual Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) = 0;
   virtual Status Read(DeviceBuffer& buffer, std::span<std::byte> data) = 0;
-  // Runs the plan `repetitions` times back to back, beginning at start_ns (0: at once), and waits
-  // for the last. A start time that has passed already shows in the span. arguments.deadline_ns
-  // bounds all of it.
-  virtual Result<TimedSpan> Measure(Plan& plan, const LaunchArguments& arguments,
-                                    int32_t repetitions, int64_t start_ns) = 0;
+  // Whether the device itself lets all ranks begin a sample at the same moment.
+  virtual bool aligns_ranks() const = 0;
+  // One call as a program makes it, to its end; arguments.deadline_ns bounds it.
+  virtual Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) = 0;
+  // `repetitions` calls of the plan with these arguments, to be run many times. Local.
+  virtual Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+                                                      int32_t repetitions) = 0;
 };
 
 // Host memory, aligned to 4096 bytes. The clock outlives it.

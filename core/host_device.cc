@@ -25,11 +25,38 @@ class HostBuffer final : public DeviceBuffer {
   uint64_t mapped_bytes_;
 };
 
+class HostCalls final : public TimedCalls {
+ public:
+  HostCalls(const Clock& clock, Plan& plan, const LaunchArguments& arguments, int32_t repetitions)
+      : clock_(clock), plan_(plan), arguments_(arguments), repetitions_(repetitions) {}
+
+  Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) override {
+    arguments_.deadline_ns = deadline_ns;
+    TimedSpan span;
+    // Spinning keeps the start exact; a start time is only given when every rank has a core.
+    do {
+      span.start_ns = clock_.now_ns();
+    } while (span.start_ns < start_ns);
+    for (int32_t i = 0; i < repetitions_; ++i) {
+      if (Status ran = plan_.Run(arguments_); !ran) return tl::make_unexpected(ran.error());
+    }
+    span.end_ns = clock_.now_ns();
+    return span;
+  }
+
+ private:
+  const Clock& clock_;
+  Plan& plan_;
+  LaunchArguments arguments_;
+  int32_t repetitions_;
+};
+
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const Clock& clock) : clock_(clock) {}
   MemoryKind kind() const override { return MemoryKind::kHost; }
   int32_t ordinal() const override { return -1; }
+  void* stream() const override { return nullptr; }
   std::string measuring_mode() const override { return "eager"; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
@@ -55,18 +82,16 @@ class HostDevice final : public Device {
     return {};
   }
 
-  Result<TimedSpan> Measure(Plan& plan, const LaunchArguments& arguments, int32_t repetitions,
-                            int64_t start_ns) override {
-    TimedSpan span;
-    // Spinning keeps the start exact; a start time is only given when every rank has a core.
-    do {
-      span.start_ns = clock_.now_ns();
-    } while (span.start_ns < start_ns);
-    for (int32_t i = 0; i < repetitions; ++i) {
-      if (Status ran = plan.Run(arguments); !ran) return tl::make_unexpected(ran.error());
-    }
-    span.end_ns = clock_.now_ns();
-    return span;
+  // The barrier's release does, and the scheduler decides how.
+  bool aligns_ranks() const override { return false; }
+
+  Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
+    return HostCalls(clock_, plan, arguments, 1).Run(0, arguments.deadline_ns);
+  }
+
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+                                              int32_t repetitions) override {
+    return std::make_unique<HostCalls>(clock_, plan, arguments, repetitions);
   }
 
  private:

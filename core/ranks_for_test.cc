@@ -201,6 +201,21 @@ class PlanForTest final : public Plan {
   int64_t calls_ = 0;
 };
 
+class CallsForTest final : public TimedCalls {
+ public:
+  CallsForTest(Plan& plan, const LaunchArguments& arguments, int32_t repetitions)
+      : plan_(plan), arguments_(arguments), repetitions_(repetitions) {}
+  Result<TimedSpan> Run(int64_t, int64_t) override {
+    if (Status ran = plan_.Run(arguments_); !ran) return tl::make_unexpected(ran.error());
+    return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
+  }
+
+ private:
+  Plan& plan_;
+  LaunchArguments arguments_;
+  int32_t repetitions_;
+};
+
 // Measures by the script; everything else is host memory.
 class DeviceForTest final : public Device {
  public:
@@ -216,10 +231,14 @@ class DeviceForTest final : public Device {
   Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
     return host_->Read(buffer, data);
   }
-  Result<TimedSpan> Measure(Plan& plan, const LaunchArguments& arguments, int32_t repetitions,
-                            int64_t) override {
-    if (Status ran = plan.Run(arguments); !ran) return tl::make_unexpected(ran.error());
-    return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan).NextCostNs() * repetitions};
+  void* stream() const override { return nullptr; }
+  bool aligns_ranks() const override { return false; }
+  Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
+    return CallsForTest(plan, arguments, 1).Run(0, arguments.deadline_ns);
+  }
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+                                              int32_t repetitions) override {
+    return std::make_unique<CallsForTest>(plan, arguments, repetitions);
   }
 
  private:

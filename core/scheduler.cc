@@ -200,6 +200,7 @@ Status Scheduler::Pass::Warm() {
   for (const StepRecord& other : all->records) cores = std::min(cores, other.number);
   const bool core_for_each_rank = cores >= parts_.exchange.world_size();
   start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
+  if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
   begin_ns_ = coordinator_now_ns_ = all->coordinator_now_ns;
   return {};
 }

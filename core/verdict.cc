@@ -28,6 +28,8 @@ const char* StartModeName(StartMode mode) {
       return "window";
     case StartMode::kBarrier:
       return "barrier";
+    case StartMode::kDevice:
+      return "device";
   }
   return "invalid";
 }

@@ -28,8 +28,9 @@ const char* OutcomeName(Outcome outcome);  // "timed", "outpaced", "precompile_f
 enum class StartMode : uint8_t {
   kWindow = 1,   // a start time carried in the barrier's release
   kBarrier = 2,  // more ranks than cores: the release itself
+  kDevice = 3,   // a barrier among the GPUs
 };
-const char* StartModeName(StartMode mode);  // "window", "barrier"
+const char* StartModeName(StartMode mode);  // "window", "barrier", "device"
 
 // What all ranks agreed of one choice at one size. Times are of one call, in ns: the largest end
 // less the smallest start over ranks, divided by `repetitions`.
