@@ -30,7 +30,7 @@ class ChoicesTest : public CotuneProgramTest {
 
 TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
   const ProgramEnd tuned = Small("tune",
-                                 "choice slow default cost_us=4000; choice fast cost_us=20; "
+                                 "choice slow default cost_us=40000; choice fast cost_us=20; "
                                  "choice never refuse=needs_a_switch; choice bad wrong_on=1",
                                  {"--db", database_});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
@@ -43,7 +43,7 @@ TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
   const nlohmann::json entry = Document(explained)["result"]["entry"];
   EXPECT_EQ(entry["winner"]["choice"], "fake/fast");
   EXPECT_EQ(entry["winner"]["default"], "fake/slow");
-  EXPECT_GE(entry["winner"]["default_time_us"], 4000);
+  EXPECT_GE(entry["winner"]["default_time_us"], 40000);
   ASSERT_EQ(entry["choices"].size(), 3u);
   for (const nlohmann::json& choice : entry["choices"]) {
     if (choice["choice"] != "fake/bad") continue;

@@ -227,6 +227,8 @@ StepRecord CellBenchmark::CallOnce(Entrant& entrant) {
 }
 
 StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t start_ns) {
+  // All ranks have the release of the last step in common.
+  if (parts_.device.aligns_ranks()) start_ns = coordinator_now_ns_;
   return RunGuarded(entrant, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
     if (entrant.timed == nullptr || entrant.timed_repetitions != repetitions) {
       entrant.timed.reset();

@@ -35,7 +35,9 @@ class TimedCalls {
  public:
   virtual ~TimedCalls() = default;
   // Runs them back to back, beginning at start_ns (0: at once), and waits for the last. A start
-  // time that has passed already shows in the span. deadline_ns bounds all of it.
+  // time that has passed already shows in the span. A device that lines the ranks up itself begins
+  // when all ranks have come with the same start_ns, which is later than all before. deadline_ns
+  // bounds all of it.
   virtual Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) = 0;
 };
 

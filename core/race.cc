@@ -89,7 +89,10 @@ bool Race::Decided() const {
   const size_t leader = Leader();
   if (leader == SIZE_MAX) return false;
   const MedianInterval& best = choices_[leader].interval;
-  if (static_cast<int32_t>(choices_[leader].samples_ns.size()) < rules_.min_rounds) return false;
+  // Samples that did not count say nothing: a choice that lacks them may be the fastest.
+  for (size_t i : Racing()) {
+    if (static_cast<int32_t>(choices_[i].samples_ns.size()) < rules_.min_rounds) return false;
+  }
   const double half_width_percent =
       50.0 * static_cast<double>(best.high_ns - best.low_ns) / static_cast<double>(best.median_ns);
   if (half_width_percent <= kLeaderIntervalPercent) return true;

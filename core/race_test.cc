@@ -78,6 +78,18 @@ TEST(RaceTest, InvalidSamplesAndFailuresEndToo) {
   EXPECT_TRUE(stopped.is_over());
 }
 
+// The cores were busy: only the long samples began in time.
+TEST(RaceTest, AChoiceWhoseSamplesDidNotCountIsMeasuredOn) {
+  Race race(2, 0, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return 4'000'000 + round;
+    return round < 12 ? 0 : 20'000 + round;
+  });
+  EXPECT_EQ(race.samples_ns(1).size(), 8u);
+  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_FALSE(race.outpaced(1));
+}
+
 TEST(RaceTest, NeverMoreRoundsThanAllowed) {
   std::mt19937_64 random(7);
   Race race(3, 1, RaceRules{.min_rounds = 8, .max_rounds = 50});

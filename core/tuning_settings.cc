@@ -16,11 +16,10 @@ std::string TuningSettings::AgreedText() const {
       "budget_ns={}\n"
       "min_rounds={}\n"
       "noise_percent={}\n"
-      "sample_ns={}\n"
-      "fusion_speedup_threshold={}\n",
+      "sample_ns={}\n",
       collective_autotune_timeout_ns, collective_benchmark_nruns, collective_pre_sync_timeout_ns,
       enable_collective_multitemplate, fmt::join(collective_multi_kernel_hints_bytes, ","),
-      warm_timeout_ns, budget_ns, min_rounds, noise_percent, sample_ns, fusion_speedup_threshold);
+      warm_timeout_ns, budget_ns, min_rounds, noise_percent, sample_ns);
 }
 
 }  // namespace cotune

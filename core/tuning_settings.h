@@ -29,8 +29,6 @@ struct TuningSettings {
   int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
   double noise_percent = 2.0;   // inside it the backend's default wins
   int64_t sample_ns = 200'000;  // calls are repeated until one sample takes this long
-  double fusion_speedup_threshold =
-      1.05;  // a fused form must be this much faster than the unfused one
 
   // "name=value" lines in a fixed order.
   std::string AgreedText() const;
