@@ -67,15 +67,19 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
   if (!settings) return console.PrintError(settings.error());
   const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
   if (!context) return console.PrintError(context.error());
-  const int spawned_ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return console.PrintError(memory.error());
+  const int spawned_ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
   const int world_size = *context ? (*context)->world_size : spawned_ranks;
-  const Result<ProblemSelection> selection = SelectProblems(
-      flags.problems, world_size, settings->values.collective_multi_kernel_hints_bytes);
+  const Result<ProblemSelection> selection =
+      SelectProblems(flags.problems, memory->kind, world_size,
+                     settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
   if (!*context) {
-    return SpawnTune(spawned_ranks, *settings, flags.plugins, process);
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }
-  return TuneAsRank(**context, *settings, flags.plugins, RankWork{.selection = *selection}, process,
+  return TuneAsRank(**context, *settings, flags.plugins,
+                    RankWork{.selection = *selection, .memory = *memory}, process,
                     [&](Job& job, const TuneReport& report, const std::string&) {
                       return PrintBench(flags, settings->values.database, job, report, process);
                     });

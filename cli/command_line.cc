@@ -104,7 +104,7 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
 void AddTune(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("tune", "measure, agree on winners, write the tuned database");
-  AddRanks(command, parsing.tune.ranks, "ranks to start when no launcher did [4]");
+  AddRanks(command, parsing.tune.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
   AddProblems(command, parsing.tune.problems);
   AddPlugins(command, parsing.tune.plugins);
   command.add_flag("--force", parsing.tune.force, "measure again what is known");
@@ -124,7 +124,7 @@ void AddTune(Parsing& parsing) {
 void AddBench(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("bench", "measure and print every choice; writes no database");
-  AddRanks(command, parsing.bench.ranks, "ranks to start when no launcher did [4]");
+  AddRanks(command, parsing.bench.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
   AddProblems(command, parsing.bench.problems);
   AddPlugins(command, parsing.bench.plugins);
   command.add_flag("--tuned", parsing.bench.tuned, "print only what the tuned database dispatches");
@@ -139,7 +139,7 @@ void AddExplain(Parsing& parsing) {
   command.add_option("COLLECTIVE", flags.collective, "for example all_reduce")->required();
   command.add_option("SIZE", flags.size, "bytes, for example 256K")->required();
   command.add_option("DTYPE", flags.dtype, "for example f32")->required();
-  AddRanks(command, flags.ranks, "ranks of the group [4]");
+  AddRanks(command, flags.ranks, "ranks of the group [one a GPU, or 4]");
   command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
       ->type_name("NAME");
   command.add_flag("--in-place", flags.in_place, "the call receives where its data lies");
@@ -176,7 +176,7 @@ void AddRest(Parsing& parsing) {
   AddOutput(show, parsing.output);
 
   CLI::App& run = *parsing.app.add_subcommand("run", "start a program as several ranks");
-  AddRanks(run, parsing.run.ranks, "ranks to start [4]");
+  AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();
   AddSettings(run, parsing.run.settings);

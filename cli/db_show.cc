@@ -22,7 +22,9 @@ Result<std::vector<ShownEntry>> ReadEntries(const DbShowFlags& flags, Process& p
   if (!database) return tl::make_unexpected(database.error());
   Result<std::vector<DatabaseEntry>> entries = database->entries();
   if (!entries) return tl::make_unexpected(entries.error());
-  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, process);
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return tl::make_unexpected(memory.error());
+  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
   if (!job) return tl::make_unexpected(job.error());
   std::vector<ShownEntry> shown;
   for (DatabaseEntry& entry : *entries) {

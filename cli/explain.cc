@@ -16,10 +16,12 @@ namespace {
 Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return tl::make_unexpected(settings.error());
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return tl::make_unexpected(memory.error());
   const Result<Problem> problem =
-      SelectProblem(flags, flags.ranks == 0 ? kDefaultRanks : flags.ranks);
+      SelectProblem(flags, memory->kind, flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks);
   if (!problem) return tl::make_unexpected(problem.error());
-  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, process);
+  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
   if (!job) return tl::make_unexpected(job.error());
   const Fingerprint& here = (*job)->fingerprint();
   const std::string& asked = settings->values.database;

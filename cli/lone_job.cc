@@ -8,8 +8,8 @@
 namespace cotune::cli {
 
 Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                       const Process& process) {
-  JobOptions options = MakeJobOptions(settings, plugins, process);
+                                       const JobMemory& memory, const Process& process) {
+  JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
   options.context.launcher = "cotune";
   options.context.job_id = fmt::format("alone-{}", getpid());
   return Job::Join(options);

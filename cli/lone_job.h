@@ -6,6 +6,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/job_memory.h"
 #include "integration/job.h"
 #include "integration/settings/settings.h"
 
@@ -13,7 +14,7 @@ namespace cotune::cli {
 
 // Loads the plugins and reads the machine. Errors as Job::Join.
 Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                       const Process& process);
+                                       const JobMemory& memory, const Process& process);
 
 }  // namespace cotune::cli
 

@@ -32,10 +32,10 @@ PluginRow ToRow(const PluginReport& report) {
 
 // A job says most: there every backend was made too. Without one that works, what the files say.
 std::vector<PluginReport> Reports(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                  const Process& process) {
-  const Result<std::unique_ptr<Job>> job = JoinAlone(settings, plugins, process);
+                                  const JobMemory& memory, const Process& process) {
+  const Result<std::unique_ptr<Job>> job = JoinAlone(settings, plugins, memory, process);
   if (job) return (*job)->plugin_reports();
-  const JobOptions options = MakeJobOptions(settings, plugins, process);
+  const JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
   return ScanPlugins(options.plugin_paths, options.plugin_search_path).reports;
 }
 
@@ -59,8 +59,10 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
   Console& console = process.console;
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return console.PrintError(settings.error());
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return console.PrintError(memory.error());
   std::vector<PluginRow> rows;
-  for (const PluginReport& report : Reports(*settings, flags.plugins, process)) {
+  for (const PluginReport& report : Reports(*settings, flags.plugins, *memory, process)) {
     rows.push_back(ToRow(report));
   }
   return console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));

@@ -51,7 +51,8 @@ Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
 
 }  // namespace
 
-Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size,
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
+                                        int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes) {
   const auto or_default = [](const std::vector<std::string>& names, const char* name) {
     return names.empty() ? std::vector<std::string>{name} : names;
@@ -78,6 +79,7 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world
       for (const Reduction reduction : *reductions) {
         ProblemClass cls{.collective = collective, .dtype = dtype};
         cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+        cls.memory = memory;
         cls.in_place = flags.in_place;
         cls.world_size = cls.ranks_per_node = world_size;
         if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
@@ -89,14 +91,14 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world
   return selection;
 }
 
-Result<Problem> SelectProblem(const ExplainFlags& flags, int32_t world_size) {
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size) {
   ProblemFlags problems;
   problems.collectives = {flags.collective};
   problems.dtypes = {flags.dtype};
   if (!flags.reduction.empty()) problems.reductions = {flags.reduction};
   problems.sizes = flags.size;
   problems.in_place = flags.in_place;
-  const Result<ProblemSelection> selection = SelectProblems(problems, world_size);
+  const Result<ProblemSelection> selection = SelectProblems(problems, memory, world_size);
   if (!selection) {
     Error error = selection.error();
     // Here they are arguments and not flags.

@@ -20,11 +20,12 @@ struct ProblemSelection {
 // name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
 // name with the nearest one and the list, or sizes that do not parse.
 // default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2.
-Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, int32_t world_size,
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
+                                        int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});
 
 // One call, for explain.
-Result<Problem> SelectProblem(const ExplainFlags& flags, int32_t world_size);
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size);
 
 }  // namespace cotune::cli
 

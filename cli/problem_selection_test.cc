@@ -6,7 +6,7 @@ namespace cotune::cli {
 namespace {
 
 TEST(ProblemSelectionTest, DefaultsAreEveryCollectiveInF32) {
-  const ProblemSelection selection = SelectProblems({}, 4).value();
+  const ProblemSelection selection = SelectProblems({}, MemoryKind::kHost, 4).value();
   ASSERT_EQ(selection.classes.size(), 5u);
   EXPECT_EQ(ToText(selection.classes[0]), "all_reduce/sum/f32/host/plain/out_of_place/world4x4");
   EXPECT_EQ(selection.classes[1].reduction, Reduction::kNone);
@@ -22,7 +22,7 @@ TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
   flags.reductions = {"sum", "max"};
   flags.sizes = "4K";
   flags.in_place = true;
-  const ProblemSelection selection = SelectProblems(flags, 2).value();
+  const ProblemSelection selection = SelectProblems(flags, MemoryKind::kHost, 2).value();
   std::vector<std::string> texts;
   for (const ProblemClass& cls : selection.classes) texts.push_back(ToText(cls));
   EXPECT_EQ(texts,
@@ -36,9 +36,11 @@ TEST(ProblemSelectionTest, NamesMultiplyAndReductionsHoldWhereTheyApply) {
 
 TEST(ProblemSelectionTest, HintsOfTheSettingsStandInForSizes) {
   ProblemFlags flags;
-  EXPECT_EQ(SelectProblems(flags, 4, {64, 128})->sizes_bytes, (std::vector<uint64_t>{64, 128}));
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4, {64, 128})->sizes_bytes,
+            (std::vector<uint64_t>{64, 128}));
   flags.sizes = "4K";
-  EXPECT_EQ(SelectProblems(flags, 4, {64, 128})->sizes_bytes, (std::vector<uint64_t>{4096}));
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4, {64, 128})->sizes_bytes,
+            (std::vector<uint64_t>{4096}));
 }
 
 TEST(ProblemSelectionTest, AllMeansAll) {
@@ -47,28 +49,28 @@ TEST(ProblemSelectionTest, AllMeansAll) {
   flags.dtypes = {"all"};
   flags.reductions = {"all"};
   // Two collectives reduce: 2 x 7 dtypes x 5 reductions, and 3 x 7 that do not.
-  EXPECT_EQ(SelectProblems(flags, 4)->classes.size(), 2u * 7 * 5 + 3 * 7);
+  EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4)->classes.size(), 2u * 7 * 5 + 3 * 7);
 }
 
 TEST(ProblemSelectionTest, UnknownNamesGiveListAndNearest) {
   ProblemFlags flags;
   flags.collectives = {"allreduce"};
-  Error error = SelectProblems(flags, 4).error();
+  Error error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.ToText(),
             "unknown collective 'allreduce' (--collective); known: all_reduce, all_gather, "
             "reduce_scatter, all_to_all, broadcast; did you mean all_reduce?");
   flags = {};
   flags.dtypes = {"fp32"};
-  error = SelectProblems(flags, 4).error();
+  error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.where, "--dtype");
   EXPECT_TRUE(error.next_step.ends_with("did you mean f32?")) << error.next_step;
   flags = {};
   flags.reductions = {"avg"};
-  error = SelectProblems(flags, 4).error();
+  error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.where, "--reduction");
   flags = {};
   flags.sizes = "1K:2Q";
-  error = SelectProblems(flags, 4).error();
+  error = SelectProblems(flags, MemoryKind::kHost, 4).error();
   EXPECT_EQ(error.where, "--sizes, character 5");
 }
 
@@ -78,14 +80,14 @@ TEST(ProblemSelectionTest, ExplainTakesOneCall) {
   flags.size = "64K";
   flags.dtype = "f64";
   flags.reduction = "max";
-  const Problem problem = SelectProblem(flags, 4).value();
+  const Problem problem = SelectProblem(flags, MemoryKind::kHost, 4).value();
   EXPECT_EQ(ToText(problem), "reduce_scatter/max/f64/host/plain/out_of_place/world4x4/count2048");
   flags.size = "64K,1M";
-  EXPECT_EQ(SelectProblem(flags, 4).error().what, "explain takes one call");
+  EXPECT_EQ(SelectProblem(flags, MemoryKind::kHost, 4).error().what, "explain takes one call");
   flags.size = "6x";
-  EXPECT_EQ(SelectProblem(flags, 4).error().where, "SIZE, character 2");
+  EXPECT_EQ(SelectProblem(flags, MemoryKind::kHost, 4).error().where, "SIZE, character 2");
   flags.collective = "reduce";
-  EXPECT_EQ(SelectProblem(flags, 4).error().where, "COLLECTIVE");
+  EXPECT_EQ(SelectProblem(flags, MemoryKind::kHost, 4).error().where, "COLLECTIVE");
 }
 
 }  // namespace

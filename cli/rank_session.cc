@@ -122,7 +122,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   const std::string asked_database = work.uses_database ? settings.values.database : "";
   Result<Watchers> watchers = MakeWatchers(context.rank, clock, asked_database, process);
   if (!watchers) return tl::make_unexpected(watchers.error());
-  JobOptions options = MakeJobOptions(settings, plugins, process);
+  JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = &watchers->outermost();
   Result<std::unique_ptr<Job>> job = Job::Join(options);
@@ -164,9 +164,10 @@ Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& proces
 }
 
 JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
-                          const Process& process) {
+                          MemoryKind memory, const Process& process) {
   JobOptions options;
   options.settings = settings.values;
+  options.memory = memory;
   options.plugin_paths = plugins.plugins;
   Environment environment = process.environment;
   environment.erase("COTUNE_PLUGIN_PATH");
@@ -209,8 +210,11 @@ std::vector<std::string> SelfCommand(const Process& process) {
 }
 
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
-              Process& process) {
-  if (const auto job = JoinAlone(settings, plugins, process); !job) {
+              const JobMemory& memory, Process& process) {
+  if (Status fits = CheckRanks(memory, ranks); !fits) {
+    return process.console.PrintError(fits.error());
+  }
+  if (const auto job = JoinAlone(settings, plugins, memory, process); !job) {
     return process.console.PrintError(job.error());
   }
   return SpawnAndReport(SelfCommand(process), ranks, settings.values, process);

@@ -10,6 +10,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/job_memory.h"
 #include "cli/problem_selection.h"
 #include "cli/reports.h"
 #include "integration/job.h"
@@ -18,15 +19,13 @@
 
 namespace cotune::cli {
 
-inline constexpr int kDefaultRanks = 4;
-
 // Reads the settings and warns of unknown variables, once a job: not in ranks that this program
 // started.
 Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& process);
 
 // Options that every job of the command line has in common.
 JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
-                          const Process& process);
+                          MemoryKind memory, const Process& process);
 
 // The rank that this process is; nothing when no launcher started it. kUsage when --ranks says
 // otherwise.
@@ -38,7 +37,7 @@ std::vector<std::string> SelfCommand(const Process& process);
 // Starts this program again as ranks that tune, after loading the plugins here once: what fails on
 // every rank alike is said once, before any rank is started. Gives the exit code.
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
-              Process& process);
+              const JobMemory& memory, Process& process);
 
 // Runs `command` as that many ranks and reports those that were lost. Gives the exit code.
 int SpawnAndReport(const std::vector<std::string>& command, int ranks,
@@ -47,6 +46,7 @@ int SpawnAndReport(const std::vector<std::string>& command, int ranks,
 // What tune and bench differ in.
 struct RankWork {
   ProblemSelection selection;
+  JobMemory memory;
   bool uses_database = false;  // else nothing is read or written
   bool force = false;
 };

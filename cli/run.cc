@@ -18,7 +18,9 @@ int RunCommand(const RunFlags& flags, Process& process) {
                                "start the program itself under the launcher",
                                {}});
   }
-  const int ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
+  const Result<JobMemory> memory = ChooseMemory(*settings, {}, process);
+  if (!memory) return console.PrintError(memory.error());
+  const int ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
   return SpawnAndReport(flags.program, ranks, settings->values, process);
 }
 

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "gpu/device/cuda_device.h"
+#include "gpu/device/gpu_fields.h"
 #include "integration/fingerprint.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
@@ -19,16 +21,16 @@
 namespace cotune {
 namespace {
 
-constexpr int32_t kHostDevice = -1;
-
 // Ranks of other builds do not tune together: they may decide differently.
 constexpr char kCodeVersion[] = "cotune 0.1.0";
 
-// Whether a backend comes before another where the user names no order: host first, it is on every
-// machine.
+// Whether a backend comes before another where the user names no order. The first one's default
+// choice is the default of all: what a program without cotune would run, on GPUs and on hosts.
 bool ComesBefore(const std::string& left, const std::string& right) {
-  if ((left == "host") != (right == "host")) return left == "host";
-  return left < right;
+  const auto place = [](const std::string& name) {
+    return name == "nccl" ? 0 : name == "host" ? 1 : 2;
+  };
+  return std::pair(place(left), left) < std::pair(place(right), right);
 }
 
 std::vector<int> AllRanks(int world_size) {
@@ -175,13 +177,26 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       sync::ConnectSocketExchange(exchange_options, job->clock_);
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
-  job->device_ = MakeHostDevice(job->clock_);
+  if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());
   job->services_ = std::make_unique<Services>(*job->exchange_, job->clock_, job->options_);
   if (Status loaded = job->LoadBackends(); !loaded) return tl::make_unexpected(loaded.error());
   if (Status created = job->CreateGroups("job", AllRanks(context.world_size)); !created) {
     return tl::make_unexpected(created.error());
   }
   return job;
+}
+
+Status Job::OpenDevice() {
+  if (options_.memory == MemoryKind::kHost) {
+    device_ = MakeHostDevice(clock_);
+    return {};
+  }
+  Result<std::unique_ptr<Device>> device =
+      gpu::MakeCudaDevice(options_.context.local_rank, *exchange_, clock_,
+                          clock_.now_ns() + options_.settings.warm_timeout_ns);
+  if (!device) return tl::make_unexpected(device.error());
+  device_ = std::move(*device);
+  return {};
 }
 
 Status Job::LoadBackends() {
@@ -200,10 +215,15 @@ Status Job::LoadBackends() {
   for (const auto& [table, path] : scan.tables) {
     const bool is_wanted =
         wanted.empty() || std::find(wanted.begin(), wanted.end(), table->name) != wanted.end();
-    if (!is_wanted) continue;
+    const bool fits_memory = (table->memory_kinds >> static_cast<unsigned>(options_.memory)) & 1;
+    // One that works on other memory is loaded, but has nothing to do here.
+    if (!is_wanted || (!fits_memory && wanted.empty())) continue;
     Result<std::unique_ptr<Backend>> backend =
-        AdoptBackend(table, services_->host.table(), kHostDevice,
-                     path.empty() ? "registered in the process" : path);
+        fits_memory
+            ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
+                           path.empty() ? "registered in the process" : path)
+            : Fail(ErrorCode::kUnsupported, fmt::format("backend {} does not work on {} memory",
+                                                        table->name, Name(options_.memory)));
     if (backend) {
       backends_.push_back(std::move(*backend));
       continue;
@@ -236,7 +256,7 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   BackendGroups::Options options;
   options.name = name;
   options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
-  options.device = kHostDevice;
+  options.device = device_->ordinal();
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
   Result<std::unique_ptr<BackendGroups>> groups =
       BackendGroups::Create(backends_in_use_, *exchange_, options);
@@ -258,6 +278,11 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
                 "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH");
   }
   fingerprint_.machine = MachineFields();
+  if (options_.memory == MemoryKind::kCuda) {
+    Result<std::map<std::string, std::string>> fields = gpu::GpuFields(device_->ordinal());
+    if (!fields) return tl::make_unexpected(fields.error());
+    fingerprint_.machine.merge(*fields);
+  }
   fingerprint_.measuring_mode = device_->measuring_mode();
   fingerprint_.backends.clear();
   for (const BackendMember& member : groups_->members()) {
@@ -275,7 +300,7 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
       exchange_->Subgroup(name, ranks, clock_.now_ns() + options_.rendezvous_timeout_ns);
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
-  job->device_ = MakeHostDevice(job->clock_);
+  if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());
   job->backends_in_use_ = backends_in_use_;
   job->reports_ = reports_;
   std::vector<int> job_ranks;
@@ -291,6 +316,7 @@ ProblemClass Job::Class(Collective collective, Dtype dtype, Reduction reduction)
   cls.collective = collective;
   cls.dtype = dtype;
   cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+  cls.memory = options_.memory;
   cls.world_size = exchange_->world_size();
   cls.ranks_per_node = cls.world_size;
   return cls;

@@ -40,12 +40,14 @@ using LogSink = std::function<void(int severity, const std::string& text)>;
 struct JobOptions {
   LaunchContext context;
   TuningSettings settings;
+  // What the calls of this job work on. kCuda: rank r of a host has its GPU r.
+  MemoryKind memory = MemoryKind::kHost;
   // Plugins the user named, files or folders: failing to load one is an error. Then the folders of
   // the search path.
   std::vector<std::string> plugin_paths;
   std::vector<std::string> plugin_search_path;
-  // Backends to use, by name, in order of priority; empty: all, "host" first, then by name. One
-  // that is named and not there is an error.
+  // Backends to use, by name, in order of priority; empty: all that work on this memory, "nccl" and
+  // "host" first, then by name. One that is named and not there is an error.
   std::vector<std::string> backends;
   // "NAME.key" -> value, for backends.
   std::map<std::string, std::string> backend_settings;
@@ -109,11 +111,12 @@ class Job {
   void DropPlans() {
     if (drop_plans_) drop_plans_();
   }
-  // A class of this job's group, for host memory out of place.
+  // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
 
  private:
   Job();
+  Status OpenDevice();
   Status LoadBackends();
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
 

@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 13> kTable = {{
+constexpr std::array<SettingSpec, 14> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -41,6 +41,8 @@ constexpr std::array<SettingSpec, 13> kTable = {{
      "inside this distance the backend's default choice wins"},
     {"sample_time", &V::sample_ns, 1000, kSecond,
      "calls are repeated until one sample takes this long"},
+    {"memory", &V::memory, 0, 0,
+     "memory that is tuned: host, cuda, or auto: cuda where there are GPUs and a plugin for them"},
     {"plugin_path", &V::plugin_path, 0, 0,
      "folders with plugins, parted by ':'; empty: those beside cotune"},
     {"database", &V::database, 0, 0, "tuned database; empty: the place of this machine"},

@@ -16,8 +16,9 @@ namespace cotune {
 
 // The value of every setting.
 struct SettingValues : TuningSettings {
-  std::string plugin_path;  // folders with plugins, parted by ':'
-  std::string database;     // file; empty: the default place of this machine
+  std::string memory = "auto";  // "host", "cuda", or what this machine has
+  std::string plugin_path;      // folders with plugins, parted by ':'
+  std::string database;         // file; empty: the default place of this machine
 };
 
 // Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),

@@ -14,15 +14,19 @@ import sys
 ALLOWED = {
     "core": [],
     "plugins/api": [],
+    "gpu/driver": [],
+    "gpu/device": ["core", "gpu/driver"],
+    "plugins/cuda": ["plugins/api", "gpu/driver"],
+    "plugins/nccl": ["plugins/api", "gpu/driver"],
     "plugins/host": ["plugins/api"],
     "plugins/fake": ["plugins/api"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "fusion": ["core"],
-    "integration": ["core", "plugins/api", "plugins/loader", "sync", "fusion"],
+    "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync", "fusion"],
     # The C API and its examples are what a third party sees: the example includes nothing else.
     "examples": ["plugins/api", "integration/capi"],
-    "cli": ["core", "plugins/api", "plugins/loader", "sync", "fusion", "integration"],
+    "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "fusion", "integration"],
     "benchmarks": ["core", "plugins", "sync", "fusion", "integration"],
     "tests": ["core", "plugins", "sync", "fusion", "integration", "cli"],
 }

@@ -1,0 +1,217 @@
+#include "gpu/device/cuda_device.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+#include "gpu/device/cuda_stream.h"
+#include "gpu/device/driver_status.h"
+#include "gpu/device/rank_alignment.h"
+
+namespace cotune::gpu {
+namespace {
+
+class CudaBuffer final : public DeviceBuffer {
+ public:
+  CudaBuffer(const CudaDriver& driver, CuDevicePointer data, uint64_t bytes)
+      : driver_(driver), data_(data), bytes_(bytes) {}
+  CudaBuffer(const CudaBuffer&) = delete;
+  CudaBuffer& operator=(const CudaBuffer&) = delete;
+  ~CudaBuffer() override { driver_->MemoryFree(data_); }
+  void* data() override { return reinterpret_cast<void*>(data_); }
+  uint64_t bytes() const override { return bytes_; }
+  CuDevicePointer pointer() const { return data_; }
+
+ private:
+  const CudaDriver& driver_;
+  CuDevicePointer data_;
+  uint64_t bytes_;
+};
+
+// A captured graph of calls behind the barrier of the ranks.
+class CudaCalls final : public TimedCalls {
+ public:
+  CudaCalls(const CudaDriver& driver, CudaStream& stream, RankAlignment* alignment,
+            const Clock& clock)
+      : driver_(driver), stream_(stream), alignment_(alignment), clock_(clock) {}
+  CudaCalls(const CudaCalls&) = delete;
+  CudaCalls& operator=(const CudaCalls&) = delete;
+  ~CudaCalls() override {
+    if (exec_ != nullptr) driver_->GraphExecDestroy(exec_);
+  }
+
+  Status Capture(Plan& plan, const LaunchArguments& arguments, int32_t repetitions) {
+    Result<CuGraph> graph = stream_.Capture([&]() -> Status {
+      for (int32_t i = 0; i < repetitions; ++i) {
+        if (Status launched = plan.Launch(arguments); !launched) return launched;
+      }
+      return {};
+    });
+    if (!graph) return tl::make_unexpected(graph.error());
+    Status made = Checked(driver_, driver_->GraphInstantiate(&exec_, *graph, 0),
+                          "cuGraphInstantiateWithFlags");
+    driver_->GraphDestroy(*graph);
+    if (!made) return made;
+    // The first launch would pay for it otherwise.
+    return Checked(driver_, driver_->GraphUpload(exec_, stream_.handle()), "cuGraphUpload");
+  }
+
+  // The ranks line up on their GPUs: the start only names the sample.
+  Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) override {
+    if (alignment_ != nullptr) {
+      const int64_t timeout_ns = std::max<int64_t>(1, deadline_ns - clock_.now_ns());
+      if (Status s = alignment_->Enqueue(stream_.handle(), start_ns, timeout_ns); !s) {
+        return tl::make_unexpected(s.error());
+      }
+    }
+    Status queued = stream_.RecordStart();
+    if (queued) {
+      queued = Checked(driver_, driver_->GraphLaunch(exec_, stream_.handle()), "cuGraphLaunch");
+    }
+    if (queued) queued = stream_.RecordEnd();
+    // Also when something failed: the barrier must not keep the stream.
+    if (alignment_ != nullptr) alignment_->Release();
+    if (!queued) return tl::make_unexpected(queued.error());
+    Result<TimedSpan> span = stream_.AwaitSpan(deadline_ns);
+    if (alignment_ == nullptr || alignment_->late_rank() < 0) return span;
+    Error late{ErrorCode::kDeadline,
+               fmt::format("rank {} had not come to the GPUs' barrier at the deadline",
+                           alignment_->late_rank()),
+               "",
+               "",
+               "",
+               {}};
+    return tl::make_unexpected(std::move(late));
+  }
+
+ private:
+  const CudaDriver& driver_;
+  CudaStream& stream_;
+  RankAlignment* alignment_;  // nullptr with one rank
+  const Clock& clock_;
+  CuGraphExec exec_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(const CudaDriver& driver, int32_t ordinal, const Clock& clock)
+      : driver_(driver), ordinal_(ordinal), clock_(clock) {}
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() override {
+    alignment_.reset();
+    stream_.reset();
+    if (context_ != nullptr) driver_->PrimaryContextRelease(device_);
+  }
+
+  Status Open() {
+    if (Status s = Checked(driver_, driver_->DeviceGet(&device_, ordinal_), "cuDeviceGet"); !s)
+      return s;
+    if (Status s = Checked(driver_, driver_->PrimaryContextRetain(&context_, device_),
+                           "cuDevicePrimaryCtxRetain");
+        !s) {
+      return s;
+    }
+    if (Status s = Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent"); !s)
+      return s;
+    Result<std::unique_ptr<CudaStream>> stream = CudaStream::Create(driver_, clock_);
+    if (!stream) return tl::make_unexpected(stream.error());
+    stream_ = std::move(*stream);
+    return {};
+  }
+
+  Status LineUp(RankExchange& exchange, int64_t deadline_ns) {
+    if (exchange.world_size() == 1) return {};
+    auto alignment = RankAlignment::Create(driver_, exchange, deadline_ns);
+    if (!alignment) return tl::make_unexpected(alignment.error());
+    alignment_ = std::move(*alignment);
+    return {};
+  }
+
+  MemoryKind kind() const override { return MemoryKind::kCuda; }
+  int32_t ordinal() const override { return ordinal_; }
+  void* stream() const override { return stream_->handle(); }
+  std::string measuring_mode() const override { return "graph"; }
+  bool aligns_ranks() const override { return true; }
+
+  Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
+    CuDevicePointer data = 0;
+    const CuResult code = driver_->MemoryAllocate(&data, std::max<uint64_t>(bytes, 1));
+    if (code == kCuErrorOutOfMemory) {
+      return Fail(ErrorCode::kEnvironment,
+                  fmt::format("cannot allocate {} bytes on GPU {}", bytes, ordinal_), "",
+                  "its memory is in use", "tune smaller sizes, or see `nvidia-smi`");
+    }
+    if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return tl::make_unexpected(s.error());
+    return std::make_unique<CudaBuffer>(driver_, data, bytes);
+  }
+
+  Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
+    if (data.empty()) return {};
+    const CuDevicePointer to = dynamic_cast<CudaBuffer&>(buffer).pointer();
+    const CuResult code = driver_->CopyToDevice(to, data.data(), data.size());
+    if (Status s = Checked(driver_, code, "cuMemcpyHtoD"); !s) return s;
+    // A copy from pageable memory may still be on its way, and the stream does not wait for it.
+    return Checked(driver_, driver_->ContextSynchronize(), "cuCtxSynchronize");
+  }
+
+  Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
+    if (data.empty()) return {};
+    const CuDevicePointer from = dynamic_cast<CudaBuffer&>(buffer).pointer();
+    return Checked(driver_, driver_->CopyToHost(data.data(), from, data.size()), "cuMemcpyDtoH");
+  }
+
+  Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
+    if (Status s = stream_->RecordStart(); !s) return tl::make_unexpected(s.error());
+    if (Status s = plan.Launch(arguments); !s) return tl::make_unexpected(s.error());
+    if (Status s = stream_->RecordEnd(); !s) return tl::make_unexpected(s.error());
+    return stream_->AwaitSpan(arguments.deadline_ns);
+  }
+
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+                                              int32_t repetitions) override {
+    auto calls = std::make_unique<CudaCalls>(driver_, *stream_, alignment_.get(), clock_);
+    if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
+      return tl::make_unexpected(s.error());
+    }
+    return calls;
+  }
+
+ private:
+  const CudaDriver driver_;
+  const int32_t ordinal_;
+  const Clock& clock_;
+  CuDevice device_ = 0;
+  CuContext context_ = nullptr;
+  std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<RankAlignment> alignment_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& exchange,
+                                               const Clock& clock, int64_t deadline_ns) {
+  const DriverResult<CudaDriver> driver = CudaDriver::Open();
+  Status opened;
+  std::unique_ptr<CudaDevice> device;
+  if (!driver) {
+    opened = Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
+  } else {
+    device = std::make_unique<CudaDevice>(*driver, ordinal, clock);
+    opened = device->Open();
+  }
+  // One rank without its GPU ends it for all, and all learn which.
+  const Result<StepResult> all =
+      exchange.Step("gpu", opened ? "" : opened.error().ToText(), 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  for (size_t rank = 0; rank < all->records.size(); ++rank) {
+    if (all->records[rank].empty()) continue;
+    return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
+                all->records[rank], "see `cotune doctor`, or tune host memory");
+  }
+  if (Status s = device->LineUp(exchange, deadline_ns); !s) return tl::make_unexpected(s.error());
+  return device;
+}
+
+}  // namespace cotune::gpu

@@ -1,0 +1,88 @@
+// The part of the CUDA driver's ABI that cotune uses. Declared here, so that building needs no CUDA
+// toolkit; cuda_types_test compares it with cuda.h where that is present.
+#ifndef COTUNE_GPU_DRIVER_CUDA_TYPES_H_
+#define COTUNE_GPU_DRIVER_CUDA_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cotune::gpu {
+
+using CuResult = int;
+using CuDevice = int;
+using CuDevicePointer = unsigned long long;
+using CuContext = struct CuContextOpaque*;
+using CuModule = struct CuModuleOpaque*;
+using CuFunction = struct CuFunctionOpaque*;
+using CuStream = struct CuStreamOpaque*;
+using CuEvent = struct CuEventOpaque*;
+using CuGraph = struct CuGraphOpaque*;
+using CuGraphExec = struct CuGraphExecOpaque*;
+
+struct CuUuid {
+  unsigned char bytes[16];
+};
+struct CuIpcMemHandle {
+  unsigned char reserved[64];
+};
+
+enum : CuResult {
+  kCuSuccess = 0,
+  kCuErrorOutOfMemory = 2,
+  kCuErrorDeinitialized = 4,
+  kCuErrorNoDevice = 100,
+  kCuErrorPeerAccessAlreadyEnabled = 704,
+  kCuErrorNotReady = 600,
+};
+
+// CUdevice_attribute.
+enum CuDeviceAttribute : int {
+  kCuMultiprocessorCount = 16,
+  kCuL2CacheBytes = 38,
+  kCuComputeCapabilityMajor = 75,
+  kCuComputeCapabilityMinor = 76,
+  kCuClockRateKhz = 13,
+};
+
+// CUfunction_attribute.
+enum CuFunctionAttribute : int { kCuFunctionRegisters = 4, kCuFunctionLocalBytes = 3 };
+
+// CUpointer_attribute.
+enum CuPointerAttribute : int { kCuPointerMemoryType = 2, kCuPointerDeviceOrdinal = 9 };
+enum CuMemoryType : unsigned int { kCuMemoryTypeHost = 1, kCuMemoryTypeDevice = 2 };
+
+// Flags.
+enum : unsigned int {
+  kCuHostAllocPortable = 1,
+  kCuHostAllocDeviceMap = 2,
+  kCuHostRegisterPortable = 1,
+  kCuHostRegisterDeviceMap = 2,
+  kCuStreamNonBlocking = 1,
+  kCuEventDisableTiming = 2,
+  kCuIpcLazyEnablePeerAccess = 1,
+};
+enum CuStreamCaptureMode : int { kCuCaptureThreadLocal = 1, kCuCaptureRelaxed = 2 };
+enum CuStreamCaptureStatus : int { kCuCaptureNone = 0, kCuCaptureActive = 1 };
+
+// CUlaunchAttribute: an id, padding up to 8 bytes, and a union of 64 bytes.
+enum CuLaunchAttributeId : int { kCuLaunchProgrammaticStreamSerialization = 6 };
+struct CuLaunchAttribute {
+  int id;
+  int padding;
+  union {
+    unsigned char bytes[64];
+    int programmatic_stream_serialization_allowed;
+  } value;
+};
+struct CuLaunchConfig {
+  unsigned int grid_x, grid_y, grid_z;
+  unsigned int block_x, block_y, block_z;
+  unsigned int shared_bytes;
+  CuStream stream;
+  CuLaunchAttribute* attributes;
+  unsigned int attribute_count;
+};
+
+}  // namespace cotune::gpu
+
+#endif  // COTUNE_GPU_DRIVER_CUDA_TYPES_H_

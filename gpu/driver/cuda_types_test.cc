@@ -1,0 +1,66 @@
+// The declarations of cuda_types.h against NVIDIA's own header, where a toolkit is installed.
+#include "gpu/driver/cuda_types.h"
+
+#include <gtest/gtest.h>
+
+#include "gpu/driver/cuda_driver.h"
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+#define COTUNE_HAS_CUDA_HEADER 1
+#endif
+
+namespace cotune::gpu {
+namespace {
+
+#ifdef COTUNE_HAS_CUDA_HEADER
+TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
+  EXPECT_EQ(sizeof(CuLaunchConfig), sizeof(CUlaunchConfig));
+  EXPECT_EQ(offsetof(CuLaunchConfig, stream), offsetof(CUlaunchConfig, hStream));
+  EXPECT_EQ(offsetof(CuLaunchConfig, attributes), offsetof(CUlaunchConfig, attrs));
+  EXPECT_EQ(offsetof(CuLaunchConfig, attribute_count), offsetof(CUlaunchConfig, numAttrs));
+  EXPECT_EQ(sizeof(CuLaunchAttribute), sizeof(CUlaunchAttribute));
+  EXPECT_EQ(offsetof(CuLaunchAttribute, value), offsetof(CUlaunchAttribute, value));
+  EXPECT_EQ(sizeof(CuIpcMemHandle), sizeof(CUipcMemHandle));
+  EXPECT_EQ(sizeof(CuUuid), sizeof(CUuuid));
+  EXPECT_EQ(sizeof(CuDevicePointer), sizeof(CUdeviceptr));
+  EXPECT_EQ(int{kCuLaunchProgrammaticStreamSerialization},
+            int{CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION});
+  EXPECT_EQ(int{kCuMultiprocessorCount}, int{CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT});
+  EXPECT_EQ(int{kCuL2CacheBytes}, int{CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE});
+  EXPECT_EQ(int{kCuComputeCapabilityMajor}, int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR});
+  EXPECT_EQ(int{kCuComputeCapabilityMinor}, int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR});
+  EXPECT_EQ(int{kCuClockRateKhz}, int{CU_DEVICE_ATTRIBUTE_CLOCK_RATE});
+  EXPECT_EQ(int{kCuFunctionRegisters}, int{CU_FUNC_ATTRIBUTE_NUM_REGS});
+  EXPECT_EQ(int{kCuFunctionLocalBytes}, int{CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES});
+  EXPECT_EQ(int{kCuPointerMemoryType}, int{CU_POINTER_ATTRIBUTE_MEMORY_TYPE});
+  EXPECT_EQ(int{kCuPointerDeviceOrdinal}, int{CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL});
+  EXPECT_EQ(unsigned{kCuMemoryTypeDevice}, unsigned{CU_MEMORYTYPE_DEVICE});
+  EXPECT_EQ(int{kCuErrorNotReady}, int{CUDA_ERROR_NOT_READY});
+  EXPECT_EQ(int{kCuErrorPeerAccessAlreadyEnabled}, int{CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED});
+  EXPECT_EQ(int{kCuCaptureThreadLocal}, int{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL});
+  EXPECT_EQ(int{kCuCaptureRelaxed}, int{CU_STREAM_CAPTURE_MODE_RELAXED});
+  EXPECT_EQ(int{kCuCaptureActive}, int{CU_STREAM_CAPTURE_STATUS_ACTIVE});
+  EXPECT_EQ(unsigned{kCuStreamNonBlocking}, unsigned{CU_STREAM_NON_BLOCKING});
+  EXPECT_EQ(unsigned{kCuEventDisableTiming}, unsigned{CU_EVENT_DISABLE_TIMING});
+  EXPECT_EQ(unsigned{kCuIpcLazyEnablePeerAccess}, unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS});
+  EXPECT_EQ(unsigned{kCuHostAllocDeviceMap}, unsigned{CU_MEMHOSTALLOC_DEVICEMAP});
+}
+#else
+TEST(CudaTypesTest, EqualThoseOfTheToolkit) { GTEST_SKIP() << "there is no cuda.h here"; }
+#endif
+
+TEST(CudaDriverTest, SaysWhyItCannotBeOpened) {
+  const auto missing = CudaDriver::Open("libno_such_driver.so.1");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, -1);
+  EXPECT_NE(missing.error().text.find("libno_such_driver.so.1"), std::string::npos);
+  EXPECT_NE(missing.error().text.find("no NVIDIA driver"), std::string::npos);
+  // A library that is no driver.
+  const auto other = CudaDriver::Open("libm.so.6");
+  ASSERT_FALSE(other.has_value());
+  EXPECT_NE(other.error().text.find("lacks cuInit"), std::string::npos) << other.error().text;
+}
+
+}  // namespace
+}  // namespace cotune::gpu
