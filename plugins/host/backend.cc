@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "plugins/border/call_border.h"
+#include "plugins/host/border_names.h"
 #include "plugins/host/choice_list.h"
-#include "plugins/host/failure.h"
 #include "plugins/host/group.h"
 #include "plugins/host/operation.h"
-#include "plugins/host/problem_check.h"
 
 struct cotune_backend_t {
   const cotune_host_t* host;
@@ -37,19 +34,13 @@ namespace {
 constexpr char kName[] = "host";
 constexpr char kVersion[] = "1.0.0";
 
-// No exception crosses the ABI: the only ones that the code below lets out are the standard
-// library's, and of those lack of memory is the likely one.
 template <class Body>
 cotune_status_t Guard(cotune_error_t* error, Body body) {
-  try {
-    Result<void> result = body();
-    return result ? COTUNE_OK : Report(result.error(), error);
-  } catch (const std::bad_alloc&) {
-    return Report({COTUNE_OUT_OF_RESOURCES, 0, -1, "host: out of memory"}, error);
-  } catch (const std::exception& e) {
-    return Report({COTUNE_INTERNAL, 0, -1, fmt::format("host: {}", e.what())}, error);
-  }
+  return border::Guard(kName, error, body);
 }
+
+// Every choice shares memory of the group's ranks on one host.
+constexpr ProblemLimits kLimits{.memory_kind = COTUNE_MEMORY_HOST, .ranks_max = kMaxRanks};
 
 Result<uint64_t> SlotBytes(const cotune_host_t& host) {
   if (host.setting == nullptr) return kDefaultSlotBytes;
@@ -92,19 +83,12 @@ const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/
   return nullptr;
 }
 
-template <size_t kSize>
-void CopyText(const std::string& text, char (&to)[kSize]) {
-  const size_t length = std::min(text.size(), kSize - 1);
-  std::memcpy(to, text.data(), length);
-  to[length] = '\0';
-}
-
 cotune_choice_t ToAbi(const Choice& choice) {
   cotune_choice_t out{};
   out.struct_size = sizeof(out);
   out.cost_us = choice.cost_us;
-  CopyText(choice.name, out.name);
-  CopyText(choice.reason, out.reason);
+  border::CopyText(choice.name, out.name);
+  border::CopyText(choice.reason, out.reason);
   if (choice.reason.empty()) {
     out.status = COTUNE_OK;
     out.flags = COTUNE_CHOICE_REPRODUCIBLE;
@@ -120,59 +104,25 @@ cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* pr
                      cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
                      cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (capacity > 0 && (first == nullptr || stride < sizeof(uint32_t))) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  fmt::format("choices need a buffer; stride is {}", stride));
-    }
-    auto checked = CheckProblem(*problem);
+    auto checked = CheckProblem(*problem, kLimits);
     if (!checked) return tl::unexpected(checked.error());
-    const std::vector<Choice> choices = ListChoices(*checked, backend->slot_bytes);
-    const size_t written = std::min<size_t>(choices.size(), capacity);
-    for (size_t i = 0; i < written; ++i) {
-      cotune_choice_t entry = ToAbi(choices[i]);
-      // An older host has a smaller struct: it gets the fields that it knows.
-      entry.struct_size = std::min<uint32_t>(stride, sizeof(entry));
-      std::memcpy(reinterpret_cast<char*>(first) + i * stride, &entry,
-                  std::min<size_t>(stride, sizeof(entry)));
+    std::vector<cotune_choice_t> choices;
+    for (const Choice& choice : ListChoices(*checked, backend->slot_bytes)) {
+      choices.push_back(ToAbi(choice));
     }
-    *count = static_cast<uint32_t>(choices.size());
-    return {};
+    return border::WriteChoices(choices, first, stride, capacity, count);
   });
-}
-
-Result<void> CheckGroupParams(const cotune_group_params_t& params) {
-  if (!COTUNE_HAS_FIELD(cotune_group_params_t, &params, deadline_ns)) {
-    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group params.struct_size {} is smaller than "
-                                                     "version 1.0",
-                                                     params.struct_size));
-  }
-  if (params.world_size < 1 || params.world_size > kMaxRanks) {
-    return Fail(params.world_size < 1 ? COTUNE_INVALID_ARGUMENT : COTUNE_UNSUPPORTED,
-                fmt::format("world_size {} of a group: 1 to {} ranks can share memory",
-                            params.world_size, kMaxRanks));
-  }
-  if (params.rank < 0 || params.rank >= params.world_size) {
-    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("rank {} is not in a group of {} ranks",
-                                                     params.rank, params.world_size));
-  }
-  if (params.name == nullptr || params.name[0] == '\0' || std::strlen(params.name) > 200) {
-    return Fail(COTUNE_INVALID_ARGUMENT, "a group needs a name of 1 to 200 characters");
-  }
-  if (params.job_ranks == nullptr) {
-    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group '{}' has no job_ranks", params.name));
-  }
-  if (params.device >= 0) {
-    return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("group '{}' is on device {}: this backend has none, use -1",
-                            params.name, params.device));
-  }
-  return {};
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (auto checked = CheckGroupParams(*params); !checked) return checked;
+    if (auto checked = border::CheckGroupParams(*params, kMaxRanks); !checked) return checked;
+    if (params->device >= 0) {
+      return Fail(COTUNE_UNSUPPORTED,
+                  fmt::format("group '{}' is on device {}: this backend has none, use -1",
+                              params->name, params->device));
+    }
     auto joined = Group::Join(*backend->host, *params, backend->slot_bytes);
     if (!joined) return tl::unexpected(joined.error());
     *group = new cotune_group_t{std::move(*joined)};
@@ -197,7 +147,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
   return Guard(error, [&]() -> Result<void> {
     Group& ranks = *group->group;
     if (auto failure = ranks.Health()) return tl::unexpected(*failure);
-    auto checked = CheckProblem(*problem);
+    auto checked = CheckProblem(*problem, kLimits);
     if (!checked) return tl::unexpected(checked.error());
     if (checked->world_size != ranks.world_size()) {
       return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
@@ -267,24 +217,10 @@ void PlanDestroy(cotune_plan_t* plan) {
   delete plan;
 }
 
-constexpr uint32_t BuildFlags() {
-  uint32_t flags = 0;
-#if defined(__SANITIZE_ADDRESS__)
-  flags |= COTUNE_BUILD_ASAN;
-#endif
-#if defined(__SANITIZE_THREAD__)
-  flags |= COTUNE_BUILD_TSAN;
-#endif
-#if defined(COTUNE_UBSAN)
-  flags |= COTUNE_BUILD_UBSAN;
-#endif
-  return flags;
-}
-
 constexpr cotune_backend_api_t kApi = {
     .struct_size = sizeof(cotune_backend_api_t),
     .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = BuildFlags(),
+    .build_flags = border::BuildFlags(),
     .memory_kinds = 1u << COTUNE_MEMORY_HOST,
     .name = kName,
     .version = kVersion,

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/problem_check.h"
+#include "plugins/host/border_names.h"
 #include "plugins/host/ranks_for_test.h"
 
 namespace cotune::host {

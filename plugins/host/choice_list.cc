@@ -214,13 +214,6 @@ void MarkDefault(const Problem& problem, std::vector<Choice>& choices) {
 
 }  // namespace
 
-uint64_t ProblemBytes(const Problem& problem) {
-  const bool has_blocks =
-      problem.collective != Collective::kAllReduce && problem.collective != Collective::kBroadcast;
-  const auto blocks = has_blocks ? static_cast<uint64_t>(problem.world_size) : 1;
-  return problem.count * blocks * ElementBytes(problem.type);
-}
-
 std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
   std::vector<Choice> choices;
   if (problem.world_size == 1) {

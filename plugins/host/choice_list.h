@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/host/failure.h"
+#include "plugins/host/border_names.h"
 #include "plugins/host/schedule.h"
 
 namespace cotune::host {
@@ -22,9 +22,6 @@ struct Choice {
   double cost_us = -1;
   bool is_default = false;
 };
-
-// The bytes of the largest buffer of one rank, by the ABI's table.
-uint64_t ProblemBytes(const Problem& problem);
 
 // All choices of the problem in a fixed order, refused ones included; exactly one is the default.
 // Sizes of chunks that come to the same are listed once. Pure.

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/host/border_names.h"
 #include "plugins/host/control_block.h"
-#include "plugins/host/failure.h"
 #include "plugins/host/late_ranks.h"
 #include "plugins/host/shared_segment.h"
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugins/host/element_type.h"
+#include "plugins/host/border_names.h"
 
 namespace cotune::host {
 

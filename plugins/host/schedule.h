@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/host/element_type.h"
+#include "plugins/host/border_names.h"
 
 namespace cotune::host {
 
@@ -32,24 +32,6 @@ inline constexpr int kMaxRanks = 64;
 // Signals of one iteration are numbered 1 to kMaxStep; the ring needs 2 * (kMaxRanks - 1).
 inline constexpr int kMaxStep = 255;
 inline constexpr size_t kCacheLineBytes = 64;
-
-enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
-
-// A validated problem. `count` is elements of one block, as in the ABI's table.
-struct Problem {
-  Collective collective = Collective::kAllReduce;
-  Reduction reduction = Reduction::kSum;  // of kAllReduce and kReduceScatter
-  ElementType type = ElementType::kF32;
-  uint64_t count = 0;
-  int world_size = 1;
-  int root = 0;
-  bool in_place = false;
-};
-
-constexpr bool Reduces(const Problem& problem) {
-  return problem.collective == Collective::kAllReduce ||
-         problem.collective == Collective::kReduceScatter;
-}
 
 enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput };
 

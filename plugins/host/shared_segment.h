@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "plugins/host/border_names.h"
 #include "plugins/host/control_block.h"
-#include "plugins/host/failure.h"
 #include "plugins/host/process_identity.h"
 
 namespace cotune::host {

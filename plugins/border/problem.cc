@@ -1,15 +1,12 @@
-#include "plugins/host/problem_check.h"
+#include "plugins/border/problem.h"
 
 #include <fmt/format.h>
 
 #include <optional>
 
-#include "plugins/host/choice_list.h"
-
-namespace cotune::host {
+namespace cotune::border {
 namespace {
 
-constexpr uint32_t kKnownFlags = COTUNE_PROBLEM_IN_PLACE;
 constexpr uint32_t kMustUnderstandFlags = 0xffff0000u;
 
 std::optional<Collective> CollectiveFromAbi(uint32_t collective) {
@@ -17,18 +14,24 @@ std::optional<Collective> CollectiveFromAbi(uint32_t collective) {
   return static_cast<Collective>(collective - COTUNE_ALL_REDUCE);
 }
 
-// What this backend cannot do although the problem may be sound.
-Result<void> CheckSupport(const cotune_problem_t& p) {
-  if (p.memory_kind != COTUNE_MEMORY_HOST) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("memory kind {}: only host memory", p.memory_kind));
+const char* MemoryName(uint32_t kind) { return kind == COTUNE_MEMORY_CUDA ? "CUDA" : "host"; }
+
+// What a backend cannot do although the problem may be sound.
+Result<void> CheckSupport(const cotune_problem_t& p, const ProblemLimits& limits) {
+  if (p.memory_kind != limits.memory_kind) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("memory kind {}: only {} memory", p.memory_kind,
+                                                MemoryName(limits.memory_kind)));
   }
-  if ((p.flags & kMustUnderstandFlags & ~kKnownFlags) != 0) {
+  const uint32_t known = limits.takes_symmetric ? COTUNE_PROBLEM_SYMMETRIC : 0;
+  if ((p.flags & kMustUnderstandFlags & ~known) != 0) {
+    const bool is_symmetric = (p.flags & kMustUnderstandFlags) == COTUNE_PROBLEM_SYMMETRIC;
     return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("problem flags {:#x}: symmetric buffers are not known here", p.flags));
+                fmt::format("problem flags {:#x}: {} not known here", p.flags,
+                            is_symmetric ? "symmetric buffers are" : "some of them are"));
   }
-  if (p.world_size > kMaxRanks) {
+  if (p.world_size > limits.ranks_max) {
     return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("{} ranks: at most {} share memory", p.world_size, kMaxRanks));
+                fmt::format("{} ranks: at most {} share memory", p.world_size, limits.ranks_max));
   }
   if (p.ranks_per_node != p.world_size) {
     return Fail(COTUNE_UNSUPPORTED,
@@ -63,7 +66,14 @@ int64_t InPlaceOffset(const Problem& problem, int rank) {
 
 }  // namespace
 
-Result<Problem> CheckProblem(const cotune_problem_t& p) {
+uint64_t ProblemBytes(const Problem& problem) {
+  const bool has_blocks =
+      problem.collective != Collective::kAllReduce && problem.collective != Collective::kBroadcast;
+  const auto blocks = has_blocks ? static_cast<uint64_t>(problem.world_size) : 1;
+  return problem.count * blocks * ElementBytes(problem.type);
+}
+
+Result<Problem> CheckProblem(const cotune_problem_t& p, const ProblemLimits& limits) {
   if (!COTUNE_HAS_FIELD(cotune_problem_t, &p, topology_digest)) {
     return Fail(COTUNE_INVALID_ARGUMENT,
                 fmt::format("problem.struct_size {} is smaller than version 1.0 ({})",
@@ -73,7 +83,8 @@ Result<Problem> CheckProblem(const cotune_problem_t& p) {
   if (!collective) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("collective {} is not known here", p.collective));
   }
-  if (auto supported = CheckSupport(p); !supported) return tl::unexpected(supported.error());
+  if (auto supported = CheckSupport(p, limits); !supported)
+    return tl::unexpected(supported.error());
   if (p.world_size < 1) {
     return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("world_size {} is below 1", p.world_size));
   }
@@ -82,6 +93,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& p) {
   problem.type = *ElementTypeFromAbi(p.dtype);
   problem.count = p.count;
   problem.in_place = (p.flags & COTUNE_PROBLEM_IN_PLACE) != 0;
+  problem.is_symmetric = (p.flags & COTUNE_PROBLEM_SYMMETRIC) != 0;
   problem.world_size = p.world_size;
   problem.root = *collective == Collective::kBroadcast ? p.root : 0;
   if (problem.root < 0 || problem.root >= p.world_size) {
@@ -134,4 +146,4 @@ Result<void> CheckBuffers(const Problem& problem, int rank, const void* send, co
   return {};
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::border

@@ -1,9 +1,9 @@
-#include "plugins/host/failure.h"
+#include "plugins/border/failure.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace cotune::host {
+namespace cotune::border {
 
 cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
   if (error == nullptr) return failure.status;
@@ -19,4 +19,4 @@ cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
   return failure.status;
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::border

@@ -1,6 +1,6 @@
-// Element types and reductions of the host backend, as closed enumerations.
-#ifndef COTUNE_PLUGINS_HOST_ELEMENT_TYPE_H_
-#define COTUNE_PLUGINS_HOST_ELEMENT_TYPE_H_
+// Element types and reductions of the ABI, as closed enumerations.
+#ifndef COTUNE_PLUGINS_BORDER_ELEMENT_TYPE_H_
+#define COTUNE_PLUGINS_BORDER_ELEMENT_TYPE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "plugins/api/cotune_backend_v1.h"
 
-namespace cotune::host {
+namespace cotune::border {
 
 enum class ElementType : uint8_t { kF32, kF64, kF16, kBf16, kI32, kI64, kU8 };
 
@@ -49,7 +49,7 @@ constexpr size_t PartialBytes(ElementType type) {
   return IsNarrowFloat(type) ? 4 : ElementBytes(type);
 }
 
-// The type that the ABI's code and width name; empty when this backend does not have it.
+// The type that the ABI's code and width name; empty when it is none of these.
 constexpr std::optional<ElementType> ElementTypeFromAbi(cotune_dtype_t dtype) {
   if (dtype.lanes != 1) return std::nullopt;
   switch (dtype.code) {
@@ -98,6 +98,6 @@ constexpr std::optional<Reduction> ReductionFromAbi(uint32_t reduction) {
   return static_cast<Reduction>(reduction - COTUNE_SUM);
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::border
 
-#endif  // COTUNE_PLUGINS_HOST_ELEMENT_TYPE_H_
+#endif  // COTUNE_PLUGINS_BORDER_ELEMENT_TYPE_H_

@@ -1,13 +1,13 @@
-// Errors as values inside the host backend, and their way into the ABI's error struct.
-#ifndef COTUNE_PLUGINS_HOST_FAILURE_H_
-#define COTUNE_PLUGINS_HOST_FAILURE_H_
+// Errors as values inside a backend, and their way into the ABI's error struct.
+#ifndef COTUNE_PLUGINS_BORDER_FAILURE_H_
+#define COTUNE_PLUGINS_BORDER_FAILURE_H_
 
 #include <string>
 #include <tl/expected.hpp>
 
 #include "plugins/api/cotune_backend_v1.h"
 
-namespace cotune::host {
+namespace cotune::border {
 
 struct Failure {
   cotune_status_t status = COTUNE_INTERNAL;
@@ -27,6 +27,6 @@ inline tl::unexpected<Failure> Fail(cotune_status_t status, std::string message,
 // Writes the failure into the caller's struct (may be null) and returns its status.
 cotune_status_t Report(const Failure& failure, cotune_error_t* error);
 
-}  // namespace cotune::host
+}  // namespace cotune::border
 
-#endif  // COTUNE_PLUGINS_HOST_FAILURE_H_
+#endif  // COTUNE_PLUGINS_BORDER_FAILURE_H_
