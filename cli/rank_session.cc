@@ -48,12 +48,13 @@ bool IsOwnRank(const Process& process) {
          process.environment.contains("COTUNE_WORLD_SIZE");
 }
 
-// Whether this rank is the one that says it: the lowest that is not at fault itself.
-bool SpeaksOf(const Error& error, int rank) {
-  const bool is_shared = error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline ||
-                         error.code == ErrorCode::kDatabase ||
-                         error.code == ErrorCode::kInterrupted;
-  if (!is_shared) return true;
+// Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
+// every rank fails with the same error; before all have joined, only those of the control channel
+// are.
+bool SpeaksOf(const Error& error, bool has_joined, int rank) {
+  const bool is_shared =
+      has_joined || error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline;
+  if (!is_shared || error.code == ErrorCode::kInternal) return true;
   int speaker = 0;
   for (const int lost : error.ranks) speaker += lost == speaker ? 1 : 0;
   return rank == speaker;
@@ -117,7 +118,7 @@ void WarnOfRefusedPlugins(const Job& job, Process& process) {
 
 Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& settings,
                         const PluginFlags& plugins, const RankWork& work, Process& process,
-                        const PrintReport& print) {
+                        const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
   Result<Watchers> watchers = MakeWatchers(context.rank, clock, asked_database, process);
@@ -127,6 +128,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   options.observer = &watchers->outermost();
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return tl::make_unexpected(job.error());
+  has_joined = true;
   std::string database;
   if (work.uses_database) {
     Result<std::string> path =
@@ -247,9 +249,12 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
                const PluginFlags& plugins, const RankWork& work, Process& process,
                const PrintReport& print) {
   CatchInterrupts();
-  const Result<int> exit_code = JoinAndTune(context, settings, plugins, work, process, print);
+  bool has_joined = false;
+  const Result<int> exit_code =
+      JoinAndTune(context, settings, plugins, work, process, print, has_joined);
   if (exit_code) return *exit_code;
-  if (!SpeaksOf(exit_code.error(), context.rank)) return ExitCode(exit_code.error().code);
+  if (!SpeaksOf(exit_code.error(), has_joined, context.rank))
+    return ExitCode(exit_code.error().code);
   if (context.rank == 0) return process.console.PrintError(exit_code.error());
   // Results, JSON included, are rank 0's.
   process.console.LogError(exit_code.error());

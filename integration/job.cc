@@ -1,6 +1,7 @@
 #include "integration/job.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,9 +76,16 @@ std::vector<std::string> DefaultPluginSearchPath(const Environment& environment)
     return folders;
   }
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&DefaultPluginSearchPath), &info) == 0) return folders;
+  link_map* object = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(&DefaultPluginSearchPath), &info,
+              reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) {
+    return folders;
+  }
+  // The program itself has no name here: dli_fname is what it was called by, perhaps through PATH.
+  const bool is_program = object == nullptr || object->l_name[0] == '\0';
   std::error_code error;
-  const std::filesystem::path self = std::filesystem::canonical(info.dli_fname, error);
+  const std::filesystem::path self =
+      std::filesystem::canonical(is_program ? "/proc/self/exe" : info.dli_fname, error);
   if (error) return folders;
   const std::filesystem::path beside =
       self.parent_path().parent_path() / "lib" / "cotune" / "plugins";
