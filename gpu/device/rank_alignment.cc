@@ -108,9 +108,9 @@ RankAlignment::~RankAlignment() {
 Status RankAlignment::AllocateFlags(int world_size) {
   const auto ranks = static_cast<size_t>(world_size);
   const auto check = [&](CuResult code, const char* call) { return Checked(driver_, code, call); };
-  if (Status s = check(driver_->MemoryAllocate(&flags_, ranks * sizeof(uint64_t)), "cuMemAlloc");
-      !s)
-    return s;
+  // A whole page of the driver's: smaller allocations share one, and IPC would share it all.
+  constexpr size_t kSharedBytes = size_t{2} << 20;
+  if (Status s = check(driver_->MemoryAllocate(&flags_, kSharedBytes), "cuMemAlloc"); !s) return s;
   if (Status s = check(driver_->SetBytes(flags_, 0, ranks * sizeof(uint64_t)), "cuMemsetD8"); !s)
     return s;
   if (Status s =

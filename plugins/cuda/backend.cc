@@ -1,0 +1,205 @@
+#include "plugins/cuda/backend.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "gpu/driver/library_search.h"
+#include "plugins/border/call_border.h"
+#include "plugins/border/problem.h"
+#include "plugins/cuda/choice_list.h"
+#include "plugins/cuda/gpu.h"
+#include "plugins/cuda/group.h"
+#include "plugins/cuda/kernel_library.h"
+#include "plugins/cuda/peer_memory.h"
+#include "plugins/cuda/plan.h"
+
+struct cotune_backend_t {
+  const cotune_host_t* host;
+  std::unique_ptr<cotune::cuda::Gpu> gpu;
+  std::unique_ptr<cotune::cuda::PeerMemory> memory;
+  std::unique_ptr<cotune::cuda::KernelLibrary> kernels;
+  cotune::cuda::ChoiceLimits limits;
+};
+
+struct cotune_group_t {
+  cotune_backend_t* backend;
+  std::unique_ptr<cotune::cuda::Group> group;
+};
+
+struct cotune_plan_t {
+  cotune::cuda::Group* group;
+  cotune::cuda::Plan plan;
+};
+
+namespace cotune::cuda {
+namespace {
+
+using border::Fail;
+using border::Problem;
+using border::Report;
+using border::Result;
+
+constexpr char kName[] = "cuda";
+constexpr char kVersion[] = "1.0.0";
+constexpr border::ProblemLimits kLimits{.memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax};
+
+template <class Body>
+cotune_status_t Guard(cotune_error_t* error, Body body) {
+  return border::Guard(kName, error, body);
+}
+
+cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
+                       cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<void> {
+    if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
+      return Fail(COTUNE_INVALID_ARGUMENT, "the host's service table is older than version 1.0");
+    }
+    auto gpu = Gpu::Open(device);
+    if (!gpu) return tl::unexpected(gpu.error());
+    const char* named =
+        host->setting == nullptr ? nullptr : host->setting(host->context, "nvrtc_library");
+    const auto environment = gpu::OwnEnvironment();
+    auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, environment);
+    if (!nvrtc) return tl::unexpected(nvrtc.error());
+    const Gpu& opened = **gpu;  // stays where it is
+    // Programmatic dependent launch came with compute capability 9.0.
+    const ChoiceLimits limits{.has_pdl = opened.architecture() >= "sm_90" ||
+                                         opened.architecture().size() > 5};
+    *backend = new cotune_backend_t{
+        host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
+        std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),
+                                        KernelCache(KernelCache::DefaultFolder(environment))),
+        limits};
+    return {};
+  });
+}
+
+void Destroy(cotune_backend_t* backend) { delete backend; }
+
+const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
+  return nullptr;
+}
+
+cotune_choice_t ToAbi(const Choice& choice) {
+  cotune_choice_t out{};
+  out.struct_size = sizeof(out);
+  out.cost_us = choice.cost_us;
+  border::CopyText(choice.name, out.name);
+  border::CopyText(choice.reason, out.reason);
+  out.status = choice.reason.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
+  if (choice.reason.empty()) {
+    out.flags = COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE;
+    if (choice.is_default) out.flags |= COTUNE_CHOICE_DEFAULT;
+  }
+  return out;
+}
+
+cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* problem,
+                     cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
+                     cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<void> {
+    const auto checked = border::CheckProblem(*problem, kLimits);
+    if (!checked) return tl::unexpected(checked.error());
+    std::vector<cotune_choice_t> choices;
+    for (const Choice& choice : ListChoices(*checked, backend->limits)) {
+      choices.push_back(ToAbi(choice));
+    }
+    return border::WriteChoices(choices, first, stride, capacity, count);
+  });
+}
+
+cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
+                            cotune_group_t** group, cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<void> {
+    if (auto checked = border::CheckGroupParams(*params, kRanksMax); !checked) return checked;
+    if (params->device != backend->gpu->ordinal()) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  fmt::format("group '{}' is on GPU {}, this backend on GPU {}", params->name,
+                              params->device, backend->gpu->ordinal()));
+    }
+    auto joined = Group::Join(*backend->host, *params, *backend->gpu, *backend->memory);
+    if (!joined) return tl::unexpected(joined.error());
+    *group = new cotune_group_t{backend, std::move(*joined)};
+    return {};
+  });
+}
+
+cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<void> {
+    if (auto failure = group->group->Health()) return tl::unexpected(*failure);
+    return {};
+  });
+}
+
+void GroupAbort(cotune_group_t* group) { group->group->Abort(); }
+
+void GroupDestroy(cotune_group_t* group) { delete group; }
+
+cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
+                        const char* choice_name, int64_t /*deadline_ns*/, cotune_plan_t** plan,
+                        cotune_error_t* error) {
+  return Guard(error, [&]() -> Result<void> {
+    Group& ranks = *group->group;
+    if (auto failure = ranks.Health()) return tl::unexpected(*failure);
+    const auto checked = border::CheckProblem(*problem, kLimits);
+    if (!checked) return tl::unexpected(checked.error());
+    if (checked->world_size != ranks.world_size()) {
+      return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
+                                                       checked->world_size, ranks.world_size()));
+    }
+    auto choice = FindChoice(*checked, choice_name, group->backend->limits);
+    if (!choice) return tl::unexpected(choice.error());
+    gpu::CuFunction function = nullptr;
+    if (!choice->is_copy) {
+      const auto kernel = group->backend->kernels->Get(choice->spec);
+      if (!kernel) return tl::unexpected(kernel.error());
+      function = *kernel;
+    }
+    *plan = new cotune_plan_t{&ranks, Plan(ranks, *checked, std::move(*choice), function)};
+    return {};
+  });
+}
+
+cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
+  if (plan->group->HasFailed()) {
+    if (const auto failure = plan->group->Health()) return Report(*failure, error);
+  }
+  return Guard(error, [&] { return plan->plan.Launch(*launch); });
+}
+
+cotune_status_t Progress(cotune_plan_t* /*plan*/, int64_t /*until_ns*/, cotune_error_t* error) {
+  return Report({COTUNE_INVALID_ARGUMENT, 0, -1,
+                 "calls on a GPU are done when their stream is; there is nothing to progress"},
+                error);
+}
+
+void PlanDestroy(cotune_plan_t* plan) { delete plan; }
+
+constexpr cotune_backend_api_t kApi = {
+    .struct_size = sizeof(cotune_backend_api_t),
+    .abi_minor = COTUNE_ABI_MINOR,
+    .build_flags = border::BuildFlags(),
+    .memory_kinds = 1u << COTUNE_MEMORY_CUDA,
+    .name = kName,
+    .version = kVersion,
+    .create = Create,
+    .destroy = Destroy,
+    .get_extension = GetExtension,
+    .list_choices = List,
+    .group_create = GroupCreate,
+    .group_health = GroupHealth,
+    .group_abort = GroupAbort,
+    .group_destroy = GroupDestroy,
+    .prepare = Prepare,
+    .launch = Launch,
+    .progress = Progress,
+    .plan_destroy = PlanDestroy,
+};
+
+}  // namespace
+
+const cotune_backend_api_t* BackendApi() { return &kApi; }
+
+}  // namespace cotune::cuda

@@ -1,0 +1,133 @@
+#include "plugins/cuda/choice_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plugins/cuda/kernels/kernel_abi.h"
+
+namespace cotune::cuda {
+namespace {
+
+using border::Collective;
+using border::ElementType;
+using border::Problem;
+using ::testing::HasSubstr;
+
+constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllGather,
+                                       Collective::kReduceScatter, Collective::kAllToAll,
+                                       Collective::kBroadcast};
+
+Problem ProblemOf(Collective collective, ElementType type, uint64_t count, int world_size) {
+  Problem problem;
+  problem.collective = collective;
+  problem.type = type;
+  problem.count = count;
+  problem.world_size = world_size;
+  return problem;
+}
+
+// Calls `body` for problems of all kinds.
+template <typename Body>
+void ForEachProblem(Body body) {
+  for (const Collective collective : kCollectives) {
+    for (const ElementType type : border::kElementTypes) {
+      for (const int world_size : {1, 2, 3, 4, 5, 8}) {
+        for (const uint64_t count :
+             {0ull, 1ull, 17ull, 1000ull, 65537ull, 3000000ull, 1ull << 30}) {
+          body(ProblemOf(collective, type, count, world_size));
+        }
+      }
+    }
+  }
+}
+
+std::vector<Choice> Runnable(const Problem& problem) {
+  std::vector<Choice> choices = ListChoices(problem, {});
+  std::erase_if(choices, [](const Choice& choice) { return !choice.reason.empty(); });
+  return choices;
+}
+
+TEST(ChoiceListTest, EveryProblemHasOneDefaultAndNamesThatDiffer) {
+  ForEachProblem([](const Problem& problem) {
+    std::set<std::string> names;
+    int defaults = 0;
+    for (const Choice& choice : ListChoices(problem, {})) {
+      EXPECT_TRUE(names.insert(choice.name).second) << choice.name;
+      EXPECT_LT(choice.name.size(), 96u);
+      EXPECT_LT(choice.reason.size(), 144u) << choice.reason;
+      defaults += choice.is_default ? 1 : 0;
+      if (choice.is_default) {
+        EXPECT_EQ(choice.reason, "");
+      }
+    }
+    EXPECT_EQ(defaults, 1) << static_cast<int>(problem.collective) << " " << problem.count;
+  });
+}
+
+TEST(ChoiceListTest, AStepFitsIntoScratch) {
+  ForEachProblem([](const Problem& problem) {
+    for (const Choice& choice : Runnable(problem)) {
+      if (choice.is_copy) continue;
+      // As the kernels lay it out: a slot for each rank, twice when results travel too; a broadcast
+      // has one sender and a greeting of each thread of each rank.
+      const auto threads =
+          static_cast<uint64_t>(choice.blocks) * static_cast<uint64_t>(choice.spec.threads);
+      const uint64_t packs = threads * static_cast<uint64_t>(choice.spec.unroll);
+      const auto ranks = static_cast<uint64_t>(problem.world_size);
+      uint64_t slots = ranks * packs;
+      if (choice.spec.algorithm == Algorithm::kTwoShot) slots *= 2;
+      if (problem.collective == Collective::kBroadcast) slots = packs + ranks * threads;
+      const bool is_lamport = choice.spec.transport == Transport::kLamport;
+      EXPECT_LE(slots * (is_lamport ? 16 : 32), is_lamport ? kLamportBytes : kLlBytes)
+          << choice.name;
+    }
+  });
+}
+
+TEST(ChoiceListTest, OnlyFloatsThatAreReducedSayThemselvesThatTheyAreThere) {
+  ForEachProblem([](const Problem& problem) {
+    for (const Choice& choice : Runnable(problem)) {
+      if (choice.is_copy || choice.spec.transport != Transport::kLamport) continue;
+      EXPECT_TRUE(border::Reduces(problem)) << "data that is only moved keeps every bit";
+      EXPECT_TRUE(problem.type == ElementType::kF32 || problem.type == ElementType::kF16 ||
+                  problem.type == ElementType::kBf16);
+    }
+  });
+}
+
+TEST(ChoiceListTest, NamesAreFoundAgain) {
+  const Problem problem = ProblemOf(Collective::kAllReduce, ElementType::kBf16, 1 << 20, 4);
+  for (const Choice& choice : Runnable(problem)) {
+    const auto found = FindChoice(problem, choice.name, {});
+    ASSERT_TRUE(found.has_value()) << choice.name;
+    EXPECT_EQ(found->blocks, choice.blocks);
+    EXPECT_EQ(NvrtcOptions(found->spec), NvrtcOptions(choice.spec));
+  }
+  const auto unknown = FindChoice(problem, "ring", {});
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().status, COTUNE_INVALID_ARGUMENT);
+  const Problem large = ProblemOf(Collective::kAllReduce, ElementType::kF32, 1 << 24, 4);
+  const auto refused = FindChoice(large, "one_shot?transport=lamport", {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
+  EXPECT_THAT(refused.error().message, HasSubstr("not offered above"));
+}
+
+TEST(ChoiceListTest, OlderGpusGetKernelsWithoutDependentLaunch) {
+  const Problem problem = ProblemOf(Collective::kAllReduce, ElementType::kF32, 1000, 2);
+  for (const Choice& choice : ListChoices(problem, {.has_pdl = false})) {
+    EXPECT_FALSE(choice.spec.uses_pdl) << choice.name;
+  }
+}
+
+TEST(ChoiceListTest, OneRankCopies) {
+  const auto choices = ListChoices(ProblemOf(Collective::kAllGather, ElementType::kU8, 5, 1), {});
+  ASSERT_EQ(choices.size(), 1u);
+  EXPECT_TRUE(choices[0].is_copy);
+}
+
+}  // namespace
+}  // namespace cotune::cuda

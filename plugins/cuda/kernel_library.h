@@ -1,0 +1,50 @@
+// Kernels that are compiled and loaded on this rank's GPU.
+#ifndef COTUNE_PLUGINS_CUDA_KERNEL_LIBRARY_H_
+#define COTUNE_PLUGINS_CUDA_KERNEL_LIBRARY_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "plugins/border/failure.h"
+#include "plugins/cuda/gpu.h"
+#include "plugins/cuda/kernel_cache.h"
+#include "plugins/cuda/kernel_spec.h"
+#include "plugins/cuda/nvrtc.h"
+
+namespace cotune::cuda {
+
+// Each kernel is compiled once a machine (KernelCache) and loaded once a process; it stays loaded.
+// Any thread; different kernels are made at the same time.
+class KernelLibrary {
+ public:
+  KernelLibrary(const Gpu& gpu, Nvrtc nvrtc, KernelCache cache)
+      : gpu_(gpu), nvrtc_(std::move(nvrtc)), cache_(std::move(cache)) {}
+  ~KernelLibrary();
+  KernelLibrary(const KernelLibrary&) = delete;
+  KernelLibrary& operator=(const KernelLibrary&) = delete;
+
+  border::Result<gpu::CuFunction> Get(const KernelSpec& spec);
+
+ private:
+  // One kernel; threads that want it at the same time wait for the one that makes it.
+  struct Entry {
+    std::mutex mutex;
+    gpu::CuModule module = nullptr;
+    gpu::CuFunction function = nullptr;
+  };
+  border::Result<gpu::CuFunction> Make(const KernelSpec& spec, const std::string& key,
+                                       Entry& entry);
+
+  const Gpu& gpu_;
+  const Nvrtc nvrtc_;
+  const KernelCache cache_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Entry>> entries_;
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_KERNEL_LIBRARY_H_

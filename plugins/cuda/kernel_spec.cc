@@ -1,0 +1,124 @@
+#include "plugins/cuda/kernel_spec.h"
+
+#include <fmt/format.h>
+
+#include "plugins/cuda/kernels/kernel_sources.h"
+
+namespace cotune::cuda {
+namespace {
+
+using border::Collective;
+using border::ElementType;
+using border::Reduction;
+
+const char* SourceName(const KernelSpec& spec) {
+  switch (spec.collective) {
+    case Collective::kAllReduce:
+      return spec.algorithm == Algorithm::kOneShot ? "all_reduce_one_shot.cu"
+                                                   : "all_reduce_two_shot.cu";
+    case Collective::kBroadcast:
+      return "broadcast.cu";
+    default:
+      return "blocks.cu";
+  }
+}
+
+const char* Define(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "ALL_REDUCE";
+    case Collective::kAllGather:
+      return "ALL_GATHER";
+    case Collective::kReduceScatter:
+      return "REDUCE_SCATTER";
+    case Collective::kAllToAll:
+      return "ALL_TO_ALL";
+    case Collective::kBroadcast:
+      return "BROADCAST";
+  }
+  return "";
+}
+
+const char* Define(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return "F32";
+    case ElementType::kF64:
+      return "F64";
+    case ElementType::kF16:
+      return "F16";
+    case ElementType::kBf16:
+      return "BF16";
+    case ElementType::kI32:
+      return "I32";
+    case ElementType::kI64:
+      return "I64";
+    case ElementType::kU8:
+      return "U8";
+  }
+  return "";
+}
+
+const char* Define(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "SUM";
+    case Reduction::kProduct:
+      return "PRODUCT";
+    case Reduction::kMin:
+      return "MIN";
+    case Reduction::kMax:
+      return "MAX";
+    case Reduction::kAverage:
+      return "AVERAGE";
+  }
+  return "";
+}
+
+}  // namespace
+
+const char* Name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kOneShot:
+      return "one_shot";
+    case Algorithm::kTwoShot:
+      return "two_shot";
+    case Algorithm::kDirect:
+      return "direct";
+  }
+  return "";
+}
+
+const char* Name(Transport transport) {
+  return transport == Transport::kLamport ? "lamport" : "ll";
+}
+
+SourceText SourceOf(const KernelSpec& spec) {
+  SourceText source;
+  source.name = SourceName(spec);
+  for (const KernelFile& file : kKernelFiles) {
+    const std::string name(file.name);
+    if (name == source.name) source.text = file.text;
+    if (!name.ends_with(".cu")) source.headers.emplace_back(name, file.text);
+  }
+  return source;
+}
+
+std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
+  std::vector<std::string> options = {
+      fmt::format("-DCOTUNE_COLLECTIVE_{}", Define(spec.collective)),
+      fmt::format("-DCOTUNE_DTYPE_{}", Define(spec.type)),
+      fmt::format("-DCOTUNE_TRANSPORT_{}",
+                  spec.transport == Transport::kLamport ? "LAMPORT" : "LL"),
+      fmt::format("-DCOTUNE_WORLD_SIZE={}", spec.world_size),
+      fmt::format("-DCOTUNE_THREADS={}", spec.threads),
+      fmt::format("-DCOTUNE_UNROLL={}", spec.unroll),
+      fmt::format("-DCOTUNE_PDL={}", spec.uses_pdl ? 1 : 0),
+  };
+  const bool reduces =
+      spec.collective == Collective::kAllReduce || spec.collective == Collective::kReduceScatter;
+  if (reduces) options.push_back(fmt::format("-DCOTUNE_REDUCTION_{}", Define(spec.reduction)));
+  return options;
+}
+
+}  // namespace cotune::cuda

@@ -1,0 +1,204 @@
+// Data that says itself when it is there: no flag to wait for, no fence, one way over the link.
+// Sendable(p) is p as the peers will see it; a rank uses that for its own part too, so that all have
+// the same bits.
+#pragma once
+
+#include "prelude.cuh"
+
+namespace cotune::cuda {
+
+constexpr int kPeers = COTUNE_WORLD_SIZE - 1;
+
+#if defined(COTUNE_TRANSPORT_LAMPORT)
+
+// For floats: empty words are one NaN bit pattern, which a sender replaces by another NaN. Each word
+// is looked at, so that words of one store may arrive one by one.
+struct Transport {
+  static constexpr unsigned long long kBegin = kLamportBegin;
+  static constexpr unsigned long long kBytes = kLamportBytes;
+  static constexpr int kSlotBytes = 16;
+  static constexpr unsigned int kEmpty = 0xFFFFFFFFu;
+#if defined(COTUNE_DTYPE_F32)
+  static constexpr unsigned int kOtherNan = 0x7FFFFFFFu;
+#else
+  static constexpr unsigned int kOtherNan = 0x7FFF7FFFu;
+#endif
+  struct Raw {
+    Pack pack;
+  };
+
+  static __device__ __forceinline__ Pack Sendable(Pack p) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) p.word[w] = p.word[w] == kEmpty ? kOtherNan : p.word[w];
+    return p;
+  }
+  static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
+    StoreRelaxed(slot, p);
+  }
+  static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
+    return {LoadRelaxed(slot)};
+  }
+  static __device__ __forceinline__ bool IsThere(const Raw& raw) {
+    const unsigned int* w = raw.pack.word;
+    return w[0] != kEmpty && w[1] != kEmpty && w[2] != kEmpty && w[3] != kEmpty;
+  }
+  static __device__ __forceinline__ Pack Value(const Raw& raw) { return raw.pack; }
+  static __device__ __forceinline__ void Clear(unsigned char* slot) {
+    StoreRelaxed(slot, Pack{{kEmpty, kEmpty, kEmpty, kEmpty}});
+  }
+};
+
+#elif defined(COTUNE_TRANSPORT_LL)
+
+// For any bits: each word travels with a flag beside it, in one store of 8 bytes that arrives whole.
+struct Transport {
+  static constexpr unsigned long long kBegin = kLlBegin;
+  static constexpr unsigned long long kBytes = kLlBytes;
+  static constexpr int kSlotBytes = 32;
+  static constexpr unsigned int kFull = 1;
+  struct Raw {
+    Pack low, high;
+  };
+
+  static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
+  static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
+    StoreRelaxed(slot, Pack{{p.word[0], kFull, p.word[1], kFull}});
+    StoreRelaxed(slot + 16, Pack{{p.word[2], kFull, p.word[3], kFull}});
+  }
+  static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
+    return {LoadRelaxed(slot), LoadRelaxed(slot + 16)};
+  }
+  static __device__ __forceinline__ bool IsThere(const Raw& raw) {
+    return (raw.low.word[1] & raw.low.word[3] & raw.high.word[1] & raw.high.word[3]) == kFull;
+  }
+  static __device__ __forceinline__ Pack Value(const Raw& raw) {
+    return Pack{{raw.low.word[0], raw.low.word[2], raw.high.word[0], raw.high.word[2]}};
+  }
+  static __device__ __forceinline__ void Clear(unsigned char* slot) {
+    StoreRelaxed(slot, Pack{{0, 0, 0, 0}});
+    StoreRelaxed(slot + 16, Pack{{0, 0, 0, 0}});
+  }
+};
+
+#else
+#error "compile with -DCOTUNE_TRANSPORT_..."
+#endif
+
+// The time that a launch may take, and what ends it before. One a thread.
+class Patience {
+ public:
+  __device__ __forceinline__ explicit Patience(const KernelArguments& a)
+      : arguments_(a), begin_ns_(GlobalTimerNs()) {}
+
+  // Asked now and then by a thread that waits: whether it has to give up. Says why, once for all.
+  __device__ __noinline__ bool IsOver(int peer, unsigned int step) {
+    const bool aborted = LoadWord(&arguments_.abort->value) != 0;
+    const bool late = GlobalTimerNs() - begin_ns_ > arguments_.timeout_ns;
+    if (!aborted && !late) return false;
+    Fail(aborted ? kAborted : kTimeout, peer, step);
+    return true;
+  }
+
+  // The first failure of this rank counts.
+  __device__ __noinline__ void Fail(FailureKind kind, int peer, unsigned int step) {
+    FailureRecord* record = arguments_.failure;
+    if (atomicCAS_system(&record->is_set, 0u, 2u) != 0u) return;
+    record->kind = kind;
+    record->peer = peer;
+    record->step = step;
+    record->block = blockIdx.x;
+    __threadfence_system();
+    atomicExch_system(&record->is_set, 1u);
+  }
+
+ private:
+  const KernelArguments& arguments_;
+  unsigned long long begin_ns_;
+};
+
+// Peer q in ascending order of ranks without `rank`.
+__device__ __forceinline__ int PeerAt(int q, int rank) { return q < rank ? q : q + 1; }
+
+// Waits for one pack of every peer that sends one in this rank's scratch, takes them out and leaves
+// the slots empty. slot(q) is that of peer q. All loads are in flight at once. False: gave up.
+//
+// is_last: no step of this launch follows. Before one that follows, the slots must be seen empty in
+// memory: a peer that hears from this thread in the next step may then write into them, and nothing
+// else keeps its data from arriving before the store that empties them. Reading back what was stored
+// waits for that, at a fraction of what a fence costs. At the end of a launch the hardware does it.
+template <typename SlotOf, typename Sends>
+__device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
+                                        unsigned int step, bool is_last, Patience& patience) {
+  typename Transport::Raw raw[kPeers];
+  for (unsigned int polls = 1;; ++polls) {
+    int missing = -1;
+#pragma unroll
+    for (int q = 0; q < kPeers; ++q) raw[q] = Transport::Load(slot(q));
+#pragma unroll
+    for (int q = 0; q < kPeers; ++q) {
+      if (sends(q) && !Transport::IsThere(raw[q])) missing = q;
+    }
+    if (missing < 0) break;
+    if (polls % 1024 == 0 && patience.IsOver(PeerAt(missing, rank), step)) return false;
+  }
+#pragma unroll
+  for (int q = 0; q < kPeers; ++q) {
+    values[q] = Transport::Value(raw[q]);
+    if (sends(q)) Transport::Clear(slot(q));
+  }
+  if (is_last) return true;
+  bool is_clear = true;
+#pragma unroll
+  for (int q = 0; q < kPeers; ++q) raw[q] = Transport::Load(slot(q));
+#pragma unroll
+  for (int q = 0; q < kPeers; ++q) {
+    if (sends(q) && Transport::IsThere(raw[q])) is_clear = false;
+  }
+  // Never so: a peer that wrote again has broken the protocol.
+  if (!is_clear) patience.Fail(kProtocol, rank, step);
+  return is_clear;
+}
+
+// For when every peer sends.
+struct Everybody {
+  __device__ __forceinline__ bool operator()(int /*q*/) const { return true; }
+};
+
+// One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
+class Launch {
+ public:
+  __device__ __forceinline__ explicit Launch(const KernelArguments& a)
+      : arguments_(a),
+        control_(reinterpret_cast<ArenaControl*>(a.arena[a.rank])),
+        step_(*const_cast<volatile unsigned int*>(&control_->step)) {}
+
+  __device__ __forceinline__ unsigned int step() const { return step_; }
+  __device__ __forceinline__ void NextStep() { step_ = step_ + 1 == kStepsEnd ? 0 : step_ + 1; }
+
+  __device__ __forceinline__ unsigned int threads() const { return gridDim.x * blockDim.x; }
+  __device__ __forceinline__ unsigned int thread() const {
+    return blockIdx.x * blockDim.x + threadIdx.x;
+  }
+
+  // Scratch of `rank` for this step.
+  __device__ __forceinline__ unsigned char* Scratch(int rank) const {
+    return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
+  }
+
+  // By every thread at its end; the last block hands the count on to the next launch.
+  __device__ __forceinline__ void End() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (atomicAdd(&control_->done_blocks, 1u) + 1 != gridDim.x) return;
+    control_->done_blocks = 0;
+    control_->step = step_;
+  }
+
+ private:
+  const KernelArguments& arguments_;
+  ArenaControl* control_;
+  unsigned int step_;
+};
+
+}  // namespace cotune::cuda

@@ -1,0 +1,52 @@
+// Device memory of this rank that its peers can reach, and theirs as mapped here.
+#ifndef COTUNE_PLUGINS_CUDA_PEER_MEMORY_H_
+#define COTUNE_PLUGINS_CUDA_PEER_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "plugins/border/failure.h"
+#include "plugins/cuda/gpu.h"
+
+namespace cotune::cuda {
+
+// What a rank tells the others of its memory; goes through the job's store as bytes.
+struct MemoryOffer {
+  gpu::CuIpcMemHandle handle{};
+  int64_t pid = 0;
+  uint64_t bytes = 0;
+};
+
+// Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
+// peer that was cut off may still be writing when its group ends here, and a mapping may be used by
+// another group. What a group gives back serves the next one. Any thread; the context is current.
+class PeerMemory {
+ public:
+  explicit PeerMemory(const Gpu& gpu) : gpu_(gpu) {}
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
+  border::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
+  void GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes);
+
+  // How the peers find memory that Take gave.
+  border::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;
+  // A peer's memory in this process. COTUNE_UNSUPPORTED: this GPU does not reach that one.
+  border::Result<gpu::CuDevicePointer> Map(const MemoryOffer& offer);
+
+ private:
+  const Gpu& gpu_;
+  std::mutex mutex_;
+  std::vector<gpu::CuDevicePointer> allocated_;
+  std::multimap<uint64_t, gpu::CuDevicePointer> free_;  // by bytes
+  std::map<std::string, gpu::CuDevicePointer> mapped_;  // by handle
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_PEER_MEMORY_H_

@@ -1,0 +1,63 @@
+#include "plugins/cuda/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace cotune::cuda {
+
+using border::Fail;
+using border::Result;
+
+Result<void> Plan::Launch(const cotune_launch_t& launch) {
+  if (launch.stream.kind != COTUNE_STREAM_CUDA) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("stream kind {}: these plans need a CUDA stream", launch.stream.kind));
+  }
+  auto fits = border::CheckBuffers(problem_, group_.rank(), launch.send, launch.recv);
+  if (!fits || problem_.count == 0) return fits;
+  const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
+  return choice_.is_copy ? LaunchCopy(launch) : LaunchKernel(launch);
+}
+
+Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
+  if (launch.send == launch.recv) return {};
+  const Gpu& gpu = group_.gpu();
+  return gpu.Check(
+      gpu.driver()->CopyOnDeviceAsync(reinterpret_cast<gpu::CuDevicePointer>(launch.recv),
+                                      reinterpret_cast<gpu::CuDevicePointer>(launch.send),
+                                      border::ProblemBytes(problem_),
+                                      static_cast<gpu::CuStream>(launch.stream.handle)),
+      "cuMemcpyDtoDAsync");
+}
+
+Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
+  const Gpu& gpu = group_.gpu();
+  KernelArguments arguments = group_.arguments();
+  arguments.send = launch.send;
+  arguments.recv = launch.recv;
+  arguments.count = problem_.count;
+  arguments.root = problem_.root;
+  // A length of time, because a captured launch runs again later.
+  const int64_t now_ns = group_.host().now_ns(group_.host().context);
+  arguments.timeout_ns =
+      static_cast<unsigned long long>(std::max<int64_t>(0, launch.deadline_ns - now_ns));
+  void* parameters[] = {&arguments};
+  gpu::CuLaunchAttribute attribute{};
+  attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
+  attribute.value.programmatic_stream_serialization_allowed = 1;
+  const gpu::CuLaunchConfig config{static_cast<unsigned int>(choice_.blocks),
+                                   1,
+                                   1,
+                                   static_cast<unsigned int>(choice_.spec.threads),
+                                   1,
+                                   1,
+                                   0,
+                                   static_cast<gpu::CuStream>(launch.stream.handle),
+                                   &attribute,
+                                   choice_.spec.uses_pdl ? 1u : 0u};
+  return gpu.Check(gpu.driver()->LaunchKernel(&config, function_, parameters, nullptr),
+                   "cuLaunchKernelEx");
+}
+
+}  // namespace cotune::cuda

@@ -1,0 +1,34 @@
+// One choice ready to launch on one group.
+#ifndef COTUNE_PLUGINS_CUDA_PLAN_H_
+#define COTUNE_PLUGINS_CUDA_PLAN_H_
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/border/problem.h"
+#include "plugins/cuda/choice_list.h"
+#include "plugins/cuda/group.h"
+
+namespace cotune::cuda {
+
+// One thread at a time. The group outlives it.
+class Plan {
+ public:
+  // function: of the choice's kernel; null for a copy.
+  Plan(Group& group, const border::Problem& problem, Choice choice, gpu::CuFunction function)
+      : group_(group), problem_(problem), choice_(std::move(choice)), function_(function) {}
+
+  // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit.
+  border::Result<void> Launch(const cotune_launch_t& launch);
+
+ private:
+  border::Result<void> LaunchCopy(const cotune_launch_t& launch);
+  border::Result<void> LaunchKernel(const cotune_launch_t& launch);
+
+  Group& group_;
+  const border::Problem problem_;
+  const Choice choice_;
+  const gpu::CuFunction function_;
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_PLAN_H_
