@@ -126,7 +126,8 @@ class CudaDevice final : public Device {
     auto alignment = RankAlignment::Create(driver_, exchange, deadline_ns);
     if (!alignment) return tl::make_unexpected(alignment.error());
     alignment_ = std::move(*alignment);
-    return {};
+    constexpr int64_t kWakeNs = 200'000'000;
+    return alignment_->Wake(stream_->handle(), kWakeNs);
   }
 
   MemoryKind kind() const override { return MemoryKind::kCuda; }

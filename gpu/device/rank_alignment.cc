@@ -175,6 +175,16 @@ Status RankAlignment::LoadKernel() {
 Status RankAlignment::Enqueue(CuStream stream, int64_t moment_ns, int64_t timeout_ns) {
   moment_ns_ = static_cast<uint64_t>(moment_ns);
   host_words_[1] = 0;
+  return LaunchKernel(stream, timeout_ns);
+}
+
+Status RankAlignment::Wake(CuStream stream, int64_t duration_ns) {
+  // A moment that never comes.
+  moment_ns_ = UINT64_MAX;
+  return LaunchKernel(stream, duration_ns);
+}
+
+Status RankAlignment::LaunchKernel(CuStream stream, int64_t timeout_ns) {
   auto rank = static_cast<uint32_t>(rank_);
   auto timeout = static_cast<uint64_t>(timeout_ns);
   void* arguments[] = {&table_, &flags_, &host_words_on_device_, &moment_ns_, &timeout, &rank};

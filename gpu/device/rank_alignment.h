@@ -26,6 +26,9 @@ class RankAlignment {
   RankAlignment(const RankAlignment&) = delete;
   RankAlignment& operator=(const RankAlignment&) = delete;
 
+  // Keeps the GPU busy for this long: one that was idle runs at a low clock at first.
+  Status Wake(CuStream stream, int64_t duration_ns);
+
   // Enqueues the kernel; it ends when every rank has enqueued its own for this moment and called
   // Release. moment_ns: equal on all ranks and later than all before, whatever became of those.
   Status Enqueue(CuStream stream, int64_t moment_ns, int64_t timeout_ns);
@@ -36,6 +39,7 @@ class RankAlignment {
 
  private:
   explicit RankAlignment(const CudaDriver& driver) : driver_(driver) {}
+  Status LaunchKernel(CuStream stream, int64_t timeout_ns);
   Status AllocateFlags(int world_size);
   Status OpenPeers(const std::vector<std::string>& handles, int rank);
   Status LoadKernel();

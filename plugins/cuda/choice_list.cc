@@ -16,7 +16,7 @@ using border::Problem;
 using border::Result;
 
 constexpr uint64_t kPackBytes = 16;
-constexpr int kBlocksMax = 128;
+constexpr int kBlocksMax = 256;
 // Beyond these sizes a choice cannot win against its neighbours.
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kFloatLlBytesMax = 256 << 10;
@@ -83,7 +83,7 @@ std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 256) continue;
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
-    for (const int blocks_max : {16, 32, 64}) add(512, unroll, blocks_max);
+    for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
   }
   return shapes;
 }

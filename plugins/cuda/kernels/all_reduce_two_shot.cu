@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
                         Transport::Sendable(send.Load(index(peer, at))));
       }
     }
+    if (base == 0) launch.Arrive();
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;

@@ -41,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
             launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes, outgoing);
       }
     }
+    if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_packs >= packs;
 #pragma unroll

@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned long long step_packs = static_cast<unsigned long long>(threads) * COTUNE_UNROLL;
   const bool is_root = a.rank == a.root;
   for (unsigned long long base = 0; base < packs; base += step_packs, launch.NextStep()) {
+    if (base == 0) launch.Arrive();
     if (base + launch.thread() >= packs) continue;
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_packs >= packs;

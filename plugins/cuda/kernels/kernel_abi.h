@@ -60,8 +60,8 @@ constexpr unsigned int kStepBuffers = 3;
 constexpr unsigned int kStepsEnd = kStepBuffers << 29;
 
 struct ArenaControl {
-  unsigned int step;         // of the next launch; the same on all ranks
-  unsigned int done_blocks;  // of the launch that runs
+  unsigned int step;            // of the next launch; the same on all ranks
+  unsigned int arrived_blocks;  // of the launch that runs
 };
 
 struct ByteRange {

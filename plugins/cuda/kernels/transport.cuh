@@ -185,13 +185,17 @@ class Launch {
     return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
   }
 
-  // By every thread at its end; the last block hands the count on to the next launch.
-  __device__ __forceinline__ void End() {
+  // By every thread once, after its first packs are on their way: from here on no thread of this block
+  // reads the count of steps again. Early, so that the answer of the memory is there at the end.
+  __device__ __forceinline__ void Arrive() {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    __threadfence();
-    if (atomicAdd(&control_->done_blocks, 1u) + 1 != gridDim.x) return;
-    control_->done_blocks = 0;
+    if (threadIdx.x == 0 && gridDim.x > 1) arrived_ = atomicAdd(&control_->arrived_blocks, 1u);
+  }
+
+  // By every thread at its end. The block that arrived last hands the count on to the next launch.
+  __device__ __forceinline__ void End() {
+    if (threadIdx.x != 0 || arrived_ + 1 != gridDim.x) return;
+    control_->arrived_blocks = 0;
     control_->step = step_;
   }
 
@@ -199,6 +203,7 @@ class Launch {
   const KernelArguments& arguments_;
   ArenaControl* control_;
   unsigned int step_;
+  unsigned int arrived_ = 0;  // blocks before this one
 };
 
 }  // namespace cotune::cuda
