@@ -54,7 +54,8 @@ TEST_F(CompilerTest, OneKernelOfEachFileForEachGeneration) {
 }
 
 TEST_F(CompilerTest, TheFirstErrorIsTold) {
-  const auto code = nvrtc_.Compile({"broken.cu", "__device__ int f() { return nothing; }", {}}, "sm_90", {});
+  const auto code =
+      nvrtc_.Compile({"broken.cu", "__device__ int f() { return nothing; }", {}}, "sm_90", {});
   ASSERT_FALSE(code.has_value());
   EXPECT_THAT(code.error().message, HasSubstr("broken.cu"));
   EXPECT_THAT(code.error().message, HasSubstr("nothing"));
