@@ -8,13 +8,17 @@ namespace {
 
 class ChoicesTest : public CotuneProgramTest {
  protected:
-  ChoicesTest() {
-    const std::string plugins = folder_.path() + "/fake";
-    std::filesystem::create_directory(plugins);
-    std::filesystem::copy_file(std::filesystem::canonical("plugins/fake/cotune_fake.so"),
-                               plugins + "/cotune_fake.so");
-    std::filesystem::permissions(plugins + "/cotune_fake.so", std::filesystem::perms(0755));
-    environment_["COTUNE_PLUGIN_PATH"] = plugins;
+  ChoicesTest() { environment_["COTUNE_PLUGIN_PATH"] = FolderWith("plugins/fake/cotune_fake.so"); }
+
+  // A folder that holds a copy of this plugin alone.
+  std::string FolderWith(const std::string& built) const {
+    namespace fs = std::filesystem;
+    const std::string name = fs::path(built).filename();
+    const std::string folder = folder_.path() + "/with_" + name;
+    fs::create_directory(folder);
+    fs::copy_file(fs::canonical(built), folder + "/" + name);
+    fs::permissions(folder + "/" + name, fs::perms(0755));
+    return folder;
   }
 
   // One cell of two ranks with this script.
@@ -88,6 +92,21 @@ TEST_F(ChoicesTest, AScriptThatCannotBeReadIsARefusedBackend) {
   const ProgramEnd end = Small("tune", "choise a", {"--db", database_});
   EXPECT_NE(end.exit_code, 0);
   EXPECT_NE(end.err.find("line 1"), std::string::npos) << end.err;
+}
+
+TEST_F(ChoicesTest, ABackendForGpusSaysWhyItOffersNothingHere) {
+  if (std::filesystem::exists("/dev/nvidia0")) GTEST_SKIP() << "there is a GPU here";
+  environment_["COTUNE_PLUGIN_PATH"] += ":" + FolderWith("plugins/cuda/cotune_cuda.so");
+  const nlohmann::json listed = Document(
+      Run({"plugin", "list", "--set", "fake.script=choice a default", "--json"}))["result"];
+  ASSERT_EQ(listed["plugins"].size(), 2u) << listed;
+  for (const nlohmann::json& plugin : listed["plugins"]) {
+    EXPECT_EQ(plugin["loaded"], true) << plugin;
+    if (plugin["name"] != "cuda") continue;
+    EXPECT_NE(plugin["reason"].get<std::string>().find("offers nothing on this machine"),
+              std::string::npos)
+        << plugin;
+  }
 }
 
 TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {

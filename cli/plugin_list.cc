@@ -33,7 +33,7 @@ PluginRow ToRow(const PluginReport& report) {
 // A job says most: there every backend was made too. Without one that works, what the files say.
 std::vector<PluginReport> Reports(const ResolvedSettings& settings, const PluginFlags& plugins,
                                   const JobMemory& memory, const Process& process) {
-  const Result<std::unique_ptr<Job>> job = JoinAlone(settings, plugins, memory, process);
+  const Result<std::unique_ptr<Job>> job = JoinAlone(settings, plugins, memory, process, true);
   if (job) return (*job)->plugin_reports();
   const JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
   return ScanPlugins(options.plugin_paths, options.plugin_search_path).reports;
@@ -47,8 +47,11 @@ std::string ListText(const std::vector<PluginRow>& rows) {
         {row.name.empty() ? "-" : row.name, row.version.empty() ? "-" : row.version,
          row.abi.empty() ? "-" : row.abi,
          row.memory_kinds.empty() ? "-" : fmt::format("{}", fmt::join(row.memory_kinds, ",")),
-         row.loaded ? "loaded" : "refused", row.path});
-    if (!row.loaded) reasons += fmt::format("\n{}\n  {}\n", row.path, row.reason);
+         !row.loaded          ? "refused"
+         : row.reason.empty() ? "loaded"
+                              : "idle",
+         row.path});
+    if (!row.reason.empty()) reasons += fmt::format("\n{}\n  {}\n", row.path, row.reason);
   }
   return table.ToText(0) + reasons;
 }

@@ -224,8 +224,15 @@ Status Job::LoadBackends() {
     const bool is_wanted =
         wanted.empty() || std::find(wanted.begin(), wanted.end(), table->name) != wanted.end();
     const bool fits_memory = (table->memory_kinds >> static_cast<unsigned>(options_.memory)) & 1;
+    if (!is_wanted) continue;
     // One that works on other memory is loaded, but has nothing to do here.
-    if (!is_wanted || (!fits_memory && wanted.empty())) continue;
+    if (!fits_memory && wanted.empty()) {
+      if (!options_.probes_all_backends) continue;
+      for (PluginReport& report : scan.reports) {
+        if (report.backend == table->name) report.reason = WhyItOffersNothing(*table);
+      }
+      continue;
+    }
     Result<std::unique_ptr<Backend>> backend =
         fits_memory
             ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
@@ -257,6 +264,13 @@ Status Job::LoadBackends() {
   });
   for (const auto& backend : backends_) backends_in_use_.push_back(backend.get());
   return {};
+}
+
+std::string Job::WhyItOffersNothing(const cotune_backend_api_t& table) const {
+  const bool is_for_hosts = (table.memory_kinds >> static_cast<unsigned>(MemoryKind::kHost)) & 1;
+  const Result<std::unique_ptr<Backend>> backend =
+      AdoptBackend(&table, services_->host.table(), is_for_hosts ? -1 : 0, table.name);
+  return backend ? "" : backend.error().ToText();
 }
 
 Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks) {

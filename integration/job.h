@@ -31,7 +31,7 @@ struct PluginReport {
   uint32_t abi_minor = 0;
   uint32_t memory_kinds = 0;  // bits of the ABI
   bool loaded = false;
-  std::string reason;  // when not loaded
+  std::string reason;  // why it is not loaded, or why it offers nothing on this machine
 };
 
 // severity: 0 debug, 1 info, 2 warning, 3 error.
@@ -53,6 +53,9 @@ struct JobOptions {
   std::map<std::string, std::string> backend_settings;
   // Function tables registered in the process, beside the plugins.
   std::vector<const cotune_backend_api_t*> tables;
+  // Backends for other memory than this job's are created too, and dropped, to learn whether they
+  // offer anything here.
+  bool probes_all_backends = false;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
   StageObserver* observer = nullptr;  // may be nullptr
@@ -118,6 +121,7 @@ class Job {
   Job();
   Status OpenDevice();
   Status LoadBackends();
+  std::string WhyItOffersNothing(const cotune_backend_api_t& table) const;
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
 
   class Services;
