@@ -52,8 +52,8 @@ struct KernelArguments {
 //  - At the end of a launch every rank has heard from every other in that launch, so every launch
 //    before it is done everywhere.
 // Only steps s - 1 and s - 2 of one launch can so be unfinished on a peer: three parts are enough,
-// whatever the grids and the kernels of the launches. Done with a step means that the slots are seen
-// empty, see Receive.
+// whatever the grids and the kernels of the launches. Done with a step means that the slots are
+// seen empty, see Receive.
 
 constexpr unsigned int kStepBuffers = 3;
 // Steps are counted up to a multiple of kStepBuffers and then from 0 again.
