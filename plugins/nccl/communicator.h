@@ -1,0 +1,64 @@
+// One NCCL communicator and how it comes and goes within a deadline.
+#ifndef COTUNE_PLUGINS_NCCL_COMMUNICATOR_H_
+#define COTUNE_PLUGINS_NCCL_COMMUNICATOR_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/nccl/border_names.h"
+#include "plugins/nccl/nccl_library.h"
+
+namespace cotune::nccl {
+
+// One thread at a time; Stop and get from any.
+class Communicator {
+ public:
+  // kDeferred: calls return before they have waited for peers, so that a deadline can end them;
+  // but every collective would start a thread of its own. kDirect: collectives are enqueued by the
+  // calling thread, as a launch must be.
+  enum class Mode { kDeferred, kDirect };
+
+  struct Member {
+    int rank = 0;
+    int world_size = 1;
+  };
+
+  Communicator(const NcclLibrary& nccl, const cotune_host_t& host) : nccl_(nccl), host_(host) {}
+  // As Destroy.
+  ~Communicator() { Destroy(); }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Collective; a communicator in kDeferred mode. COTUNE_DEADLINE_EXCEEDED after an abort.
+  Result<void> Create(const NcclUniqueId& id, const Member& member, int64_t deadline_ns);
+  // Collective; the same ranks as `parent`, which is in kDeferred mode, in kDirect mode. A deadline
+  // that passes aborts the parent too.
+  Result<void> CreateFrom(Communicator& parent, const Member& member, int64_t deadline_ns);
+
+  NcclComm get() const { return comm_.load(std::memory_order_acquire); }
+
+  // Ends what runs on this rank, on host and device, where NCCL can do that without freeing the
+  // communicator under a call that is in it.
+  void Stop();
+  // Ends what runs on this rank, and frees the communicator.
+  void Abort();
+  // Frees the communicator, in which nothing runs on this rank; aborts it where that fails.
+  void Destroy();
+  // What NCCL has noticed in the background: COTUNE_PEER_FAILED, COTUNE_INTERNAL.
+  Result<void> AsyncError() const;
+
+ private:
+  NcclConfig ConfigOf(Mode mode) const;
+  // Waits until `comm` no longer is in progress.
+  Result<void> Await(NcclComm comm, const char* call, int64_t deadline_ns) const;
+
+  const NcclLibrary& nccl_;
+  const cotune_host_t& host_;
+  Mode mode_ = Mode::kDeferred;
+  std::atomic<NcclComm> comm_{nullptr};
+};
+
+}  // namespace cotune::nccl
+
+#endif  // COTUNE_PLUGINS_NCCL_COMMUNICATOR_H_

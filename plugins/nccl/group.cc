@@ -1,0 +1,188 @@
+#include "plugins/nccl/group.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+namespace cotune::nccl {
+namespace {
+
+// How long Abort lets a call on another thread come back before NCCL frees what it works on.
+constexpr int64_t kCallReturnsNs = 2'000'000'000;
+
+size_t IndexOf(Collective collective) { return static_cast<size_t>(collective); }
+
+const char* NameOf(Algorithm algorithm) { return algorithm == Algorithm::kTree ? "tree" : "ring"; }
+
+const char* NameOf(Protocol protocol) {
+  if (protocol == Protocol::kSimple) return "simple";
+  return protocol == Protocol::kLl ? "ll" : "ll128";
+}
+
+}  // namespace
+
+Result<void> Group::CheckWay(const Problem& problem, const Way& way) const {
+  if (!way.decision) return {};
+  const std::optional<CellSet>& allowed = allowed_[IndexOf(problem.collective)];
+  if (!allowed) {
+    return Fail(COTUNE_UNSUPPORTED,
+                "NCCL does not ask this backend for decisions: another communicator was made "
+                "before it, and NCCL looks for its tuner once; create the backend first");
+  }
+  if ((*allowed & CellOf(way.decision->algorithm, way.decision->protocol)) != 0) return {};
+  return Fail(COTUNE_UNSUPPORTED,
+              fmt::format("NCCL does not allow {} with {} on these GPUs, or NCCL_ALGO or "
+                          "NCCL_PROTO rules it out",
+                          NameOf(way.decision->algorithm), NameOf(way.decision->protocol)));
+}
+
+Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
+                           gpu::CuStream stream, int64_t deadline_ns) {
+  const std::lock_guard lock(call_mutex_);
+  if (HasFailed()) return tl::unexpected(*Declared());
+  const uint64_t bytes = border::ProblemBytes(problem);
+  const uint64_t block_bytes = problem.count * border::ElementBytes(problem.type);
+  const Collective collective = problem.collective;
+  if (way.uses_windows && problem.count > 0 &&
+      (!windows_.Holds(buffers.send, collective == Collective::kAllGather ? block_bytes : bytes) ||
+       !windows_.Holds(buffers.receive,
+                       collective == Collective::kReduceScatter ? block_bytes : bytes))) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                "a buffer does not lie in symmetric memory of this group; allocate it there");
+  }
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  const NcclComm comm = way.uses_windows ? windows_.communicator().get() : plain_.get();
+  const TunerScope scope(way.decision);
+  const NcclResult result = Enqueue(nccl_, problem, buffers, comm, stream);
+  if (HasFailed()) return tl::unexpected(*Declared());
+  if (result != kNcclSuccess) {
+    auto failed = nccl_.Check(result, "a collective", comm);
+    if (!failed) Declare(failed.error());
+    return failed;
+  }
+  auto recorded = RecordEnd(stream, deadline_ns);
+  if (!recorded || problem.count == 0) return recorded;
+  if (way.uses_windows && scope.was_asked()) {
+    return Fail(COTUNE_UNSUPPORTED, "NCCL did not take its symmetric kernels for this call");
+  }
+  if (way.decision && !scope.was_followed()) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("NCCL did not take {} with {} for this call",
+                            NameOf(way.decision->algorithm), NameOf(way.decision->protocol)));
+  }
+  return {};
+}
+
+// In a graph being captured nothing runs now, and there is no deadline.
+Result<void> Group::RecordEnd(gpu::CuStream stream, int64_t deadline_ns) {
+  const gpu::CudaDriver& driver = gpu_.driver();
+  gpu::CuStreamCaptureStatus capture = gpu::kCuCaptureNone;
+  auto done = gpu_.Check(driver->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
+  if (!done || capture != gpu::kCuCaptureNone) return done;
+  done = gpu_.Check(driver->EventRecord(end_, stream), "cuEventRecord");
+  end_is_recorded_ = static_cast<bool>(done);
+  end_deadline_ns_ = deadline_ns;
+  return done;
+}
+
+bool Group::IsIdle() const {
+  return !end_is_recorded_ || gpu_.driver()->EventQuery(end_) == gpu::kCuSuccess;
+}
+
+Result<void*> Group::AllocateSymmetric(uint64_t bytes, int64_t deadline_ns) {
+  const std::lock_guard lock(call_mutex_);
+  if (HasFailed()) return tl::unexpected(*Declared());
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  auto memory = windows_.Allocate(origin_, meeting_, bytes, deadline_ns);
+  // A deadline has ended the communicator that makes others.
+  if (!memory && origin_.get() == nullptr) Declare(memory.error());
+  return memory;
+}
+
+void Group::FreeSymmetric(void* pointer) {
+  const std::lock_guard lock(call_mutex_);
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  windows_.Free(pointer);
+}
+
+std::optional<Failure> Group::Health() {
+  if (!HasFailed()) {
+    std::unique_lock lock(call_mutex_, std::try_to_lock);
+    // A call that is in NCCL will tell itself.
+    if (lock.owns_lock()) LookForFailure();
+  }
+  return Declared();
+}
+
+void Group::LookForFailure() {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  for (const Communicator* communicator : {&plain_, &windows_.communicator()}) {
+    if (auto noticed = communicator->AsyncError(); !noticed) Declare(noticed.error());
+  }
+  if (!end_is_recorded_) return;
+  const gpu::CuResult state = gpu_.driver()->EventQuery(end_);
+  if (state == gpu::kCuErrorNotReady) {
+    if (NowNs() < end_deadline_ns_) return;
+    Declare({COTUNE_DEADLINE_EXCEEDED, 0, -1,
+             fmt::format("an operation of group '{}' was not complete by its deadline: a rank "
+                         "died, stopped, or made another call",
+                         meeting_.group_name())});
+    return;
+  }
+  end_is_recorded_ = false;
+  if (auto ended = gpu_.Check(state, "an operation"); !ended) Declare(ended.error());
+}
+
+void Group::Declare(const Failure& failure) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_) return;
+  failure_ = failure;
+  has_failed_.store(true, std::memory_order_release);
+}
+
+std::optional<Failure> Group::Declared() const {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+void Group::Abort() {
+  if (is_aborted_.exchange(true)) return;
+  {
+    // An abort is the last word, also after another failure.
+    const std::lock_guard lock(failure_mutex_);
+    failure_ = Failure{COTUNE_ABORTED, 0, -1,
+                       fmt::format("{} aborted the group", meeting_.NameOf(rank()))};
+    has_failed_.store(true, std::memory_order_release);
+  }
+  EndCommunicators();
+}
+
+void Group::EndCommunicators() {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  std::unique_lock lock(call_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    plain_.Stop();
+    windows_.communicator().Stop();
+    // A call that stays in NCCL even so is ended by force.
+    const int64_t end_ns = NowNs() + kCallReturnsNs;
+    while (!lock.try_lock() && NowNs() < end_ns) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  plain_.Abort();
+  windows_.communicator().Abort();
+  origin_.Abort();
+}
+
+Group::~Group() {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  if (HasFailed() || !IsIdle()) EndCommunicators();
+  if (end_ != nullptr) gpu_.driver()->EventDestroy(end_);
+  windows_.FreeAll();
+  windows_.communicator().Destroy();
+  plain_.Destroy();
+  origin_.Destroy();
+}
+
+}  // namespace cotune::nccl

@@ -1,0 +1,101 @@
+// A group of ranks with a communicator of NCCL.
+#ifndef COTUNE_PLUGINS_NCCL_GROUP_H_
+#define COTUNE_PLUGINS_NCCL_GROUP_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/nccl/border_names.h"
+#include "plugins/nccl/choice_list.h"
+#include "plugins/nccl/collective_call.h"
+#include "plugins/nccl/communicator.h"
+#include "plugins/nccl/gpu.h"
+#include "plugins/nccl/nccl_library.h"
+#include "plugins/nccl/rendezvous.h"
+#include "plugins/nccl/window_memory.h"
+
+namespace cotune::nccl {
+
+// One rank's end of a group. Health and Abort: any thread; everything else: one thread at a time.
+class Group {
+ public:
+  // Collective. When it returns, ranks are connected in every way that the choices use, so that a
+  // launch does not wait for peers.
+  static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
+                                             const cotune_group_params_t& params, const Gpu& gpu,
+                                             const NcclLibrary& nccl);
+  // Not collective. What still runs is aborted. CUDA graphs of this group are destroyed before.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return meeting_.rank(); }
+  int world_size() const { return meeting_.world_size(); }
+
+  // COTUNE_UNSUPPORTED when NCCL does not let this way be forced here; the same on all ranks.
+  Result<void> CheckWay(const Problem& problem, const Way& way) const;
+  // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one.
+  Result<void> Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
+                      gpu::CuStream stream, int64_t deadline_ns);
+
+  // Collective: memory that the way with windows takes, at the same place on all ranks.
+  Result<void*> AllocateSymmetric(uint64_t bytes, int64_t deadline_ns);
+  // The collectives that use it are over.
+  void FreeSymmetric(void* pointer);
+
+  // The failure that made the group unusable, if any; looks for new ones.
+  std::optional<Failure> Health();
+  bool HasFailed() const { return has_failed_.load(std::memory_order_acquire); }
+  // Frees every waiter of this rank, on host and device.
+  void Abort();
+
+ private:
+  struct WarmUp;
+
+  Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
+        const NcclLibrary& nccl);
+  Result<void> Connect(int64_t deadline_ns);
+  Result<NcclUniqueId> ExchangeId(int64_t deadline_ns);
+  Result<void> ConnectAll(int64_t deadline_ns);
+  Result<void> WarmUpOnce(const WarmUp& what, int64_t deadline_ns);
+  Result<void> AwaitStream(gpu::CuStream stream, int64_t deadline_ns) const;
+  Result<void> RecordEnd(gpu::CuStream stream, int64_t deadline_ns);
+  bool IsIdle() const;
+  // Aborts all communicators, lets a call that is in NCCL return first.
+  void EndCommunicators();
+  void LookForFailure();
+
+  // Keeps the first failure.
+  void Declare(const Failure& failure);
+  std::optional<Failure> Declared() const;
+  int64_t NowNs() const { return host_.now_ns(host_.context); }
+
+  const cotune_host_t& host_;
+  const Gpu& gpu_;
+  const NcclLibrary& nccl_;
+  Rendezvous meeting_;
+  Communicator origin_;  // deferred: makes the others
+  Communicator plain_;
+  WindowMemory windows_;
+
+  // What NCCL lets its tuner choose from, by collective; empty where it did not ask.
+  std::array<std::optional<CellSet>, 5> allowed_{};
+  gpu::CuEvent end_ = nullptr;  // of the latest launch outside of graphs
+  int64_t end_deadline_ns_ = 0;
+  bool end_is_recorded_ = false;
+
+  std::mutex call_mutex_;  // held while a call is in NCCL, and for end_*
+  mutable std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> has_failed_{false};
+  std::atomic<bool> is_aborted_{false};
+};
+
+}  // namespace cotune::nccl
+
+#endif  // COTUNE_PLUGINS_NCCL_GROUP_H_

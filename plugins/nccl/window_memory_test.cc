@@ -1,0 +1,157 @@
+// Symmetric memory of a group, and the choice that uses it.
+#include "plugins/nccl/window_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "plugins/nccl/group.h"
+#include "plugins/nccl/ranks_for_test.h"
+
+namespace cotune::nccl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Way kWindows{.uses_windows = true, .decision = std::nullopt};
+const gpu::CuStream kStream = reinterpret_cast<gpu::CuStream>(0x77);
+
+class WindowMemoryTest : public ::testing::Test {
+ protected:
+  WindowMemoryTest() : cuda_(LoadFakeCuda()), state_(LoadFakeNccl()) {
+    state_.version = 22809;
+    state_.static_tuner = &ncclTunerPlugin_v5;
+    state_.has_symmetric_kernels = true;
+    state_.calls.clear();
+    state_.aborts = 0;
+  }
+  ~WindowMemoryTest() override {
+    EXPECT_THAT(state_.misuse, IsEmpty());
+    EXPECT_EQ(state_.communicators, 0);
+    EXPECT_EQ(state_.windows, 0);
+    EXPECT_EQ(state_.allocations, 0);
+    EXPECT_EQ(cuda_.objects, 0);
+    EXPECT_EQ(job_.keys(), 0u);
+  }
+
+  // Runs the body with each of two ranks' group.
+  void WithGroups(const std::function<void(Group& group)>& body) {
+    const NcclLibrary nccl = *NcclLibrary::Open("", {});
+    RunRanks(2, [&](int rank) {
+      const auto gpu = Gpu::Open(rank);
+      const int32_t job_ranks[] = {0, 1};
+      cotune_group_params_t params{};
+      params.struct_size = sizeof(params);
+      params.name = "g";
+      params.rank = rank;
+      params.world_size = 2;
+      params.job_ranks = job_ranks;
+      params.device = rank;
+      params.deadline_ns = Soon();
+      auto group = Group::Join(job_.host(), params, **gpu, nccl);
+      ASSERT_TRUE(group) << group.error().message;
+      body(**group);
+    });
+  }
+
+  static Problem Sum(uint64_t count) {
+    return {.collective = Collective::kAllReduce, .count = count, .world_size = 2};
+  }
+
+  FakeCudaState& cuda_;
+  FakeNcclState& state_;
+  JobForTest job_;
+};
+
+TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
+  WithGroups([&](Group& group) {
+    const auto memory = group.AllocateSymmetric(1 << 20, Soon());
+    ASSERT_TRUE(memory) << memory.error().message;
+    auto* bytes = static_cast<unsigned char*>(*memory);
+    const CallBuffers inside{bytes, bytes + (1 << 19)};
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, inside, kStream, Soon()));
+    // The other ways run on the same buffers with the algorithm that they name.
+    const Way ring{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl, 4}};
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), ring, inside, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), Way{}, inside, kStream, Soon()));
+    const CallBuffers beyond{bytes, bytes + (1 << 19) + 4};
+    const auto refused = group.Launch(Sum(1 << 17), kWindows, beyond, kStream, Soon());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, COTUNE_INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error().message, HasSubstr("symmetric memory"));
+  });
+  int symmetric = 0;
+  int others = 0;
+  for (const FakeCall& call : state_.calls) {
+    if (call.count == 1 << 17) ++(call.took_symmetric_kernel ? symmetric : others);
+  }
+  EXPECT_EQ(symmetric, 2);
+  EXPECT_EQ(others, 4);
+  EXPECT_EQ(state_.aborts, 0);
+}
+
+TEST_F(WindowMemoryTest, BlocksOfTheCollectiveCount) {
+  WithGroups([&](Group& group) {
+    const auto memory = group.AllocateSymmetric(12'288, Soon());
+    ASSERT_TRUE(memory);
+    auto* bytes = static_cast<unsigned char*>(*memory);
+    // One block of 4096 bytes and two: exactly what there is.
+    Problem problem = Sum(1024);
+    problem.collective = Collective::kAllGather;
+    EXPECT_TRUE(group.Launch(problem, kWindows, {bytes, bytes + 4096}, kStream, Soon()));
+    EXPECT_FALSE(group.Launch(problem, kWindows, {bytes, bytes + 8192}, kStream, Soon()));
+    problem.collective = Collective::kReduceScatter;
+    EXPECT_TRUE(group.Launch(problem, kWindows, {bytes, bytes + 8192}, kStream, Soon()));
+    EXPECT_FALSE(group.Launch(problem, kWindows, {bytes + 8192, bytes}, kStream, Soon()));
+  });
+}
+
+TEST_F(WindowMemoryTest, AnotherKernelThanTheSymmetricOneIsNoSilentSuccess) {
+  state_.has_symmetric_kernels = false;
+  WithGroups([&](Group& group) {
+    const auto memory = group.AllocateSymmetric(8192, Soon());
+    ASSERT_TRUE(memory);
+    auto* bytes = static_cast<unsigned char*>(*memory);
+    const auto launched = group.Launch(Sum(1024), kWindows, {bytes, bytes + 4096}, kStream, Soon());
+    ASSERT_FALSE(launched);
+    EXPECT_EQ(launched.error().status, COTUNE_UNSUPPORTED);
+  });
+}
+
+TEST_F(WindowMemoryTest, FreedMemoryIsNoLongerThere) {
+  WithGroups([&](Group& group) {
+    const auto first = group.AllocateSymmetric(4096, Soon());
+    const auto second = group.AllocateSymmetric(4096, Soon());
+    ASSERT_TRUE(first && second);
+    EXPECT_TRUE(group.Launch(Sum(1024), kWindows, {*first, *second}, kStream, Soon()));
+    group.FreeSymmetric(*first);
+    EXPECT_FALSE(group.Launch(Sum(1024), kWindows, {*first, *second}, kStream, Soon()));
+    group.FreeSymmetric(*first);
+  });
+}
+
+TEST_F(WindowMemoryTest, AnAbortedGroupLetsGoOfItsMemory) {
+  WithGroups([&](Group& group) {
+    ASSERT_TRUE(group.AllocateSymmetric(4096, Soon()));
+    group.Abort();
+    const auto refused = group.AllocateSymmetric(4096, Soon());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, COTUNE_ABORTED);
+  });
+  state_.windows = 0;  // they went with the communicator
+}
+
+TEST_F(WindowMemoryTest, OldNcclHasNone) {
+  state_.version = 22602;
+  WithGroups([&](Group& group) {
+    const auto memory = group.AllocateSymmetric(4096, Soon());
+    ASSERT_FALSE(memory);
+    EXPECT_EQ(memory.error().status, COTUNE_UNSUPPORTED);
+    EXPECT_THAT(memory.error().message, HasSubstr("2.26.2"));
+  });
+}
+
+}  // namespace
+}  // namespace cotune::nccl
