@@ -335,7 +335,9 @@ Status CellBenchmark::RunRace(CellResult& result) {
     for (size_t i : order) {
       if (!entrants_[i].in) race.Disqualify(i);
     }
-    if (budget_ns_ > 0 && coordinator_now_ns_ - begin_ns >= budget_ns_) race.Stop();
+    // A cell that is begun is measured well enough to be believed; cells after it are left out.
+    const bool is_spent = budget_ns_ > 0 && coordinator_now_ns_ - begin_ns >= budget_ns_;
+    if (is_spent && race.rounds() >= settings.min_rounds) race.Stop();
   }
   for (size_t i = 0; i < entrants_.size(); ++i) {
     Verdict& verdict = entrants_[i].verdict;

@@ -19,6 +19,11 @@ class MonotonicClock final : public Clock {
   int64_t now_ns() const override;
 };
 
+// The deadline that lies this far ahead; a time without end stays one.
+constexpr int64_t DeadlineAfter(int64_t now_ns, int64_t duration_ns) {
+  return duration_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + duration_ns;
+}
+
 }  // namespace cotune
 
 #endif  // COTUNE_CORE_CLOCK_H_

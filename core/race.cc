@@ -72,13 +72,14 @@ void Race::DropLosers(size_t leader) {
     const bool second_cut =
         rounds_ >= kSecondCutRound &&
         own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
-    // The default stays until it has an interval of its own that lies outside of the noise: inside
-    // it would win.
+    // The default stays until its interval lies outside of the noise and beyond the leader's: where
+    // they overlap it wins.
     const bool is_default = i == default_index_;
     const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
+    double bar_ns = margin * static_cast<double>(best.interval.median_ns);
+    if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
     const bool slower =
-        rounds_ >= rules_.min_rounds && static_cast<double>(competitor.interval.low_ns) >
-                                            margin * static_cast<double>(best.interval.median_ns);
+        rounds_ >= rules_.min_rounds && static_cast<double>(competitor.interval.low_ns) > bar_ns;
     const bool early = !is_default && (first_cut || second_cut);
     if (early || slower) competitor.state = State::kOutpaced;
   }

@@ -144,8 +144,8 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
+  // Also one that the race let go: it was seen as slower than the leader of that moment.
   const bool default_kept = fallback != nullptr && fallback != fastest &&
-                            fallback->outcome == fastest->outcome &&
                             (WithinNoise(*fallback, *fastest, rules.noise_percent) ||
                              IntervalsOverlap(*fallback, *fastest));
   const Verdict* chosen = default_kept ? fallback : fastest;
