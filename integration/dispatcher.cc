@@ -113,7 +113,7 @@ Status Dispatcher::Run(const Call& call) {
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
-  arguments.deadline_ns = job_.clock().now_ns() + call.timeout_ns;
+  arguments.deadline_ns = DeadlineAfter(job_.clock().now_ns(), call.timeout_ns);
   job_.observer().OnStage(Stage::kDispatch);
   return Remember((*plan)->caller->Launch(arguments));
 }
@@ -159,16 +159,16 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     return plan->caller->Precompile(deadline_ns);
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
-    const Result<Choice> choice = ChoiceOf(plan->program, key);
-    if (!choice) return tl::make_unexpected(choice.error());
-    const Status prepared = prepare(*choice);
+    const Choice choice = ChoiceOf(plan->program, key);
+    const Status prepared = prepare(choice);
     if (prepared) return plan;
-    // A neighbouring size's winner need not run at this one. Refusing is rank-invariant, so all
-    // ranks go on alike.
-    if (prepared.error().code != ErrorCode::kUnsupported)
+    // A neighbouring size's winner need not run at this one, or not be known there (kUsage).
+    // Refusing is rank-invariant, so all ranks go on alike.
+    const ErrorCode code = prepared.error().code;
+    if (code != ErrorCode::kUnsupported && code != ErrorCode::kUsage) {
       return tl::make_unexpected(prepared.error());
-    plan->table_choice_refused =
-        fmt::format("{}: {}", choice->id.text(), prepared.error().ToText());
+    }
+    plan->table_choice_refused = fmt::format("{}: {}", choice.id.text(), prepared.error().ToText());
   }
   const Result<Choice> fallback = DefaultChoice(plan->program, key.problem);
   if (!fallback) return tl::make_unexpected(fallback.error());
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   return plan;
 }
 
-Result<Choice> Dispatcher::ChoiceOf(const Program& program, const PlanKey& key) {
+Choice Dispatcher::ChoiceOf(const Program& program, const PlanKey& key) {
   const ChoiceId& id = key.table->choices()[key.choice_index];
   BackendMember* member = job_.groups().Find(id.backend());
   if (member != nullptr) {

@@ -77,7 +77,7 @@ class Dispatcher {
   // The choice that runs when the table says nothing: the default of the first backend that has
   // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
-  Result<Choice> ChoiceOf(const Program& program, const PlanKey& key);
+  Choice ChoiceOf(const Program& program, const PlanKey& key);
   Status Remember(const Status& status);
   void DropPlans();
 

@@ -125,6 +125,34 @@ TEST_F(DispatcherTest, AWinnerThatRefusesASizeGivesWayToTheDefault) {
   EXPECT_TRUE(run) << run.error().ToText();
 }
 
+TEST_F(DispatcherTest, AWinnerThatIsNotKnownAtASizeGivesWayToTheDefault) {
+  JoinFake("choice usual default");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/gone?chunk=4096")}}));
+  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(16));
+  ASSERT_TRUE(explanation) << explanation.error().ToText();
+  EXPECT_EQ(explanation->choice.text(), "fake/usual");
+  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/gone"));
+  EXPECT_TRUE(dispatcher_->Run(SumOf(16)));
+}
+
+// A table that was tuned at one size only: every other size runs.
+TEST_F(DispatcherTest, AWinnerOfTheHostBackendRunsAtEverySize) {
+  JoinWith(host::BackendApi());
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("host/two_shot?chunk=262144")}}));
+  for (uint64_t count : {0u, 1u, 16u, 1000u, 65537u, 1u << 20}) {
+    const Status run = dispatcher_->Run(SumOf(count));
+    EXPECT_TRUE(run) << count << ": " << run.error().ToText();
+  }
+}
+
+TEST_F(DispatcherTest, ATimeWithoutEndIsNoDeadlineInThePast) {
+  JoinFake("choice usual default");
+  Call call = SumOf(16);
+  call.timeout_ns = INT64_MAX;
+  const Status run = dispatcher_->Run(call);
+  EXPECT_TRUE(run) << run.error().ToText();
+}
+
 TEST_F(DispatcherTest, AWinnerOfABackendThatIsGoneGivesWayToTheDefault) {
   JoinFake("choice usual default");
   dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("nccl/ring")}}));

@@ -180,7 +180,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       log(1 + static_cast<int>(severity), std::string(text));
     };
   }
-  exchange_options.deadline_ns = job->clock_.now_ns() + options.rendezvous_timeout_ns;
+  exchange_options.deadline_ns = DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns);
   Result<std::unique_ptr<RankExchange>> exchange =
       sync::ConnectSocketExchange(exchange_options, job->clock_);
   if (!exchange) return tl::make_unexpected(exchange.error());
@@ -318,8 +318,8 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   std::unique_ptr<Job> job(new Job());
   job->options_ = options_;
   job->observer_ = observer_;
-  Result<std::unique_ptr<RankExchange>> exchange =
-      exchange_->Subgroup(name, ranks, clock_.now_ns() + options_.rendezvous_timeout_ns);
+  Result<std::unique_ptr<RankExchange>> exchange = exchange_->Subgroup(
+      name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
   if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
 
@@ -131,18 +134,53 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
   return "";
 }
 
-void Append(const Problem& problem, KernelSpec spec, const ChoiceLimits& limits,
-            std::vector<Choice>& choices) {
-  Choice choice;
-  choice.spec = spec;
-  choice.reason = RefusalOf(problem, spec);
-  if (!choice.reason.empty()) {
-    choice.name = fmt::format("{}?transport={}", Name(spec.algorithm), Name(spec.transport));
-    choices.push_back(choice);
-    return;
+// One for each algorithm and transport, without a shape.
+std::vector<Choice> ListKinds(const Problem& problem) {
+  std::vector<Choice> kinds;
+  Choice kind;
+  kind.spec.collective = problem.collective;
+  kind.spec.type = problem.type;
+  kind.spec.reduction = problem.reduction;
+  kind.spec.world_size = problem.world_size;
+  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
+  for (const Transport transport : {Transport::kLamport, Transport::kLl}) {
+    for (const Algorithm algorithm :
+         {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
+      if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;
+      kind.spec.transport = transport;
+      kind.spec.algorithm = algorithm;
+      kind.name = fmt::format("{}?transport={}", Name(algorithm), Name(transport));
+      kind.reason = RefusalOf(problem, kind.spec);
+      kinds.push_back(kind);
+    }
   }
-  choice.cost_us = CostUs(problem, spec);
-  for (const Shape& shape : ShapesFor(problem, spec)) {
+  return kinds;
+}
+
+// The choice of this kind that the name spells out; empty when it is another kind or no name.
+std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
+  Choice choice = kind;
+  int pdl = 0;
+  const std::string text(name.substr(std::min(name.find('?'), name.size())));
+  constexpr char kForm[] = "?blocks=%d&pdl=%d&threads=%d&transport=%*[a-z]&unroll=%d";
+  const int read = std::sscanf(text.c_str(), kForm, &choice.blocks, &pdl, &choice.spec.threads,
+                               &choice.spec.unroll);
+  choice.spec.uses_pdl = pdl == 1;
+  const bool is_shape =
+      read == 4 && choice.blocks >= 1 && choice.blocks <= kBlocksMax &&
+      (choice.spec.threads == 256 || choice.spec.threads == 512) &&
+      (choice.spec.unroll == 1 || choice.spec.unroll == 2 || choice.spec.unroll == 4);
+  if (!is_shape || NameOf(choice.spec, choice.blocks) != name) return std::nullopt;
+  choice.name = name;
+  choice.cost_us = -1;
+  return choice;
+}
+
+void AppendShapes(const Problem& problem, const Choice& kind, const ChoiceLimits& limits,
+                  std::vector<Choice>& choices) {
+  Choice choice = kind;
+  choice.cost_us = CostUs(problem, kind.spec);
+  for (const Shape& shape : ShapesFor(problem, kind.spec)) {
     choice.spec.threads = shape.threads;
     choice.spec.unroll = shape.unroll;
     choice.spec.uses_pdl = limits.has_pdl;
@@ -172,21 +210,11 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
     copy.is_copy = copy.is_default = true;
     return {copy};
   }
-  KernelSpec spec;
-  spec.collective = problem.collective;
-  spec.type = problem.type;
-  spec.reduction = problem.reduction;
-  spec.world_size = problem.world_size;
-  for (const Transport transport : {Transport::kLamport, Transport::kLl}) {
-    spec.transport = transport;
-    if (problem.collective != Collective::kAllReduce) {
-      spec.algorithm = Algorithm::kDirect;
-      Append(problem, spec, limits, choices);
-      continue;
-    }
-    for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
-      spec.algorithm = algorithm;
-      Append(problem, spec, limits, choices);
+  for (const Choice& kind : ListKinds(problem)) {
+    if (kind.reason.empty()) {
+      AppendShapes(problem, kind, limits, choices);
+    } else {
+      choices.push_back(kind);
     }
   }
   MarkDefault(choices);
@@ -199,6 +227,18 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     if (choice.name != name) continue;
     if (choice.reason.empty()) return choice;
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, choice.reason));
+  }
+  // What won at one size runs at its neighbours too, where its shape is not listed.
+  for (const Choice& kind : ListKinds(problem)) {
+    std::optional<Choice> choice = WithShapeOf(name, kind);
+    if (!choice) continue;
+    const Shape shape{choice->blocks, choice->spec.threads, choice->spec.unroll};
+    const bool can_run = kind.reason.empty() && Fits(problem, choice->spec, shape) &&
+                         choice->spec.uses_pdl <= limits.has_pdl;
+    if (can_run) return *choice;
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("'{}' is refused: {}", name,
+                            kind.reason.empty() ? "it does not fit into scratch" : kind.reason));
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this problem; list_choices names them", name));

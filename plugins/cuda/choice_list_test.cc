@@ -106,6 +106,18 @@ TEST(ChoiceListTest, NamesAreFoundAgain) {
     EXPECT_EQ(found->blocks, choice.blocks);
     EXPECT_EQ(NvrtcOptions(found->spec), NvrtcOptions(choice.spec));
   }
+  // Listed at 16 MB and not at this size: it runs all the same.
+  const std::string other = "two_shot?blocks=64&pdl=1&threads=512&transport=lamport&unroll=4";
+  const auto neighbour = FindChoice(problem, other, {});
+  ASSERT_TRUE(neighbour.has_value()) << neighbour.error().message;
+  EXPECT_EQ(neighbour->blocks, 64);
+  EXPECT_EQ(neighbour->spec.unroll, 4);
+  for (const char* wrong : {"two_shot?blocks=0&pdl=1&threads=512&transport=lamport&unroll=4",
+                            "two_shot?blocks=8&pdl=1&threads=100&transport=lamport&unroll=4",
+                            "two_shot?blocks=8&pdl=1&threads=512&transport=lamport&unroll=3",
+                            "two_shot?blocks=8&pdl=1&threads=512&transport=lamport&unroll=4x"}) {
+    EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
+  }
   const auto unknown = FindChoice(problem, "ring", {});
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().status, COTUNE_INVALID_ARGUMENT);

@@ -48,10 +48,17 @@ Result<uint64_t> SlotBytes(const cotune_host_t& host) {
   if (text == nullptr) return kDefaultSlotBytes;
   const std::string_view digits(text);
   uint64_t bytes = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
+  const char* const end = digits.data() + digits.size();
+  auto parsed = std::from_chars(digits.data(), end, bytes);
   constexpr uint64_t kPageBytes = 4096;
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() ||
-      bytes < kSmallestSlotBytes || bytes > kLargestSlotBytes || bytes % (2 * kPageBytes) != 0) {
+  if (parsed.ec == std::errc() && parsed.ptr + 1 == end && bytes <= kLargestSlotBytes) {
+    // As sizes are written everywhere else.
+    const int shift = *parsed.ptr == 'K' ? 10 : *parsed.ptr == 'M' ? 20 : -1;
+    if (shift > 0) bytes <<= shift;
+    if (shift > 0) ++parsed.ptr;
+  }
+  if (parsed.ec != std::errc() || parsed.ptr != end || bytes < kSmallestSlotBytes ||
+      bytes > kLargestSlotBytes || bytes % (2 * kPageBytes) != 0) {
     return Fail(
         COTUNE_INVALID_ARGUMENT,
         fmt::format("setting host.slot_bytes is '{}'; give a multiple of {} from {} to {}",

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <span>
 
 #include "plugins/host/algorithms.h"
@@ -188,6 +189,23 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
   }
 }
 
+// The chunk size in "algorithm?chunk=65536"; empty when the name has another form or the size is
+// not among those that are offered.
+std::optional<uint64_t> ChunkOf(std::string_view choice_name) {
+  constexpr std::string_view kKey = "?chunk=";
+  const size_t at = choice_name.find(kKey);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = choice_name.substr(at + kKey.size());
+  uint64_t bytes = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return std::nullopt;
+  const auto is_offered = [bytes](std::span<const uint64_t> sizes) {
+    return std::find(sizes.begin(), sizes.end(), bytes) != sizes.end();
+  };
+  if (is_offered(kChunkBytes) || is_offered(kPeerReadChunkBytes)) return bytes;
+  return std::nullopt;
+}
+
 // Few waits for small problems, little traffic for large ones.
 std::string_view DefaultAlgorithm(const Problem& problem) {
   switch (problem.collective) {
@@ -232,29 +250,27 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
 
 Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name, int rank,
                             uint64_t slot_bytes) {
-  const std::vector<Choice> choices = ListChoices(problem, slot_bytes);
-  const auto found = std::find_if(choices.begin(), choices.end(),
-                                  [&](const Choice& choice) { return choice.name == choice_name; });
-  if (found == choices.end()) {
-    return Fail(
-        COTUNE_INVALID_ARGUMENT,
-        fmt::format("'{}' is no choice of this problem; list_choices names them, for example "
-                    "'{}'",
-                    choice_name, choices.front().name));
+  if (problem.world_size == 1 && choice_name == "copy") {
+    return ScheduleAlone(problem, {slot_bytes, kChunkBytes[1]});
   }
-  if (!found->reason.empty()) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, found->reason));
-  }
-  if (problem.world_size == 1) return ScheduleAlone(problem, {slot_bytes, kChunkBytes[1]});
   const std::string_view algorithm_name = choice_name.substr(0, choice_name.find('?'));
-  const std::string_view digits = choice_name.substr(choice_name.find('=') + 1);
-  uint64_t chunk_bytes = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), chunk_bytes);
   const auto algorithm =
       std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& a) {
         return a.collective == problem.collective && a.name == algorithm_name;
       });
-  return algorithm->build(problem, rank, {slot_bytes, chunk_bytes});
+  const std::string refusal =
+      algorithm == std::end(kAlgorithms) ? "" : RefusalOf(*algorithm, problem);
+  if (!refusal.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, refusal));
+  }
+  const std::optional<uint64_t> chunk_bytes = ChunkOf(choice_name);
+  if (algorithm == std::end(kAlgorithms) || !chunk_bytes) {
+    return Fail(
+        COTUNE_INVALID_ARGUMENT,
+        fmt::format("'{}' is no choice of this problem; list_choices names them", choice_name));
+  }
+  // Also a chunk that is not listed at this size: what won at one size runs at its neighbours too.
+  return algorithm->build(problem, rank, {slot_bytes, *chunk_bytes});
 }
 
 }  // namespace cotune::host

@@ -204,7 +204,8 @@ TEST(BackendDeathTest, GroupsLeaveNothingBehind) {
     });
     EXPECT_EQ(job.keys(), 0u);
     EXPECT_EQ(state.communicators, 0);
-    EXPECT_EQ(state.aborts, 0);
+    EXPECT_EQ(state.finalizes, 4) << "of the communicators that wait for each other";
+    EXPECT_EQ(state.aborts, 4) << "of those that cannot";
     EXPECT_EQ(LoadFakeCuda().objects, 0);
     EXPECT_EQ(LoadFakeCuda().contexts_held, 0);
     EXPECT_THAT(state.misuse, IsEmpty());

@@ -25,7 +25,7 @@ class CollectiveCallTest : public ::testing::Test {
  protected:
   CollectiveCallTest()
       : state_(LoadFakeNccl()), nccl_(*NcclLibrary::Open("", {})), communicator_(NewDirect()) {}
-  ~CollectiveCallTest() override { nccl_->CommDestroy(communicator_); }
+  ~CollectiveCallTest() override { nccl_->CommAbort(communicator_); }
 
   std::vector<FakeCall> CallsOf(const Problem& problem) {
     state_.calls.clear();

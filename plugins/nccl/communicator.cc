@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kShortestNapNs = 50'000;
 constexpr int64_t kLongestNapNs = 2'000'000;
-constexpr int64_t kDestroyNs = 2'000'000'000;
 
 }  // namespace
 
@@ -49,7 +48,6 @@ Result<void> Communicator::Create(const NcclUniqueId& id, const Member& member,
   auto done = nccl_.Check(
       nccl_->CommInitRankConfig(&made, member.world_size, id, member.rank, &config), kCall, made);
   comm_.store(made, std::memory_order_release);
-  mode_ = Mode::kDeferred;
   if (done) done = Await(made, kCall, deadline_ns);
   if (!done) Abort();
   return done;
@@ -61,7 +59,6 @@ Result<void> Communicator::CreateFrom(Communicator& parent, const Member& member
   NcclConfig config = ConfigOf(Mode::kDirect);
   // Shared resources would also share the parent's mode and fate.
   config.split_share = 0;
-  mode_ = Mode::kDirect;
   // Written in the background until the parent no longer is in progress, or was aborted.
   NcclComm made = nullptr;
   auto done = nccl_.Check(nccl_->CommSplit(parent.get(), 0, member.rank, &made, &config), kCall,
@@ -93,13 +90,11 @@ Result<void> Communicator::AsyncError() const {
   return nccl_.Check(state, "an operation", comm);
 }
 
-void Communicator::Destroy() {
+void Communicator::Destroy(int64_t deadline_ns) {
   const NcclComm comm = get();
   if (comm == nullptr) return;
   auto done = nccl_.Check(nccl_->CommFinalize(comm), "ncclCommFinalize", comm);
-  if (done && mode_ == Mode::kDeferred) {
-    done = Await(comm, "ncclCommFinalize", host_.now_ns(host_.context) + kDestroyNs);
-  }
+  if (done) done = Await(comm, "ncclCommFinalize", deadline_ns);
   if (done) done = nccl_.Check(nccl_->CommDestroy(comm), "ncclCommDestroy", comm);
   if (!done) {
     Abort();

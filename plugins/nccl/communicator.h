@@ -25,8 +25,8 @@ class Communicator {
   };
 
   Communicator(const NcclLibrary& nccl, const cotune_host_t& host) : nccl_(nccl), host_(host) {}
-  // As Destroy.
-  ~Communicator() { Destroy(); }
+  // As Abort.
+  ~Communicator() { Abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -43,8 +43,9 @@ class Communicator {
   void Stop();
   // Ends what runs on this rank, and frees the communicator.
   void Abort();
-  // Frees the communicator, in which nothing runs on this rank; aborts it where that fails.
-  void Destroy();
+  // In kDeferred mode: waits until all ranks do the same, and frees the communicator; when they do
+  // not by the deadline, aborts it. NCCL has no such thing with a deadline in kDirect mode.
+  void Destroy(int64_t deadline_ns);
   // What NCCL has noticed in the background: COTUNE_PEER_FAILED, COTUNE_INTERNAL.
   Result<void> AsyncError() const;
 
@@ -55,7 +56,6 @@ class Communicator {
 
   const NcclLibrary& nccl_;
   const cotune_host_t& host_;
-  Mode mode_ = Mode::kDeferred;
   std::atomic<NcclComm> comm_{nullptr};
 };
 

@@ -44,9 +44,21 @@ TEST_F(CommunicatorTest, RanksMakeADeferredAndFromItADirectOne) {
     EXPECT_NE(direct.get(), nullptr);
     EXPECT_NE(direct.get(), origin.get());
     EXPECT_TRUE(direct.AsyncError());
+    origin.Destroy(Soon());
+    EXPECT_EQ(origin.get(), nullptr);
   });
-  EXPECT_EQ(state_.finalizes, 6);
-  EXPECT_EQ(state_.aborts, 0);
+  EXPECT_EQ(state_.finalizes, 3);
+  EXPECT_EQ(state_.aborts, 3) << "of the direct ones";
+}
+
+TEST_F(CommunicatorTest, ARankThatLeavesAloneDoesNotWaitBeyondTheDeadline) {
+  RunRanks(2, [&](int rank) {
+    Communicator origin(nccl_, job_.host());
+    ASSERT_TRUE(origin.Create(id_, {rank, 2}, Soon()));
+    if (rank == 0) origin.Destroy(Shortly());
+  });
+  EXPECT_EQ(state_.finalizes, 1);
+  EXPECT_EQ(state_.aborts, 2);
 }
 
 TEST_F(CommunicatorTest, ALateRankEndsInTheDeadline) {
@@ -87,7 +99,7 @@ TEST_F(CommunicatorTest, AbortIsIdempotentAndLeavesNothingToDestroy) {
   ASSERT_TRUE(origin.Create(id_, {0, 1}, Soon()));
   origin.Abort();
   origin.Abort();
-  origin.Destroy();
+  origin.Destroy(Soon());
   EXPECT_TRUE(origin.AsyncError());
   EXPECT_EQ(state_.aborts, 1);
   EXPECT_EQ(state_.finalizes, 0);

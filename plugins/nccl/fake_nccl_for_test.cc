@@ -15,6 +15,7 @@ namespace cotune::nccl {
 struct FakeMeeting {
   int expected = 0;
   std::set<int> arrived;
+  std::set<int> finalized;
   std::map<int, int> splits;  // of each rank, so far
   std::map<int, std::shared_ptr<FakeMeeting>> children;
 };
@@ -26,6 +27,7 @@ struct NcclCommOpaque {
   bool is_freed = false;
   bool is_stopped = false;
   bool never_ready = false;
+  bool is_finalized = false;
   std::shared_ptr<FakeMeeting> own;
   std::shared_ptr<FakeMeeting> pending;  // what this one waits for
   NcclComm* child_place = nullptr;       // where the split's result goes
@@ -190,6 +192,9 @@ NcclResult Enqueue(NcclComm comm, int collective, FakeCall call) {
 
 bool IsReady(NcclCommOpaque& comm) {
   if (comm.never_ready) return false;
+  if (comm.is_finalized) {
+    return comm.own->finalized.size() == static_cast<size_t>(comm.own->expected);
+  }
   return !comm.pending ||
          comm.pending->arrived.size() == static_cast<size_t>(comm.pending->expected);
 }
@@ -299,17 +304,21 @@ COTUNE_EXPORT NcclResult ncclCommRevoke(NcclComm comm, int) {
   return kNcclSuccess;
 }
 
+// Waits for all ranks of the host.
 COTUNE_EXPORT NcclResult ncclCommFinalize(NcclComm comm) {
   const Lock lock(Fake().state.mutex);
   if (!IsUsable(comm, "ncclCommFinalize")) return kNcclInvalidArgument;
+  if (comm->is_blocking) Fake().state.misuse.push_back("finalize that no deadline can end");
   ++Fake().state.finalizes;
-  return comm->is_blocking ? kNcclSuccess : kNcclInProgress;
+  comm->is_finalized = true;
+  comm->own->finalized.insert(comm->rank);
+  return kNcclInProgress;
 }
 
 COTUNE_EXPORT NcclResult ncclCommDestroy(NcclComm comm) {
   const Lock lock(Fake().state.mutex);
   if (!IsUsable(comm, "ncclCommDestroy")) return kNcclInvalidArgument;
-  if (!comm->windows.empty()) Fake().state.misuse.push_back("destroyed with windows");
+  if (!comm->is_finalized) Fake().state.misuse.push_back("destroy that no deadline can end");
   comm->is_freed = true;
   --Fake().state.communicators;
   return kNcclSuccess;

@@ -10,6 +10,8 @@ namespace {
 
 // How long Abort lets a call on another thread come back before NCCL frees what it works on.
 constexpr int64_t kCallReturnsNs = 2'000'000'000;
+// How long a group that goes waits for its peers to go too.
+constexpr int64_t kRanksLeaveNs = 1'000'000'000;
 
 size_t IndexOf(Collective collective) { return static_cast<size_t>(collective); }
 
@@ -175,14 +177,19 @@ void Group::EndCommunicators() {
   origin_.Abort();
 }
 
+// Where all ranks leave within a moment, none frees memory that a peer's kernel still reaches: each
+// is idle when it comes, and they wait for each other. A rank that comes alone does not wait long.
 Group::~Group() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  if (HasFailed() || !IsIdle()) EndCommunicators();
+  if (HasFailed() || !IsIdle()) {
+    EndCommunicators();
+  } else {
+    origin_.Destroy(NowNs() + kRanksLeaveNs);
+  }
   if (end_ != nullptr) gpu_.driver()->EventDestroy(end_);
   windows_.FreeAll();
-  windows_.communicator().Destroy();
-  plain_.Destroy();
-  origin_.Destroy();
+  windows_.communicator().Abort();
+  plain_.Abort();
 }
 
 }  // namespace cotune::nccl

@@ -189,7 +189,8 @@ class Launch {
   // reads the count of steps again. Early, so that the answer of the memory is there at the end.
   __device__ __forceinline__ void Arrive() {
     __syncthreads();
-    if (threadIdx.x == 0 && gridDim.x > 1) arrived_ = atomicAdd(&control_->arrived_blocks, 1u);
+    if (threadIdx.x != 0) return;
+    arrived_ = gridDim.x > 1 ? atomicAdd(&control_->arrived_blocks, 1u) : 0u;
   }
 
   // By every thread at its end. The block that arrived last hands the count on to the next launch.
@@ -203,7 +204,8 @@ class Launch {
   const KernelArguments& arguments_;
   ArenaControl* control_;
   unsigned int step_;
-  unsigned int arrived_ = 0;  // blocks before this one
+  // Blocks before this one; a launch without data has no Arrive and leaves the count alone.
+  unsigned int arrived_ = ~0u;
 };
 
 }  // namespace cotune::cuda
