@@ -51,13 +51,14 @@ bool IsOwnRank(const Process& process) {
 // Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
 // every rank fails with the same error; before all have joined, only those of the control channel
 // are.
-bool SpeaksOf(const Error& error, bool has_joined, int rank) {
+bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
   const bool is_shared =
       has_joined || error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline;
   if (!is_shared || error.code == ErrorCode::kInternal) return true;
   int speaker = 0;
   for (const int lost : error.ranks) speaker += lost == speaker ? 1 : 0;
-  return rank == speaker;
+  // All are at fault: somebody has to say it.
+  return rank == (speaker < world_size ? speaker : 0);
 }
 
 // Watchers of one rank, in the order of construction.
@@ -253,7 +254,7 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);
   if (exit_code) return *exit_code;
-  if (!SpeaksOf(exit_code.error(), has_joined, context.rank))
+  if (!SpeaksOf(exit_code.error(), has_joined, context.rank, context.world_size))
     return ExitCode(exit_code.error().code);
   if (context.rank == 0) return process.console.PrintError(exit_code.error());
   // Results, JSON included, are rank 0's.

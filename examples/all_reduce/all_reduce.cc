@@ -21,12 +21,13 @@ int Run(cotune_group* group, const char* database) {
   const int rank = cotune_group_rank(group);
   const int size = cotune_group_size(group);
   std::vector<float> values(1 << 16, static_cast<float>(rank + 1));
-  if (cotune_all_reduce(group, values.data(), values.data(), values.size(), COTUNE_F32,
+  std::vector<float> sums(values.size());
+  if (cotune_all_reduce(group, values.data(), sums.data(), values.size(), COTUNE_F32,
                         COTUNE_REDUCE_SUM) != COTUNE_SUCCESS) {
     return Fail(group);
   }
-  for (float value : values) {
-    if (value != static_cast<float>(size * (size + 1) / 2)) return 4;
+  for (float sum : sums) {
+    if (sum != static_cast<float>(size * (size + 1) / 2)) return 4;
   }
   if (rank != 0) return 0;
   cotune_call call{};
@@ -34,13 +35,12 @@ int Run(cotune_group* group, const char* database) {
   call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
   call.dtype = COTUNE_F32;
   call.reduction = COTUNE_REDUCE_SUM;
-  call.is_in_place = 1;
   call.count = values.size();
   char text[2048];
   if (cotune_explain(group, &call, text, sizeof(text), nullptr) != COTUNE_SUCCESS) {
     return Fail(group);
   }
-  std::printf("%d ranks, every element is %g\n%s", size, values[0], text);
+  std::printf("%d ranks, every element is %g\n%s", size, sums[0], text);
   return 0;
 }
 

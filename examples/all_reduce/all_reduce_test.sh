@@ -44,7 +44,7 @@ launch hydra "$example"
 variables() { echo "SLURM_PROCID=$1 SLURM_NTASKS=4 SLURM_TASKS_PER_NODE=4 SLURM_JOB_ID=17 SLURM_STEP_ID=0"; }
 launch slurm "$example"
 
-"$cotune" tune --ranks 4 --collective all_reduce --sizes 64K,256K --in-place --db "$folder/tuned.tdb" > "$folder/table" 2>&1 ||
+"$cotune" tune --ranks 4 --collective all_reduce --sizes 64K,256K --db "$folder/tuned.tdb" > "$folder/table" 2>&1 ||
   { cat "$folder/table"; exit 1; }
 "$cotune" run --ranks 4 -- "$example" "$folder/tuned.tdb" > "$folder/tuned" 2> "$folder/tuned.err" ||
   { cat "$folder/tuned.err"; exit 1; }
