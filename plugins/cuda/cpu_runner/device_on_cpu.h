@@ -1,0 +1,117 @@
+// prelude.cuh for the CPU: the same names, on C++ atomics and fibers. Kernel sources are compiled
+// after it in place of prelude.cuh.
+#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_DEVICE_ON_CPU_H_
+#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_DEVICE_ON_CPU_H_
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+#include "plugins/cuda/cpu_runner/float16_bits.h"
+#include "plugins/cuda/cpu_runner/kernel_block.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
+
+#define __device__ inline
+#define __global__
+#define __forceinline__
+#define __noinline__
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+namespace cotune::cuda::cpu {
+struct Index {
+  unsigned int x;
+};
+inline Index BlockIndex() { return {FiberScheduler::Place().block}; }
+inline Index ThreadIndex() { return {FiberScheduler::Place().thread}; }
+inline Index BlockCount() { return {FiberScheduler::Place().blocks}; }
+inline Index ThreadCount() { return {FiberScheduler::Place().threads}; }
+
+template <typename T>
+std::atomic_ref<T> AtomicAt(const void* at) {
+  return std::atomic_ref<T>(*static_cast<T*>(const_cast<void*>(at)));
+}
+}  // namespace cotune::cuda::cpu
+
+#define blockIdx (::cotune::cuda::cpu::BlockIndex())
+#define threadIdx (::cotune::cuda::cpu::ThreadIndex())
+#define gridDim (::cotune::cuda::cpu::BlockCount())
+#define blockDim (::cotune::cuda::cpu::ThreadCount())
+
+inline void __syncthreads() { ::cotune::cuda::cpu::SyncBlock(false); }
+inline int __syncthreads_or(int value) {
+  return ::cotune::cuda::cpu::SyncBlock(value != 0) ? 1 : 0;
+}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+inline unsigned int atomicAdd(unsigned int* at, unsigned int value) {
+  return std::atomic_ref(*at).fetch_add(value, std::memory_order_acq_rel);
+}
+inline unsigned int atomicExch_system(unsigned int* at, unsigned int value) {
+  return std::atomic_ref(*at).exchange(value, std::memory_order_acq_rel);
+}
+inline unsigned int atomicCAS_system(unsigned int* at, unsigned int expected, unsigned int value) {
+  std::atomic_ref(*at).compare_exchange_strong(expected, value, std::memory_order_acq_rel);
+  return expected;
+}
+
+inline float __uint_as_float(unsigned int bits) { return std::bit_cast<float>(bits); }
+inline unsigned int __float_as_uint(float value) { return std::bit_cast<unsigned int>(value); }
+inline double __hiloint2double(int high, int low) {
+  return std::bit_cast<double>(static_cast<uint64_t>(static_cast<unsigned int>(high)) << 32 |
+                               static_cast<unsigned int>(low));
+}
+inline int __double2loint(double value) {
+  return static_cast<int>(std::bit_cast<uint64_t>(value) & 0xFFFFFFFFu);
+}
+inline int __double2hiint(double value) {
+  return static_cast<int>(std::bit_cast<uint64_t>(value) >> 32);
+}
+
+namespace cotune::cuda {
+
+struct alignas(16) Pack {
+  unsigned int word[4];
+};
+
+// The halves of a pack are moved one after the other, with other threads in between: the kernels
+// may rely on 8 bytes that arrive whole, not on 16.
+inline Pack LoadRelaxed(const void* from) {
+  cpu::FiberScheduler::YieldSometimes();
+  uint64_t half[2];
+  half[0] = cpu::AtomicAt<uint64_t>(from).load(std::memory_order_relaxed);
+  cpu::FiberScheduler::YieldSometimes();
+  half[1] =
+      cpu::AtomicAt<uint64_t>(static_cast<const char*>(from) + 8).load(std::memory_order_relaxed);
+  return std::bit_cast<Pack>(half);
+}
+
+inline void StoreRelaxed(void* to, const Pack& p) {
+  cpu::FiberScheduler::YieldSometimes();
+  uint64_t half[2];
+  std::memcpy(half, &p, sizeof(half));
+  cpu::AtomicAt<uint64_t>(static_cast<char*>(to) + 8).store(half[1], std::memory_order_relaxed);
+  cpu::FiberScheduler::YieldSometimes();
+  cpu::AtomicAt<uint64_t>(to).store(half[0], std::memory_order_relaxed);
+}
+
+inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
+inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
+
+inline unsigned int LoadWord(const void* from) {
+  return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);
+}
+
+inline unsigned long long GlobalTimerNs() { return cpu::FiberScheduler::NowNs(); }
+inline void BeginLaunch() { cpu::FiberScheduler::YieldSometimes(); }
+
+inline float FloatFromF16(unsigned short bits) { return cpu::FloatFromF16Bits(bits); }
+inline unsigned short F16FromFloat(float value) { return cpu::F16BitsFromFloat(value); }
+inline unsigned short Bf16FromFloat(float value) { return cpu::Bf16BitsFromFloat(value); }
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_DEVICE_ON_CPU_H_

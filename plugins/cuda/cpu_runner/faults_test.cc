@@ -1,0 +1,58 @@
+// A rank that never comes, and a host that aborts: every thread leaves, and the record says why.
+#include <gtest/gtest.h>
+
+#include "plugins/cuda/cpu_runner/call_for_test.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+std::vector<const KernelVariant*> Kinds(int world_size) {
+  std::vector<const KernelVariant*> kept;
+  for (const KernelVariant* v : Variants({.world_size = world_size})) {
+    if ((v->reduction.empty() || v->reduction == "SUM") && v->type == "F32") kept.push_back(v);
+  }
+  return kept;
+}
+
+TEST(FaultsTest, AnAbsentRankIsNamed) {
+  for (const KernelVariant* v : Kinds(3)) {
+    RanksOnCpu ranks(3);
+    ranks.set_timeout_ns(100'000);
+    Call call(*v, {.count = 500, .blocks = 4, .resident_blocks = 2});
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          if (rank != 1) call.Launch(ranks, rank);
+        },
+        5))
+        << NameOf(*v);
+    for (const int rank : {0, 2}) {
+      EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
+      EXPECT_EQ(ranks.failure(rank).kind, kTimeout) << NameOf(*v) << " rank " << rank;
+    }
+    // Of two_shot, one survivor may first wait for the other, who waits for the absent rank.
+    EXPECT_TRUE(ranks.failure(0).peer == 1 || ranks.failure(2).peer == 1) << NameOf(*v);
+  }
+}
+
+TEST(FaultsTest, AbortEndsEveryWait) {
+  for (const KernelVariant* v : Kinds(4)) {
+    RanksOnCpu ranks(4);
+    ranks.set_timeout_ns(50'000'000);  // far beyond the abort
+    Call call(*v, {.count = 500, .blocks = 3});
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          if (rank != 3) return call.Launch(ranks, rank);
+          RanksOnCpu::Delay(100'000);
+          for (int r = 0; r < 3; ++r) ranks.Abort(r);
+        },
+        6))
+        << NameOf(*v);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
+      EXPECT_EQ(ranks.failure(rank).kind, kAborted) << NameOf(*v) << " rank " << rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cotune::cuda::cpu

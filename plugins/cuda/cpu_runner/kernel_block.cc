@@ -1,0 +1,113 @@
+#include "plugins/cuda/cpu_runner/kernel_block.h"
+
+#include <memory>
+
+#include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+struct RunningKernel;
+
+// Compiled without the thread sanitizer, as the scheduler: all of it is used by one CPU thread.
+struct Block {
+  RunningKernel* kernel = nullptr;
+  unsigned int alive = 0;
+  unsigned int arrived = 0;
+  bool any = false;       // of the barrier that threads arrive at
+  bool last_any = false;  // of the one before
+  std::unique_ptr<Fiber*[]> waiting;
+};
+
+struct RunningKernel {
+  KernelFunction function;
+  KernelArguments arguments;
+  LaunchShape shape;
+  std::unique_ptr<Block[]> blocks;
+  unsigned int started = 0;
+  unsigned int ended = 0;
+  Fiber* host = nullptr;
+};
+
+void OpenBarrier(Block& block) {
+  block.last_any = block.any;
+  block.any = false;
+  const unsigned int waiting = block.arrived - 1;
+  block.arrived = 0;
+  for (unsigned int i = 0; i < waiting; ++i) FiberScheduler::Wake(block.waiting[i]);
+}
+
+void RunThread(void* context);
+
+void StartBlock(RunningKernel& kernel) {
+  Block& block = kernel.blocks[kernel.started];
+  block.kernel = &kernel;
+  block.alive = kernel.shape.threads;
+  for (unsigned int t = 0; t < kernel.shape.threads; ++t) {
+    FiberScheduler::Here().Start(
+        RunThread, &block, {kernel.started, t, kernel.shape.blocks, kernel.shape.threads, &block});
+  }
+  ++kernel.started;
+}
+
+// Whoever ends last in a block makes room for the next one.
+void EndThread(Block& block) {
+  RunningKernel& kernel = *block.kernel;
+  --block.alive;
+  if (block.alive != 0) {
+    if (block.arrived != block.alive) return;
+    // All others wait at the barrier: it opens without this thread.
+    ++block.arrived;
+    OpenBarrier(block);
+    return;
+  }
+  ++kernel.ended;
+  if (kernel.started < kernel.shape.blocks) StartBlock(kernel);
+  if (kernel.ended == kernel.shape.blocks) FiberScheduler::Wake(kernel.host);
+}
+
+void RunThread(void* context) {
+  auto& block = *static_cast<Block*>(context);
+  Acquire(block.kernel);
+  block.kernel->function(block.kernel->arguments);
+  Release(block.kernel);
+  EndThread(block);
+}
+
+}  // namespace
+
+void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const LaunchShape& shape) {
+  RunningKernel running{kernel,
+                        arguments,
+                        shape,
+                        std::make_unique<Block[]>(shape.blocks),
+                        0,
+                        0,
+                        FiberScheduler::Self()};
+  for (unsigned int b = 0; b < shape.blocks; ++b) {
+    running.blocks[b].waiting = std::make_unique<Fiber*[]>(shape.threads);
+  }
+  Release(&running);
+  const unsigned int at_once =
+      shape.resident_blocks < shape.blocks ? shape.resident_blocks : shape.blocks;
+  for (unsigned int b = 0; b < at_once; ++b) StartBlock(running);
+  FiberScheduler::Sleep();
+  Acquire(&running);
+}
+
+bool SyncBlock(bool value) {
+  auto& block = *static_cast<Block*>(FiberScheduler::Place().block_state);
+  Release(&block);
+  block.any = block.any || value;
+  const unsigned int position = block.arrived++;
+  if (block.arrived == block.alive) {
+    OpenBarrier(block);
+  } else {
+    block.waiting[position] = FiberScheduler::Self();
+    FiberScheduler::Sleep();
+  }
+  Acquire(&block);
+  return block.last_any;
+}
+
+}  // namespace cotune::cuda::cpu

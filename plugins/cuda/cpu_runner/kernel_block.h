@@ -1,0 +1,26 @@
+// One kernel launch on the CPU: blocks of fibers with a barrier each.
+#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_
+#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_
+
+#include "plugins/cuda/kernels/kernel_abi.h"
+
+namespace cotune::cuda::cpu {
+
+using KernelFunction = void (*)(KernelArguments arguments);
+
+struct LaunchShape {
+  unsigned int blocks = 1;
+  unsigned int threads = 1;
+  unsigned int resident_blocks = 1u << 30;  // at most so many at once, in order of their index
+};
+
+// From a fiber: runs the kernel to its end, as the next kernel of a stream sees it.
+void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const LaunchShape& shape);
+
+// From a thread of a kernel: the barrier of its block. Threads that have ended are not waited for.
+// Returns whether any thread gave true.
+bool SyncBlock(bool value);
+
+}  // namespace cotune::cuda::cpu
+
+#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_

@@ -1,0 +1,34 @@
+// The kernel sources, compiled for the CPU with many sets of options.
+#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_VARIANTS_H_
+#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_VARIANTS_H_
+
+#include <span>
+#include <string_view>
+
+#include "plugins/cuda/cpu_runner/kernel_block.h"
+
+namespace cotune::cuda::cpu {
+
+// What a variant was compiled with, in the words of the -D options.
+struct KernelVariant {
+  std::string_view collective;  // "ALL_REDUCE"
+  std::string_view algorithm;   // "one_shot"
+  std::string_view transport;   // "LAMPORT"
+  std::string_view type;        // "F32"
+  std::string_view reduction;   // "SUM"; empty for collectives that only move data
+  int world_size;
+  int unroll;
+  KernelFunction function;
+};
+
+extern const std::span<const KernelVariant> kOneShotVariants;
+extern const std::span<const KernelVariant> kTwoShotVariants;
+extern const std::span<const KernelVariant> kReduceScatterVariants;
+extern const std::span<const KernelVariant> kMoveVariants;
+
+inline constexpr const std::span<const KernelVariant>* kAllVariantSets[] = {
+    &kOneShotVariants, &kTwoShotVariants, &kReduceScatterVariants, &kMoveVariants};
+
+}  // namespace cotune::cuda::cpu
+
+#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_VARIANTS_H_

@@ -1,0 +1,107 @@
+"""Writes a C++ file that holds kernel sources many times over, once for each set of options.
+
+usage: kernel_variants.py SET OUTPUT KERNEL_FOLDER
+
+SET is one of the lists below. Each variant is the text of a .cu file and of the headers that it includes, in a namespace
+of its own, so that one program can hold them all. prelude.cuh is left out: device_on_cpu.h stands for it.
+"""
+
+import pathlib
+import re
+import sys
+
+FLOATS = ["F32", "F16", "BF16"]
+TYPES = ["F32", "F64", "F16", "BF16", "I32", "I64", "U8"]
+REDUCTIONS = ["SUM", "PRODUCT", "MIN", "MAX", "AVERAGE"]
+WORLDS = [2, 3, 4, 8]
+# One type for each width is enough where bits are only moved.
+MOVED_TYPES = ["U8", "BF16", "F32", "I64"]
+REPLACED = {"prelude.cuh", "kernel_abi.h"}
+INCLUDE = re.compile(r'^#include "([^"]+)"$', re.M)
+
+
+def reducing(file: str, collective: str, algorithm: str) -> list[dict]:
+    return [
+        dict(file=file, collective=collective, algorithm=algorithm, transport=t, type=e, reduction=r, world=w, unroll=2)
+        for t in ("LAMPORT", "LL")
+        for e in (FLOATS if t == "LAMPORT" else TYPES)
+        for r in REDUCTIONS
+        # The other reductions differ in one line: one world is enough for them.
+        for w in (WORLDS if r == "SUM" else [3])
+    ]
+
+
+def moving() -> list[dict]:
+    return [
+        dict(file=f, collective=c, algorithm="direct", transport="LL", type=e, reduction="", world=w, unroll=2)
+        for f, c in (("blocks.cu", "ALL_GATHER"), ("blocks.cu", "ALL_TO_ALL"), ("broadcast.cu", "BROADCAST"))
+        for e in MOVED_TYPES
+        for w in WORLDS
+    ]
+
+
+SETS = {
+    "OneShot": lambda: reducing("all_reduce_one_shot.cu", "ALL_REDUCE", "one_shot"),
+    "TwoShot": lambda: reducing("all_reduce_two_shot.cu", "ALL_REDUCE", "two_shot"),
+    "ReduceScatter": lambda: reducing("blocks.cu", "REDUCE_SCATTER", "direct"),
+    "Move": moving,
+}
+
+
+def text_of(name: str, folder: pathlib.Path, seen: set[str]) -> str:
+    """The file with its includes in place of the #include lines, each once."""
+    seen.add(name)
+    body = (folder / name).read_text().replace("#pragma once\n", "\n")
+
+    def include(match: re.Match) -> str:
+        inner = match[1]
+        if inner in REPLACED or inner in seen:
+            return ""
+        after = body[: match.start()].count("\n") + 2
+        return f'{text_of(inner, folder, seen)}\n#line {after} "plugins/cuda/kernels/{name}"'
+
+    return f'#line 1 "plugins/cuda/kernels/{name}"\n{INCLUDE.sub(include, body)}'
+
+
+def variant(number: str, v: dict, folder: pathlib.Path) -> str:
+    """number: unique in the program."""
+    options = {
+        f"COTUNE_COLLECTIVE_{v['collective']}": "1",
+        f"COTUNE_TRANSPORT_{v['transport']}": "1",
+        f"COTUNE_DTYPE_{v['type']}": "1",
+        "COTUNE_WORLD_SIZE": v["world"],
+        "COTUNE_THREADS": 1024,
+        "COTUNE_UNROLL": v["unroll"],
+        "COTUNE_PDL": 0,
+        "cotune_kernel": f"cotune_kernel_{number}",
+    }
+    if v["reduction"]:
+        options[f"COTUNE_REDUCTION_{v['reduction']}"] = "1"
+    defines = "".join(f"#define {k} {o}\n" for k, o in options.items())
+    undefines = "".join(f"#undef {k}\n" for k in options)
+    return (
+        f"{defines}namespace variant_{number} {{\n"
+        "namespace cotune::cuda { using namespace ::cotune::cuda; }\n"
+        f"{text_of(v['file'], folder, set())}\n}}  // namespace variant_{number}\n{undefines}"
+    )
+
+
+def main() -> None:
+    name, output, folder = sys.argv[1:]
+    variants = SETS[name]()
+    parts = ['#include "plugins/cuda/cpu_runner/device_on_cpu.h"\n#include "plugins/cuda/cpu_runner/kernel_variants.h"\n']
+    parts += [variant(f"{name}{i}", v, pathlib.Path(folder)) for i, v in enumerate(variants)]
+    rows = "".join(
+        f'    {{"{v["collective"]}", "{v["algorithm"]}", "{v["transport"]}", "{v["type"]}", "{v["reduction"]}", '
+        f'{v["world"]}, {v["unroll"]}, &variant_{name}{i}::cotune_kernel_{name}{i}}},\n'
+        for i, v in enumerate(variants)
+    )
+    parts.append(
+        f"namespace cotune::cuda::cpu {{\nstatic const KernelVariant kVariants[] = {{\n{rows}}};\n"
+        f"const std::span<const KernelVariant> k{name}Variants = kVariants;\n}}  // namespace cotune::cuda::cpu\n"
+    )
+    pathlib.Path(output).write_text("".join(parts))
+
+
+if __name__ == "__main__":
+    main()

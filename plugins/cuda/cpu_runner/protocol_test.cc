@@ -1,0 +1,127 @@
+// What one launch leaves for the next: many calls in a row, all orders of threads, late ranks, and
+// the count of steps where it wraps around.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "plugins/cuda/cpu_runner/call_for_test.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ull;
+  return x ^ (x >> 29);
+}
+
+// Calls of random kernels, sizes and grids, on one group without a pause in between.
+std::vector<std::unique_ptr<Call>> RandomCalls(const std::vector<const KernelVariant*>& variants,
+                                               int calls, uint64_t seed) {
+  constexpr uint64_t kCounts[] = {1, 5, 64, 300, 1000, 2500};
+  std::vector<std::unique_ptr<Call>> made;
+  for (int i = 0; i < calls; ++i) {
+    const uint64_t random = Mix(seed * 1000 + static_cast<uint64_t>(i) + 1);
+    const KernelVariant& v = *variants[random % variants.size()];
+    const auto blocks = static_cast<unsigned int>(1 + (random >> 20) % 4);
+    made.push_back(std::make_unique<Call>(
+        v, CallShape{.count = kCounts[(random >> 16) % 6],
+                     .blocks = blocks,
+                     .threads = 4u << (random >> 24) % 3,
+                     .resident_blocks = (random >> 28) % 2 == 0 ? blocks : 1,
+                     .salt = static_cast<unsigned int>(i),
+                     .root = static_cast<int>((random >> 32) % 7) % v.world_size}));
+  }
+  return made;
+}
+
+std::vector<const KernelVariant*> OneOfEachKind(int world_size) {
+  std::vector<const KernelVariant*> kept;
+  for (const KernelVariant* v : Variants({.world_size = world_size})) {
+    const bool is_sum = v->reduction.empty() || v->reduction == "SUM";
+    if (is_sum && (v->type == "F32" || v->type == "BF16" || v->type == "I64")) kept.push_back(v);
+  }
+  return kept;
+}
+
+void CheckCallsInARow(RanksOnCpu& ranks, int calls, uint64_t seed, Threads threads) {
+  const auto made = RandomCalls(OneOfEachKind(ranks.world_size()), calls, seed);
+  const bool ended = ranks.Run(
+      [&](int rank) {
+        for (size_t i = 0; i < made.size(); ++i) {
+          // Now and then a rank comes late to a call.
+          if (Mix(seed + i * 8 + static_cast<uint64_t>(rank)) % 5 == 0) RanksOnCpu::Delay(20'000);
+          made[i]->Launch(ranks, rank);
+        }
+      },
+      seed, threads);
+  ASSERT_TRUE(ended) << "seed " << seed;
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    ASSERT_EQ(ranks.failure(r).is_set, 0u) << "seed " << seed << " rank " << r;
+  }
+  for (const auto& call : made) ASSERT_EQ(call->Difference(), "") << "seed " << seed;
+  ASSERT_TRUE(ranks.ScratchIsClean()) << "seed " << seed;
+}
+
+TEST(ProtocolTest, CallsInARowUnderManySchedules) {
+  for (const int world : {2, 3, 4}) {
+    RanksOnCpu ranks(world);
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+      ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 8, seed, Threads::kOneForAll));
+    }
+  }
+  RanksOnCpu ranks(8);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 6, seed, Threads::kOneForAll));
+  }
+}
+
+TEST(ProtocolTest, CallsInARowOnRealThreads) {
+  RanksOnCpu ranks(3);
+  ranks.set_timeout_ns(1ull << 50);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 6, seed, Threads::kOneForEach));
+  }
+}
+
+TEST(ProtocolTest, TheCountOfStepsWrapsAround) {
+  for (unsigned int before = 0; before < 8; ++before) {
+    RanksOnCpu ranks(3, kStepsEnd - 1 - before);
+    ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 12, before + 1, Threads::kOneForAll));
+  }
+}
+
+// A graph replays a launch with the same arguments: only what lies in memory may change.
+TEST(ProtocolTest, ALaunchCanBeRepeatedWithNewData) {
+  for (const KernelVariant* v : OneOfEachKind(4)) {
+    RanksOnCpu ranks(4);
+    for (unsigned int salt = 0; salt < 5; ++salt) {
+      Call call(*v, {.count = 333, .salt = salt});
+      ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, salt));
+      ASSERT_EQ(call.Difference(), "");
+    }
+  }
+}
+
+TEST(ProtocolTest, OneRankIsLate) {
+  for (int late = 0; late < 4; ++late) {
+    for (const KernelVariant* v : OneOfEachKind(4)) {
+      RanksOnCpu ranks(4);
+      Call first(*v, {.count = 900});
+      Call second(*v, {.count = 20, .salt = 2});
+      ASSERT_TRUE(ranks.Run(
+          [&](int rank) {
+            if (rank == late) RanksOnCpu::Delay(300'000);
+            first.Launch(ranks, rank);
+            if (rank == late) RanksOnCpu::Delay(300'000);
+            second.Launch(ranks, rank);
+          },
+          7));
+      ASSERT_EQ(first.Difference(), "");
+      ASSERT_EQ(second.Difference(), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cotune::cuda::cpu

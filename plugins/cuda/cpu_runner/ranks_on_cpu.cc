@@ -1,0 +1,137 @@
+#include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+// Of each part of the scratch only the beginning is used by grids of a few threads, and filled.
+constexpr unsigned long long kUsedBytes = 512ull << 10;
+constexpr unsigned int kSwitchesBetweenSleeps = 64;
+
+struct Part {
+  unsigned long long begin;
+  unsigned char byte;  // of empty scratch
+};
+
+std::vector<Part> ScratchParts() {
+  std::vector<Part> parts;
+  for (unsigned int s = 0; s < kStepBuffers; ++s) {
+    parts.push_back({kLamportBegin + s * kLamportBytes, 0xFF});
+    parts.push_back({kLlBegin + s * kLlBytes, 0});
+  }
+  return parts;
+}
+
+struct Program {
+  const std::function<void(int)>* run;
+  int rank;
+};
+
+void RunProgram(void* context) {
+  const auto& program = *static_cast<Program*>(context);
+  Acquire(context);
+  (*program.run)(program.rank);
+  Release(context);
+}
+
+}  // namespace
+
+RanksOnCpu::RanksOnCpu(int world_size, unsigned int first_step)
+    : world_size_(world_size), states_(static_cast<size_t>(world_size)) {
+  for (State& state : states_) {
+    void* memory = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      std::perror("cannot map an arena");
+      std::abort();
+    }
+    state.arena = static_cast<unsigned char*>(memory);
+    for (const Part& part : ScratchParts()) {
+      std::memset(state.arena + part.begin, part.byte, kUsedBytes);
+    }
+    reinterpret_cast<ArenaControl*>(state.arena)->step = first_step;
+  }
+}
+
+RanksOnCpu::~RanksOnCpu() {
+  for (const State& state : states_) munmap(state.arena, kArenaBytes);
+}
+
+bool RanksOnCpu::Run(const std::function<void(int)>& program, uint64_t seed, Threads threads) {
+  std::vector<Program> programs;
+  for (int r = 0; r < world_size_; ++r) programs.push_back({&program, r});
+  if (threads == Threads::kOneForAll) {
+    FiberScheduler scheduler(seed, 0);
+    for (Program& p : programs) {
+      Release(&p);
+      scheduler.Start(RunProgram, &p, {});
+    }
+    scheduler.Run();
+    for (Program& p : programs) Acquire(&p);
+    return scheduler.alive() == 0;
+  }
+  std::atomic<size_t> alive = 0;
+  std::vector<std::thread> workers;
+  for (Program& p : programs) {
+    workers.emplace_back([&p, &alive, seed] {
+      FiberScheduler scheduler(seed * 31 + static_cast<uint64_t>(p.rank), kSwitchesBetweenSleeps);
+      Release(&p);
+      scheduler.Start(RunProgram, &p, {});
+      scheduler.Run();
+      Acquire(&p);
+      alive += scheduler.alive();
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  return alive == 0;
+}
+
+void RanksOnCpu::Launch(int rank, KernelFunction kernel, const void* send, void* recv,
+                        uint64_t count, const LaunchShape& shape, int root) {
+  State& state = states_[static_cast<size_t>(rank)];
+  KernelArguments arguments = {};
+  arguments.send = send;
+  arguments.recv = recv;
+  arguments.count = count;
+  for (size_t r = 0; r < states_.size(); ++r) arguments.arena[r] = states_[r].arena;
+  arguments.failure = &state.failure;
+  arguments.abort = &state.abort;
+  arguments.timeout_ns = timeout_ns_;
+  arguments.rank = rank;
+  arguments.world_size = world_size_;
+  arguments.root = root;
+  RunKernel(kernel, arguments, shape);
+}
+
+void RanksOnCpu::Delay(uint64_t duration_ns) {
+  const uint64_t until = FiberScheduler::NowNs() + duration_ns;
+  while (FiberScheduler::NowNs() < until) FiberScheduler::Yield();
+}
+
+void RanksOnCpu::Abort(int rank) {
+  std::atomic_ref(states_[static_cast<size_t>(rank)].abort.value).store(1);
+}
+
+bool RanksOnCpu::ScratchIsClean() const {
+  for (const State& state : states_) {
+    for (const Part& part : ScratchParts()) {
+      const unsigned char* begin = state.arena + part.begin;
+      const bool is_clean = std::all_of(begin, begin + kUsedBytes,
+                                        [&](unsigned char byte) { return byte == part.byte; });
+      if (!is_clean) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace cotune::cuda::cpu
