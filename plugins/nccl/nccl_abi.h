@@ -115,6 +115,8 @@ constexpr size_t kNcclWinAlignment = 4096;
   X(CommRevoke, ncclCommRevoke, (NcclComm comm, int flags))
 // clang-format on
 
+// Members are named as NCCL names its functions.
+// NOLINTBEGIN(readability-identifier-naming, bugprone-macro-parentheses)
 struct NcclFunctions {
   const char* (*GetErrorString)(NcclResult result) = nullptr;
   const char* (*GetLastError)(NcclComm comm) = nullptr;
@@ -124,6 +126,7 @@ struct NcclFunctions {
   COTUNE_NCCL_LATE_FUNCTIONS(COTUNE_DECLARE)
 #undef COTUNE_DECLARE
 };
+// NOLINTEND(readability-identifier-naming, bugprone-macro-parentheses)
 
 // ---- The tuner plugin interface ----
 

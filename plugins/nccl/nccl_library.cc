@@ -29,7 +29,7 @@ std::string LoadedPath() {
   void* library = dlopen(kSoname, kFlags | RTLD_NOLOAD);
   if (library == nullptr) return "";
   void* symbol = dlsym(library, "ncclGetVersion");
-  const std::string path = symbol == nullptr ? kSoname : PathOf(symbol);
+  std::string path = symbol == nullptr ? kSoname : PathOf(symbol);
   dlclose(library);  // the reference that this call took
   return path;
 }

@@ -61,11 +61,13 @@ const char* TunerLibraryPath();
 
 }  // namespace cotune::nccl
 
-// What NCCL looks up in the library, best first.
+// What NCCL looks up in the library, best first; the names are NCCL's.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 COTUNE_EXPORT extern const cotune::nccl::TunerV5 ncclTunerPlugin_v5;
 COTUNE_EXPORT extern const cotune::nccl::TunerV4 ncclTunerPlugin_v4;
 COTUNE_EXPORT extern const cotune::nccl::TunerV3 ncclTunerPlugin_v3;
 }
+// NOLINTEND(readability-identifier-naming)
 
 #endif  // COTUNE_PLUGINS_NCCL_NCCL_TUNER_H_
