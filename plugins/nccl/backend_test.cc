@@ -240,7 +240,7 @@ TEST(BackendDeathTest, AnInitThatHangsEndsInTheDeadlineOnAllRanks) {
     state.init_hangs = true;
     JobForTest job;
     RunRanks(2, [&](int r) {
-      FakeRank rank(job, "g", r, 2, MonotonicNs() + kSecondNs / 20);
+      FakeRank rank(job, "g", r, 2, MonotonicNs() + kSecondNs / 2);
       EXPECT_EQ(rank.status(), COTUNE_DEADLINE_EXCEEDED) << rank.message();
     });
     EXPECT_EQ(state.communicators, 0);
@@ -256,7 +256,7 @@ TEST(BackendDeathTest, AFirstCollectiveThatHangsEndsInTheDeadline) {
       LoadFakeCuda().is_busy = !hangs_in_call;
       JobForTest job;
       RunRanks(2, [&](int r) {
-        FakeRank rank(job, "g", r, 2, MonotonicNs() + kSecondNs / 20);
+        FakeRank rank(job, "g", r, 2, MonotonicNs() + kSecondNs / 2);
         EXPECT_EQ(rank.status(), COTUNE_DEADLINE_EXCEEDED) << rank.message();
       });
       EXPECT_EQ(state.communicators, 0);

@@ -10,6 +10,8 @@ FakeNcclState& FakeRank::LoadLibraries() {
   // Of whoever runs the tests: it names another copy.
   unsetenv("COTUNE_NCCL_LIBRARY");
   LoadFakeCuda();
+  // By one thread, as a program does: ThreadSanitizer does not see the lock of the dynamic linker.
+  LoadPlugin();
   return LoadFakeNccl();
 }
 

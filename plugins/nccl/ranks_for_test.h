@@ -11,7 +11,7 @@ namespace cotune::nccl {
 
 class FakeRank {
  public:
-  // Both libraries, so that the plugin finds them in the process.
+  // The plugin and both libraries, which it finds in the process then.
   static FakeNcclState& LoadLibraries();
 
   // The backend alone.
