@@ -43,6 +43,10 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   if (!mapped) own = tl::unexpected(mapped.error());
   auto ready = group->Exchange("ready", own, params.deadline_ns);
   if (!ready) return tl::unexpected(ready.error());
+  // Every rank is ready, so every rank has read the offers. The other words stay: a slower rank, or
+  // one that learns of a failure, may read them after this group is gone; its name is never used
+  // again.
+  host.store_delete(host.context, group->KeyOf("offer", group->rank_).c_str());
   return group;
 }
 
@@ -54,9 +58,6 @@ Group::~Group() {
     gpu_.driver()->HostFree(words_);
   }
   if (arena_ != 0) memory_.GiveBack(arena_, kArenaBytes);
-  for (const char* phase : {"offer", "ready"}) {
-    host_.store_delete(host_.context, KeyOf(phase, rank_).c_str());
-  }
 }
 
 Result<void> Group::AllocateHostWords() {
