@@ -50,6 +50,13 @@ class Device {
   virtual int32_t ordinal() const = 0;
   // The cudaStream_t that calls are enqueued on; nullptr for host memory.
   virtual void* stream() const = 0;
+  // Makes the device that of the calling thread, which from now on is the one that uses it.
+  virtual Status Attach() = 0;
+  // What is enqueued on stream `after` from now on runs behind what stream `before` holds now.
+  // Nothing while either is being captured: inside a graph, order is the caller's.
+  virtual Status OrderStreams(void* before, void* after) = 0;
+  // Waits for everything that the stream holds.
+  virtual Status Synchronize(void* stream) = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a
   // measurement is keyed by.
   virtual std::string measuring_mode() const = 0;

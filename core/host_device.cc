@@ -57,6 +57,9 @@ class HostDevice final : public Device {
   MemoryKind kind() const override { return MemoryKind::kHost; }
   int32_t ordinal() const override { return -1; }
   void* stream() const override { return nullptr; }
+  Status Attach() override { return {}; }
+  Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
+  Status Synchronize(void* /*stream*/) override { return {}; }
   std::string measuring_mode() const override { return "eager"; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {

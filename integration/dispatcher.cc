@@ -80,6 +80,7 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   cls.collective = call.collective;
   cls.dtype = call.dtype;
   cls.reduction = call.reduction;
+  cls.memory = job_.device().kind();
   cls.world_size = job_.world_size();
   cls.ranks_per_node = cls.world_size;
   cls.root = call.root;
@@ -113,6 +114,7 @@ Status Dispatcher::Run(const Call& call) {
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
+  arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineAfter(job_.clock().now_ns(), call.timeout_ns);
   job_.observer().OnStage(Stage::kDispatch);
   return Remember((*plan)->caller->Launch(arguments));
@@ -125,6 +127,15 @@ Status Dispatcher::Remember(const Status& status) {
     job_.groups().AbortAll();
   }
   return status;
+}
+
+Status Dispatcher::Health() {
+  if (!failed_) return failed_;
+  for (const BackendMember& member : job_.groups().members()) {
+    if (member.group == nullptr) continue;
+    if (Status healthy = member.group->Health(); !healthy) return Remember(healthy);
+  }
+  return {};
 }
 
 Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {

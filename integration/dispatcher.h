@@ -24,6 +24,7 @@ struct Call {
   uint64_t count = 0;  // as in the ABI's table
   const void* send = nullptr;
   void* recv = nullptr;
+  void* stream = nullptr;  // cudaStream_t of a call on CUDA memory
   int64_t timeout_ns = 30'000'000'000;
 };
 
@@ -49,10 +50,13 @@ class Dispatcher {
   void SetTable(DispatchTable table);
   const DispatchTable& table() const { return *table_.load(std::memory_order_acquire); }
 
-  // Runs the call to its end. With a cached plan: no lock, no allocation before the launch. kUsage
-  // for a malformed call; kRankLost, kDeadline: the group cannot be used any more, and every later
-  // call gives the same error.
+  // Runs the call to its end; on CUDA memory only enqueues it. With a cached plan: no lock, no
+  // allocation before the launch. kUsage for a malformed call; kRankLost, kDeadline: the group
+  // cannot be used any more, and every later call gives the same error.
   Status Run(const Call& call);
+
+  // Whether all calls so far went well, as far as they have run. An error as of Run.
+  Status Health();
 
   Result<CallExplanation> Explain(const Call& call);
 

@@ -133,6 +133,41 @@ class CudaDevice final : public Device {
   MemoryKind kind() const override { return MemoryKind::kCuda; }
   int32_t ordinal() const override { return ordinal_; }
   void* stream() const override { return stream_->handle(); }
+  Status Attach() override {
+    return Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent");
+  }
+
+  Status OrderStreams(void* before, void* after) override {
+    const CurrentContext current(driver_, context_);
+    for (void* stream : {before, after}) {
+      CuStreamCaptureStatus capture = kCuCaptureNone;
+      const CuResult code = driver_->StreamIsCapturing(static_cast<CuStream>(stream), &capture);
+      // What the default stream says while another stream is being captured.
+      if (code == kCuErrorStreamCaptureImplicit) return {};
+      if (Status s = Checked(driver_, code, "cuStreamIsCapturing"); !s) return s;
+      if (capture != kCuCaptureNone) return {};
+    }
+    CuEvent event = nullptr;
+    Status done =
+        Checked(driver_, driver_->EventCreate(&event, kCuEventDisableTiming), "cuEventCreate");
+    if (!done) return done;
+    done = Checked(driver_, driver_->EventRecord(event, static_cast<CuStream>(before)),
+                   "cuEventRecord");
+    if (done) {
+      done = Checked(driver_, driver_->StreamWaitEvent(static_cast<CuStream>(after), event, 0),
+                     "cuStreamWaitEvent");
+    }
+    // The driver keeps it until the stream has passed it.
+    driver_->EventDestroy(event);
+    return done;
+  }
+
+  Status Synchronize(void* stream) override {
+    const CurrentContext current(driver_, context_);
+    return Checked(driver_, driver_->StreamSynchronize(static_cast<CuStream>(stream)),
+                   "cuStreamSynchronize");
+  }
+
   std::string measuring_mode() const override { return "graph"; }
   bool aligns_ranks() const override { return true; }
 

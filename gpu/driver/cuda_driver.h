@@ -75,6 +75,7 @@ using DriverResult = tl::expected<T, DriverError>;
   X(StreamQuery, cuStreamQuery, (CuStream stream))                                                 \
   X(StreamBeginCapture, cuStreamBeginCapture_v2, (CuStream stream, CuStreamCaptureMode mode))      \
   X(StreamEndCapture, cuStreamEndCapture, (CuStream stream, CuGraph* graph))                       \
+  X(StreamWaitEvent, cuStreamWaitEvent, (CuStream stream, CuEvent event, unsigned int flags))      \
   X(StreamIsCapturing, cuStreamIsCapturing, (CuStream stream, CuStreamCaptureStatus* status))      \
   X(GraphInstantiate, cuGraphInstantiateWithFlags,                                                 \
     (CuGraphExec* exec, CuGraph graph, unsigned long long flags))                                  \

@@ -33,6 +33,7 @@ enum : CuResult {
   kCuErrorNoDevice = 100,
   kCuErrorPeerAccessAlreadyEnabled = 704,
   kCuErrorNotReady = 600,
+  kCuErrorStreamCaptureImplicit = 906,
 };
 
 // CUdevice_attribute.

@@ -16,6 +16,7 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
     call->send = send;
     call->recv = recv;
     call->timeout_ns = self.call_timeout_ns;
+    call->stream = self.stream;
     return self.dispatcher->Run(*call);
   });
 }

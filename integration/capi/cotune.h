@@ -91,13 +91,20 @@ enum { /* 0 for collectives that do not reduce */
 
 typedef struct cotune_group cotune_group;
 
+/* What the buffers of a group's calls lie in. */
+typedef int32_t cotune_group_memory;
+enum {
+  COTUNE_GROUP_MEMORY_HOST = 0,
+  COTUNE_GROUP_MEMORY_CUDA = 1 /* of the GPU whose ordinal is the rank's number on its host */
+};
+
 typedef struct cotune_group_options {
   uint32_t struct_size;
   /* Both 0: rank and world size come from the launcher's environment (cotune run, torchrun, mpirun,
    * hydra, srun); with no launcher the group has this process alone. */
   int32_t rank;
   int32_t world_size;
-  uint32_t reserved;
+  cotune_group_memory memory;
   /* With rank and world_size: equal on all ranks, different for jobs that run at the same time. */
   const char* job_id;
   const char* socket_path; /* of the control channel; equal on all ranks */
@@ -134,7 +141,26 @@ COTUNE_API void cotune_group_destroy(cotune_group* group);
 COTUNE_API int32_t cotune_group_rank(const cotune_group* group);
 COTUNE_API int32_t cotune_group_size(const cotune_group* group);
 
-/* ---- Collectives: blocking, over host memory ---- */
+/* The CUDA ordinal that the group's buffers and streams belong to; -1 for host memory and NULL. */
+COTUNE_API int32_t cotune_group_device(const cotune_group* group);
+
+/* The stream (cudaStream_t or CUstream of the group's GPU) that later calls are enqueued on; NULL,
+ * and before the first time, the default stream. What earlier calls of the group have enqueued on
+ * another stream runs first; while a stream is being captured, such order is the caller's.
+ * COTUNE_ERROR_USAGE for a group of host memory. */
+COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stream);
+
+/* Whether what the group has enqueued so far went well, as far as it has run: after the stream is
+ * synchronized, COTUNE_SUCCESS says that the data of all its calls is right, and
+ * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain. */
+COTUNE_API cotune_result cotune_group_check(cotune_group* group);
+
+/* ---- Collectives ---- */
+
+/* On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: it may
+ * be captured in a CUDA graph when a call of the same kind and size has run or was explained
+ * before; a rank that does not come within the call's timeout ends the wait on the GPU, which
+ * cotune_group_check and every later call tell. */
 
 /* count elements and blocks as in NCCL:
  *                  send               receive
@@ -185,8 +211,10 @@ typedef struct cotune_tune_report {
   int32_t is_tuned; /* 0: a rank missed the pre-sync window; every rank keeps the table it had */
 } cotune_tune_report;
 
-/* Measures on all ranks, agrees, and runs calls by the result from then on. options and report may
- * be NULL. */
+/* Measures on all ranks, agrees, and runs calls by the result from then on; what was tuned or
+ * loaded before stays for other collectives and sizes. options and report may be NULL. On CUDA
+ * memory it waits for the group's stream first, and graphs that hold calls of the group are
+ * captured anew afterwards. COTUNE_ERROR_ENVIRONMENT when no choice ran at any size. */
 COTUNE_API cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
                                      cotune_tune_report* report);
 

@@ -93,6 +93,11 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
     constexpr int kWarning = 2;
     for (const std::string& warning : settings->warnings) log(kWarning, warning);
   }
+  if (given.memory != COTUNE_GROUP_MEMORY_HOST && given.memory != COTUNE_GROUP_MEMORY_CUDA) {
+    return Fail(ErrorCode::kUsage, fmt::format("there is no memory {}", given.memory),
+                "cotune_group_options", "", "use COTUNE_GROUP_MEMORY_HOST or _CUDA");
+  }
+  options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   options.settings = settings->values;
   options.backend_settings = settings->backend_values;
   const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
@@ -150,9 +155,23 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   return GroupOf(std::move(node), parent->call_timeout_ns);
 }
 
-// Runs `make` and hands its group over, or its error. Nothing is thrown out.
+Status SetStream(cotune_group& group, void* stream) {
+  Device& device = group.job().device();
+  if (device.kind() == MemoryKind::kHost) {
+    return Fail(ErrorCode::kUsage, "calls on host memory run on no stream",
+                "cotune_group_set_stream", "", "create the group with COTUNE_GROUP_MEMORY_CUDA");
+  }
+  if (stream == group.stream) return {};
+  if (Status ordered = device.OrderStreams(group.stream, stream); !ordered) return ordered;
+  group.stream = stream;
+  return {};
+}
+
+// Runs `make` and hands its group over, or its error, which the parent, if any, remembers too.
+// Nothing is thrown out.
 template <typename Make>
-cotune_result HandOver(cotune_group** group, cotune_error* error, const Make& make) noexcept {
+cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error* error,
+                       const Make& make) noexcept {
   Error failure{ErrorCode::kUsage, "the pointer for the group is NULL", "", "", "", {}};
   if (group != nullptr) {
     *group = nullptr;
@@ -168,6 +187,7 @@ cotune_result HandOver(cotune_group** group, cotune_error* error, const Make& ma
     }
   }
   WriteError(failure, error);
+  if (parent != nullptr) Remember(*parent, tl::make_unexpected(failure));
   return ResultOf(failure.code);
 }
 
@@ -178,13 +198,14 @@ extern "C" {
 
 cotune_result cotune_group_create(const cotune_group_options* options, cotune_group** group,
                                   cotune_error* error) {
-  return cotune::capi::HandOver(group, error, [&] { return cotune::capi::Create(options); });
+  return cotune::capi::HandOver(nullptr, group, error,
+                                [&] { return cotune::capi::Create(options); });
 }
 
 cotune_result cotune_group_split(cotune_group* parent, const char* name, const int32_t* ranks,
                                  size_t rank_count, cotune_group** group, cotune_error* error) {
   return cotune::capi::HandOver(
-      group, error, [&] { return cotune::capi::Split(parent, name, ranks, rank_count); });
+      parent, group, error, [&] { return cotune::capi::Split(parent, name, ranks, rank_count); });
 }
 
 void cotune_group_destroy(cotune_group* group) { delete group; }
@@ -195,6 +216,19 @@ int32_t cotune_group_rank(const cotune_group* group) {
 
 int32_t cotune_group_size(const cotune_group* group) {
   return group == nullptr ? 0 : group->job().world_size();
+}
+
+int32_t cotune_group_device(const cotune_group* group) {
+  return group == nullptr ? -1 : group->job().device().ordinal();
+}
+
+cotune_result cotune_group_set_stream(cotune_group* group, void* stream) {
+  return cotune::capi::Guard(
+      group, [&](cotune_group& self) { return cotune::capi::SetStream(self, stream); });
+}
+
+cotune_result cotune_group_check(cotune_group* group) {
+  return cotune::capi::Guard(group, [](cotune_group& self) { return self.dispatcher->Health(); });
 }
 
 const char* cotune_last_error(const cotune_group* group) {

@@ -49,6 +49,7 @@ struct cotune_group {
   std::shared_ptr<cotune::capi::JobNode> node;
   std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
   int64_t call_timeout_ns = 0;
+  void* stream = nullptr;  // that calls on CUDA memory are enqueued on
   // Tuned or loaded here; after a load only rank 0 has the entries.
   cotune::TunedDatabase database;
   std::string error_text;

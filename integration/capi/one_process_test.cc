@@ -54,11 +54,12 @@ class OneProcessTest : public ::testing::Test {
     return group;
   }
 
-  cotune_tune_report Tune(const std::string& path, bool is_in_place) {
+  cotune_tune_report Tune(const std::string& path, bool is_in_place,
+                          uint64_t size_bytes = kSizeBytes) {
     cotune_tune_options options{};
     options.struct_size = sizeof(options);
     options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE | 1u << COTUNE_COLLECTIVE_BROADCAST;
-    options.sizes_bytes = &kSizeBytes;
+    options.sizes_bytes = &size_bytes;
     options.size_count = 1;
     options.database_path = path.empty() ? nullptr : path.c_str();
     options.is_in_place = is_in_place ? 1 : 0;
@@ -68,14 +69,14 @@ class OneProcessTest : public ::testing::Test {
     return report;
   }
 
-  std::string Explained(bool is_in_place) const {
+  std::string Explained(bool is_in_place, uint64_t count = kCount) const {
     cotune_call call{};
     call.struct_size = sizeof(call);
     call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
     call.dtype = COTUNE_F32;
     call.reduction = COTUNE_REDUCE_SUM;
     call.is_in_place = is_in_place ? 1 : 0;
-    call.count = kCount;
+    call.count = count;
     char text[4096] = "";
     EXPECT_EQ(cotune_explain(group_, &call, text, sizeof(text), nullptr), COTUNE_SUCCESS)
         << cotune_last_error(group_);
@@ -133,6 +134,48 @@ TEST_F(OneProcessTest, CallsInPlaceHaveWinnersOfTheirOwn) {
     EXPECT_EQ(cls.in_place, cls.collective == Collective::kAllReduce) << ToText(cls);
     EXPECT_GT(entry.measured_unix_s, 0);
   }
+}
+
+// A process alone has one choice only, so the one of the other size is one that is not there.
+TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
+  constexpr uint64_t kLargeBytes = 1 << 20;
+  constexpr uint64_t kLargeCount = kLargeBytes / sizeof(float);
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  const Result<ChoiceId> gone = ChoiceId::Parse("host/gone");
+  ASSERT_TRUE(gone);
+  for (DatabaseEntry& entry : entries) {
+    entry.winner.id = *gone;
+    for (Verdict& verdict : entry.cell.verdicts) verdict.id = *gone;
+  }
+  Write(entries, path);
+  for (const bool loads_last : {false, true}) {
+    cotune_group_destroy(group_);
+    group_ = Create();
+    if (loads_last) Tune("", false, kLargeBytes);
+    ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+    if (!loads_last) Tune("", false, kLargeBytes);
+    EXPECT_THAT(Explained(false), HasSubstr("host/gone"));
+    EXPECT_THAT(Explained(false, kLargeCount), HasSubstr("at 1048576 bytes: "));
+  }
+}
+
+TEST_F(OneProcessTest, AGroupOfHostMemoryHasNoStream) {
+  int stream = 0;
+  EXPECT_EQ(cotune_group_device(group_), -1);
+  EXPECT_EQ(cotune_group_set_stream(group_, &stream), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("host memory"));
+  EXPECT_EQ(cotune_group_check(group_), COTUNE_SUCCESS);
+}
+
+TEST_F(OneProcessTest, ASplitThatFailsIsTheParentsLastError) {
+  cotune_group* part = nullptr;
+  const int32_t rank = 3;
+  EXPECT_EQ(cotune_group_split(group_, "part", &rank, 1, &part, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(part, nullptr);
+  EXPECT_EQ(cotune_last_result(group_), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("rank 3"));
 }
 
 TEST_F(OneProcessTest, ExplainsByWhatWasMeasuredHere) {

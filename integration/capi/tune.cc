@@ -69,25 +69,6 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
   return request;
 }
 
-// The rows of `fresh`, and those of the present table that it says nothing of.
-Result<DispatchTable> Joined(const DispatchTable& present, const DispatchTable& fresh) {
-  std::vector<DispatchRow> rows = fresh.rows();
-  for (const DispatchRow& row : present.rows()) {
-    const bool replaced =
-        std::any_of(fresh.rows().begin(), fresh.rows().end(),
-                    [&](const DispatchRow& other) { return other.key == row.key; });
-    if (!replaced) rows.push_back(row);
-  }
-  return DispatchTable::Build(std::move(rows));
-}
-
-Status UseTable(cotune_group& group, const DispatchTable& fresh) {
-  Result<DispatchTable> joined = Joined(group.dispatcher->table(), fresh);
-  if (!joined) return tl::make_unexpected(joined.error());
-  group.dispatcher->SetTable(std::move(*joined));
-  return {};
-}
-
 void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
   if (out == nullptr || out->struct_size < sizeof(uint32_t)) return;
   const cotune_tune_report report{out->struct_size, tuned.outcome.measured_cells,
@@ -118,12 +99,57 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
   }
 }
 
+// Calls run from now on by all that the database of rank 0 knows for this group: what was tuned and
+// loaded before stays, size by size. On all ranks or on none.
+Status UseDatabase(cotune_group& group) {
+  Job& job = group.job();
+  const int world_size = job.world_size();
+  std::string own;
+  Status built;
+  if (job.rank() == 0) {
+    const Result<DispatchTable> table =
+        group.database.BuildTable(world_size, world_size, job.fingerprint());
+    if (table) {
+      own = table->Serialize();
+    } else {
+      built = tl::make_unexpected(table.error());
+    }
+  }
+  if (Status shared = ShareRankZeroStatus(job, built, "build table"); !shared) return shared;
+  Result<DispatchTable> proposed = DispatchTable();
+  const auto accept = [&](std::string_view bytes) {
+    proposed = DispatchTable::Parse(bytes);
+    return proposed.has_value();
+  };
+  const Result<AgreementOutcome> agreed =
+      job.exchange().Agree(own, accept, job.clock().now_ns() + job.settings().warm_timeout_ns);
+  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (*agreed == AgreementOutcome::kDeclined) {
+    return Fail(ErrorCode::kInternal, "a rank could not read the table of rank 0");
+  }
+  group.dispatcher->SetTable(std::move(*proposed));
+  return {};
+}
+
+// Of a tune that has measured: an error when no choice of any cell ran.
+Status CheckWinners(const TuneReport& report) {
+  if (!report.entries.empty() || report.cells_without_winner.empty()) return {};
+  const Result<Winner> none = SelectWinner(report.cells_without_winner.front(), SelectionRules{});
+  return Fail(
+      ErrorCode::kEnvironment,
+      fmt::format("none of {} cells has a choice that ran", report.cells_without_winner.size()),
+      "cotune_tune", none ? "" : none.error().ToText());
+}
+
 Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
   if (!options) return tl::make_unexpected(options.error());
   const Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return tl::make_unexpected(request.error());
+  // Tuning uses the group on a stream of its own.
+  if (Status attached = job.device().Attach(); !attached) return attached;
+  if (Status idle = job.device().Synchronize(group.stream); !idle) return idle;
   const TuningSettings before = job.settings();
   if (options->budget_ns > 0) {
     TuningSettings settings = before;
@@ -134,18 +160,20 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   job.set_settings(before);
   if (!report) return tl::make_unexpected(report.error());
   WriteReport(*report, out);
+  if (!report->outcome.committed) return {};
+  if (Status tuned = CheckWinners(*report); !tuned) return tuned;
   Collect(group, *request, *report);
-  return report->outcome.committed ? UseTable(group, report->outcome.table) : Status{};
+  return UseDatabase(group);
 }
 
-// Rank 0's table of the entries that are valid here.
-Result<DispatchTable> ReadTable(cotune_group& group, const std::string& path) {
+// Takes `path` into rank 0's database.
+Status Read(cotune_group& group, const std::string& path) {
   const Job& job = group.job();
   const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
   if (!loaded) return tl::make_unexpected(loaded.error());
   const int world_size = job.world_size();
-  Result<DispatchTable> table = loaded->BuildTable(world_size, world_size, job.fingerprint());
-  if (!table) return table;
+  const Result<DispatchTable> table = loaded->BuildTable(world_size, world_size, job.fingerprint());
+  if (!table) return tl::make_unexpected(table.error());
   if (table->rows().empty()) {
     return Fail(ErrorCode::kDatabase,
                 fmt::format("none of {} entries is valid for {} ranks on this machine",
@@ -154,30 +182,15 @@ Result<DispatchTable> ReadTable(cotune_group& group, const std::string& path) {
                 "tune here");
   }
   group.database.Merge(*loaded);
-  return table;
+  return {};
 }
 
 Status Load(cotune_group& group, const char* path) {
   if (path == nullptr) return Fail(ErrorCode::kUsage, "the path is NULL", "cotune_load");
   Job& job = group.job();
-  Result<DispatchTable> table = DispatchTable();
-  if (job.rank() == 0) table = ReadTable(group, path);
-  const Status own = table ? Status{} : Status(tl::make_unexpected(table.error()));
+  const Status own = job.rank() == 0 ? Read(group, path) : Status{};
   if (Status shared = ShareRankZeroStatus(job, own, "load database"); !shared) return shared;
-  // A table takes effect on all ranks or on none.
-  Result<DispatchTable> proposed = DispatchTable();
-  const auto accept = [&](std::string_view bytes) {
-    proposed = DispatchTable::Parse(bytes);
-    return proposed.has_value();
-  };
-  const Result<AgreementOutcome> agreed =
-      job.exchange().Agree(job.rank() == 0 ? table->Serialize() : "", accept,
-                           job.clock().now_ns() + job.settings().warm_timeout_ns);
-  if (!agreed) return tl::make_unexpected(agreed.error());
-  if (*agreed == AgreementOutcome::kDeclined) {
-    return Fail(ErrorCode::kInternal, "a rank could not read the table of rank 0", path);
-  }
-  return UseTable(group, *proposed);
+  return UseDatabase(group);
 }
 
 Status Write(const cotune_group& group, const std::string& path) {
