@@ -33,16 +33,16 @@ class ChoicesTest : public CotuneProgramTest {
 };
 
 TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
-  const ProgramEnd tuned = Small("tune",
-                                 "choice slow default cost_us=40000; choice fast cost_us=20; "
-                                 "choice never refuse=needs_a_switch; choice bad wrong_on=1",
-                                 {"--db", database_});
+  const std::string script =
+      "choice slow default cost_us=40000; choice fast cost_us=20; "
+      "choice never refuse=needs_a_switch; choice bad wrong_on=1";
+  const ProgramEnd tuned = Small("tune", script, {"--db", database_});
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
   EXPECT_NE(tuned.out.find("fake/fast"), std::string::npos) << tuned.out;
   EXPECT_NE(tuned.out.find("dropped at 1K: fake/bad (wrong_result, "), std::string::npos)
       << tuned.out;
-  const ProgramEnd explained =
-      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--db", database_, "--json"});
+  const ProgramEnd explained = Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--db",
+                                    database_, "--set", "fake.script=" + script, "--json"});
   ASSERT_EQ(explained.exit_code, 0) << explained.err;
   const nlohmann::json entry = Document(explained)["result"]["entry"];
   EXPECT_EQ(entry["winner"]["choice"], "fake/fast");
@@ -115,6 +115,15 @@ TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {
       Document(Run({"db", "show", database_, "--set", "fake.script=choice a default", "--json"}));
   ASSERT_EQ(shown["result"]["entries"].size(), 1u);
   EXPECT_EQ(shown["result"]["entries"][0]["valid_here"], true);
+  // With other settings its choices may do other things: it is measured again.
+  const std::string other = "fake.script=choice a default; choice b";
+  const nlohmann::json changed =
+      Document(Run({"db", "show", database_, "--set", other, "--json"}))["result"]["entries"][0];
+  EXPECT_EQ(changed["valid_here"], false);
+  EXPECT_NE(changed["not_valid_because"].get<std::string>().find("choice b"), std::string::npos);
+  const ProgramEnd again =
+      Small("tune", "choice a default; choice b", {"--db", database_, "--json"});
+  EXPECT_EQ(Document(again)["result"]["measured_cells"], 1) << again.out;
   // Another backend alone: the one that took part is missing.
   environment_["COTUNE_PLUGIN_PATH"] = folder_.path() + "/plugins";
   const nlohmann::json elsewhere = Document(Run({"db", "show", database_, "--json"}));

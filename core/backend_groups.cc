@@ -2,10 +2,42 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "core/step_record.h"
 #include "fmt/format.h"
 
 namespace cotune {
+namespace {
+
+// Ranks fail to join at the group's deadline; their reasons still have to get to the others.
+constexpr int64_t kReasonsNs = 10'000'000'000;
+
+std::string NameIn(const std::string& identity) { return identity.substr(0, identity.find(' ')); }
+
+// Which ranks have the backend of rank 0's identity in no or in another form; "" when all are like
+// rank 0.
+std::string WhyNotOnAll(const std::string& identity, const std::vector<StepRecord>& records) {
+  std::string others;
+  for (size_t rank = 0; rank < records.size(); ++rank) {
+    const auto& items = records[rank].items;
+    if (std::find(items.begin(), items.end(), identity) != items.end()) continue;
+    const auto other = std::find_if(items.begin(), items.end(), [&](const std::string& item) {
+      return NameIn(item) == NameIn(identity);
+    });
+    others += fmt::format(", rank {} {}", rank,
+                          other == items.end() ? "does not" : fmt::format("has '{}'", *other));
+  }
+  return others.empty() ? "" : fmt::format("rank 0 has '{}'{}", identity, others);
+}
+
+}  // namespace
+
+std::string BackendGroups::IdentityOf(const Backend& backend) const {
+  const auto set = options_.settings.find(backend.name());
+  return fmt::format("{} {}{}{}", backend.name(), backend.version(),
+                     set == options_.settings.end() ? "" : " ",
+                     set == options_.settings.end() ? "" : set->second);
+}
 
 Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend*> backends,
                                                              RankExchange& exchange,
@@ -14,25 +46,14 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   // First the ranks learn which backends all of them have: a group of one that a rank lacks would
   // wait for it in vain.
   StepRecord record;
-  for (Backend* backend : backends) {
-    record.items.push_back(backend->name() + " " + backend->version());
-  }
+  for (Backend* backend : backends) record.items.push_back(groups->IdentityOf(*backend));
   Result<ExchangedRecords> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   for (const std::string& item : all->records[0].items) {
-    const std::string name = item.substr(0, item.find(' '));
-    std::string lacking;
-    for (size_t rank = 0; rank < all->records.size(); ++rank) {
-      const auto& items = all->records[rank].items;
-      if (std::find(items.begin(), items.end(), item) == items.end()) {
-        lacking += fmt::format("{}{}", lacking.empty() ? "" : ", ", rank);
-      }
-    }
-    if (!lacking.empty()) {
-      groups->refusals_.push_back(
-          {name, fmt::format("rank 0 has '{}', rank {} does not have it in this version", item,
-                             lacking)});
+    const std::string name = NameIn(item);
+    if (std::string why = WhyNotOnAll(item, all->records); !why.empty()) {
+      groups->refusals_.push_back({name, std::move(why)});
       continue;
     }
     const auto own = std::find_if(backends.begin(), backends.end(),
@@ -60,8 +81,8 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
   StepRecord record;
   if (!group) record = StepRecord::FromStatus(tl::make_unexpected(group.error()));
-  Result<ExchangedRecords> all =
-      ExchangeRecords(exchange_, "group " + parameters.name, record, 0, deadline_ns);
+  Result<ExchangedRecords> all = ExchangeRecords(exchange_, "group " + parameters.name, record, 0,
+                                                 DeadlineAfter(deadline_ns, kReasonsNs));
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_BACKEND_GROUPS_H_
 #define COTUNE_CORE_BACKEND_GROUPS_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,10 +29,14 @@ class BackendGroups {
     std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
     int32_t device = -1;
     int64_t deadline_ns = 0;  // absolute, for Create
+    // What the user has set for a backend, by its name: "key=value key=value". Ranks with different
+    // settings of a backend do not share a group of it.
+    std::map<std::string, std::string> settings;
   };
 
-  // Creates the group of each backend, in the given order. A backend that one rank lacks, or whose
-  // group fails on any rank, is left out on all ranks and its reason kept. kRankLost when a rank is
+  // Creates the group of each backend, in the given order. A backend that one rank lacks or has in
+  // another version or with other settings, or whose group fails on any rank, is left out on all
+  // ranks and its reason kept. kRankLost when a rank is
   // lost.
   static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
                                                        RankExchange& exchange,
@@ -54,6 +59,8 @@ class BackendGroups {
  private:
   BackendGroups(RankExchange& exchange, Options options)
       : exchange_(exchange), options_(std::move(options)) {}
+  // "host 0.1.0 slot_bytes=65536": what all ranks must have alike.
+  std::string IdentityOf(const Backend& backend) const;
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
 
   RankExchange& exchange_;

@@ -53,6 +53,18 @@ std::string Missing(const std::vector<std::string>& wanted,
   return missing;
 }
 
+// What is set for each backend: "key=value key=value", by name.
+std::map<std::string, std::string> SettingTexts(
+    const std::map<std::string, std::string>& backend_settings) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : backend_settings) {
+    const size_t dot = name.find('.');
+    std::string& text = texts[name.substr(0, dot)];
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name.substr(dot + 1), value);
+  }
+  return texts;
+}
+
 std::string KnownBackends(const std::vector<PluginReport>& reports) {
   std::string known;
   for (const PluginReport& report : reports) {
@@ -280,6 +292,7 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
   options.device = device_->ordinal();
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
+  options.settings = SettingTexts(options_.backend_settings);
   Result<std::unique_ptr<BackendGroups>> groups =
       BackendGroups::Create(backends_in_use_, *exchange_, options);
   if (!groups) return tl::make_unexpected(groups.error());
@@ -308,7 +321,10 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   fingerprint_.measuring_mode = device_->measuring_mode();
   fingerprint_.backends.clear();
   for (const BackendMember& member : groups_->members()) {
-    fingerprint_.backends[member.backend->name()] = member.backend->version();
+    // Settings may change what a backend's choices do, and so their times.
+    const auto set = options.settings.find(member.backend->name());
+    fingerprint_.backends[member.backend->name()] =
+        member.backend->version() + (set == options.settings.end() ? "" : " " + set->second);
   }
   topology_digest_ = TopologyDigest(fingerprint_.machine);
   return {};

@@ -166,7 +166,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
       const std::string why = ranks.WhyPeersAreUnreadable();
       if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
     }
-    *plan = new cotune_plan_t{&ranks, Operation(ranks, std::move(*schedule)), false};
+    *plan = new cotune_plan_t{&ranks, Operation(ranks, std::move(*schedule), choice_name), false};
     return {};
   });
 }
@@ -187,7 +187,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    if (!plan->group->BeginOperation()) {
+    if (!plan->group->BeginOperation(plan->operation.call())) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "
                   "until it is complete");

@@ -39,22 +39,30 @@ constexpr PublishedWait UnpackWait(uint64_t bits) {
 
 // Why a group is unusable. The first rank to publish one decides for all.
 struct GroupFailure {
-  enum class Kind : uint8_t { kNone, kDied, kLate, kLeft, kUnreadable, kAborted };
+  enum class Kind : uint8_t { kNone, kDied, kLate, kLeft, kUnreadable, kAborted, kOtherCall };
   Kind kind = Kind::kNone;
   uint8_t culprit = 0;   // rank in the group
   uint8_t reporter = 0;  // rank in the group that noticed
+  uint8_t call = 0;      // kOtherCall: the place in RankWords::calls
 
   friend bool operator==(const GroupFailure&, const GroupFailure&) = default;
 };
 
 constexpr uint32_t Pack(const GroupFailure& failure) {
-  return (static_cast<uint32_t>(failure.kind) << 16) |
+  return (static_cast<uint32_t>(failure.call) << 24) | (static_cast<uint32_t>(failure.kind) << 16) |
          (static_cast<uint32_t>(failure.culprit) << 8) | failure.reporter;
 }
 
 constexpr GroupFailure UnpackFailure(uint32_t bits) {
   return {static_cast<GroupFailure::Kind>((bits >> 16) & 0xff),
-          static_cast<uint8_t>((bits >> 8) & 0xff), static_cast<uint8_t>(bits & 0xff)};
+          static_cast<uint8_t>((bits >> 8) & 0xff), static_cast<uint8_t>(bits & 0xff),
+          static_cast<uint8_t>(bits >> 24)};
+}
+
+inline constexpr uint32_t kCallsKept = 4;
+
+constexpr uint64_t PackCall(uint32_t number, uint32_t digest) {
+  return (static_cast<uint64_t>(number) << 32) | digest;
 }
 
 enum class Membership : uint32_t { kAbsent, kMember, kLeft };
@@ -64,6 +72,12 @@ struct alignas(kCacheLineBytes) RankWords {
   std::atomic<uint64_t> waiting;       // packed PublishedWait
   std::atomic<uint32_t> arrivals;      // of this rank, to name the ones that a barrier lacks
   std::atomic<uint64_t> send_address;  // in this rank's process, while others may read it
+  // Of the latest calls, by their number in the group: number and digest of their record, and the
+  // record. A rank is at most two iterations in front of another; calls without data have none and
+  // may overwrite what another rank has not seen.
+  alignas(kCacheLineBytes) std::atomic<uint64_t> calls[kCallsKept];
+  std::atomic<uint64_t> call_kinds[kCallsKept];
+  std::atomic<uint64_t> call_counts[kCallsKept];
   alignas(kCacheLineBytes) std::atomic<uint32_t> membership;
   std::atomic<uint32_t> probed;  // has tried to read the others
   std::atomic<int32_t> pid;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "plugins/host/late_ranks.h"
 
@@ -205,6 +206,49 @@ void Group::CheckAlive(uint64_t ranks, const PublishedWait& wait) {
   }
 }
 
+void Group::CompareCalls(const CallRecord& call) {
+  if (world_size_ == 1) return;
+  ++calls_;
+  const uint32_t slot = calls_ % kCallsKept;
+  const uint64_t own = PackCall(calls_, call.digest);
+  Own().call_kinds[slot].store(call.kind, std::memory_order_relaxed);
+  Own().call_counts[slot].store(call.count, std::memory_order_relaxed);
+  // Sequentially consistent, as the loads below: of two ranks at least one sees the other's call.
+  Own().calls[slot].store(own);
+  int equal = 1;
+  int differing = 0;
+  int culprit = -1;
+  for (int r = 0; r < world_size_; ++r) {
+    const uint64_t other = segment_.control().ranks[r].calls[slot].load();
+    if (r == rank_ || (other >> 32) != calls_) continue;
+    ++(other == own ? equal : differing);
+    if (other != own) culprit = r;
+  }
+  if (culprit < 0) return;
+  // Those that are in the minority are at fault; of two alone, the higher rank.
+  int reporter = rank_;
+  if (equal < differing || (equal == differing && rank_ > culprit)) std::swap(reporter, culprit);
+  Declare({GroupFailure::Kind::kOtherCall, static_cast<uint8_t>(culprit),
+           static_cast<uint8_t>(reporter), static_cast<uint8_t>(slot)});
+}
+
+std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
+  const auto text = [&](int rank) {
+    const RankWords& words = segment_.control().ranks[rank];
+    return TextOf(words.call_kinds[failure.call % kCallsKept].load(),
+                  words.call_counts[failure.call % kCallsKept].load());
+  };
+  const std::string one = text(failure.culprit);
+  const std::string other = text(failure.reporter);
+  if (one == other) {
+    return fmt::format("{} runs {} by another choice than {}; were they tuned in one job?",
+                       NameOf(failure.culprit), one, NameOf(failure.reporter));
+  }
+  return fmt::format(
+      "{} called {} where {} called {}; all ranks of a group make the same calls in the same order",
+      NameOf(failure.culprit), one, NameOf(failure.reporter), other);
+}
+
 void Group::DeclareLate(uint64_t ranks) {
   if (HasFailed()) return;
   segment_.control().late_ranks.fetch_or(ranks);
@@ -269,6 +313,8 @@ std::optional<Failure> Group::Health() const {
           fmt::format("the send buffer of {} cannot be read{}; is it memory of a device, or "
                       "freed?",
                       NameOf(culprit), reporter)};
+    case GroupFailure::Kind::kOtherCall:
+      return Failure{COTUNE_PEER_FAILED, 0, culprit, WhyCallsDiffer(failure)};
     case GroupFailure::Kind::kLate:
       break;
   }

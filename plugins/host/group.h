@@ -12,6 +12,7 @@
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/host/border_names.h"
+#include "plugins/host/call_record.h"
 #include "plugins/host/control_block.h"
 #include "plugins/host/late_ranks.h"
 #include "plugins/host/shared_segment.h"
@@ -76,10 +77,13 @@ class Group {
   // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
   std::string WhyPeersAreUnreadable() const;
 
-  // One operation at a time: false when another is in flight.
-  bool BeginOperation() {
+  // One operation at a time: false when another is in flight. Compares the call with what the other
+  // ranks have begun: of two ranks whose calls do not fit together the later one finds it here,
+  // before it has taken part, and the group fails.
+  bool BeginOperation(const CallRecord& call) {
     if (operation_in_flight_) return false;
     operation_in_flight_ = true;
+    CompareCalls(call);
     return true;
   }
   void EndOperation() { operation_in_flight_ = false; }
@@ -94,6 +98,9 @@ class Group {
   Result<void> MeetMembers(int64_t deadline_ns);
   Result<void> AnnounceSegment();
   void AnnounceFailure(const Failure& failure);
+  // This rank cannot join, and why; read by those that wait for it.
+  void AnnounceRefusal(const Failure& failure);
+  std::optional<Failure> ReadRefusal();
   Result<SegmentAnnouncement> ReadAnnouncement(int64_t deadline_ns);
   Result<void> FindSegment(int64_t deadline_ns);
   Result<void> AwaitMembers(FutexWord& count, int64_t deadline_ns);
@@ -108,6 +115,8 @@ class Group {
   std::array<RankState, kMaxRanks> ReadStates() const;
   // Declares the group failed when one of these ranks, for which `wait` waits directly or through
   // others, is dead or has left.
+  void CompareCalls(const CallRecord& call);
+  std::string WhyCallsDiffer(const GroupFailure& failure) const;
   void CheckAlive(uint64_t ranks, const PublishedWait& wait);
   void DeclareLate(uint64_t ranks);
   void Declare(const GroupFailure& failure);
@@ -125,6 +134,7 @@ class Group {
   bool operation_in_flight_ = false;
   uint32_t iteration_ = 0;
   uint32_t arrivals_ = 0;
+  uint32_t calls_ = 0;  // operations begun
   int64_t last_alive_check_ns_ = 0;
   // Latest progress read of each rank: most waits are over by it, without reading shared memory.
   std::array<uint32_t, kMaxRanks> seen_{};

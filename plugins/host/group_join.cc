@@ -16,6 +16,19 @@ constexpr int64_t kSliceNs = 20'000'000;
 
 std::string SegmentKey(const std::string& group_name) { return group_name + "/host/segment"; }
 
+// Where a rank says that it cannot join.
+std::string RefusalKey(const std::string& group_name) { return group_name + "/host/refusal"; }
+
+SegmentAnnouncement WordOf(const Failure& failure, int failed_rank) {
+  SegmentAnnouncement word;
+  word.status = failure.status;
+  word.native_code = failure.native_code;
+  word.failed_rank = failed_rank;
+  const size_t length = std::min(failure.message.size(), sizeof(word.message) - 1);
+  std::memcpy(word.message, failure.message.data(), length);
+  return word;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
@@ -30,7 +43,14 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
 
 Result<void> Group::ShareSegment(int64_t deadline_ns) {
   auto found = rank_ == 0 ? AnnounceSegment() : FindSegment(deadline_ns);
-  if (!found) return found;
+  if (found) found = segment_.ReserveSlot(rank_);
+  if (!found) {
+    // Those that wait in the segment, or will, need not wait for their deadline to learn it.
+    AnnounceRefusal(found.error());
+    if (rank_ == 0) AnnounceFailure(found.error());
+    segment_.CloseFile();
+    return found;
+  }
   auto met = MeetMembers(deadline_ns);
   if (rank_ == 0 && met) host_.store_delete(host_.context, SegmentKey(name_).c_str());
   // Whoever comes later finds the reason instead of a file that is gone.
@@ -40,7 +60,6 @@ Result<void> Group::ShareSegment(int64_t deadline_ns) {
 }
 
 Result<void> Group::MeetMembers(int64_t deadline_ns) {
-  if (auto reserved = segment_.ReserveSlot(rank_); !reserved) return reserved;
   const ProcessIdentity self = OwnIdentity();
   Own().pid.store(self.pid);
   Own().start_ticks.store(self.start_ticks);
@@ -58,11 +77,7 @@ Result<void> Group::MeetMembers(int64_t deadline_ns) {
 
 Result<void> Group::AnnounceSegment() {
   auto segment = SharedSegment::Create(world_size_, slot_bytes_);
-  if (!segment) {
-    // The others need not wait for their deadline to learn it.
-    AnnounceFailure(segment.error());
-    return tl::unexpected(segment.error());
-  }
+  if (!segment) return tl::unexpected(segment.error());
   segment_ = std::move(*segment);
   const SegmentAnnouncement announcement = segment_.Announce();
   const cotune_status_t status = host_.store_put(host_.context, SegmentKey(name_).c_str(),
@@ -76,14 +91,27 @@ Result<void> Group::AnnounceSegment() {
 }
 
 void Group::AnnounceFailure(const Failure& failure) {
-  SegmentAnnouncement announcement;
-  announcement.status = failure.status;
-  announcement.native_code = failure.native_code;
-  announcement.failed_rank = failure.failed_rank;
-  const size_t length = std::min(failure.message.size(), sizeof(announcement.message) - 1);
-  std::memcpy(announcement.message, failure.message.data(), length);
+  const SegmentAnnouncement word = WordOf(failure, failure.failed_rank);
   // A store that is gone too leaves the others to their deadline.
-  host_.store_put(host_.context, SegmentKey(name_).c_str(), &announcement, sizeof(announcement));
+  host_.store_put(host_.context, SegmentKey(name_).c_str(), &word, sizeof(word));
+}
+
+void Group::AnnounceRefusal(const Failure& failure) {
+  const SegmentAnnouncement word = WordOf(failure, rank_);
+  host_.store_put(host_.context, RefusalKey(name_).c_str(), &word, sizeof(word));
+}
+
+std::optional<Failure> Group::ReadRefusal() {
+  SegmentAnnouncement word;
+  uint64_t size = 0;
+  const cotune_status_t got = host_.store_get(host_.context, RefusalKey(name_).c_str(), &word,
+                                              sizeof(word), &size, NowNs());
+  const bool is_word = got == COTUNE_OK && size == sizeof(word) && word.magic == kSegmentMagic &&
+                       word.failed_rank >= 0 && word.failed_rank < world_size_;
+  if (!is_word) return std::nullopt;
+  word.message[sizeof(word.message) - 1] = '\0';
+  return Failure{word.status, word.native_code, word.failed_rank,
+                 fmt::format("{}: {}", NameOf(word.failed_rank), word.message)};
 }
 
 Result<SegmentAnnouncement> Group::ReadAnnouncement(int64_t deadline_ns) {
@@ -194,6 +222,7 @@ Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
       Declare({GroupFailure::Kind::kDied, static_cast<uint8_t>(r), static_cast<uint8_t>(rank_)});
     }
     if (const uint64_t left = RanksWithMembership(Membership::kLeft); left != 0) {
+      if (auto refusal = ReadRefusal()) return tl::unexpected(*refusal);
       Declare({GroupFailure::Kind::kLeft, static_cast<uint8_t>(std::countr_zero(left)),
                static_cast<uint8_t>(rank_)});
     }
@@ -201,6 +230,8 @@ Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
     if (now_ns >= deadline_ns && !HasReached(members.Load(), all)) DeclareJoinLate(members);
     if (auto failure = Health()) return tl::unexpected(*failure);
     members.SleepUnlessReached(all, std::min(kSliceNs, deadline_ns - now_ns));
+    if (HasReached(members.Load(), all)) break;
+    if (auto refusal = ReadRefusal()) return tl::unexpected(*refusal);
   }
   return {};
 }

@@ -13,8 +13,8 @@ void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) 
 
 }  // namespace
 
-Operation::Operation(Group& group, Schedule schedule)
-    : group_(group), schedule_(std::move(schedule)) {
+Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
+    : group_(group), schedule_(std::move(schedule)), call_(RecordOf(schedule_.problem, choice)) {
   if (Reduces(schedule_.problem)) {
     kernel_ = FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "plugins/host/group.h"
 #include "plugins/host/reduce_kernel.h"
@@ -18,8 +19,8 @@ enum class Advance { kComplete, kInProgress, kFailed };
 // between calls of Run. Allocates nothing after construction. One thread at a time.
 class Operation {
  public:
-  // The group must outlive the operation.
-  Operation(Group& group, Schedule schedule);
+  // The group must outlive the operation. `choice` is the name that the schedule was made by.
+  Operation(Group& group, Schedule schedule, std::string_view choice);
 
   // Buffers are as in the ABI's table and stay in use until Run gives kComplete or kFailed.
   void Start(const void* send, void* receive, int64_t deadline_ns);
@@ -28,6 +29,7 @@ class Operation {
   // Group::Health.
   Advance Run(int64_t until_ns);
 
+  const CallRecord& call() const { return call_; }
   const Schedule& schedule() const { return schedule_; }
 
  private:
@@ -50,6 +52,7 @@ class Operation {
 
   Group& group_;
   Schedule schedule_;
+  CallRecord call_;
   ReduceKernel kernel_ = nullptr;
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;

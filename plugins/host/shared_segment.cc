@@ -148,6 +148,9 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
           fmt::format("group rank 0 (pid {}) died before this rank joined", announcement.pid), code,
           0);
     }
+    if (code == EMFILE || code == ENFILE) {
+      return NoMemory("opening", segment.bytes_, code, "see `ulimit -n`");
+    }
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("cannot open {}: {}; ranks must run as one user in one PID namespace "
                             "(containers: --pid=host or share it)",

@@ -115,7 +115,7 @@ TEST(Disagreement, OnTheBackendsVersion) {
     EXPECT_EQ(ranks.ExitOf(rank), 3) << ranks.Transcript();
     EXPECT_THAT(ranks.LinesOf(rank, "error "),
                 AllOf(SizeIs(1), Each(AllOf(HasSubstr("no backend can be used"),
-                                            HasSubstr("rank 1 does not have it")))))
+                                            HasSubstr("rank 1 has 'host 999.0.0'")))))
         << ranks.Transcript();
   }
 }
