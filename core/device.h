@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -60,6 +61,9 @@ class Device {
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a
   // measurement is keyed by.
   virtual std::string measuring_mode() const = 0;
+  // What can be allocated now, about: of the machine for host memory, all ranks together; of this
+  // rank's GPU. nullopt: not known.
+  virtual std::optional<uint64_t> AvailableBytes() const = 0;
   // kEnvironment when there is no memory left.
   virtual Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) = 0;
   virtual Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) = 0;

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/device.h"
+#include "core/host_memory.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -60,6 +61,7 @@ class HostDevice final : public Device {
   Status Attach() override { return {}; }
   Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
   Status Synchronize(void* /*stream*/) override { return {}; }
+  std::optional<uint64_t> AvailableBytes() const override { return AvailableHostBytes(); }
   std::string measuring_mode() const override { return "eager"; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {

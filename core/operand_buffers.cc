@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <span>
 
 #include "core/operands.h"
+#include "fmt/format.h"
 
 namespace cotune {
 namespace {
@@ -54,6 +56,12 @@ uint64_t OperandBuffers::AllocatedBytes(const Problem& problem) {
   return SendBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
 }
 
+uint64_t OperandBuffers::StagingBytes(const Problem& problem) {
+  const uint64_t first =
+      problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem)) : SendBytes(problem);
+  return first + std::max(first, RecvBytes(problem)) + 4 * kGuardBytes;
+}
+
 Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
                                                                  const Problem& problem, int rank) {
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
@@ -65,7 +73,15 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
   auto* first_payload = static_cast<std::byte*>(buffers->first_->data()) + kGuardBytes;
   buffers->send_ = first_payload + buffers->SendOffset();
   buffers->recv_ = first_payload + buffers->RecvOffset();
-  buffers->staging_.resize(first_bytes + 2 * kGuardBytes);
+  try {
+    buffers->staging_.resize(first_bytes + 2 * kGuardBytes);
+    buffers->seen_.reserve(StagingBytes(problem) - buffers->staging_.size());
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kEnvironment,
+                fmt::format("cannot allocate {} bytes of host memory to check results",
+                            StagingBytes(problem)),
+                ToText(problem), "memory or its limit is used up", "tune smaller sizes");
+  }
   if (!problem.cls.in_place) {
     Result<std::unique_ptr<DeviceBuffer>> second =
         device.Allocate(RecvBytes(problem) + 2 * kGuardBytes);

@@ -25,8 +25,10 @@ class OperandBuffers {
   static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem,
                                                           int rank);
 
-  // Bytes that Allocate takes, guards included.
+  // Bytes of the device's memory that Allocate takes, guards included.
   static uint64_t AllocatedBytes(const Problem& problem);
+  // Bytes of host memory beside those: what is compared with.
+  static uint64_t StagingBytes(const Problem& problem);
 
   const void* send() const { return send_; }
   void* recv() const { return recv_; }

@@ -219,6 +219,9 @@ class CallsForTest final : public TimedCalls {
 // Measures by the script; everything else is host memory.
 class DeviceForTest final : public Device {
  public:
+  explicit DeviceForTest(std::optional<uint64_t> available_bytes)
+      : available_bytes_(available_bytes) {}
+  std::optional<uint64_t> AvailableBytes() const override { return available_bytes_; }
   Status Attach() override { return {}; }
   Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
   Status Synchronize(void* /*stream*/) override { return {}; }
@@ -247,6 +250,7 @@ class DeviceForTest final : public Device {
  private:
   MonotonicClock clock_;
   std::unique_ptr<Device> host_ = MakeHostDevice(clock_);
+  std::optional<uint64_t> available_bytes_;
 };
 
 }  // namespace
@@ -286,6 +290,8 @@ Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(
   return std::make_unique<GroupForTest>(*this, parameters.name);
 }
 
-std::unique_ptr<Device> MakeDeviceForTest() { return std::make_unique<DeviceForTest>(); }
+std::unique_ptr<Device> MakeDeviceForTest(std::optional<uint64_t> available_bytes) {
+  return std::make_unique<DeviceForTest>(available_bytes);
+}
 
 }  // namespace cotune

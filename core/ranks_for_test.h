@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -89,7 +90,8 @@ class BackendForTest final : public Backend {
 };
 
 // Host memory; a timed span costs what the script of the plan says, on a clock of its own.
-std::unique_ptr<Device> MakeDeviceForTest();
+// available_bytes: what the device says it has left.
+std::unique_ptr<Device> MakeDeviceForTest(std::optional<uint64_t> available_bytes = std::nullopt);
 
 }  // namespace cotune
 

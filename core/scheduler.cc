@@ -46,6 +46,7 @@ class Scheduler::Pass {
         first_(first),
         outcome_(scheduler.outcome_),
         rows_(scheduler.rows_),
+        measured_ns_(scheduler.measured_ns_),
         watchdog_(scheduler.parts_.clock) {}
 
   Status Run();
@@ -61,12 +62,18 @@ class Scheduler::Pass {
   void ListChoices();
   Status ShareKnownCells();
   void Plan();
+  // Whether the largest cell fits into what is free now.
+  Status CheckMemory(uint64_t bytes_per_rank) const;
   void Precompile();
   Status Warm();
   Result<bool> PreSync();
   Status Benchmark();
   Result<CellResult> TimeCell(MultiTemplate& node, uint64_t hint_bytes);
   Status AgreeAndSelect();
+  // Of the budget of all passes together.
+  int64_t BudgetLeftNs() const {
+    return settings_.budget_ns - measured_ns_ - (coordinator_now_ns_ - begin_ns_);
+  }
   void Warn(const std::string& text) { parts_.observer.OnWarning(text); }
 
   Parts& parts_;
@@ -76,10 +83,13 @@ class Scheduler::Pass {
   size_t first_;
   TuneOutcome& outcome_;
   std::vector<DispatchRow>& rows_;
+  int64_t& measured_ns_;  // by the passes before this one
   LaunchWatchdog watchdog_;
+  Status memory_;  // of this rank, for the plan
   std::vector<Cell> cells_;
   StartMode start_mode_ = StartMode::kBarrier;
-  int32_t cells_total_ = 0;
+  int32_t cells_known_ = 0;
+  int32_t cells_total_ = 0;  // to measure
   int32_t cells_done_ = 0;
   int64_t begin_ns_ = 0;  // the coordinator's clock when measuring began
   int64_t coordinator_now_ns_ = 0;
@@ -143,8 +153,9 @@ Status Scheduler::Pass::ShareKnownCells() {
       continue;
     }
     all[i].first->SetTimings(all[i].second, std::move(*(*cells)[i]));
-    ++outcome_.known_cells;
+    ++cells_known_;
   }
+  outcome_.known_cells += cells_known_;
   cells_total_ = static_cast<int32_t>(cells_.size());
   return {};
 }
@@ -152,8 +163,8 @@ Status Scheduler::Pass::ShareKnownCells() {
 void Scheduler::Pass::Plan() {
   TunePlan plan;
   plan.nodes = static_cast<int32_t>(nodes_.size() - first_);
-  plan.cells = cells_total_ + outcome_.known_cells;
-  plan.known_cells = outcome_.known_cells;
+  plan.cells = cells_total_ + cells_known_;
+  plan.known_cells = cells_known_;
   for (const Cell& cell : cells_) {
     const ChoiceList& list = cell.node->ListChoices(parts_.groups, cell.hint_bytes);
     uint64_t workspace_bytes = 0;
@@ -164,12 +175,35 @@ void Scheduler::Pass::Plan() {
     plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
     plan.refusals += static_cast<int64_t>(list.refusals.size());
     plan.workspace_bytes_per_rank = std::max(plan.workspace_bytes_per_rank, workspace_bytes);
-    plan.buffer_bytes_per_rank =
-        std::max(plan.buffer_bytes_per_rank,
-                 OperandBuffers::AllocatedBytes(cell.node->ProblemAt(cell.hint_bytes)));
+    const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
+    uint64_t buffer_bytes = OperandBuffers::AllocatedBytes(problem);
+    if (parts_.device.kind() == MemoryKind::kHost) {
+      buffer_bytes += OperandBuffers::StagingBytes(problem);
+    }
+    plan.buffer_bytes_per_rank = std::max(plan.buffer_bytes_per_rank, buffer_bytes);
   }
-  if (settings_.budget_ns > 0) plan.estimated_ns = std::min(plan.estimated_ns, settings_.budget_ns);
+  if (settings_.budget_ns > 0) {
+    plan.estimated_ns =
+        std::min(plan.estimated_ns, std::max<int64_t>(0, settings_.budget_ns - measured_ns_));
+  }
   parts_.observer.OnPlan(plan);
+  memory_ = CheckMemory(plan.buffer_bytes_per_rank + plan.workspace_bytes_per_rank);
+}
+
+Status Scheduler::Pass::CheckMemory(uint64_t bytes_per_rank) const {
+  const std::optional<uint64_t> available = parts_.device.AvailableBytes();
+  const bool is_shared = parts_.device.kind() == MemoryKind::kHost;
+  const auto sharers = static_cast<uint64_t>(is_shared ? parts_.exchange.world_size() : 1);
+  if (!available || bytes_per_rank <= *available / sharers) return {};
+  constexpr double kMebibyte = 1 << 20;
+  return Fail(ErrorCode::kEnvironment,
+              fmt::format("the largest size needs {:.0f} MiB on {}, and {:.0f} MiB are free",
+                          static_cast<double>(bytes_per_rank) / kMebibyte,
+                          is_shared ? fmt::format("each of {} ranks", sharers) : "the GPU",
+                          static_cast<double>(*available) / kMebibyte),
+              "", "",
+              is_shared ? "tune smaller sizes, or start fewer ranks"
+                        : "tune smaller sizes, or see `nvidia-smi`");
 }
 
 void Scheduler::Pass::Precompile() {
@@ -191,11 +225,14 @@ void Scheduler::Pass::Precompile() {
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status Scheduler::Pass::Warm() {
-  StepRecord record;
+  StepRecord record = StepRecord::FromStatus(memory_);
   record.number = std::max(1u, std::thread::hardware_concurrency());
   const Result<ExchangedRecords> all = ExchangeRecords(
       parts_.exchange, "warm", record, 0, parts_.clock.now_ns() + settings_.warm_timeout_ns);
   if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
   int64_t cores = record.number;
   for (const StepRecord& other : all->records) cores = std::min(cores, other.number);
   const bool core_for_each_rank = cores >= parts_.exchange.world_size();
@@ -258,9 +295,7 @@ Status Scheduler::Pass::Benchmark() {
     for (uint64_t hint : node.size_hints_bytes()) {
       if (node.has_timings(hint)) continue;
       // Decided by the coordinator's clock, so alike on all ranks.
-      const bool spent =
-          settings_.budget_ns > 0 && coordinator_now_ns_ - begin_ns_ >= settings_.budget_ns;
-      if (spent) {
+      if (settings_.budget_ns > 0 && BudgetLeftNs() <= 0) {
         ++outcome_.skipped_cells;
         continue;
       }
@@ -269,6 +304,7 @@ Status Scheduler::Pass::Benchmark() {
     }
     node.set_time_cell(nullptr);
   }
+  measured_ns_ += coordinator_now_ns_ - begin_ns_;
   return {};
 }
 
@@ -281,8 +317,7 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
   // What is left is shared evenly by the cells that are left.
   int64_t budget_ns = 0;
   if (settings_.budget_ns > 0) {
-    const int64_t left_ns = settings_.budget_ns - (coordinator_now_ns_ - begin_ns_);
-    budget_ns = std::max<int64_t>(1, left_ns / (cells_total_ - cells_done_));
+    budget_ns = std::max<int64_t>(1, BudgetLeftNs() / (cells_total_ - cells_done_));
   }
   const BenchmarkParts parts{
       .exchange = parts_.exchange,
@@ -330,6 +365,7 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
 Status Scheduler::Pass::AgreeAndSelect() {
   std::vector<DispatchRow> rows = rows_;
   for (size_t i = first_; i < nodes_.size(); ++i) {
+    if (nodes_[i]->cells().empty()) continue;  // the budget was used up before its first cell
     Result<DispatchRow> row = nodes_[i]->Finalize(SelectionRules{settings_.noise_percent});
     if (!row) {
       Warn(row.error().ToText());

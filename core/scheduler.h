@@ -75,6 +75,7 @@ class Scheduler {
   size_t resolved_nodes_ = 0;
   std::vector<DispatchRow> rows_;
   TuneOutcome outcome_;
+  int64_t measured_ns_ = 0;  // of the budget, by the coordinator's clock; equal on all ranks
 };
 
 }  // namespace cotune

@@ -9,6 +9,7 @@
 namespace cotune {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 ProblemClass AllReduce(int world_size) {
@@ -65,6 +66,7 @@ struct Tune {
   std::set<int> late_ranks;
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
+  std::function<std::optional<uint64_t>(int rank)> available_bytes;
 };
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
@@ -78,7 +80,8 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       const MonotonicClock clock;
       const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
       BackendForTest backend(hub, rank, tune.choices(rank));
-      const std::unique_ptr<Device> device = MakeDeviceForTest();
+      const std::unique_ptr<Device> device =
+          MakeDeviceForTest(tune.available_bytes ? tune.available_bytes(rank) : std::nullopt);
       BackendGroups::Options options;
       options.name = "job";
       for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
@@ -334,6 +337,64 @@ TEST(SchedulerTest, ASpentBudgetSkipsWhatIsLeft) {
     EXPECT_GT(view.outcome->skipped_cells, 0);
     EXPECT_EQ(view.outcome->measured_cells + view.outcome->skipped_cells, 4);
   }
+}
+
+TEST(SchedulerTest, ABudgetIsForAllNodesInImmediateModeToo) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{1024, 2048}, {1024, 2048}};
+  tune.settings.enable_collective_multitemplate = false;
+  tune.settings.budget_ns = 20'000'000;  // less than one node takes
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->measured_cells, 1);
+    EXPECT_EQ(view.outcome->skipped_cells, 3);
+    // Each plan is of its own pass, and a node that got no time is no failure of its choices.
+    ASSERT_EQ(view.observer.plans.size(), 2u);
+    for (const TunePlan& plan : view.observer.plans) {
+      EXPECT_EQ(plan.cells, 2);
+      EXPECT_EQ(plan.known_cells, 0);
+    }
+    EXPECT_TRUE(view.observer.warnings.empty()) << view.observer.warnings[0];
+  }
+}
+
+TEST(SchedulerTest, KnownCellsCountInThePlanOfTheirPassOnly) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{1024, 2048}, {1024, 2048, 4096}};
+  tune.settings.enable_collective_multitemplate = false;
+  MemoryOfCells known;
+  tune.known = &known;
+  RunTune(tune);
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_EQ(view.observer.plans.size(), 2u);
+    EXPECT_EQ(view.observer.plans[0].cells, 2);
+    EXPECT_EQ(view.observer.plans[0].known_cells, 2);
+    EXPECT_EQ(view.observer.plans[1].cells, 3);
+    EXPECT_EQ(view.observer.plans[1].known_cells, 3);
+    ASSERT_TRUE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome->known_cells, 5);
+  }
+}
+
+TEST(SchedulerTest, MemoryThatOneRankLacksEndsTheTuneOnAllBeforeItBegins) {
+  Tune tune;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{1 << 20}};
+  // Two ranks with send, receive and what both are compared with: 4 MiB each, and some guards.
+  tune.available_bytes = [](int rank) { return rank == 1 ? uint64_t{8} << 20 : uint64_t{9} << 20; };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kEnvironment);
+    EXPECT_THAT(view.outcome.error().ToText(),
+                AllOf(HasSubstr("rank 1"), HasSubstr("4 MiB on each of 2 ranks"),
+                      HasSubstr("8 MiB are free"), HasSubstr("smaller sizes")));
+    EXPECT_TRUE(view.cells.empty());
+  }
+  tune.available_bytes = [](int) { return uint64_t{9} << 20; };
+  for (const RankView& view : RunTune(tune)) EXPECT_TRUE(view.outcome.has_value());
 }
 
 TEST(SchedulerTest, ANodeWithoutSizesOrOfAnotherGroupIsRefused) {

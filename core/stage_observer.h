@@ -38,7 +38,8 @@ struct TunePlan {
   int64_t choices_to_measure = 0;  // sum over cells that are not known
   int64_t refusals = 0;
   int64_t estimated_ns = 0;
-  uint64_t buffer_bytes_per_rank = 0;     // largest cell
+  // Largest cell: send and receive buffers; on host memory also what results are compared with.
+  uint64_t buffer_bytes_per_rank = 0;
   uint64_t workspace_bytes_per_rank = 0;  // largest cell
 };
 

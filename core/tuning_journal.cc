@@ -26,8 +26,8 @@ tl::unexpected<Error> JournalFailure(std::string what, const std::string& path) 
 
 class FileJournal final : public TuningJournal {
  public:
-  FileJournal(DatabaseLock lock, std::string path)
-      : lock_(std::move(lock)), path_(std::move(path)) {}
+  FileJournal(DatabaseLock lock, std::string path, JournalKind kind)
+      : lock_(std::move(lock)), path_(std::move(path)), new_kind_(kind), kind_(kind) {}
 
   // Reads what an earlier process left. A missing file is an empty journal.
   Status Replay() {
@@ -42,11 +42,13 @@ class FileJournal final : public TuningJournal {
       return tl::make_unexpected(std::move(error));
     }
     replayed_ = std::move(content->entries);
+    if (content->whole_bytes > 0) kind_ = content->kind;
     whole_bytes_ = content->whole_bytes;
     cut_bytes_ = bytes->size() - whole_bytes_;
     return cut_bytes_ == 0 && whole_bytes_ > 0 ? Status() : OpenFile();
   }
 
+  JournalKind kind() const override { return kind_; }
   const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
   uint64_t cut_bytes() const override { return cut_bytes_; }
 
@@ -68,6 +70,7 @@ class FileJournal final : public TuningJournal {
   Status Clear() override {
     fd_.Reset();
     whole_bytes_ = 0;
+    kind_ = new_kind_;
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
       return JournalFailure("the journal cannot be removed", path_);
     }
@@ -83,7 +86,7 @@ class FileJournal final : public TuningJournal {
     if (ftruncate(fd.get(), static_cast<off_t>(whole_bytes_)) != 0) {
       return JournalFailure("the journal cannot be cut to its whole records", path_);
     }
-    const std::string header = JournalHeader();
+    const std::string header = JournalHeader(kind_);
     const bool is_new = whole_bytes_ == 0;
     if (is_new && !WriteAll(fd.get(), header))
       return JournalFailure("the journal cannot be begun", path_);
@@ -99,6 +102,8 @@ class FileJournal final : public TuningJournal {
 
   DatabaseLock lock_;
   std::string path_;
+  JournalKind new_kind_;
+  JournalKind kind_;
   UniqueFd fd_;
   std::vector<DatabaseEntry> replayed_;
   uint64_t whole_bytes_ = 0;  // of the file, up to the end of its last whole record
@@ -107,10 +112,11 @@ class FileJournal final : public TuningJournal {
 
 }  // namespace
 
-Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path) {
+Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,
+                                                           JournalKind kind) {
   Result<DatabaseLock> lock = DatabaseLock::Acquire(database_path);
   if (!lock) return tl::make_unexpected(lock.error());
-  auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal");
+  auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal", kind);
   if (Status replayed = journal->Replay(); !replayed) return tl::make_unexpected(replayed.error());
   return journal;
 }

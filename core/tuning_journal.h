@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "core/tuned_database_entry.h"
+#include "core/tuning_journal_format.h"
 
 namespace cotune {
 
@@ -18,11 +19,14 @@ class TuningJournal {
  public:
   // Takes the lock on the database (kDatabase naming the other process when a second tune runs),
   // replays records that are whole, and cuts a torn tail off. kDatabase, with what to do, when the
-  // file is not a journal of this version or a whole record holds what cannot be. The file is made
-  // by the first Append.
-  static Result<std::unique_ptr<TuningJournal>> Open(const std::string& database_path);
+  // file is not a journal of this version or a whole record holds what cannot be. A new file, of
+  // this kind, is made by the first Append.
+  static Result<std::unique_ptr<TuningJournal>> Open(const std::string& database_path,
+                                                     JournalKind kind);
   virtual ~TuningJournal() = default;
 
+  // Of the file: that of the tune that was interrupted, where there is something to replay.
+  virtual JournalKind kind() const = 0;
   // What an interrupted tune had measured, in order.
   virtual const std::vector<DatabaseEntry>& replayed() const = 0;
   // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.

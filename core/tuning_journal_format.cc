@@ -12,7 +12,8 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
+constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
 constexpr const char* kMoveAway = "move the journal away; what it held is measured again";
 
@@ -29,9 +30,10 @@ std::string_view FirstPayload(std::string_view bytes) {
 
 }  // namespace
 
-std::string JournalHeader() {
+std::string JournalHeader(JournalKind kind) {
   std::string bytes(kMagic);
   AppendLittleEndian(kVersion, bytes);
+  AppendLittleEndian(static_cast<uint32_t>(kind), bytes);
   return bytes;
 }
 
@@ -44,21 +46,28 @@ std::string EncodeJournalRecord(const DatabaseEntry& entry) {
 }
 
 Result<JournalContent> DecodeJournal(std::string_view bytes) {
-  const std::string header = JournalHeader();
-  if (bytes.size() < header.size() && header.starts_with(bytes)) return JournalContent{};
+  JournalContent content;
+  const std::string_view header = bytes.substr(0, kHeaderBytes);
+  bool is_header = false;
+  for (const JournalKind kind : {JournalKind::kTune, JournalKind::kForcedTune}) {
+    if (!JournalHeader(kind).starts_with(header)) continue;
+    if (header.size() < kHeaderBytes) return content;  // it was not written to the end
+    is_header = true;
+    content.kind = kind;
+  }
   if (!bytes.starts_with(kMagic)) {
     return Fail(ErrorCode::kDatabase, "not a cotune journal", "",
                 fmt::format("it does not begin with {}", kMagic), kMoveAway);
   }
-  if (!bytes.starts_with(header)) {
+  if (!is_header) {
     const uint32_t version =
-        bytes.size() < header.size() ? 0 : ReadLittleEndian<uint32_t>(bytes.substr(8));
+        bytes.size() < kMagic.size() + 4 ? 0 : ReadLittleEndian<uint32_t>(bytes.substr(8));
     return Fail(ErrorCode::kDatabase,
                 fmt::format("the journal has version {}, this cotune reads {}", version, kVersion),
                 "", "another version of cotune wrote it",
                 fmt::format("finish with that version, or {}", kMoveAway));
   }
-  JournalContent content{{}, header.size()};
+  content.whole_bytes = kHeaderBytes;
   while (true) {
     const std::string_view payload = FirstPayload(bytes.substr(content.whole_bytes));
     if (payload.empty()) return content;

@@ -12,8 +12,11 @@
 
 namespace cotune {
 
-// magic "COTUNEJL" | version u32 little-endian.
-std::string JournalHeader();
+// Whether the tune that writes it takes what the database has, or measures all anew.
+enum class JournalKind : uint32_t { kTune = 0, kForcedTune = 1 };
+
+// magic "COTUNEJL" | version u32 | kind u32, little-endian.
+std::string JournalHeader(JournalKind kind);
 
 // length u32 | XXH3-64 of the payload | payload (EncodeCell); integers little-endian.
 std::string EncodeJournalRecord(const DatabaseEntry& entry);
@@ -21,10 +24,12 @@ std::string EncodeJournalRecord(const DatabaseEntry& entry);
 // The whole records at the front of a journal and how many bytes they and the header take. 0 bytes
 // for a file whose header was not written to the end.
 struct JournalContent {
+  JournalKind kind = JournalKind::kTune;
   std::vector<DatabaseEntry> entries;
   uint64_t whole_bytes = 0;
 };
-// kDatabase: not a journal, newer version, or a record with a right checksum that is no cell.
+// kDatabase: not a journal, another version or kind, or a record with a right checksum that is no
+// cell.
 Result<JournalContent> DecodeJournal(std::string_view bytes);
 
 }  // namespace cotune

@@ -34,12 +34,12 @@ class TuningJournalTest : public ::testing::Test {
   ~TuningJournalTest() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<TuningJournal> Open() const {
-    auto journal = TuningJournal::Open(path_);
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
     EXPECT_TRUE(journal.has_value()) << journal.error().ToText();
     return std::move(*journal);
   }
   std::string OpenError(ErrorCode code) const {
-    const auto journal = TuningJournal::Open(path_);
+    const auto journal = TuningJournal::Open(path_, JournalKind::kTune);
     if (journal) return "opened";
     EXPECT_EQ(journal.error().code, code);
     EXPECT_FALSE(journal.error().next_step.empty());
@@ -88,7 +88,7 @@ TEST_F(TuningJournalTest, ReplaysWhatWasAppendedUntilCleared) {
 
 TEST_F(TuningJournalTest, EveryTruncationPointKeepsTheWholeRecordsAndTakesMore) {
   const std::vector<DatabaseEntry> entries = {EntryForTest(8), EntryForTest(16), EntryForTest(32)};
-  std::string bytes = JournalHeader();
+  std::string bytes = JournalHeader(JournalKind::kTune);
   std::vector<size_t> record_ends = {bytes.size()};
   for (const DatabaseEntry& entry : entries) {
     bytes += EncodeJournalRecord(entry);
@@ -115,7 +115,8 @@ TEST_F(TuningJournalTest, EveryTruncationPointKeepsTheWholeRecordsAndTakesMore) 
 }
 
 TEST_F(TuningJournalTest, ADamagedRecordEndsTheReplay) {
-  const std::string first = JournalHeader() + EncodeJournalRecord(EntryForTest(8));
+  const std::string first =
+      JournalHeader(JournalKind::kTune) + EncodeJournalRecord(EntryForTest(8));
   std::string bytes = first + EncodeJournalRecord(EntryForTest(16));
   for (size_t at : {first.size(), first.size() + 4, first.size() + 12, bytes.size() - 1}) {
     std::string damaged = bytes;
@@ -132,10 +133,10 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   WriteBytes("this is somebody's file");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
-  std::string newer = JournalHeader();
-  newer[8] = 2;
+  std::string newer = JournalHeader(JournalKind::kTune);
+  newer[8] = 3;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 2, this cotune reads 1");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 3, this cotune reads 2");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);
@@ -170,7 +171,7 @@ TEST_F(TuningJournalTest, TheLockDiesWithItsProcessAndWhatItAppendedStays) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
-    auto journal = TuningJournal::Open(path_);
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
     const bool appended = journal && (*journal)->Append(EntryForTest(8)).has_value();
     const char byte = appended ? 'y' : 'n';
     if (write(ready[1], &byte, 1) != 1) _exit(1);
@@ -193,10 +194,10 @@ TEST_F(TuningJournalTest, AFailedAppendLeavesTheRecordsBefore) {
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);
-    auto journal = TuningJournal::Open(path_);
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
     if (!journal || !(*journal)->Append(EntryForTest(8))) _exit(2);
     // Room for half a record more.
-    const rlim_t room = JournalHeader().size() + entry_bytes * 3 / 2;
+    const rlim_t room = JournalHeader(JournalKind::kTune).size() + entry_bytes * 3 / 2;
     const rlimit small{room, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(3);
     const Status failed = (*journal)->Append(EntryForTest(16));
@@ -214,7 +215,7 @@ TEST_F(TuningJournalTest, AFailedAppendLeavesTheRecordsBefore) {
 
 TEST_F(TuningJournalTest, AFolderThatDoesNotExistIsNamed) {
   path_ = folder_ + "/absent/t.tdb";
-  const auto journal = TuningJournal::Open(path_);
+  const auto journal = TuningJournal::Open(path_, JournalKind::kTune);
   ASSERT_FALSE(journal.has_value());
   EXPECT_EQ(journal.error().code, ErrorCode::kEnvironment);
   EXPECT_THAT(journal.error().where, HasSubstr("/absent/t.tdb.lock"));

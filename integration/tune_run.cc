@@ -19,7 +19,8 @@ class DatabaseCells final : public KnownCells {
   // Loads what is there and takes the lock that keeps a second tune out.
   Status Open() {
     if (request_.database_path.empty()) return {};
-    Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(request_.database_path);
+    Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(
+        request_.database_path, request_.force ? JournalKind::kForcedTune : JournalKind::kTune);
     if (!journal) return tl::make_unexpected(journal.error());
     journal_ = std::move(*journal);
     Result<TunedDatabase> loaded = TunedDatabase::Load(request_.database_path);
@@ -29,7 +30,14 @@ class DatabaseCells final : public KnownCells {
       return tl::make_unexpected(loaded.error());
     }
     for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
-    if (!request_.force) database_.Merge(fresh_);
+    if (!request_.force) {
+      database_.Merge(fresh_);
+    } else if (journal_->kind() != JournalKind::kForcedTune) {
+      // A tune without force was interrupted: what it has measured is kept, and measured anew.
+      const Result<bool> saved = Save();
+      fresh_ = {};
+      if (!saved) return tl::make_unexpected(saved.error());
+    }
     return {};
   }
 

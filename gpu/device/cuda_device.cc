@@ -168,6 +168,14 @@ class CudaDevice final : public Device {
                    "cuStreamSynchronize");
   }
 
+  std::optional<uint64_t> AvailableBytes() const override {
+    const CurrentContext current(driver_, context_);
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    if (driver_->MemoryGetInfo(&free_bytes, &total_bytes) != kCuSuccess) return std::nullopt;
+    return free_bytes;
+  }
+
   std::string measuring_mode() const override { return "graph"; }
   bool aligns_ranks() const override { return true; }
 

@@ -84,7 +84,8 @@ enum { /* 0 for collectives that do not reduce */
        COTUNE_REDUCE_PRODUCT = 2,
        COTUNE_REDUCE_MIN = 3,
        COTUNE_REDUCE_MAX = 4,
-       COTUNE_REDUCE_AVERAGE = 5
+       COTUNE_REDUCE_AVERAGE =
+           5 /* integers: the sum, which wraps around, then divided toward zero */
 };
 
 /* ---- Groups ---- */

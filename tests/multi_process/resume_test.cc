@@ -36,7 +36,7 @@ JobScript SixCells(const PrivateFolder& folder) {
 
 // Cells that an interrupted tune has left in its journal.
 int JournalCells(const JobScript& script) {
-  const auto journal = TuningJournal::Open(script.database_path);
+  const auto journal = TuningJournal::Open(script.database_path, JournalKind::kTune);
   return journal ? static_cast<int>((*journal)->replayed().size()) : -1;
 }
 
@@ -139,6 +139,26 @@ TEST_P(Killed, TuneGoesOnWhereItWas) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Victims, Killed, ::testing::Values(0, 1));
+
+TEST(Database, ForceMeasuresAnewWhatATuneWithoutForceHadBegun) {
+  const PrivateFolder folder;
+  JobScript script = SixCells(folder);
+  ASSERT_NO_FATAL_FAILURE(KillInTheMiddle(script, 1, 2));
+  const int kept = JournalCells(script);
+  ASSERT_GE(kept, 2);
+  script.force = true;
+  // Nothing of it is lost when the forced tune ends early too, and that one's own cells count.
+  ASSERT_NO_FATAL_FAILURE(KillInTheMiddle(script, 1, 1));
+  const Result<TunedDatabase> database = TunedDatabase::Load(script.database_path);
+  ASSERT_TRUE(database) << database.error().ToText();
+  EXPECT_EQ(database->size(), static_cast<size_t>(kept));
+  const int again = JournalCells(script);
+  ASSERT_GE(again, 1);
+  ASSERT_LT(again, kCells);
+  RankProcesses resumed;
+  StartJob(resumed, script);
+  ExpectOutcome(resumed, kCells - again, again);
+}
 
 class Interrupted : public ::testing::TestWithParam<int> {};
 
