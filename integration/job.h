@@ -53,8 +53,9 @@ struct JobOptions {
   std::map<std::string, std::string> backend_settings;
   // Function tables registered in the process, beside the plugins.
   std::vector<const cotune_backend_api_t*> tables;
-  // Backends for other memory than this job's are created too, and dropped, to learn whether they
-  // offer anything here.
+  // To learn what every plugin offers here and why not: backends for other memory than this job's
+  // are created too, and dropped; a plugin that fails, named or not, and a job without any backend
+  // are no errors. plugin_reports() tells.
   bool probes_all_backends = false;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
@@ -121,7 +122,7 @@ class Job {
   Job();
   Status OpenDevice();
   Status LoadBackends();
-  std::string WhyItOffersNothing(const cotune_backend_api_t& table) const;
+  void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
 
   class Services;

@@ -15,8 +15,8 @@ std::string OverriddenSwitchesText(const Environment& environment) {
   for (const auto& [name, value] : kMulticastSwitches) {
     const auto set = environment.find(name);
     if (set == environment.end() || set->second == value) continue;
-    changes += fmt::format("{}{}={} becomes {}", changes.empty() ? "" : ", ", name, set->second,
-                           value);
+    changes +=
+        fmt::format("{}{}={} becomes {}", changes.empty() ? "" : ", ", name, set->second, value);
   }
   return changes.empty() ? "" : changes + ": NVLink multicast is never used";
 }
