@@ -80,6 +80,34 @@ TEST_F(BadInputTest, SettingsThatDoNotFit) {
               {"unknown setting \"bugdet\" (" + file + ":2)", "did you mean budget?"});
 }
 
+TEST_F(BadInputTest, BackendSettingsThatNobodyKnows) {
+  const std::vector<std::string> texts = {"unknown setting \"host.slot_byte\" (--set)",
+                                          "did you mean host.slot_bytes?"};
+  const std::vector<std::vector<std::string>> commands = {
+      {"tune"}, {"bench"}, {"explain", "all_reduce", "1K", "f32"}, {"plugin", "list"}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--set", "host.slot_byte=1M"});
+    ExpectError(command, 2, "usage", texts);
+  }
+  const std::string file = folder_.path() + "/c.toml";
+  WriteFileForTest(file, "budget = 1s\n[host]\nslots = 1\n");
+  ExpectError({"tune", "--config", file}, 2, "usage",
+              {"unknown setting \"host.slots\" (" + file + ":3)", "known: host.slot_bytes"});
+  environment_["COTUNE_CONFIG"] = file;
+  ExpectError({"tune"}, 2, "usage", {"unknown setting \"host.slots\" (" + file + ":3)"});
+  environment_.erase("COTUNE_CONFIG");
+  // Whose backend is not there cannot be checked.
+  const ProgramEnd end = TuneSmall(database_, {"--set", "hots.slot_bytes=1M"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const std::string warning =
+      "cotune: warning: setting hots.slot_bytes (--set) has no effect: there is no backend hots; "
+      "known: host; did you mean host?\n";
+  const size_t first = end.err.find(warning);
+  ASSERT_NE(first, std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(warning, first + 1), std::string::npos) << end.err;
+  EXPECT_EQ(TuneSmall(database_, {"--set", "host.slot_bytes=1M"}).exit_code, 0);
+}
+
 TEST_F(BadInputTest, UnknownVariablesWarnOnce) {
   environment_["COTUNE_BUGDET"] = "1s";
   const ProgramEnd end = TuneSmall(database_);

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/nearest_name.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -40,12 +41,14 @@ std::vector<int> AllRanks(int world_size) {
   return ranks;
 }
 
-std::string KnownBackends(const std::vector<PluginReport>& reports) {
-  std::string known;
+// Which backends there are, and the one with a name like `typed`.
+std::string KnownBackendsText(std::string_view typed, const std::vector<PluginReport>& reports) {
+  std::vector<std::string_view> known;
   for (const PluginReport& report : reports) {
-    if (report.loaded) known += (known.empty() ? "" : ", ") + report.backend;
+    if (!report.backend.empty()) known.push_back(report.backend);
   }
-  return known.empty() ? "no backend was found; see `cotune plugin list`" : "known: " + known;
+  return known.empty() ? "no backend was found; see `cotune plugin list`"
+                       : KnownNamesText(typed, known);
 }
 
 // kUsage for the first backend in `wanted` that is not among `reports`; with `must_work`,
@@ -63,7 +66,7 @@ Status CheckWanted(const std::vector<std::string>& wanted, const std::vector<Plu
     if (is_loaded || (refused != nullptr && !must_work)) continue;
     if (refused == nullptr) {
       return Fail(ErrorCode::kUsage, fmt::format("unknown backend '{}'", name), "", "",
-                  KnownBackends(reports));
+                  KnownBackendsText(name, reports));
     }
     return Fail(ErrorCode::kEnvironment, fmt::format("backend '{}' cannot be used", name),
                 refused->path, refused->reason,
@@ -270,6 +273,45 @@ Status Job::LoadBackends() {
     return ComesBefore(left->name(), right->name());
   });
   for (const auto& backend : backends_) backends_in_use_.push_back(backend.get());
+  return CheckBackendSettings();
+}
+
+Status Job::CheckBackendSettings() {
+  const std::set<std::string> asked = services_->host.AskedSettings();
+  for (const auto& [name, value] : options_.backend_settings) {
+    if (asked.contains(name)) continue;
+    const std::string backend = name.substr(0, name.find('.'));
+    const auto origin = options_.backend_setting_origins.find(name);
+    const std::string where =
+        origin == options_.backend_setting_origins.end() ? "settings" : origin->second;
+    const auto report = std::find_if(reports_.begin(), reports_.end(),
+                                     [&](const auto& each) { return each.backend == backend; });
+    if (report == reports_.end()) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect: there is no backend "
+                      "{}; {}",
+                      name, where, backend, KnownBackendsText(backend, reports_)));
+      continue;
+    }
+    const bool is_probed = options_.probes_all_backends && report->loaded && report->reason.empty();
+    const bool is_used = std::any_of(backends_.begin(), backends_.end(),
+                                     [&](const auto& each) { return each->name() == backend; });
+    if (!is_used && !is_probed) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect and is not checked: backend {} is not used "
+                      "here; see `cotune plugin list`",
+                      name, where, backend));
+      continue;
+    }
+    std::vector<std::string_view> known;
+    for (const std::string& each : asked) {
+      if (each.starts_with(backend + ".")) known.push_back(each);
+    }
+    return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", name), where,
+                known.empty() ? fmt::format("backend {} has no settings", backend)
+                              : KnownNamesText(name, known),
+                "correct it or leave it out");
+  }
   return {};
 }
 
