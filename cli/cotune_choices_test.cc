@@ -151,6 +151,23 @@ TEST_F(ChoicesTest, ABackendThatWasNamedAndIsRefusedSaysWhy) {
   EXPECT_NE(end.err.find("no luck today"), std::string::npos) << end.err;
 }
 
+// No more than 512 bytes fit into a file: the journal of the second cell fails, and all after it.
+TEST_F(ChoicesTest, AJournalThatCannotBeWrittenIsSaidOnce) {
+  std::string command = "trap '' XFSZ; ulimit -f 1; exec";
+  for (const std::string& word :
+       Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes", "1K:64K:x2",
+                "--set", "fake.script=choice a default", "--db", database_})) {
+    command += " '" + word + "'";
+  }
+  const ProgramEnd end = ProgramRun({"/bin/sh", "-c", command}, environment_).Wait();
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("[7/7] "), std::string::npos) << end.err;
+  const std::string text = "a measurement cannot be written to the journal";
+  const size_t first = end.err.find(text);
+  ASSERT_NE(first, std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(text, first + 1), std::string::npos) << end.err;
+}
+
 TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {
   ASSERT_EQ(Small("tune", "choice a default", {"--db", database_}).exit_code, 0);
   const nlohmann::json shown =
