@@ -1,4 +1,6 @@
 // The real program on everything that can be wrong with its input.
+#include <linux/capability.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -80,6 +82,34 @@ TEST_F(BadInputTest, SettingsThatDoNotFit) {
               {"unknown setting \"bugdet\" (" + file + ":2)", "did you mean budget?"});
 }
 
+TEST_F(BadInputTest, BackendSettingsThatNobodyKnows) {
+  const std::vector<std::string> texts = {"unknown setting \"host.slot_byte\" (--set)",
+                                          "did you mean host.slot_bytes?"};
+  const std::vector<std::vector<std::string>> commands = {
+      {"tune"}, {"bench"}, {"explain", "all_reduce", "1K", "f32"}, {"plugin", "list"}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--set", "host.slot_byte=1M"});
+    ExpectError(command, 2, "usage", texts);
+  }
+  const std::string file = folder_.path() + "/c.toml";
+  WriteFileForTest(file, "budget = 1s\n[host]\nslots = 1\n");
+  ExpectError({"tune", "--config", file}, 2, "usage",
+              {"unknown setting \"host.slots\" (" + file + ":3)", "known: host.slot_bytes"});
+  environment_["COTUNE_CONFIG"] = file;
+  ExpectError({"tune"}, 2, "usage", {"unknown setting \"host.slots\" (" + file + ":3)"});
+  environment_.erase("COTUNE_CONFIG");
+  // Whose backend is not there cannot be checked.
+  const ProgramEnd end = TuneSmall(database_, {"--set", "hots.slot_bytes=1M"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const std::string warning =
+      "cotune: warning: setting hots.slot_bytes (--set) has no effect: there is no backend hots; "
+      "known: host; did you mean host?\n";
+  const size_t first = end.err.find(warning);
+  ASSERT_NE(first, std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(warning, first + 1), std::string::npos) << end.err;
+  EXPECT_EQ(TuneSmall(database_, {"--set", "host.slot_bytes=1M"}).exit_code, 0);
+}
+
 TEST_F(BadInputTest, UnknownVariablesWarnOnce) {
   environment_["COTUNE_BUGDET"] = "1s";
   const ProgramEnd end = TuneSmall(database_);
@@ -112,6 +142,41 @@ TEST_F(BadInputTest, DatabasesThatAreNotThere) {
               "environment", {"no.tdb"});
   ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder_.path() + "/no/x.tdb"}, 3,
               "environment", {folder_.path() + "/no/x.tdb"});
+}
+
+TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
+  // What is started from here on obeys permissions, also for root. Without the right to drop it,
+  // this is no root.
+  prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0);
+  const std::string folder = folder_.path() + "/fixed";
+  const std::string database = folder + "/x.tdb";
+  std::filesystem::create_directory(folder);
+  ASSERT_EQ(TuneSmall(database).exit_code, 0);
+  const std::string bytes = ReadFileForTest(database);
+  ASSERT_EQ(chmod(folder.c_str(), 0555), 0);
+  const ProgramEnd known = TuneSmall(database);
+  EXPECT_EQ(known.exit_code, 0) << known.err;
+  EXPECT_TRUE(known.out.starts_with("all_reduce sum f32, 2 ranks")) << known.out;
+  EXPECT_NE(known.err.find("0 measured, 2 known"), std::string::npos) << known.err;
+  EXPECT_EQ(known.err.find("warning"), std::string::npos) << known.err;
+  const ProgramEnd unknown = TuneSmall(database, {"--dtype", "f32,f64"});
+  EXPECT_EQ(unknown.exit_code, 3) << unknown.err;
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_NE(unknown.err.find("2 of 4 cells are not known, and the folder of the tuned database "
+                             "cannot be written (" +
+                             folder + "): Permission denied"),
+            std::string::npos)
+      << unknown.err;
+  EXPECT_EQ(TuneSmall(database, {"--force"}).exit_code, 3);
+  // Neither may the lock be there.
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  std::filesystem::remove(database + ".lock");
+  ASSERT_EQ(chmod(folder.c_str(), 0555), 0);
+  EXPECT_EQ(TuneSmall(database).exit_code, 0);
+  ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder + "/new.tdb"}, 3,
+              "environment", {"5 of 5 cells are not known", folder});
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  EXPECT_EQ(ReadFileForTest(database), bytes);
 }
 
 TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {

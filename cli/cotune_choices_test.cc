@@ -109,6 +109,65 @@ TEST_F(ChoicesTest, ABackendForGpusSaysWhyItOffersNothingHere) {
   }
 }
 
+TEST_F(ChoicesTest, ABackendThatCannotBeMadeIsListedAsRefused) {
+  const std::vector<std::string> list = {"plugin", "list", "--set",
+                                         "fake.script=create_fails no luck today; choice a default",
+                                         "--json"};
+  const ProgramEnd end = Run(list);
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const nlohmann::json plugin = Document(end)["result"]["plugins"][0];
+  EXPECT_EQ(plugin["loaded"], false);
+  EXPECT_EQ(plugin["state"], "refused");
+  const std::string reason = plugin["reason"];
+  EXPECT_NE(reason.find("no luck today"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("check the backend's settings"), std::string::npos) << reason;
+  const ProgramEnd text = Run({list.begin(), list.end() - 1});
+  EXPECT_NE(text.out.find("refused"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find(" loaded "), std::string::npos) << text.out;
+  // A machine without what a backend needs is no failure of the backend.
+  const ProgramEnd idle =
+      Run({"plugin", "list", "--set", "fake.script=create_unsupported no device; choice a default",
+           "--json"});
+  EXPECT_EQ(Document(idle)["result"]["plugins"][0]["state"], "idle") << idle.out;
+}
+
+TEST_F(ChoicesTest, PluginsThatCouldNotBeTriedAreNotCalledLoaded) {
+  environment_["XDG_RUNTIME_DIR"] = folder_.path() + "/no/such";
+  const ProgramEnd end = Run({"plugin", "list", "--json"});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("cotune: error 3 (environment): "), std::string::npos) << end.err;
+  const nlohmann::json plugin = Document(end)["result"]["plugins"][0];
+  EXPECT_EQ(plugin["state"], "untried");
+  EXPECT_EQ(plugin["loaded"], false);
+  const std::string reason = plugin["reason"];
+  EXPECT_NE(reason.find("set XDG_RUNTIME_DIR"), std::string::npos) << reason;
+}
+
+TEST_F(ChoicesTest, ABackendThatWasNamedAndIsRefusedSaysWhy) {
+  const ProgramEnd end = Small("tune", "create_fails no luck today; choice a default",
+                               {"--backend", "fake", "--db", database_});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("backend 'fake' cannot be used"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("no luck today"), std::string::npos) << end.err;
+}
+
+// No more than 512 bytes fit into a file: the journal of the second cell fails, and all after it.
+TEST_F(ChoicesTest, AJournalThatCannotBeWrittenIsSaidOnce) {
+  std::string command = "trap '' XFSZ; ulimit -f 1; exec";
+  for (const std::string& word :
+       Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes", "1K:64K:x2",
+                "--set", "fake.script=choice a default", "--db", database_})) {
+    command += " '" + word + "'";
+  }
+  const ProgramEnd end = ProgramRun({"/bin/sh", "-c", command}, environment_).Wait();
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find("[7/7] "), std::string::npos) << end.err;
+  const std::string text = "a measurement cannot be written to the journal";
+  const size_t first = end.err.find(text);
+  ASSERT_NE(first, std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find(text, first + 1), std::string::npos) << end.err;
+}
+
 TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {
   ASSERT_EQ(Small("tune", "choice a default", {"--db", database_}).exit_code, 0);
   const nlohmann::json shown =

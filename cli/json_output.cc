@@ -98,6 +98,7 @@ std::string PluginListJson(const std::vector<PluginRow>& plugins) {
                     {"abi", plugin.abi},
                     {"memory_kinds", plugin.memory_kinds},
                     {"loaded", plugin.loaded},
+                    {"state", plugin.state},
                     {"reason", plugin.reason}});
   }
   return Document("plugin list", "result", {{"plugins", std::move(rows)}});

@@ -109,8 +109,9 @@ TEST(JsonOutputTest, ExplainSaysWhatRunsAndWhyOthersLost) {
 }
 
 TEST(JsonOutputTest, OtherCommandsFitTheSchema) {
-  Json document = Checked(PluginListJson({{"/a.so", "host", "1.0", "1.0", {"host"}, true, ""},
-                                          {"/b.so", "", "", "", {}, false, "no such symbol"}}));
+  Json document =
+      Checked(PluginListJson({{"/a.so", "host", "1.0", "1.0", {"host"}, true, "loaded", ""},
+                              {"/b.so", "", "", "", {}, false, "refused", "no such symbol"}}));
   EXPECT_EQ(document["result"]["plugins"][1]["reason"], "no such symbol");
   document = Checked(DbShowJson(
       "x", {{EntryForTest(8), std::nullopt},

@@ -8,13 +8,15 @@
 namespace cotune::cli {
 
 Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                       const JobMemory& memory, const Process& process,
+                                       const JobMemory& memory, Process& process,
                                        bool probes_all_backends) {
   JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
   options.probes_all_backends = probes_all_backends;
   options.context.launcher = "cotune";
   options.context.job_id = fmt::format("alone-{}", getpid());
-  return Job::Join(options);
+  Result<std::unique_ptr<Job>> job = Job::Join(options);
+  if (job) WarnOfSettings(**job, process);
+  return job;
 }
 
 }  // namespace cotune::cli

@@ -12,10 +12,10 @@
 
 namespace cotune::cli {
 
-// Loads the plugins and reads the machine; probes_all_backends as in JobOptions. Errors as
-// Job::Join.
+// Loads the plugins and reads the machine, and warns of settings that nobody could check;
+// probes_all_backends as in JobOptions. Errors as Job::Join.
 Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                       const JobMemory& memory, const Process& process,
+                                       const JobMemory& memory, Process& process,
                                        bool probes_all_backends = false);
 
 }  // namespace cotune::cli

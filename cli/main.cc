@@ -1,6 +1,9 @@
 // The command line program.
+#include <unistd.h>
+
 #include <csignal>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -9,6 +12,8 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "integration/launch_context.h"
+#include "integration/multicast_switches.h"
 
 namespace cotune::cli {
 namespace {
@@ -28,6 +33,19 @@ struct Dispatch {
   int operator()(const RunFlags& flags) const { return RunCommand(flags, process); }
 };
 
+// In this process, which may be a rank, and in all that it starts. What the user had set otherwise
+// is said once a job.
+void SwitchMulticastOff(const CommandFlags& flags, Process& process) {
+  KeepMulticastOff();
+  const std::string overridden = OverriddenSwitchesText(process.environment);
+  const bool loads_nothing =
+      std::holds_alternative<HelpFlags>(flags) || std::holds_alternative<VersionFlags>(flags);
+  if (overridden.empty() || loads_nothing) return;
+  const Result<std::optional<LaunchContext>> context =
+      DetectLaunchContext(process.environment, getppid());
+  if (!context || !*context || (*context)->rank == 0) process.console.Warn(overridden);
+}
+
 int Main(std::vector<std::string> arguments) {
   const Result<CommandLine> parsed = ParseCommandLine(arguments);
   const CommandLine line = parsed ? *parsed : GuessCommandLine(arguments);
@@ -39,6 +57,7 @@ int Main(std::vector<std::string> arguments) {
   if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
   Process process{console, ProcessEnvironment(), std::move(arguments), log_is_terminal,
                   TerminalColumns(stderr)};
+  SwitchMulticastOff(line.flags, process);
   return std::visit(Dispatch{process}, line.flags);
 }
 

@@ -21,6 +21,7 @@ PluginRow ToRow(const PluginReport& report) {
   row.name = report.backend;
   row.version = report.version;
   row.loaded = report.loaded;
+  row.state = !report.loaded ? "refused" : report.reason.empty() ? "loaded" : "idle";
   row.reason = report.reason;
   if (!report.version.empty()) row.abi = fmt::format("{}.{}", COTUNE_ABI_MAJOR, report.abi_minor);
   for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kCuda}) {
@@ -30,13 +31,18 @@ PluginRow ToRow(const PluginReport& report) {
   return row;
 }
 
-// A job says most: there every backend was made too. Without one that works, what the files say.
-std::vector<PluginReport> Reports(const ResolvedSettings& settings, const PluginFlags& plugins,
-                                  const JobMemory& memory, const Process& process) {
-  const Result<std::unique_ptr<Job>> job = JoinAlone(settings, plugins, memory, process, true);
-  if (job) return (*job)->plugin_reports();
-  const JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
-  return ScanPlugins(options.plugin_paths, options.plugin_search_path).reports;
+// Where no backend could be made: what the files say, and that nothing was tried and why.
+std::vector<PluginRow> UntriedRows(const JobOptions& options, const Error& why) {
+  std::vector<PluginRow> rows;
+  for (const PluginReport& report :
+       ScanPlugins(options.plugin_paths, options.plugin_search_path).reports) {
+    rows.push_back(ToRow(report));
+    if (!report.loaded) continue;
+    rows.back().loaded = false;
+    rows.back().state = "untried";
+    rows.back().reason = "whether it works here was not tried: " + why.ToText();
+  }
+  return rows;
 }
 
 std::string ListText(const std::vector<PluginRow>& rows) {
@@ -47,10 +53,7 @@ std::string ListText(const std::vector<PluginRow>& rows) {
         {row.name.empty() ? "-" : row.name, row.version.empty() ? "-" : row.version,
          row.abi.empty() ? "-" : row.abi,
          row.memory_kinds.empty() ? "-" : fmt::format("{}", fmt::join(row.memory_kinds, ",")),
-         !row.loaded          ? "refused"
-         : row.reason.empty() ? "loaded"
-                              : "idle",
-         row.path});
+         row.state, row.path});
     if (!row.reason.empty()) reasons += fmt::format("\n{}\n  {}\n", row.path, row.reason);
   }
   return table.ToText(0) + reasons;
@@ -64,11 +67,20 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
   if (!settings) return console.PrintError(settings.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
   if (!memory) return console.PrintError(memory.error());
+  const Result<std::unique_ptr<Job>> job =
+      JoinAlone(*settings, flags.plugins, *memory, process, true);
+  if (!job && job.error().code == ErrorCode::kUsage) return console.PrintError(job.error());
   std::vector<PluginRow> rows;
-  for (const PluginReport& report : Reports(*settings, flags.plugins, *memory, process)) {
-    rows.push_back(ToRow(report));
+  if (job) {
+    for (const PluginReport& report : (*job)->plugin_reports()) rows.push_back(ToRow(report));
+  } else {
+    console.LogError(job.error());
+    const JobOptions options = MakeJobOptions(*settings, flags.plugins, memory->kind, process);
+    rows = UntriedRows(options, job.error());
   }
-  return console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
+  const int printed =
+      console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
+  return printed != 0 || job ? printed : ExitCode(job.error().code);
 }
 
 }  // namespace cotune::cli

@@ -139,6 +139,8 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   }
   if (context.rank == 0) {
     WarnOfRefusedPlugins(**job, process);
+    // Of ranks that this program started, their parent has said it.
+    if (!IsOwnRank(process)) WarnOfSettings(**job, process);
     watchers->progress->set_database(database);
     const bool has_default_place = work.uses_database && settings.values.database.empty();
     if (has_default_place) {
@@ -166,6 +168,10 @@ Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& proces
   return settings;
 }
 
+void WarnOfSettings(const Job& job, Process& process) {
+  for (const std::string& warning : job.setting_warnings()) process.console.Warn(warning);
+}
+
 JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
                           MemoryKind memory, const Process& process) {
   JobOptions options;
@@ -180,6 +186,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.plugin_search_path = DefaultPluginSearchPath(environment);
   options.backends = plugins.backends;
   options.backend_settings = settings.backend_values;
+  options.backend_setting_origins = settings.backend_origins;
   options.log = [&console = process.console](int severity, const std::string& text) {
     constexpr int kWarning = 2;
     if (severity >= kWarning) {

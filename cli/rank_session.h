@@ -23,6 +23,9 @@ namespace cotune::cli {
 // started.
 Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& process);
 
+// Settings of backends that nobody could check.
+void WarnOfSettings(const Job& job, Process& process);
+
 // Options that every job of the command line has in common.
 JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
                           MemoryKind memory, const Process& process);

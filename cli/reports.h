@@ -35,7 +35,8 @@ struct PluginRow {
   std::string abi;      // "1.0"
   std::vector<std::string> memory_kinds;
   bool loaded = false;
-  std::string reason;  // why it was refused
+  std::string state;   // "loaded", "idle", "refused" or "untried"
+  std::string reason;  // why it is not "loaded", and what to do
 };
 
 // An entry of a database and whether this machine may use it.

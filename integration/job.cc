@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/nearest_name.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -40,17 +41,14 @@ std::vector<int> AllRanks(int world_size) {
   return ranks;
 }
 
-// The names of the backends in `wanted` that are not among `reports` as loaded.
-std::string Missing(const std::vector<std::string>& wanted,
-                    const std::vector<PluginReport>& reports) {
-  std::string missing;
-  for (const std::string& name : wanted) {
-    const bool found = std::any_of(reports.begin(), reports.end(), [&](const PluginReport& report) {
-      return report.loaded && report.backend == name;
-    });
-    if (!found) missing += (missing.empty() ? "" : ", ") + name;
+// Which backends there are, and the one with a name like `typed`.
+std::string KnownBackendsText(std::string_view typed, const std::vector<PluginReport>& reports) {
+  std::vector<std::string_view> known;
+  for (const PluginReport& report : reports) {
+    if (!report.backend.empty()) known.push_back(report.backend);
   }
-  return missing;
+  return known.empty() ? "no backend was found; see `cotune plugin list`"
+                       : KnownNamesText(typed, known);
 }
 
 // What is set for each backend: "key=value key=value", by name.
@@ -65,12 +63,28 @@ std::map<std::string, std::string> SettingTexts(
   return texts;
 }
 
-std::string KnownBackends(const std::vector<PluginReport>& reports) {
-  std::string known;
-  for (const PluginReport& report : reports) {
-    if (report.loaded) known += (known.empty() ? "" : ", ") + report.backend;
+// kUsage for the first backend in `wanted` that is not among `reports`; with `must_work`,
+// kEnvironment for one that is there and was refused.
+Status CheckWanted(const std::vector<std::string>& wanted, const std::vector<PluginReport>& reports,
+                   bool must_work) {
+  for (const std::string& name : wanted) {
+    const PluginReport* refused = nullptr;
+    bool is_loaded = false;
+    for (const PluginReport& report : reports) {
+      if (report.backend != name) continue;
+      is_loaded = is_loaded || report.loaded;
+      if (!report.loaded && refused == nullptr) refused = &report;
+    }
+    if (is_loaded || (refused != nullptr && !must_work)) continue;
+    if (refused == nullptr) {
+      return Fail(ErrorCode::kUsage, fmt::format("unknown backend '{}'", name), "", "",
+                  KnownBackendsText(name, reports));
+    }
+    return Fail(ErrorCode::kEnvironment, fmt::format("backend '{}' cannot be used", name),
+                refused->path, refused->reason,
+                "leave it out, or see `cotune plugin list` for all of them");
   }
-  return known.empty() ? "no backend was found; see `cotune plugin list`" : "known: " + known;
+  return {};
 }
 
 }  // namespace
@@ -221,7 +235,7 @@ Status Job::OpenDevice() {
 
 Status Job::LoadBackends() {
   PluginScan scan = ScanPlugins(options_.plugin_paths, options_.plugin_search_path);
-  if (scan.failure) return tl::make_unexpected(*scan.failure);
+  if (scan.failure && !options_.probes_all_backends) return tl::make_unexpected(*scan.failure);
   for (const cotune_backend_api_t* table : options_.tables) {
     if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;
     // A table that the program brings itself comes before a plugin of the same name.
@@ -238,11 +252,8 @@ Status Job::LoadBackends() {
     const bool fits_memory = (table->memory_kinds >> static_cast<unsigned>(options_.memory)) & 1;
     if (!is_wanted) continue;
     // One that works on other memory is loaded, but has nothing to do here.
-    if (!fits_memory && wanted.empty()) {
-      if (!options_.probes_all_backends) continue;
-      for (PluginReport& report : scan.reports) {
-        if (report.backend == table->name) report.reason = WhyItOffersNothing(*table);
-      }
+    if (!fits_memory && (wanted.empty() || options_.probes_all_backends)) {
+      if (options_.probes_all_backends) Probe(*table, scan.reports);
       continue;
     }
     Result<std::unique_ptr<Backend>> backend =
@@ -257,15 +268,14 @@ Status Job::LoadBackends() {
     }
     for (PluginReport& report : scan.reports) {
       if (report.backend != table->name || !report.loaded) continue;
-      report.loaded = false;
+      report.loaded =
+          options_.probes_all_backends && backend.error().code == ErrorCode::kUnsupported;
       report.reason = backend.error().ToText();
     }
   }
   reports_ = std::move(scan.reports);
-  if (const std::string missing = Missing(wanted, reports_); !missing.empty()) {
-    return Fail(ErrorCode::kUsage, fmt::format("unknown backend '{}'", missing), "", "",
-                KnownBackends(reports_));
-  }
+  const bool must_work = !options_.probes_all_backends;
+  if (Status known = CheckWanted(wanted, reports_, must_work); !known) return known;
   const auto place = [&](const std::string& name) {
     return std::find(wanted.begin(), wanted.end(), name) - wanted.begin();
   };
@@ -275,14 +285,60 @@ Status Job::LoadBackends() {
     return ComesBefore(left->name(), right->name());
   });
   for (const auto& backend : backends_) backends_in_use_.push_back(backend.get());
+  return CheckBackendSettings();
+}
+
+Status Job::CheckBackendSettings() {
+  const std::set<std::string> asked = services_->host.AskedSettings();
+  for (const auto& [name, value] : options_.backend_settings) {
+    if (asked.contains(name)) continue;
+    const std::string backend = name.substr(0, name.find('.'));
+    const auto origin = options_.backend_setting_origins.find(name);
+    const std::string where =
+        origin == options_.backend_setting_origins.end() ? "settings" : origin->second;
+    const auto report = std::find_if(reports_.begin(), reports_.end(),
+                                     [&](const auto& each) { return each.backend == backend; });
+    if (report == reports_.end()) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect: there is no backend "
+                      "{}; {}",
+                      name, where, backend, KnownBackendsText(backend, reports_)));
+      continue;
+    }
+    const bool is_probed = options_.probes_all_backends && report->loaded && report->reason.empty();
+    const bool is_used = std::any_of(backends_.begin(), backends_.end(),
+                                     [&](const auto& each) { return each->name() == backend; });
+    if (!is_used && !is_probed) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect and is not checked: backend {} is not used "
+                      "here; see `cotune plugin list`",
+                      name, where, backend));
+      continue;
+    }
+    std::vector<std::string_view> known;
+    for (const std::string& each : asked) {
+      if (each.starts_with(backend + ".")) known.push_back(each);
+    }
+    return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", name), where,
+                known.empty() ? fmt::format("backend {} has no settings", backend)
+                              : KnownNamesText(name, known),
+                "correct it or leave it out");
+  }
   return {};
 }
 
-std::string Job::WhyItOffersNothing(const cotune_backend_api_t& table) const {
+// Makes the backend and drops it, and writes down what became of it.
+void Job::Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const {
   const bool is_for_hosts = (table.memory_kinds >> static_cast<unsigned>(MemoryKind::kHost)) & 1;
   const Result<std::unique_ptr<Backend>> backend =
       AdoptBackend(&table, services_->host.table(), is_for_hosts ? -1 : 0, table.name);
-  return backend ? "" : backend.error().ToText();
+  if (backend) return;
+  for (PluginReport& report : reports) {
+    if (report.backend != table.name || !report.loaded) continue;
+    report.reason = backend.error().ToText();
+    // A machine without what it needs is no failure of the plugin.
+    report.loaded = backend.error().code == ErrorCode::kUnsupported;
+  }
 }
 
 Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks) {
@@ -298,7 +354,12 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   if (!groups) return tl::make_unexpected(groups.error());
   groups_ = std::move(*groups);
   job_ranks_ = job_ranks;
-  if (groups_->members().empty()) {
+  for (const Refusal& refusal : groups_->refusals()) {
+    for (PluginReport& report : reports_) {
+      if (report.backend == refusal.choice && report.loaded) report.reason = refusal.reason;
+    }
+  }
+  if (groups_->members().empty() && !options_.probes_all_backends) {
     std::string reasons;
     for (const Refusal& refusal : groups_->refusals()) {
       reasons +=

@@ -49,12 +49,14 @@ struct JobOptions {
   // Backends to use, by name, in order of priority; empty: all that work on this memory, "nccl" and
   // "host" first, then by name. One that is named and not there is an error.
   std::vector<std::string> backends;
-  // "NAME.key" -> value, for backends.
+  // "NAME.key" -> value, for backends; and where the user gave it, for messages.
   std::map<std::string, std::string> backend_settings;
+  std::map<std::string, std::string> backend_setting_origins;
   // Function tables registered in the process, beside the plugins.
   std::vector<const cotune_backend_api_t*> tables;
-  // Backends for other memory than this job's are created too, and dropped, to learn whether they
-  // offer anything here.
+  // To learn what every plugin offers here and why not: backends for other memory than this job's
+  // are created too, and dropped; a plugin that fails, named or not, and a job without any backend
+  // are no errors. plugin_reports() tells.
   bool probes_all_backends = false;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
@@ -86,7 +88,7 @@ const char* CotuneVersion();
 class Job {
  public:
   // Collective: all ranks call it. kRankLost names who did not come; kPluginRefused a plugin that
-  // was named.
+  // was named; kUsage a backend or a setting of a backend that nobody knows.
   static Result<std::unique_ptr<Job>> Join(const JobOptions& options);
   // The job of a subgroup, with its own groups and table, over the same control channel. `ranks`
   // are ranks of this job in the subgroup's order; collective over them. The parent outlives it.
@@ -105,6 +107,8 @@ class Job {
   int world_size() const { return exchange_->world_size(); }
 
   const std::vector<PluginReport>& plugin_reports() const { return reports_; }
+  // Settings of backends that nobody could check: the backend is not used here.
+  const std::vector<std::string>& setting_warnings() const { return setting_warnings_; }
   // Of this machine and the backends in use; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }
@@ -121,7 +125,8 @@ class Job {
   Job();
   Status OpenDevice();
   Status LoadBackends();
-  std::string WhyItOffersNothing(const cotune_backend_api_t& table) const;
+  void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
+  Status CheckBackendSettings();
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
 
   class Services;
@@ -135,6 +140,7 @@ class Job {
   std::vector<std::unique_ptr<Backend>> backends_;  // empty for a split job: the parent's are used
   std::vector<Backend*> backends_in_use_;
   std::vector<PluginReport> reports_;
+  std::vector<std::string> setting_warnings_;
   std::unique_ptr<BackendGroups> groups_;
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;

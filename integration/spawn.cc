@@ -17,6 +17,7 @@
 
 #include "core/clock.h"
 #include "fmt/format.h"
+#include "integration/multicast_switches.h"
 
 namespace cotune {
 namespace {
@@ -62,22 +63,26 @@ class WaitedSignals {
 
 std::vector<std::string> RankVariables(const SpawnRequest& request, int rank,
                                        const std::string& job_id) {
-  return {fmt::format("COTUNE_RANK={}", rank), fmt::format("COTUNE_WORLD_SIZE={}", request.ranks),
-          fmt::format("COTUNE_LOCAL_RANK={}", rank),
-          fmt::format("COTUNE_LOCAL_SIZE={}", request.ranks), "COTUNE_JOB_ID=" + job_id,
-          // NVLink multicast is never used, by no library of a rank.
-          "NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1"};
+  std::vector<std::string> variables = {
+      fmt::format("COTUNE_RANK={}", rank), fmt::format("COTUNE_WORLD_SIZE={}", request.ranks),
+      fmt::format("COTUNE_LOCAL_RANK={}", rank), fmt::format("COTUNE_LOCAL_SIZE={}", request.ranks),
+      "COTUNE_JOB_ID=" + job_id};
+  for (const auto& [name, value] : kMulticastSwitches) {
+    variables.push_back(fmt::format("{}={}", name, value));
+  }
+  return variables;
 }
 
 // The environment of a rank: this process's with the rank's variables in place of its own.
 std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
                                          const std::string& job_id) {
-  std::vector<std::string> variables = RankVariables(request, rank, job_id);
+  const std::vector<std::string> own_variables = RankVariables(request, rank, job_id);
+  std::vector<std::string> variables = own_variables;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view entry = *at;
     const std::string_view name = entry.substr(0, std::min(entry.find('='), entry.size()) + 1);
     const bool replaced =
-        std::any_of(variables.begin(), variables.begin() + 8,
+        std::any_of(own_variables.begin(), own_variables.end(),
                     [&](const std::string& own) { return own.starts_with(name); });
     if (!replaced) variables.emplace_back(entry);
   }

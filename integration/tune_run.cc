@@ -1,10 +1,20 @@
 #include "integration/tune_run.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "core/multi_template.h"
+#include "core/tuned_database_file.h"
 #include "core/tuning_journal.h"
+#include "fmt/format.h"
 #include "integration/rank_zero_status.h"
 
 namespace cotune {
@@ -16,29 +26,58 @@ class DatabaseCells final : public KnownCells {
   DatabaseCells(const TuneRequest& request, const Fingerprint& fingerprint)
       : request_(request), fingerprint_(fingerprint) {}
 
-  // Loads what is there and takes the lock that keeps a second tune out.
+  // Loads what is there and takes the lock that keeps a second tune out. A place that cannot be
+  // written is no failure yet: CheckWritable says whether it is one.
   Status Open() {
     if (request_.database_path.empty()) return {};
     Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(
         request_.database_path, request_.force ? JournalKind::kForcedTune : JournalKind::kTune);
-    if (!journal) return tl::make_unexpected(journal.error());
-    journal_ = std::move(*journal);
+    if (journal) {
+      journal_ = std::move(*journal);
+    } else if (journal.error().code == ErrorCode::kEnvironment) {
+      write_failure_ = journal.error();
+    } else {
+      return tl::make_unexpected(journal.error());
+    }
     Result<TunedDatabase> loaded = TunedDatabase::Load(request_.database_path);
     if (loaded) {
       database_ = std::move(*loaded);
     } else if (loaded.error().code != ErrorCode::kEnvironment || FileExists()) {
       return tl::make_unexpected(loaded.error());
     }
-    for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+    if (journal_ != nullptr) {
+      for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+    }
+    const std::string folder = FolderOf(request_.database_path);
+    if (journal_ != nullptr && faccessat(AT_FDCWD, folder.c_str(), W_OK, AT_EACCESS) != 0) {
+      write_failure_ = Error{
+          ErrorCode::kEnvironment, "the folder of the tuned database cannot be written", folder,
+          std::strerror(errno),    "check its permissions, or name another with --db",   {}};
+      journal_.reset();
+    }
     if (!request_.force) {
       database_.Merge(fresh_);
-    } else if (journal_->kind() != JournalKind::kForcedTune) {
+    } else if (journal_ != nullptr && journal_->kind() != JournalKind::kForcedTune) {
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
       const Result<bool> saved = Save();
       fresh_ = {};
       if (!saved) return tl::make_unexpected(saved.error());
     }
     return {};
+  }
+
+  // Why the tune cannot begin: `problems` (with their program digests) are not all known, and what
+  // is measured could not be kept.
+  Status CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems) {
+    if (!write_failure_) return {};
+    const auto missing = std::count_if(problems.begin(), problems.end(), [&](const auto& each) {
+      return !Find(each.first, each.second).has_value();
+    });
+    if (missing == 0) return {};
+    Error error = *write_failure_;
+    error.what =
+        fmt::format("{} of {} cells are not known, and {}", missing, problems.size(), error.what);
+    return tl::make_unexpected(std::move(error));
   }
 
   std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) override {
@@ -54,6 +93,8 @@ class DatabaseCells final : public KnownCells {
     DatabaseEntry entry{fingerprint_, cell, winner, request_.cotune_version, std::time(nullptr)};
     Status appended = journal_->Append(entry);
     fresh_.Put(std::move(entry));
+    // A full disk fails for every cell alike: once is enough.
+    if (appended || std::exchange(has_failed_to_append_, true)) return {};
     return appended;
   }
 
@@ -76,7 +117,9 @@ class DatabaseCells final : public KnownCells {
 
   const TuneRequest& request_;
   const Fingerprint& fingerprint_;
-  std::unique_ptr<TuningJournal> journal_;
+  std::unique_ptr<TuningJournal> journal_;  // null: nothing is written
+  std::optional<Error> write_failure_;
+  bool has_failed_to_append_ = false;
   TunedDatabase database_;
   TunedDatabase fresh_;  // measured by this tune, or by the one that was interrupted
 };
@@ -120,6 +163,32 @@ void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, cons
   }
 }
 
+// Every cell of the request with the digest of its program, as the scheduler will ask for it.
+Result<std::vector<std::pair<Problem, uint64_t>>> ProblemsOf(const TuneRequest& request,
+                                                             const Job& job) {
+  std::vector<std::pair<Problem, uint64_t>> problems;
+  for (const TuneNode& node : request.nodes) {
+    Result<Program> program = Program::SingleCollective(node.cls);
+    if (!program) return tl::make_unexpected(program.error());
+    const MultiTemplate cells(std::move(*program),
+                              node.sizes_bytes.empty()
+                                  ? job.settings().collective_multi_kernel_hints_bytes
+                                  : node.sizes_bytes,
+                              job.topology_digest());
+    for (const uint64_t hint_bytes : cells.size_hints_bytes()) {
+      problems.emplace_back(cells.ProblemAt(hint_bytes), cells.dispatch_digest());
+    }
+  }
+  return problems;
+}
+
+Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& job) {
+  if (Status opened = known.Open(); !opened) return opened;
+  const auto problems = ProblemsOf(request, job);
+  if (!problems) return tl::make_unexpected(problems.error());
+  return known.CheckWritable(*problems);
+}
+
 }  // namespace
 
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
@@ -128,7 +197,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   const int64_t begin_ns = job.clock().now_ns();
   DatabaseCells known(request, job.fingerprint());
   const bool is_writer = job.rank() == 0;
-  const Status opened = is_writer ? known.Open() : Status{};
+  const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
   if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
     return tl::make_unexpected(shared.error());
 

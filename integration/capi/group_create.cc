@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kJoinTimeoutNs = 60'000'000'000;
 constexpr int64_t kCallTimeoutNs = 30'000'000'000;
 constexpr size_t kSplitNameMax = 100;
+constexpr int kWarning = 2;  // of a log's severities
 
 std::string TextOr(const char* text, const std::string& fallback) {
   return text == nullptr ? fallback : text;
@@ -37,7 +38,6 @@ LogSink SinkOf(const cotune_group_options& options) {
                int severity, const std::string& text) { log(context, severity, text.c_str()); };
   }
   return [](int severity, const std::string& text) {
-    constexpr int kWarning = 2;
     if (severity < kWarning) return;
     std::fprintf(stderr, "cotune: %s: %s\n", severity == kWarning ? "warning" : "error",
                  text.c_str());
@@ -90,7 +90,6 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   const Result<ResolvedSettings> settings = ResolveSettings(sources);
   if (!settings) return tl::make_unexpected(settings.error());
   if (options.context.rank == 0) {
-    constexpr int kWarning = 2;
     for (const std::string& warning : settings->warnings) log(kWarning, warning);
   }
   if (given.join_timeout_ns < 0 || given.call_timeout_ns < 0) {
@@ -104,6 +103,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   options.settings = settings->values;
   options.backend_settings = settings->backend_values;
+  options.backend_setting_origins = settings->backend_origins;
   const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;
@@ -135,6 +135,9 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   Result<std::unique_ptr<Job>> job = Job::Join(*job_options);
   if (!job) return tl::make_unexpected(job.error());
   node->job = std::move(*job);
+  if (node->job->rank() == 0) {
+    for (const std::string& warning : node->job->setting_warnings()) log(kWarning, warning);
+  }
   return GroupOf(std::move(node),
                  options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs);
 }

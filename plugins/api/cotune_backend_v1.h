@@ -237,7 +237,9 @@ typedef struct cotune_host_t {
                                uint64_t* size, int64_t deadline_ns);
   cotune_status_t (*store_delete)(void* context, const char* key);
   /* The user's setting of this backend, by its key alone: "slot_bytes" where the user wrote
-   * "NAME.slot_bytes". Equal on all ranks; NULL when not set. Lives as long as the host. */
+   * "NAME.slot_bytes". Equal on all ranks; NULL when not set. Lives as long as the host. Ask for
+   * all of them in create: a setting that the user gave and create did not ask for is refused as
+   * unknown. */
   const char* (*setting)(void* context, const char* key);
 } cotune_host_t;
 

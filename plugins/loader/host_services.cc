@@ -78,9 +78,18 @@ cotune_status_t HostServices::StoreDelete(void* context, const char* key) {
 
 const char* HostServices::Setting(void* context, const char* key) {
   if (key == nullptr) return nullptr;
-  const auto& settings = static_cast<HostServices*>(context)->settings_;
-  const auto found = settings.find(key);
-  return found == settings.end() ? nullptr : found->second.c_str();
+  auto& self = *static_cast<HostServices*>(context);
+  {
+    const std::lock_guard lock(self.mutex_);
+    self.asked_settings_.insert(key);
+  }
+  const auto found = self.settings_.find(key);
+  return found == self.settings_.end() ? nullptr : found->second.c_str();
+}
+
+std::set<std::string> HostServices::AskedSettings() const {
+  const std::lock_guard lock(mutex_);
+  return asked_settings_;
 }
 
 }  // namespace cotune

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "core/clock.h"
@@ -15,8 +17,8 @@ namespace cotune {
 // severity: 0 debug, 1 info, 2 warning, 3 error. Called from any thread.
 using PluginLog = std::function<void(int32_t severity, const std::string& text)>;
 
-// Owns the table that is handed to plugins; outlives every backend made with it. Immutable after
-// construction, so any thread may call through the table.
+// Owns the table that is handed to plugins; outlives every backend made with it. Any thread may
+// call through the table.
 class HostServices {
  public:
   // The store of `exchange` serves plugins. settings: "NAME.key" -> value.
@@ -26,6 +28,8 @@ class HostServices {
   HostServices& operator=(const HostServices&) = delete;
 
   const cotune_host_t& table() const { return table_; }
+  // The names that backends have asked for so far, set or not; any thread.
+  std::set<std::string> AskedSettings() const;
 
  private:
   static void Log(void* context, int32_t severity, const char* text);
@@ -40,6 +44,8 @@ class HostServices {
   const Clock& clock_;
   const std::map<std::string, std::string> settings_;
   const PluginLog log_;
+  mutable std::mutex mutex_;
+  std::set<std::string> asked_settings_;  // under mutex_
   cotune_host_t table_{};
 };
 

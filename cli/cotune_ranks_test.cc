@@ -1,0 +1,85 @@
+// The processes that `cotune` starts: what they are given, and what is said of their ends.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "cli/cotune_program_for_test.h"
+
+namespace cotune::cli {
+namespace {
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// "NAME=value" of every variable that the process was started with.
+std::vector<std::string> EnvironmentOf(const std::string& pid) {
+  std::istringstream all(ReadFileForTest("/proc/" + pid + "/environ"));
+  std::vector<std::string> variables;
+  for (std::string variable; std::getline(all, variable, '\0');) variables.push_back(variable);
+  return variables;
+}
+
+std::vector<std::string> ChildrenOf(pid_t parent) {
+  std::vector<std::string> children;
+  const std::string line = "\nPPid:\t" + std::to_string(parent) + "\n";
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (ReadFileForTest(entry.path() / "status").find(line) != std::string::npos) {
+      children.push_back(name);
+    }
+  }
+  return children;
+}
+
+class RanksTest : public CotuneProgramTest {};
+
+const std::vector<std::string> kSwitches = {
+    "NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1"};
+
+TEST_F(RanksTest, AStartedProgramHasMulticastOffWhateverTheUserSet) {
+  environment_["NCCL_NVLS_ENABLE"] = "1";
+  environment_["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "0";
+  environment_["NVSHMEM_DISABLE_NVLS"] = "1";
+  const ProgramEnd end = Run({"run", "--ranks", "2", "--", "/usr/bin/env"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  for (const std::string& entry : kSwitches) {
+    EXPECT_EQ(Count("\n" + end.out, "\n" + entry + "\n"), 1u) << entry << "\n" << end.out;
+    EXPECT_EQ(Count(end.err, "[rank 1] " + entry + "\n"), 1u) << entry << "\n" << end.err;
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    EXPECT_EQ(Count("\n" + end.out, "\n" + name), 1u) << end.out;
+  }
+  EXPECT_EQ(Count(end.err,
+                  "cotune: warning: NCCL_NVLS_ENABLE=1 becomes 0, "
+                  "TORCH_SYMM_MEM_DISABLE_MULTICAST=0 becomes 1: NVLink multicast is never used\n"),
+            1u)
+      << end.err;
+}
+
+TEST_F(RanksTest, TheRanksOfATuneHaveMulticastOff) {
+  environment_["NCCL_NVLS_ENABLE"] = "2";
+  ProgramRun run(Command({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                          "4:4096:+4", "--db", database_}),
+                 environment_);
+  ASSERT_TRUE(run.WaitForError("[2/1024]"));
+  const std::vector<std::string> ranks = ChildrenOf(run.pid());
+  EXPECT_EQ(ranks.size(), 2u);
+  for (const std::string& rank : ranks) {
+    const std::vector<std::string> variables = EnvironmentOf(rank);
+    for (const std::string& entry : kSwitches) {
+      EXPECT_EQ(std::count(variables.begin(), variables.end(), entry), 1) << entry;
+    }
+  }
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(Count(end.err, "NCCL_NVLS_ENABLE=2 becomes 0"), 1u) << end.err;
+}
+
+}  // namespace
+}  // namespace cotune::cli
