@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -21,16 +20,6 @@ constexpr uint64_t kFindingsPrinted = 20;
 // For what is no call: compiling, joining.
 constexpr int64_t kPatienceNs = 300'000'000'000;
 
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 Result<JobOptions> OptionsOf(const Flags& flags) {
   const Result<std::optional<LaunchContext>> context =
       DetectLaunchContext(ProcessEnvironment(), getppid());
@@ -41,8 +30,12 @@ Result<JobOptions> OptionsOf(const Flags& flags) {
   JobOptions options;
   options.context = **context;
   options.memory = flags.Text("memory", "cuda") == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
-  options.plugin_search_path = Split(flags.Text("plugins", ""), ':');
+  options.plugin_search_path = SplitAt(flags.Text("plugins", ""), ':');
   options.backends = flags.List("backends", "");
+  for (const std::string& setting : SplitAt(flags.Text("set", ""), '|')) {
+    const size_t equals = std::min(setting.find('='), setting.size() - 1);
+    options.backend_settings[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
   options.log = [rank = options.context.rank](int severity, const std::string& text) {
     constexpr int kWarning = 2;
     if (severity >= kWarning) std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
@@ -65,32 +58,6 @@ Status CheckBackends(Job& job, const std::vector<std::string>& wanted) {
 }
 
 }  // namespace
-
-Result<Flags> Flags::Parse(int argc, char** argv, int first) {
-  Flags flags;
-  for (int i = first; i < argc; i += 2) {
-    const std::string_view name = argv[i];
-    if (!name.starts_with("--") || i + 1 == argc) {
-      return Fail(ErrorCode::kUsage, fmt::format("'{}' is no flag with a value", name));
-    }
-    flags.values_[std::string(name.substr(2))] = argv[i + 1];
-  }
-  return flags;
-}
-
-std::string Flags::Text(const std::string& name, const std::string& fallback) const {
-  const auto found = values_.find(name);
-  return found == values_.end() ? fallback : found->second;
-}
-
-int64_t Flags::Number(const std::string& name, int64_t fallback) const {
-  const auto found = values_.find(name);
-  return found == values_.end() ? fallback : std::strtoll(found->second.c_str(), nullptr, 10);
-}
-
-std::vector<std::string> Flags::List(const std::string& name, const std::string& fallback) const {
-  return Split(Text(name, fallback), ',');
-}
 
 void Findings::Wrong(const std::string& text) {
   if (wrong++ < kFindingsPrinted) std::fprintf(stderr, "wrong: %s\n", text.c_str());

@@ -15,22 +15,10 @@
 #include "gpu/driver/cuda_driver.h"
 #include "integration/job.h"
 #include "tests/gpu/call_buffers.h"
+#include "tests/gpu/flags.h"
 #include "tests/gpu/reference.h"
 
 namespace cotune::gputest {
-
-// The flags of the program, "--name value".
-class Flags {
- public:
-  static Result<Flags> Parse(int argc, char** argv, int first);
-  std::string Text(const std::string& name, const std::string& fallback) const;
-  int64_t Number(const std::string& name, int64_t fallback) const;
-  // Parted by ','.
-  std::vector<std::string> List(const std::string& name, const std::string& fallback) const;
-
- private:
-  std::map<std::string, std::string> values_;
-};
 
 // What a test found, for its last line and exit code.
 class Findings {
@@ -54,7 +42,7 @@ struct ReadyChoices {
 class Rank {
  public:
   // Flags: --memory host|cuda, --plugins FOLDERS parted by ':', --backends NAMES, all of which must
-  // take part, --deadline-ms of one call.
+  // take part, --set BACKEND.KEY=VALUE parted by '|', --deadline-ms of one call.
   static Result<std::unique_ptr<Rank>> Join(const Flags& flags);
 
   Job& job() { return *job_; }

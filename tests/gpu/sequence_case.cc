@@ -174,7 +174,6 @@ Status RunSequence(Rank& rank, const Flags& flags) {
       made.push_back(std::move(*group));
       jobs.push_back(made.back().get());
     }
-    if (jobs.empty()) return {};
   }
   for (int64_t number = 1; number < flags.Number("groups", 1); ++number) {
     auto group = job.Split(fmt::format("again-{}", number), AllRanksOf(job));
@@ -182,7 +181,12 @@ Status RunSequence(Rank& rank, const Flags& flags) {
     made.push_back(std::move(*group));
     jobs.push_back(made.back().get());
   }
-  return RunOnJobs(rank, jobs, seed, settings);
+  if (!jobs.empty()) {
+    if (Status s = RunOnJobs(rank, jobs, seed, settings); !s) return s;
+  }
+  // A rank without a group stays until the others are done.
+  const Result<int64_t> met = rank.Meet(job, "end");
+  return met ? Status{} : tl::make_unexpected(met.error());
 }
 
 }  // namespace cotune::gputest
