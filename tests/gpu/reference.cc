@@ -173,12 +173,18 @@ typename Type::Bits Element(const ProblemClass& cls, int rank, Pattern pattern, 
 }
 
 template <typename Sum>
+bool IsNan(Sum value) {
+  if constexpr (std::is_floating_point_v<Sum>) return std::isnan(value);
+  return false;
+}
+
+template <typename Sum>
 Sum Combine(Sum a, Sum b, Reduction reduction) {
   switch (reduction) {
     case Reduction::kMin:
-      return a < b || a != a ? a : b;
+      return a < b || IsNan(a) ? a : b;
     case Reduction::kMax:
-      return a > b || a != a ? a : b;
+      return a > b || IsNan(a) ? a : b;
     default:
       break;
   }

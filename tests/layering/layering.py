@@ -29,6 +29,7 @@ ALLOWED = {
     "examples": ["plugins/api", "integration/capi"],
     "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "fusion", "integration"],
     "benchmarks": ["core", "plugins", "sync", "fusion", "integration"],
+    "benchmarks/gpu": ["gpu", "integration"],
     "tests": ["core", "plugins", "sync", "fusion", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],
 }
