@@ -29,7 +29,9 @@ ALLOWED = {
     "examples": ["plugins/api", "integration/capi"],
     "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "fusion", "integration"],
     "benchmarks": ["core", "plugins", "sync", "fusion", "integration"],
+    "benchmarks/gpu": ["gpu", "integration"],
     "tests": ["core", "plugins", "sync", "fusion", "integration", "cli"],
+    "tests/gpu": ["core", "gpu", "integration"],
 }
 # Tests beside the code may look at backends that exist for tests.
 ALLOWED_IN_TESTS = {

@@ -1,0 +1,90 @@
+"""libcotune by ctypes: what a program in another language has of cotune.h."""
+
+import ctypes
+
+MEMORY_HOST, MEMORY_CUDA = 0, 1
+BF16, SUM = 4, 1
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("result", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("reserved", ctypes.c_uint32), ("text", ctypes.c_char * 1024)]
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("rank", ctypes.c_int32), ("world_size", ctypes.c_int32),
+                ("memory", ctypes.c_int32), ("job_id", ctypes.c_char_p), ("socket_path", ctypes.c_char_p),
+                ("plugin_path", ctypes.c_char_p), ("backends", ctypes.c_char_p), ("join_timeout_ns", ctypes.c_int64),
+                ("call_timeout_ns", ctypes.c_int64), ("log", ctypes.c_void_p), ("log_context", ctypes.c_void_p)]
+
+
+class Failed(RuntimeError):
+    """A call of cotune failed; its own words."""
+
+
+class Group:
+    """The group of all ranks that the environment names (COTUNE_RANK, ...)."""
+
+    def __init__(self, library: str, memory: int, plugins: str = ""):
+        self._library = ctypes.CDLL(library)
+        self._declare()
+        options = GroupOptions(struct_size=ctypes.sizeof(GroupOptions), memory=memory,
+                               plugin_path=plugins.encode() or None)
+        error = Error(struct_size=ctypes.sizeof(Error))
+        self._group = ctypes.c_void_p()
+        if self._library.cotune_group_create(ctypes.byref(options), ctypes.byref(self._group), ctypes.byref(error)):
+            raise Failed(error.text.decode())
+
+    def _declare(self) -> None:
+        library, pointer = self._library, ctypes.c_void_p
+        call = [pointer, pointer, pointer, ctypes.c_uint64, ctypes.c_int32]
+        for name, arguments in {
+            "cotune_all_reduce": [*call, ctypes.c_int32],
+            "cotune_all_gather": call,
+            "cotune_reduce_scatter": [*call, ctypes.c_int32],
+            "cotune_all_to_all": call,
+            "cotune_broadcast": [*call, ctypes.c_int32],
+            "cotune_group_set_stream": [pointer, pointer],
+            "cotune_group_check": [pointer],
+            "cotune_load": [pointer, ctypes.c_char_p],
+            "cotune_group_create": [pointer, pointer, pointer],
+        }.items():
+            getattr(library, name).argtypes = arguments
+            getattr(library, name).restype = ctypes.c_int32
+        library.cotune_group_destroy.argtypes = [pointer]
+        library.cotune_last_error.argtypes = [pointer]
+        library.cotune_last_error.restype = ctypes.c_char_p
+        for name in ("cotune_group_rank", "cotune_group_size"):
+            getattr(library, name).argtypes = [pointer]
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            raise Failed(self._library.cotune_last_error(self._group).decode())
+
+    @property
+    def rank(self) -> int:
+        return self._library.cotune_group_rank(self._group)
+
+    @property
+    def size(self) -> int:
+        return self._library.cotune_group_size(self._group)
+
+    def set_stream(self, stream: int) -> None:
+        self._check(self._library.cotune_group_set_stream(self._group, stream))
+
+    def load(self, database: str) -> None:
+        self._check(self._library.cotune_load(self._group, database.encode()))
+
+    def check(self) -> None:
+        """Whether what ran so far went well."""
+        self._check(self._library.cotune_group_check(self._group))
+
+    def call(self, collective: str, send: int, recv: int, count: int, root: int) -> None:
+        """send and recv are addresses. bf16; reductions are sums."""
+        function = getattr(self._library, "cotune_" + collective)
+        last = {"all_reduce": [SUM], "reduce_scatter": [SUM], "broadcast": [root]}.get(collective, [])
+        self._check(function(self._group, send, recv, count, BF16, *last))
+
+    def destroy(self) -> None:
+        self._library.cotune_group_destroy(self._group)
+        self._group = ctypes.c_void_p()

@@ -1,0 +1,103 @@
+"""NCCL by its C calls: what its users call, without a framework in between."""
+
+import ctypes
+
+BFLOAT16, SUM = 9, 0
+WINDOW_SYMMETRIC = 1
+UNIQUE_ID_BYTES = 128
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_byte * UNIQUE_ID_BYTES)]
+
+
+class Failed(RuntimeError):
+    """A call of NCCL failed."""
+
+
+def loaded_path() -> str:
+    """The copy that this process has already."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            if "libnccl.so" in line:
+                return line[line.index("/"):].rstrip("\n")
+    return "libnccl.so.2"
+
+
+class Communicator:
+    """All ranks of a job; `share` gives every rank the bytes of rank 0."""
+
+    def __init__(self, rank: int, ranks: int, share, path: str | None = None):
+        self._nccl = ctypes.CDLL(path or loaded_path())
+        self._declare()
+        unique = UniqueId()
+        if rank == 0:
+            self._check(self._nccl.ncclGetUniqueId(ctypes.byref(unique)))
+        ctypes.memmove(ctypes.byref(unique), share(bytes(unique)), UNIQUE_ID_BYTES)
+        self.rank, self.ranks = rank, ranks
+        self._comm = ctypes.c_void_p()
+        self._check(self._nccl.ncclCommInitRank(ctypes.byref(self._comm), ranks, unique, rank))
+
+    def _declare(self) -> None:
+        nccl, pointer, size, number = self._nccl, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        for name, arguments in {
+            "ncclGetUniqueId": [pointer],
+            "ncclGetVersion": [pointer],
+            "ncclCommInitRank": [pointer, number, UniqueId, number],
+            "ncclAllReduce": [pointer, pointer, size, number, number, pointer, pointer],
+            "ncclAllGather": [pointer, pointer, size, number, pointer, pointer],
+            "ncclReduceScatter": [pointer, pointer, size, number, number, pointer, pointer],
+            "ncclBroadcast": [pointer, pointer, size, number, number, pointer, pointer],
+            "ncclSend": [pointer, size, number, number, pointer, pointer],
+            "ncclRecv": [pointer, size, number, number, pointer, pointer],
+            "ncclGroupStart": [],
+            "ncclGroupEnd": [],
+        }.items():
+            getattr(nccl, name).argtypes = arguments
+            getattr(nccl, name).restype = number
+        nccl.ncclGetErrorString.argtypes = [number]
+        nccl.ncclGetErrorString.restype = ctypes.c_char_p
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            raise Failed(self._nccl.ncclGetErrorString(result).decode())
+
+    @property
+    def version(self) -> str:
+        number = ctypes.c_int()
+        self._check(self._nccl.ncclGetVersion(ctypes.byref(number)))
+        return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+
+    def call(self, collective: str, send: int, recv: int, count: int, root: int, stream: int) -> None:
+        """Addresses and a cudaStream_t. bf16; reductions are sums."""
+        nccl, comm = self._nccl, self._comm
+        if collective == "all_reduce":
+            self._check(nccl.ncclAllReduce(send, recv, count, BFLOAT16, SUM, comm, stream))
+        elif collective == "all_gather":
+            self._check(nccl.ncclAllGather(send, recv, count, BFLOAT16, comm, stream))
+        elif collective == "reduce_scatter":
+            self._check(nccl.ncclReduceScatter(send, recv, count, BFLOAT16, SUM, comm, stream))
+        elif collective == "broadcast":
+            self._check(nccl.ncclBroadcast(send, recv, count, BFLOAT16, root, comm, stream))
+        else:
+            self._all_to_all(send, recv, count, stream)
+
+    def _all_to_all(self, send: int, recv: int, count: int, stream: int) -> None:
+        nccl, comm, block = self._nccl, self._comm, count * 2
+        self._check(nccl.ncclGroupStart())
+        for peer in range(self.ranks):
+            self._check(nccl.ncclSend(send + peer * block, count, BFLOAT16, peer, comm, stream))
+            self._check(nccl.ncclRecv(recv + peer * block, count, BFLOAT16, peer, comm, stream))
+        self._check(nccl.ncclGroupEnd())
+
+    def symmetric_memory(self, size_bytes: int) -> int:
+        """The address of new memory that all ranks have registered as symmetric; it lives as long as the process.
+        Collective."""
+        nccl, address, window = self._nccl, ctypes.c_void_p(), ctypes.c_void_p()
+        nccl.ncclMemAlloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        nccl.ncclCommWindowRegister.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
+                                                ctypes.c_int]
+        self._check(nccl.ncclMemAlloc(ctypes.byref(address), size_bytes))
+        self._check(nccl.ncclCommWindowRegister(self._comm, address, size_bytes, ctypes.byref(window),
+                                                WINDOW_SYMMETRIC))
+        return address.value

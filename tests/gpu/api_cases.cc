@@ -1,0 +1,294 @@
+#include <array>
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "fmt/format.h"
+#include "tests/gpu/api_rank.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr Pattern kPattern = Pattern::kExact;
+
+std::span<const std::byte> AsBytes(const std::vector<std::byte>& bytes) { return bytes; }
+
+// A problem with its buffers on this rank.
+struct BoundCall {
+  Problem problem;
+  void* send = nullptr;
+  void* recv = nullptr;
+};
+
+Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
+  const uint64_t element = SizeBytes(problem.cls.dtype);
+  const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element);
+  if (!send) return tl::make_unexpected(send.error());
+  const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element);
+  if (!recv) return tl::make_unexpected(recv.error());
+  return BoundCall{problem, *send, *recv};
+}
+
+uint64_t RecvBytes(const Problem& problem) {
+  return problem.recv_elements() * SizeBytes(problem.cls.dtype);
+}
+
+Status Refill(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt) {
+  const std::vector<std::byte> poison(RecvBytes(call.problem), std::byte{0xA5});
+  if (Status s = rank.memory().Write(call.recv, poison); !s) return s;
+  return rank.memory().Write(call.send, SendData(call.problem, rank_in_group, kPattern, salt));
+}
+
+Status CheckCall(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt,
+                 std::string_view what) {
+  const auto answer = rank.memory().Read(call.recv, RecvBytes(call.problem));
+  if (!answer) return tl::make_unexpected(answer.error());
+  rank.Expect(call.problem, what, RightAnswer(call.problem, rank_in_group, kPattern, salt),
+              AsBytes(*answer));
+  return {};
+}
+
+// One call of each collective.
+Result<std::vector<BoundCall>> BindAll(ApiRank& rank, cotune_group* group, Dtype dtype,
+                                       uint64_t count) {
+  std::vector<BoundCall> calls;
+  for (Collective collective : AllCollectives()) {
+    const int root = collective == Collective::kBroadcast ? cotune_group_size(group) - 1 : 0;
+    Result<BoundCall> call =
+        Bind(rank, ProblemFor(group, collective, dtype, Reduction::kSum, count, root));
+    if (!call) return tl::make_unexpected(call.error());
+    calls.push_back(*call);
+  }
+  return calls;
+}
+
+Status EnqueueAll(cotune_group* group, const std::vector<BoundCall>& calls) {
+  for (const BoundCall& call : calls) {
+    if (Status s = ApiRank::Call(group, call.problem, call.send, call.recv); !s) return s;
+  }
+  return {};
+}
+
+// All calls captured in one graph, with an all_gather behind the reduce_scatter that takes what
+// that gives; replayed on other data each time.
+Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
+  cotune_group* group = rank.group();
+  Result<std::vector<BoundCall>> calls = BindAll(rank, group, dtype, count);
+  if (!calls) return tl::make_unexpected(calls.error());
+  const BoundCall& scattered = (*calls)[2];
+  Result<BoundCall> gathered =
+      Bind(rank, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count));
+  if (!gathered) return tl::make_unexpected(gathered.error());
+  gathered->send = scattered.recv;
+  const auto enqueue = [&]() -> Status {
+    if (Status s = EnqueueAll(group, *calls); !s) return s;
+    return ApiRank::Call(group, gathered->problem, gathered->send, gathered->recv);
+  };
+  for (const BoundCall& call : *calls) {
+    if (Status s = Refill(rank, rank.rank(), call, 0); !s) return s;
+  }
+  // What is captured has to have run before.
+  if (Status s = enqueue(); !s) return s;
+  if (Status s = rank.Await(group, rank.stream()); !s) return s;
+  const Result<CallMemory::Replay> replay = rank.memory().Capture(rank.stream(), enqueue);
+  if (!replay) return tl::make_unexpected(replay.error());
+  // Both together are an all_reduce of what the ranks scatter.
+  const Problem both = ProblemFor(group, Collective::kAllReduce, dtype, Reduction::kSum,
+                                  count * static_cast<uint64_t>(rank.size()));
+  for (int64_t i = 0; i < replays; ++i) {
+    const auto salt = static_cast<uint32_t>(i + 1);
+    for (const BoundCall& call : *calls) {
+      if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
+    }
+    if (Status s = (*replay)(); !s) return s;
+    if (Status s = rank.Await(group, rank.stream()); !s) return s;
+    const std::string what = fmt::format("replay {}", i);
+    for (const BoundCall& call : *calls) {
+      if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
+    }
+    const auto answer = rank.memory().Read(gathered->recv, RecvBytes(gathered->problem));
+    if (!answer) return tl::make_unexpected(answer.error());
+    rank.Expect(both, what + ", all_gather of reduce_scatter",
+                RightAnswer(both, rank.rank(), kPattern, salt), AsBytes(*answer));
+  }
+  return {};
+}
+
+// Calls of sizes between and beyond what was tuned.
+Status RunSizes(ApiRank& rank, std::string_view what) {
+  uint32_t salt = 1;
+  for (const uint64_t count : {uint64_t{1}, uint64_t{300}, uint64_t{511}, uint64_t{5000},
+                               uint64_t{70'001}, uint64_t{600'003}}) {
+    Result<std::vector<BoundCall>> calls = BindAll(rank, rank.group(), Dtype::kBf16, count);
+    if (!calls) return tl::make_unexpected(calls.error());
+    for (const BoundCall& call : *calls) {
+      if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
+    }
+    if (Status s = EnqueueAll(rank.group(), *calls); !s) return s;
+    if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
+    for (const BoundCall& call : *calls) {
+      if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
+    }
+    ++salt;
+  }
+  return {};
+}
+
+Status ExpectExplained(ApiRank& rank) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+  call.dtype = COTUNE_BF16;
+  call.reduction = COTUNE_REDUCE_SUM;
+  call.count = 2048;
+  std::array<char, 4096> text{};
+  if (Status s = StatusOf(rank.group(),
+                          cotune_explain(rank.group(), &call, text.data(), text.size(), nullptr),
+                          "explain");
+      !s) {
+    return s;
+  }
+  std::printf("explain %s\n", std::string(text.data()).substr(0, 200).c_str());
+  if (std::string_view(text.data()).find('/') != std::string_view::npos) return {};
+  return Fail(ErrorCode::kWrongResult, "explain names no choice", "", text.data());
+}
+
+// In-place sums, one after the other and each on another stream: every one needs what the one
+// before has left.
+Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
+  constexpr uint64_t kCount = 20'011;
+  cotune_group* group = rank.group();
+  const Problem problem =
+      ProblemFor(group, Collective::kAllReduce, Dtype::kI32, Reduction::kSum, kCount);
+  const Result<BoundCall> call = Bind(rank, problem);
+  if (!call) return tl::make_unexpected(call.error());
+  std::vector<int32_t> values(kCount);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    values[i] = rank.rank() == 0 ? static_cast<int32_t>(i % 7) : 0;
+  }
+  if (Status s = rank.memory().Write(call->recv, std::as_bytes(std::span(values))); !s) return s;
+  std::array<void*, 3> streams{};
+  for (void*& stream : streams) {
+    const Result<void*> made = rank.memory().MakeStream();
+    if (!made) return tl::make_unexpected(made.error());
+    stream = *made;
+  }
+  void* last = rank.stream();
+  uint32_t factor = 1;
+  for (int64_t i = 0; i < calls; ++i) {
+    last = streams[static_cast<size_t>(i) % streams.size()];
+    if (rank.memory().is_cuda()) {
+      if (Status s = StatusOf(group, cotune_group_set_stream(group, last), "set_stream"); !s) {
+        return s;
+      }
+    }
+    if (Status s = ApiRank::Call(group, problem, call->recv, call->recv); !s) return s;
+    if (i > 0) factor *= static_cast<uint32_t>(rank.size());
+  }
+  if (Status s = rank.Await(group, last); !s) return s;
+  if (rank.memory().is_cuda()) {
+    if (Status s = StatusOf(group, cotune_group_set_stream(group, rank.stream()), "set_stream");
+        !s) {
+      return s;
+    }
+  }
+  std::vector<int32_t> right(kCount);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    right[i] = static_cast<int32_t>(static_cast<uint32_t>(i % 7) * factor);  // wraps around
+  }
+  const auto answer = rank.memory().Read(call->recv, kCount * sizeof(int32_t));
+  if (!answer) return tl::make_unexpected(answer.error());
+  rank.Expect(problem, fmt::format("{} calls on 3 streams", calls), std::as_bytes(std::span(right)),
+              AsBytes(*answer));
+  return {};
+}
+
+std::vector<int32_t> Reversed(int size) {
+  std::vector<int32_t> ranks;
+  for (int32_t rank = size - 1; rank >= 0; --rank) ranks.push_back(rank);
+  return ranks;
+}
+
+// Two groups of all ranks, in other orders, with calls of both under way at the same time.
+Status RunTwoGroups(ApiRank& rank, int64_t rounds) {
+  Result<ApiRank::Subgroup> second = rank.Split("reversed", Reversed(rank.size()));
+  if (!second) return tl::make_unexpected(second.error());
+  cotune_group* groups[] = {rank.group(), second->group.get()};
+  void* streams[] = {rank.stream(), second->stream};
+  std::vector<std::vector<BoundCall>> calls;
+  for (cotune_group* group : groups) {
+    Result<std::vector<BoundCall>> bound = BindAll(rank, group, Dtype::kF32, 3001);
+    if (!bound) return tl::make_unexpected(bound.error());
+    calls.push_back(*bound);
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    const auto salt = static_cast<uint32_t>(round);
+    for (size_t g = 0; g < 2; ++g) {
+      for (const BoundCall& call : calls[g]) {
+        if (Status s = Refill(rank, cotune_group_rank(groups[g]), call, salt); !s) return s;
+      }
+    }
+    for (size_t i = 0; i < calls[0].size(); ++i) {
+      for (size_t g = 0; g < 2; ++g) {
+        const BoundCall& call = calls[g][i];
+        if (Status s = ApiRank::Call(groups[g], call.problem, call.send, call.recv); !s) return s;
+      }
+    }
+    for (size_t g = 0; g < 2; ++g) {
+      if (Status s = rank.Await(groups[g], streams[g]); !s) return s;
+      for (const BoundCall& call : calls[g]) {
+        const std::string what = fmt::format("group {}, round {}", g, round);
+        if (Status s = CheckCall(rank, cotune_group_rank(groups[g]), call, salt, what); !s) {
+          return s;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunChain(ApiRank& rank, const Flags& flags) {
+  const int64_t replays = flags.Number("replays", 100);
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kF32}) {
+    for (const uint64_t count : {uint64_t{1000}, uint64_t{30'007}}) {
+      if (Status s = RunGraph(rank, dtype, count, replays); !s) return s;
+    }
+  }
+  return {};
+}
+
+Status RunTuned(ApiRank& rank, const Flags& flags) {
+  const std::string database = flags.Text("database", "");
+  const std::array<uint64_t, 4> sizes = {1024, 16 << 10, 256 << 10, 2 << 20};
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.dtypes = 1u << COTUNE_BF16;
+  options.sizes_bytes = sizes.data();
+  options.size_count = sizes.size();
+  options.database_path = database.c_str();
+  cotune_tune_report report{};
+  report.struct_size = sizeof(report);
+  if (Status s = RunSizes(rank, "before the tune"); !s) return s;
+  if (Status s = StatusOf(rank.group(), cotune_tune(rank.group(), &options, &report), "tune"); !s) {
+    return s;
+  }
+  std::printf("tune measured=%d known=%d skipped=%d\n", report.measured, report.known,
+              report.skipped);
+  if (report.is_tuned == 0) return Fail(ErrorCode::kRankLost, "the tune was not committed");
+  if (Status s = RunSizes(rank, "after the tune"); !s) return s;
+  if (Status s = ExpectExplained(rank); !s) return s;
+  if (Status s = RunGraph(rank, Dtype::kBf16, 9001, 20); !s) return s;
+  if (Status s = StatusOf(rank.group(), cotune_load(rank.group(), database.c_str()), "load"); !s) {
+    return s;
+  }
+  return RunSizes(rank, "after a load");
+}
+
+Status RunStreams(ApiRank& rank, const Flags& flags) {
+  if (Status s = RunOnChangingStreams(rank, flags.Number("calls", 50)); !s) return s;
+  return RunTwoGroups(rank, flags.Number("rounds", 50));
+}
+
+}  // namespace cotune::gputest

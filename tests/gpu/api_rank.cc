@@ -1,0 +1,173 @@
+#include "tests/gpu/api_rank.h"
+
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint64_t kFindingsPrinted = 20;
+
+ErrorCode CodeOf(cotune_result result) {
+  switch (result) {
+    case COTUNE_ERROR_RANK_LOST:
+      return ErrorCode::kRankLost;
+    case COTUNE_ERROR_DEADLINE:
+      return ErrorCode::kDeadline;
+    case COTUNE_ERROR_ABORTED:
+      return ErrorCode::kAborted;
+    case COTUNE_ERROR_USAGE:
+      return ErrorCode::kUsage;
+    case COTUNE_ERROR_WRONG_RESULT:
+      return ErrorCode::kWrongResult;
+    case COTUNE_ERROR_UNSUPPORTED:
+      return ErrorCode::kUnsupported;
+    case COTUNE_ERROR_DATABASE:
+      return ErrorCode::kDatabase;
+    case COTUNE_ERROR_ENVIRONMENT:
+      return ErrorCode::kEnvironment;
+    default:
+      return ErrorCode::kInternal;
+  }
+}
+
+}  // namespace
+
+int64_t NowNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Status StatusOf(cotune_group* group, cotune_result result, std::string_view call) {
+  if (result == COTUNE_SUCCESS) return {};
+  return Fail(CodeOf(result), cotune_last_error(group), std::string(call));
+}
+
+Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
+  // Whoever started this rank ends it by going.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::unique_ptr<ApiRank> rank(new ApiRank());
+  rank->deadline_ns_ = flags.Number("deadline-ms", 20'000) * 1'000'000;
+  const std::string plugins = flags.Text("plugins", "");
+  const std::string backends = flags.Text("backends", "");
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.memory =
+      flags.Text("memory", "cuda") == "host" ? COTUNE_GROUP_MEMORY_HOST : COTUNE_GROUP_MEMORY_CUDA;
+  options.plugin_path = plugins.empty() ? nullptr : plugins.c_str();
+  options.backends = backends.empty() ? nullptr : backends.c_str();
+  options.call_timeout_ns = rank->deadline_ns_;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  cotune_group* group = nullptr;
+  if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
+    return Fail(CodeOf(error.result), error.text, "cotune_group_create");
+  }
+  rank->group_.reset(group);
+  auto memory = CallMemory::Open(cotune_group_device(group));
+  if (!memory) return tl::make_unexpected(memory.error());
+  rank->memory_ = std::move(*memory);
+  const Result<void*> stream = rank->memory_->MakeStream();
+  if (!stream) return tl::make_unexpected(stream.error());
+  rank->stream_ = *stream;
+  if (rank->memory_->is_cuda()) {
+    if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
+      return tl::make_unexpected(s.error());
+    }
+  }
+  return rank;
+}
+
+Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int32_t>& ranks) {
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  cotune_group* group = nullptr;
+  if (cotune_group_split(group_.get(), name, ranks.data(), ranks.size(), &group, &error) !=
+      COTUNE_SUCCESS) {
+    return Fail(CodeOf(error.result), error.text, "cotune_group_split");
+  }
+  Subgroup made{Group(group), nullptr};
+  const Result<void*> stream = memory_->MakeStream();
+  if (!stream) return tl::make_unexpected(stream.error());
+  made.stream = *stream;
+  if (memory_->is_cuda()) {
+    if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
+      return tl::make_unexpected(s.error());
+    }
+  }
+  return made;
+}
+
+Status ApiRank::Call(cotune_group* group, const Problem& problem, const void* send, void* recv) {
+  const ProblemClass& cls = problem.cls;
+  const auto dtype = static_cast<cotune_dtype>(cls.dtype);
+  const auto reduction = static_cast<cotune_reduction>(cls.reduction);
+  cotune_result result = COTUNE_ERROR_USAGE;
+  switch (cls.collective) {
+    case Collective::kAllReduce:
+      result = cotune_all_reduce(group, send, recv, problem.count, dtype, reduction);
+      break;
+    case Collective::kAllGather:
+      result = cotune_all_gather(group, send, recv, problem.count, dtype);
+      break;
+    case Collective::kReduceScatter:
+      result = cotune_reduce_scatter(group, send, recv, problem.count, dtype, reduction);
+      break;
+    case Collective::kAllToAll:
+      result = cotune_all_to_all(group, send, recv, problem.count, dtype);
+      break;
+    case Collective::kBroadcast:
+      result = cotune_broadcast(group, send, recv, problem.count, dtype, cls.root);
+      break;
+  }
+  return StatusOf(group, result, Name(cls.collective));
+}
+
+Status ApiRank::Await(cotune_group* group, void* stream) {
+  // Later than the kernels' own deadline, and before the limit that a fault has.
+  const int64_t until_ns = NowNs() + deadline_ns_ * 7 / 4;
+  while (true) {
+    const Result<bool> done = memory_->IsDone(stream);
+    if (!done) return tl::make_unexpected(done.error());
+    if (Status s = StatusOf(group, cotune_group_check(group), "check"); !s) return s;
+    if (*done) return {};
+    if (NowNs() > until_ns) {
+      return Fail(ErrorCode::kDeadline, "neither the stream nor the group came to an end");
+    }
+    std::this_thread::yield();
+  }
+}
+
+void ApiRank::Expect(const Problem& problem, std::string_view what,
+                     std::span<const std::byte> right, std::span<const std::byte> answer) {
+  ++calls_;
+  const Mismatches found = Compare(problem, Agreement::kBits, right, answer);
+  if (found.count == 0) return;
+  if (wrong_++ < kFindingsPrinted) {
+    std::fprintf(stderr, "wrong: rank %d: %s: %.*s: %llu elements; %s\n", rank(),
+                 ToText(problem).c_str(), static_cast<int>(what.size()), what.data(),
+                 static_cast<unsigned long long>(found.count), found.first.c_str());
+  }
+}
+
+Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype,
+                   Reduction reduction, uint64_t count, int root) {
+  Problem problem;
+  problem.cls.collective = collective;
+  problem.cls.dtype = dtype;
+  problem.cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+  problem.cls.world_size = problem.cls.ranks_per_node = cotune_group_size(group);
+  problem.cls.root = root;
+  problem.count = count;
+  return problem;
+}
+
+}  // namespace cotune::gputest

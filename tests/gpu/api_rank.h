@@ -1,0 +1,85 @@
+// One rank of a test that is a user of the C API: its group, memory and stream.
+#ifndef COTUNE_TESTS_GPU_API_RANK_H_
+#define COTUNE_TESTS_GPU_API_RANK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/problem.h"
+#include "integration/capi/cotune.h"
+#include "tests/gpu/call_memory.h"
+#include "tests/gpu/flags.h"
+#include "tests/gpu/reference.h"
+
+namespace cotune::gputest {
+
+struct DestroyGroup {
+  void operator()(cotune_group* group) const { cotune_group_destroy(group); }
+};
+using Group = std::unique_ptr<cotune_group, DestroyGroup>;
+
+// CLOCK_MONOTONIC, which all processes of a machine share.
+int64_t NowNs();
+
+// What a call of the C API gave, as a Status with the group's own text.
+Status StatusOf(cotune_group* group, cotune_result result, std::string_view call);
+
+// Flags as of Rank::Join. One thread.
+class ApiRank {
+ public:
+  static Result<std::unique_ptr<ApiRank>> Join(const Flags& flags);
+
+  cotune_group* group() { return group_.get(); }
+  CallMemory& memory() { return *memory_; }
+  void* stream() { return stream_; }
+  int rank() const { return cotune_group_rank(group_.get()); }
+  int size() const { return cotune_group_size(group_.get()); }
+  int64_t deadline_ns() const { return deadline_ns_; }
+  // A group of some ranks with a stream of its own.
+  struct Subgroup {
+    Group group;
+    void* stream = nullptr;
+  };
+  Result<Subgroup> Split(const char* name, const std::vector<int32_t>& ranks);
+
+  // Starts a call of this problem.
+  static Status Call(cotune_group* group, const Problem& problem, const void* send, void* recv);
+  // Waits until a stream is done, and asks the group whether all went well. Ends with the group's
+  // word, or with kDeadline when it says nothing for too long.
+  Status Await(cotune_group* group, void* stream);
+
+  // Notes a difference.
+  void Expect(const Problem& problem, std::string_view what, std::span<const std::byte> right,
+              std::span<const std::byte> answer);
+  uint64_t calls() const { return calls_; }
+  uint64_t wrong() const { return wrong_; }
+
+ private:
+  ApiRank() = default;
+
+  int64_t deadline_ns_ = 0;
+  std::unique_ptr<CallMemory> memory_;  // outlives the group: its graphs and kernels use it
+  Group group_;
+  void* stream_ = nullptr;
+  uint64_t calls_ = 0;
+  uint64_t wrong_ = 0;
+};
+
+// A problem as the reference wants it.
+Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype,
+                   Reduction reduction, uint64_t count, int root = 0);
+
+// The cases. As in cases.h.
+Status RunChain(ApiRank& rank, const Flags& flags);    // calls that feed each other, in a graph
+Status RunTuned(ApiRank& rank, const Flags& flags);    // tune, save, load; sizes in between
+Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another stream; two groups
+Status RunFault(ApiRank& rank, const Flags& flags);    // --victim, --how kill|stop, --at CALL
+
+}  // namespace cotune::gputest
+
+#endif  // COTUNE_TESTS_GPU_API_RANK_H_

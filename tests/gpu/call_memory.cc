@@ -1,0 +1,131 @@
+#include "tests/gpu/call_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace cotune::gputest {
+
+Result<std::unique_ptr<CallMemory>> CallMemory::Open(int ordinal) {
+  std::unique_ptr<CallMemory> memory(new CallMemory());
+  if (ordinal < 0) return memory;
+  gpu::DriverResult<gpu::CudaDriver> driver = gpu::CudaDriver::Open();
+  if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text);
+  memory->driver_ = *driver;
+  const gpu::CudaDriver& functions = *memory->driver_;
+  Status opened = memory->Check(functions->DeviceGet(&memory->device_, ordinal), "cuDeviceGet");
+  if (opened) {
+    opened = memory->Check(functions->PrimaryContextRetain(&memory->context_, memory->device_),
+                           "cuDevicePrimaryCtxRetain");
+  }
+  if (opened) {
+    opened = memory->Check(functions->ContextSetCurrent(memory->context_), "cuCtxSetCurrent");
+  }
+  if (!opened) return tl::make_unexpected(opened.error());
+  return memory;
+}
+
+CallMemory::~CallMemory() {
+  if (!driver_) return;
+  for (gpu::CuStream stream : streams_) (*driver_)->StreamDestroy(stream);
+  for (gpu::CuDevicePointer pointer : allocated_) (*driver_)->MemoryFree(pointer);
+  if (context_ != nullptr) (*driver_)->PrimaryContextRelease(device_);
+}
+
+Status CallMemory::Check(gpu::CuResult code, const char* call) const {
+  const gpu::DriverResult<void> checked = driver_->Check(code, call);
+  if (checked) return {};
+  return Fail(ErrorCode::kEnvironment, checked.error().text);
+}
+
+Result<void*> CallMemory::Allocate(uint64_t bytes) {
+  if (!is_cuda()) {
+    on_host_.push_back(std::make_unique<std::byte[]>(bytes));
+    return on_host_.back().get();
+  }
+  gpu::CuDevicePointer pointer = 0;
+  if (Status s =
+          Check((*driver_)->MemoryAllocate(&pointer, std::max<uint64_t>(bytes, 1)), "cuMemAlloc");
+      !s) {
+    return tl::make_unexpected(s.error());
+  }
+  allocated_.push_back(pointer);
+  return reinterpret_cast<void*>(pointer);
+}
+
+Status CallMemory::Write(void* to, std::span<const std::byte> data) {
+  if (!is_cuda()) {
+    std::memcpy(to, data.data(), data.size());
+    return {};
+  }
+  const auto pointer = reinterpret_cast<gpu::CuDevicePointer>(to);
+  if (Status s = Check((*driver_)->CopyToDevice(pointer, data.data(), data.size()), "cuMemcpyHtoD");
+      !s) {
+    return s;
+  }
+  // A copy from pageable memory may still be on its way, and streams do not wait for it.
+  return Check((*driver_)->ContextSynchronize(), "cuCtxSynchronize");
+}
+
+Result<std::vector<std::byte>> CallMemory::Read(const void* from, uint64_t bytes) {
+  std::vector<std::byte> data(bytes);
+  if (!is_cuda()) {
+    std::memcpy(data.data(), from, bytes);
+    return data;
+  }
+  const auto pointer = reinterpret_cast<gpu::CuDevicePointer>(from);
+  if (Status s = Check((*driver_)->CopyToHost(data.data(), pointer, bytes), "cuMemcpyDtoH"); !s) {
+    return tl::make_unexpected(s.error());
+  }
+  return data;
+}
+
+Result<void*> CallMemory::MakeStream() {
+  if (!is_cuda()) return nullptr;
+  gpu::CuStream stream = nullptr;
+  if (Status s =
+          Check((*driver_)->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
+      !s) {
+    return tl::make_unexpected(s.error());
+  }
+  streams_.push_back(stream);
+  return stream;
+}
+
+Result<bool> CallMemory::IsDone(void* stream) {
+  if (!is_cuda()) return true;
+  const gpu::CuResult code = (*driver_)->StreamQuery(static_cast<gpu::CuStream>(stream));
+  if (code == gpu::kCuSuccess) return true;
+  if (code == gpu::kCuErrorNotReady) return false;
+  return tl::make_unexpected(Check(code, "what the stream holds").error());
+}
+
+Result<CallMemory::Replay> CallMemory::Capture(void* stream,
+                                               const std::function<Status()>& enqueue) {
+  if (!is_cuda()) return enqueue;
+  auto* captured = static_cast<gpu::CuStream>(stream);
+  if (Status s = Check((*driver_)->StreamBeginCapture(captured, gpu::kCuCaptureThreadLocal),
+                       "cuStreamBeginCapture");
+      !s) {
+    return tl::make_unexpected(s.error());
+  }
+  const Status enqueued = enqueue();
+  gpu::CuGraph graph = nullptr;
+  const Status ended = Check((*driver_)->StreamEndCapture(captured, &graph), "cuStreamEndCapture");
+  if (!enqueued) return tl::make_unexpected(enqueued.error());
+  if (!ended) return tl::make_unexpected(ended.error());
+  gpu::CuGraphExec exec = nullptr;
+  const Status made =
+      Check((*driver_)->GraphInstantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+  (*driver_)->GraphDestroy(graph);
+  if (!made) return tl::make_unexpected(made.error());
+  const std::shared_ptr<void> owned(exec, [driver = *driver_](void* handle) {
+    driver->GraphExecDestroy(static_cast<gpu::CuGraphExec>(handle));
+  });
+  return [this, owned, captured]() -> Status {
+    return Check((*driver_)->GraphLaunch(static_cast<gpu::CuGraphExec>(owned.get()), captured),
+                 "cuGraphLaunch");
+  };
+}
+
+}  // namespace cotune::gputest

@@ -1,0 +1,54 @@
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "tests/gpu/api_rank.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint64_t kCount = 10'000;
+
+void PrintNow(const char* event, const char* text) {
+  std::printf("%s at_ns=%lld %s\n", event, static_cast<long long>(NowNs()), text);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+// One call after the other. The runner reads the lines: when the victim went, when another rank
+// knew.
+Status RunFault(ApiRank& rank, const Flags& flags) {
+  const int64_t victim = flags.Number("victim", 0);
+  const int64_t at = flags.Number("at", 100);
+  const int signal = flags.Text("how", "kill") == "kill" ? SIGKILL : SIGSTOP;
+  const bool in_graph = flags.Number("graph", 0) != 0;
+  const Problem problem =
+      ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, kCount);
+  const Result<void*> send = rank.memory().Allocate(kCount * 2);
+  const Result<void*> recv = rank.memory().Allocate(kCount * 2);
+  if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
+  const auto call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
+  CallMemory::Replay run = call;
+  for (int64_t i = 0; i < at + 1'000'000; ++i) {
+    if (i == at && rank.rank() == victim) {
+      PrintNow("gone", "");
+      kill(getpid(), signal);
+    }
+    Status done = run();
+    if (done) done = rank.Await(rank.group(), rank.stream());
+    if (!done) {
+      PrintNow("knew", done.error().ToText().c_str());
+      return done;
+    }
+    if (i == 0 && in_graph) {
+      const Result<CallMemory::Replay> captured = rank.memory().Capture(rank.stream(), call);
+      if (!captured) return tl::make_unexpected(captured.error());
+      run = *captured;
+    }
+  }
+  return Fail(ErrorCode::kInternal, "no rank was lost");
+}
+
+}  // namespace cotune::gputest

@@ -1,0 +1,206 @@
+#include "tests/gpu/rank.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "core/precompile.h"
+#include "fmt/format.h"
+#include "integration/launch_context.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint64_t kFindingsPrinted = 20;
+// For what is no call: compiling, joining.
+constexpr int64_t kPatienceNs = 300'000'000'000;
+
+Result<JobOptions> OptionsOf(const Flags& flags) {
+  const Result<std::optional<LaunchContext>> context =
+      DetectLaunchContext(ProcessEnvironment(), getppid());
+  if (!context) return tl::make_unexpected(context.error());
+  if (!*context) {
+    return Fail(ErrorCode::kUsage, "no launcher", "COTUNE_RANK", "", "start it by tests/gpu/run");
+  }
+  JobOptions options;
+  options.context = **context;
+  options.memory = flags.Text("memory", "cuda") == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
+  options.plugin_search_path = SplitAt(flags.Text("plugins", ""), ':');
+  options.backends = flags.List("backends", "");
+  for (const std::string& setting : SplitAt(flags.Text("set", ""), '|')) {
+    const size_t equals = std::min(setting.find('='), setting.size() - 1);
+    options.backend_settings[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  options.log = [rank = options.context.rank](int severity, const std::string& text) {
+    constexpr int kWarning = 2;
+    if (severity >= kWarning) std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
+  };
+  return options;
+}
+
+// Whether every backend that was named has a group: one whose group fails is only left out.
+Status CheckBackends(Job& job, const std::vector<std::string>& wanted) {
+  for (const std::string& name : wanted) {
+    if (job.groups().Find(name) != nullptr) continue;
+    std::string reasons;
+    for (const Refusal& refusal : job.groups().refusals()) {
+      reasons += fmt::format("{}: {}; ", refusal.choice, refusal.reason);
+    }
+    return Fail(ErrorCode::kEnvironment, fmt::format("backend {} takes no part", name), "",
+                reasons);
+  }
+  return {};
+}
+
+}  // namespace
+
+void Findings::Wrong(const std::string& text) {
+  if (wrong++ < kFindingsPrinted) std::fprintf(stderr, "wrong: %s\n", text.c_str());
+}
+
+Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
+  // Whoever started this rank ends it by going.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Result<JobOptions> options = OptionsOf(flags);
+  if (!options) return tl::make_unexpected(options.error());
+  std::unique_ptr<Rank> rank(new Rank());
+  rank->timeout_ns_ = flags.Number("deadline-ms", 20'000) * 1'000'000;
+  options->settings.collective_autotune_timeout_ns = rank->timeout_ns_;
+  Result<std::unique_ptr<Job>> job = Job::Join(*options);
+  if (!job) return tl::make_unexpected(job.error());
+  rank->job_ = std::move(*job);
+  if (options->memory == MemoryKind::kCuda) {
+    gpu::DriverResult<gpu::CudaDriver> driver = gpu::CudaDriver::Open();
+    if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text);
+    rank->driver_ = *driver;
+  }
+  if (Status there = CheckBackends(*rank->job_, options->backends); !there) {
+    return tl::make_unexpected(there.error());
+  }
+  return rank;
+}
+
+int64_t Rank::CallDeadline() const { return job_->clock().now_ns() + timeout_ns_; }
+
+Problem Rank::ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction reduction,
+                        uint64_t count, bool in_place, int root) {
+  Problem problem;
+  problem.cls = job.Class(collective, dtype, reduction);
+  problem.cls.in_place = in_place;
+  problem.cls.root = collective == Collective::kBroadcast ? root : 0;
+  problem.count = count;
+  problem.topology_digest = job.topology_digest();
+  return problem;
+}
+
+Result<int64_t> Rank::Meet(Job& job, std::string_view step) {
+  const Result<StepResult> met = job.exchange().Step(fmt::format("{} {}", step, steps_++), "", 0,
+                                                     job.clock().now_ns() + kPatienceNs);
+  if (!met) return tl::make_unexpected(met.error());
+  return met->coordinator_now_ns;
+}
+
+Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
+  Result<Program> program = Program::SingleCollective(problem.cls);
+  if (!program) return tl::make_unexpected(program.error());
+  ReadyChoices ready;
+  ready.program = std::make_unique<Program>(std::move(*program));
+  ready.problem = problem;
+  std::string reasons;
+  std::vector<ChoiceCaller*> local;
+  for (BackendMember& member : job.groups().members()) {
+    ChoiceList list = member.backend->ListChoices(*ready.program, problem);
+    for (Choice& choice : list.choices) {
+      ready.callers.push_back(
+          std::make_unique<ChoiceCaller>(*ready.program, problem, std::move(choice), member));
+      ChoiceCaller* caller = ready.callers.back().get();
+      if (!caller->choice().prepare_is_collective) local.push_back(caller);
+    }
+    for (const Refusal& refusal : list.refusals) reasons += refusal.reason + "; ";
+  }
+  if (ready.callers.empty()) {
+    return Fail(ErrorCode::kUnsupported, "no backend offers it", ToText(problem), reasons);
+  }
+  const int64_t deadline_ns = job.clock().now_ns() + kPatienceNs;
+  PrecompileAll(local, 0, deadline_ns);
+  for (const auto& caller : ready.callers) {
+    if (Status made = caller->Precompile(deadline_ns); !made) {
+      return Fail(made.error().code, made.error().ToText(), TextOf(*caller));
+    }
+  }
+  if (const Result<int64_t> met = Meet(job, "ready"); !met) {
+    return tl::make_unexpected(met.error());
+  }
+  return ready;
+}
+
+Status Rank::Launch(Job& job, ChoiceCaller& caller, const CallBuffers& buffers) {
+  LaunchArguments arguments;
+  arguments.send = buffers.send();
+  arguments.recv = buffers.recv();
+  arguments.stream = job.device().stream();
+  arguments.deadline_ns = CallDeadline();
+  Status launched = caller.Launch(arguments);
+  if (!launched) launched.error().where += " " + TextOf(caller);
+  return launched;
+}
+
+Status Rank::AwaitStream(Job& job) {
+  if (!driver_) return {};
+  const int64_t deadline_ns = CallDeadline() + timeout_ns_ / 4;
+  auto* stream = static_cast<gpu::CuStream>(job.device().stream());
+  while (true) {
+    const gpu::CuResult code = (*driver_)->StreamQuery(stream);
+    if (code == gpu::kCuSuccess) return {};
+    if (code != gpu::kCuErrorNotReady) {
+      return Fail(ErrorCode::kEnvironment, driver_->Check(code, "the stream").error().text);
+    }
+    if (job.clock().now_ns() > deadline_ns) {
+      return Fail(ErrorCode::kDeadline, "the stream had not finished at the deadline");
+    }
+    std::this_thread::yield();
+  }
+}
+
+Status Rank::Await(Job& job) {
+  if (Status done = AwaitStream(job); !done) return done;
+  for (const BackendMember& member : job.groups().members()) {
+    if (Status healthy = member.group->Health(); !healthy) return healthy;
+  }
+  return {};
+}
+
+Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Pattern pattern,
+                         std::span<const std::byte> right, std::string_view where) {
+  ++findings_.calls;
+  const Result<std::vector<std::byte>> answer = buffers.Read();
+  const auto wrong = [&](const std::string& what) {
+    findings_.Wrong(fmt::format("rank {}: {}, {} data, {}: {}", job_->rank(), TextOf(caller),
+                                Name(pattern), where, what));
+  };
+  if (!answer) {
+    if (answer.error().code != ErrorCode::kWrongResult) return tl::make_unexpected(answer.error());
+    wrong(answer.error().what);
+    return {};
+  }
+  const Agreement agreement = PromiseOf(caller.id().backend(), caller.problem(), pattern);
+  const Mismatches found = Compare(caller.problem(), agreement, right, *answer);
+  if (found.count > 0) wrong(fmt::format("{} elements; {}", found.count, found.first));
+  return {};
+}
+
+CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan) {
+  return {SendData(problem, rank, pattern, salt, with_nan),
+          RightAnswer(problem, rank, pattern, salt, with_nan)};
+}
+
+std::string TextOf(const ChoiceCaller& caller) {
+  return fmt::format("{} {}", ToText(caller.problem()), caller.id().text());
+}
+
+}  // namespace cotune::gputest

@@ -1,0 +1,93 @@
+// One rank of a test: its job, the choices of a problem made ready, and what it found wrong.
+#ifndef COTUNE_TESTS_GPU_RANK_H_
+#define COTUNE_TESTS_GPU_RANK_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/choice_caller.h"
+#include "core/program.h"
+#include "gpu/driver/cuda_driver.h"
+#include "integration/job.h"
+#include "tests/gpu/call_buffers.h"
+#include "tests/gpu/flags.h"
+#include "tests/gpu/reference.h"
+
+namespace cotune::gputest {
+
+// What a test found, for its last line and exit code.
+class Findings {
+ public:
+  // Prints the first ones.
+  void Wrong(const std::string& text);
+  uint64_t wrong = 0;
+  uint64_t calls = 0;                                  // whose values were compared
+  std::map<std::string, uint64_t> choices_by_backend;  // that were run, problem by problem
+};
+
+// All choices of one problem on this rank.
+struct ReadyChoices {
+  std::unique_ptr<Program> program;
+  Problem problem;
+  std::vector<std::unique_ptr<ChoiceCaller>> callers;
+};
+
+// Joins the job that the environment describes (COTUNE_RANK, ...). Every function that talks to
+// other ranks is collective. One thread.
+class Rank {
+ public:
+  // Flags: --memory host|cuda, --plugins FOLDERS parted by ':', --backends NAMES, all of which must
+  // take part, --set BACKEND.KEY=VALUE parted by '|', --deadline-ms of one call.
+  static Result<std::unique_ptr<Rank>> Join(const Flags& flags);
+
+  Job& job() { return *job_; }
+  Findings& findings() { return findings_; }
+  int64_t deadline_ns() const { return timeout_ns_; }
+  // For a call that begins now.
+  int64_t CallDeadline() const;
+
+  // The problem in the job, with count elements.
+  static Problem ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction reduction,
+                           uint64_t count, bool in_place, int root = 0);
+  // Lists what every backend offers and makes it ready; all ranks are done when it returns.
+  // kUnsupported when there is nothing; else the error of a choice that cannot be made ready.
+  Result<ReadyChoices> MakeReady(Job& job, const Problem& problem);
+  // Starts a call on the job's stream; on host memory it is done afterwards.
+  Status Launch(Job& job, ChoiceCaller& caller, const CallBuffers& buffers);
+  // Waits until what was launched is done, and it went well by the backends' own word.
+  Status Await(Job& job);
+  // Compares what was received, and notes what is wrong.
+  Status CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Pattern pattern,
+                     std::span<const std::byte> right, std::string_view where);
+  // All ranks meet; then the number of a moment that none before has had.
+  Result<int64_t> Meet(Job& job, std::string_view step);
+
+ private:
+  Rank() = default;
+  Status AwaitStream(Job& job);
+
+  std::optional<gpu::CudaDriver> driver_;  // on CUDA memory
+  std::unique_ptr<Job> job_;
+  Findings findings_;
+  int64_t timeout_ns_ = 0;
+  uint64_t steps_ = 0;
+};
+
+// Data of one problem on this rank: what it sends, and what has to come.
+struct CallData {
+  std::vector<std::byte> sent;
+  std::vector<std::byte> right;
+};
+CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan);
+
+// "all_reduce/sum/... cuda/one_shot?..." for messages.
+std::string TextOf(const ChoiceCaller& caller);
+
+}  // namespace cotune::gputest
+
+#endif  // COTUNE_TESTS_GPU_RANK_H_

@@ -1,0 +1,61 @@
+// What a collective must give: data for every rank, and the right answer by plain loops over it.
+#ifndef COTUNE_TESTS_GPU_REFERENCE_H_
+#define COTUNE_TESTS_GPU_REFERENCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/problem.h"
+
+namespace cotune::gputest {
+
+enum class Pattern {
+  kExact,    // small numbers: every order of reducing gives the same bits
+  kRandom,   // floats in (-1, 1), integers of any bits
+  kSpecial,  // NaN, infinities, zeros of both signs, subnormals, the largest number
+  kBits,     // any bits at all, all ones and all zeros often; for data that is only moved
+};
+
+std::string_view Name(Pattern pattern);
+
+// How near the answer has to be.
+enum class Agreement {
+  kBits,           // the same bits
+  kValues,         // the same bits, or NaN for NaN
+  kUnsignedZeros,  // as kValues, and a zero of either sign for a zero
+  kLastPlaces,     // of floats: at most world_size + 1 units in the last place
+  kRounding,       // of floats: what rounding after every step can do
+};
+
+// The send buffer of `rank`: send_elements() long. The same arguments give the same bytes on every
+// rank, other salts other bytes. `with_nan` only counts for kSpecial.
+std::vector<std::byte> SendData(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
+                                bool with_nan = true);
+
+// What `rank` receives: recv_elements() long. Reduced in rank order, 16-bit floats in f32 with one
+// rounding at the end; integers wrap around; the average is the sum divided by the number of ranks.
+std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
+                                   bool with_nan = true);
+
+// The promise of a backend for such data: bits in rank order by its own kernels, NCCL's rounding by
+// NCCL, and by "host", whose schedules reduce in other orders.
+Agreement PromiseOf(std::string_view backend, const Problem& problem, Pattern pattern);
+// NCCL's min and max pass NaN over.
+bool KeepsNan(std::string_view backend, const Problem& problem);
+
+struct Mismatches {
+  uint64_t count = 0;
+  std::string first;  // "element 7 is 0x3f80 (1), not 0x4000 (2)"
+};
+
+// The elements of `answer` that do not agree with `right`; both are recv_elements() long.
+Mismatches Compare(const Problem& problem, Agreement agreement, std::span<const std::byte> right,
+                   std::span<const std::byte> answer);
+
+}  // namespace cotune::gputest
+
+#endif  // COTUNE_TESTS_GPU_REFERENCE_H_

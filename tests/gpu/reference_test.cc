@@ -1,0 +1,159 @@
+// The reference against answers that were worked out by hand, and its comparison against answers
+// that are wrong.
+#include "tests/gpu/reference.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "core/float16.h"
+
+namespace cotune::gputest {
+namespace {
+
+using ::testing::HasSubstr;
+
+Problem ProblemOf(Collective collective, Dtype dtype, Reduction reduction, int world_size,
+                  uint64_t count) {
+  Problem problem;
+  problem.cls.collective = collective;
+  problem.cls.dtype = dtype;
+  problem.cls.reduction = reduction;
+  problem.cls.world_size = problem.cls.ranks_per_node = world_size;
+  problem.count = count;
+  return problem;
+}
+
+template <typename T>
+std::vector<T> As(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+template <typename T>
+std::vector<std::byte> Bytes(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <typename T>
+std::vector<T> Sent(const Problem& problem, int rank, Pattern pattern = Pattern::kExact) {
+  return As<T>(SendData(problem, rank, pattern, 7));
+}
+
+TEST(Reference, SumsOverRanks) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF32, Reduction::kSum, 3, 5);
+  const auto a = Sent<float>(p, 0), b = Sent<float>(p, 1), c = Sent<float>(p, 2);
+  const auto right = As<float>(RightAnswer(p, 1, Pattern::kExact, 7));
+  ASSERT_EQ(right.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(right[i], a[i] + b[i] + c[i]);
+}
+
+TEST(Reference, GivesEachRankItsBlockOfTheSum) {
+  const Problem p = ProblemOf(Collective::kReduceScatter, Dtype::kI64, Reduction::kMax, 2, 3);
+  const auto a = Sent<int64_t>(p, 0, Pattern::kRandom), b = Sent<int64_t>(p, 1, Pattern::kRandom);
+  ASSERT_EQ(a.size(), 6u);
+  const auto right = As<int64_t>(RightAnswer(p, 1, Pattern::kRandom, 7));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(right[i], std::max(a[3 + i], b[3 + i]));
+}
+
+TEST(Reference, WrapsIntegersAroundAndTruncatesTheirAverage) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kU8, Reduction::kAverage, 3, 64);
+  const auto a = Sent<uint8_t>(p, 0, Pattern::kRandom), b = Sent<uint8_t>(p, 1, Pattern::kRandom),
+             c = Sent<uint8_t>(p, 2, Pattern::kRandom);
+  const auto right = As<uint8_t>(RightAnswer(p, 0, Pattern::kRandom, 7));
+  for (size_t i = 0; i < 64; ++i) EXPECT_EQ(right[i], (a[i] + b[i] + c[i]) % 256 / 3);
+}
+
+TEST(Reference, RoundsHalvesOnceAfterAllRanks) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, 4, 100);
+  const auto right = As<uint16_t>(RightAnswer(p, 0, Pattern::kRandom, 7));
+  for (size_t i = 0; i < 100; ++i) {
+    float sum = F32FromBf16(Sent<uint16_t>(p, 0, Pattern::kRandom)[i]);
+    for (int r = 1; r < 4; ++r) sum += F32FromBf16(Sent<uint16_t>(p, r, Pattern::kRandom)[i]);
+    EXPECT_EQ(right[i], Bf16FromF32(sum));
+  }
+}
+
+TEST(Reference, MovesBlocks) {
+  Problem p = ProblemOf(Collective::kAllToAll, Dtype::kI32, Reduction::kNone, 3, 2);
+  const auto from_2 = Sent<int32_t>(p, 2, Pattern::kBits);
+  const auto right = As<int32_t>(RightAnswer(p, 1, Pattern::kBits, 7));
+  EXPECT_EQ(right[4], from_2[2]);
+  EXPECT_EQ(right[5], from_2[3]);
+  p.cls.collective = Collective::kAllGather;
+  const auto block = Sent<int32_t>(p, 2, Pattern::kBits);
+  EXPECT_EQ(As<int32_t>(RightAnswer(p, 0, Pattern::kBits, 7))[5], block[1]);
+  p.cls.collective = Collective::kBroadcast;
+  p.cls.root = 2;
+  EXPECT_EQ(RightAnswer(p, 0, Pattern::kBits, 7), SendData(p, 2, Pattern::kBits, 7));
+}
+
+TEST(Reference, DataDiffersByRankSaltAndElement) {
+  const Problem p = ProblemOf(Collective::kAllGather, Dtype::kI64, Reduction::kNone, 2, 1000);
+  EXPECT_NE(SendData(p, 0, Pattern::kBits, 1), SendData(p, 1, Pattern::kBits, 1));
+  EXPECT_NE(SendData(p, 0, Pattern::kBits, 1), SendData(p, 0, Pattern::kBits, 2));
+  const auto values = Sent<int64_t>(p, 0, Pattern::kRandom);
+  EXPECT_EQ(std::set<int64_t>(values.begin(), values.end()).size(), 1000u);
+}
+
+TEST(Reference, SpecialDataHasEveryKind) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF16, Reduction::kSum, 2, 600);
+  std::set<int> kinds;
+  for (uint16_t bits : Sent<uint16_t>(p, 0, Pattern::kSpecial)) {
+    const float value = F32FromF16(bits);
+    if (value == 0) {
+      kinds.insert(std::signbit(value) ? 100 : 101);
+    } else if (std::isfinite(value) && std::fabs(value) < 0x1p-14f) {
+      kinds.insert(FP_SUBNORMAL);
+    } else {
+      kinds.insert(std::isfinite(value) ? (std::fabs(value) == 65504.0f ? 102 : FP_NORMAL)
+                                        : std::fpclassify(value));
+    }
+  }
+  EXPECT_EQ(kinds.size(), 7u);
+  for (std::byte b : SendData(p, 0, Pattern::kSpecial, 7, false)) EXPECT_NE(b, std::byte{0x7E});
+}
+
+TEST(Compare, NamesTheFirstElementThatDiffers) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF32, Reduction::kSum, 2, 4);
+  const auto right = Bytes<float>({1, 2, 3, 4});
+  EXPECT_EQ(Compare(p, Agreement::kBits, right, right).count, 0u);
+  const Mismatches found = Compare(p, Agreement::kBits, right, Bytes<float>({1, 2, 5, 6}));
+  EXPECT_EQ(found.count, 2u);
+  EXPECT_THAT(found.first, HasSubstr("element 2 is 0x40a00000 (5), not 0x40400000 (3)"));
+}
+
+TEST(Compare, LooksAsCloselyAsItIsTold) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF32, Reduction::kAverage, 2, 1);
+  const auto differs = [&](Agreement agreement, float right, float answer) {
+    return Compare(p, agreement, Bytes<float>({right}), Bytes<float>({answer})).count != 0;
+  };
+  const float nan = std::nanf("");
+  EXPECT_FALSE(differs(Agreement::kValues, nan, -nan));
+  EXPECT_TRUE(differs(Agreement::kValues, nan, 0));
+  EXPECT_TRUE(differs(Agreement::kValues, 0.0f, -0.0f));
+  EXPECT_FALSE(differs(Agreement::kUnsignedZeros, 0.0f, -0.0f));
+  EXPECT_TRUE(differs(Agreement::kUnsignedZeros, 0.0f, 1e-45f));
+  // Two ranks: three units in the last place.
+  EXPECT_FALSE(differs(Agreement::kLastPlaces, 1, 1 + 3 * 0x1p-23f));
+  EXPECT_TRUE(differs(Agreement::kLastPlaces, 1, 1 + 4 * 0x1p-23f));
+  EXPECT_FALSE(differs(Agreement::kRounding, 0.5f, 0.5f + 0x1p-22f));
+  EXPECT_TRUE(differs(Agreement::kRounding, 0.5f, 0.5f + 0x1p-20f));
+  EXPECT_TRUE(differs(Agreement::kRounding, 0.5f, nan));
+}
+
+TEST(Compare, OnlyFloatsMayDiffer) {
+  const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kI32, Reduction::kAverage, 2, 1);
+  for (Agreement agreement : {Agreement::kValues, Agreement::kLastPlaces, Agreement::kRounding}) {
+    EXPECT_EQ(Compare(p, agreement, Bytes<int32_t>({1}), Bytes<int32_t>({2})).count, 1u);
+  }
+}
+
+}  // namespace
+}  // namespace cotune::gputest

@@ -1,0 +1,188 @@
+"""The runner of the GPU tests on a machine without a GPU: the same programs on host memory, programs that misbehave, and
+what it makes of them."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, "tests/gpu")
+
+import runner  # noqa: E402
+import steps as gpu_steps  # noqa: E402
+from rank_processes import RankEnd  # noqa: E402
+
+TREE_FILES = {
+    "cli/cotune": "bin/cotune",
+    "integration/capi/libcotune.so": "lib/libcotune.so",
+    "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
+    "plugins/fake/cotune_fake.so": "fake/cotune_fake.so",
+    "tests/gpu/rank": "tests/gpu/rank",
+    "tests/gpu/calls": "tests/gpu/calls",
+    "tests/gpu/run": "tests/gpu/run",
+    "tests/gpu/runner.py": "tests/gpu/runner.py",
+    "tests/gpu/steps.py": "tests/gpu/steps.py",
+    "tests/gpu/rank_processes.py": "tests/gpu/rank_processes.py",
+    "tests/gpu/machine.py": "tests/gpu/machine.py",
+}
+SUMMARY = "summary rank={} calls={} wrong={} choices host=3"
+
+
+class TreeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="cotune.")
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.work = self.root / "work"
+        self.work.mkdir()
+        for source, name in TREE_FILES.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, path)
+            path.chmod(0o755)  # nobody else may write to a plugin
+
+    def tree(self) -> gpu_steps.Tree:
+        return gpu_steps.Tree(self.root, self.work, "host", quick=True)
+
+    def run_command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run([self.root / "tests/gpu/run", *arguments], capture_output=True, text=True, check=False,
+                              env={**os.environ, "HOME": str(self.root), **environment})
+
+    def run_rank(self, *arguments: str, limit_s: float = 60) -> gpu_steps.Outcome:
+        step = gpu_steps.rank_step(self.tree(), "a case", "values", 2, limit_s, "rank", list(arguments), ("host",))
+        return step.run(step)
+
+    def run_with_fake(self, word: str) -> gpu_steps.Outcome:
+        """A case over the backend that misbehaves as it is told."""
+        tree = gpu_steps.Tree(self.root, self.work, "host")
+        shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
+        step = gpu_steps.rank_step(
+            tree, "a case", "values", 2, 60, "rank",
+            ["values", "--collectives", "all_reduce", "--dtypes", "f32", "--reductions", "sum", "--counts", "100",
+             "--patterns", "exact", "--deadline-ms", "1000", "--set", f"fake.script=choice only default {word}"],
+            ("fake",))
+        return step.run(step)
+
+    def test_all_steps_pass_on_host_memory(self):
+        report = self.root / "report.json"
+        done = self.run_command("--memory", "host", "--ranks", "2", "--quick", "--report", str(report))
+        self.assertEqual(done.returncode, runner.ALL_PASSED, done.stdout + done.stderr)
+        content = json.loads(report.read_text())
+        listed = self.run_command("--memory", "host", "--ranks", "2", "--list").stdout.splitlines()
+        self.assertGreater(len(content["steps"]), 25)
+        self.assertLessEqual(len(content["steps"]), len(listed))
+        self.assertEqual(done.stdout.splitlines()[-1], f"{len(content['steps'])} passed, 0 failed")
+        self.assertTrue(all(step["ok"] for step in content["steps"]))
+        self.assertEqual({step["part"] for step in content["steps"]}, set(runner.PARTS))
+        self.assertIn("cotune", content["machine"]["cotune"])
+
+    def test_without_a_gpu_nothing_runs_and_the_code_says_so(self):
+        done = self.run_command(CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(done.returncode, runner.NO_GPU)
+        self.assertIn("no test was run", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_no_step_is_a_failure(self):
+        self.assertEqual(self.run_command("--memory", "host", "--only", "no such step").returncode, runner.SOME_FAILED)
+
+    def test_an_unknown_part_is_a_usage_error(self):
+        self.assertEqual(self.run_command("--part", "vlaues").returncode, 2)
+
+    def test_a_well_behaved_backend_passes(self):
+        outcome = self.run_with_fake("")
+        self.assertTrue(outcome.ok, outcome.text)
+
+    def test_a_wrong_element_of_one_rank_is_found(self):
+        outcome = self.run_with_fake("wrong_on=1")
+        self.assertFalse(outcome.ok)
+        self.assertRegex(outcome.text, r"rank 1: \d+ of \d+ calls are wrong")
+        self.assertIn("element 99 is", outcome.text)
+
+    def test_a_byte_behind_the_buffer_is_found(self):
+        outcome = self.run_with_fake("overruns_on=0")
+        self.assertFalse(outcome.ok)
+        self.assertIn("of the receive buffer has changed", outcome.text)
+
+    def test_a_rank_that_takes_no_part_is_found(self):
+        self.assertFalse(self.run_with_fake("hangs_on=1").ok)
+
+    def test_a_rank_that_does_not_end_is_killed_at_the_limit(self):
+        (self.root / "tests/gpu/rank").write_text("#!/bin/sh\necho begun\nexec sleep 600\n")
+        began = time.monotonic()
+        outcome = self.run_rank("values", limit_s=0.5)
+        self.assertLess(time.monotonic() - began, 60)
+        self.assertFalse(outcome.ok)
+        self.assertIn("had not ended at the limit", outcome.text)
+        self.assertIn("begun", outcome.text)
+
+    def test_a_backend_that_is_not_there_fails_the_step(self):
+        (self.root / "lib/cotune/plugins/cotune_host.so").unlink()
+        self.assertFalse(self.run_rank("values").ok)
+
+    def test_steps_go_on_after_one_that_fails_or_breaks(self):
+        def broken(_step):
+            raise ValueError("a mistake")
+
+        steps = [
+            gpu_steps.Step("breaks", "values", 2, 1, broken),
+            gpu_steps.Step("fails", "values", 2, 1, lambda _: gpu_steps.Outcome(False, "why")),
+            gpu_steps.Step("passes", "values", 2, 1, lambda _: gpu_steps.Outcome(True, "")),
+        ]
+        path = self.root / "report.json"
+        report = runner.Report(path, {})
+        self.assertEqual(runner.run_all(steps, report, float("inf")), runner.SOME_FAILED)
+        content = json.loads(path.read_text())
+        self.assertEqual([step["ok"] for step in content["steps"]], [False, False, True])
+        self.assertEqual(content["steps"][0]["output"], "ValueError: a mistake")
+        self.assertEqual((content["passed"], content["failed"]), (1, 2))
+
+    def test_steps_after_the_time_are_failures(self):
+        report = runner.Report(None, {})
+        step = gpu_steps.Step("passes", "values", 2, 1, lambda _: gpu_steps.Outcome(True, ""))
+        self.assertEqual(runner.run_all([step], report, 0), runner.SOME_FAILED)
+        self.assertIn("not run", report.content["steps"][0]["output"])
+
+
+class JudgeTest(unittest.TestCase):
+    def ends(self, *texts: str) -> list[RankEnd]:
+        return [RankEnd(0, text) for text in texts]
+
+    def test_all_ranks_have_to_say_that_they_compared_the_same(self):
+        good = SUMMARY.format(0, 5, 0), SUMMARY.format(1, 5, 0)
+        self.assertEqual(gpu_steps.judge(self.ends(*good), ("host",)), "")
+        self.assertIn("no summary", gpu_steps.judge(self.ends(good[0], ""), ("host",)))
+        self.assertIn("compared", gpu_steps.judge(self.ends(good[0], SUMMARY.format(1, 6, 0)), ("host",)))
+        self.assertIn("compared", gpu_steps.judge(self.ends(SUMMARY.format(0, 0, 0)), ("host",)))
+        self.assertIn("are wrong", gpu_steps.judge(self.ends(SUMMARY.format(0, 5, 1)), ("host",)))
+        self.assertIn("no choice of cuda", gpu_steps.judge(self.ends(*good), ("host", "cuda")))
+
+    def test_who_is_lost_has_to_be_named_in_time(self):
+        victim = RankEnd(-9, "gone at_ns=1000000000 \n")
+        def judged(text: str, code: int = 5) -> str:
+            return gpu_steps.judge_fault([RankEnd(code, text), victim], 1, 2)
+
+        self.assertEqual(judged("knew at_ns=4000000000 job rank 1 died\n"), "")
+        self.assertIn("not within", judged("knew at_ns=6000000000 job rank 1 died\n"))
+        self.assertIn("does not name", judged("knew at_ns=4000000000 job rank 10 died\n"))
+        self.assertIn("no error", judged(""))
+        self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))
+        self.assertIn("as far as", gpu_steps.judge_fault([RankEnd(5, ""), RankEnd(1, "")], 1, 2))
+
+    def test_a_dropped_choice_and_multicast_are_failures(self):
+        tree = gpu_steps.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")
+        choice = {"choice": "host/ring", "outcome": "timed", "wrong": 0, "reason": ""}
+        entry = {"collective": "all_reduce", "dtype": "f32", "reduction": "sum", "bytes": 4, "choices": [choice]}
+        self.assertEqual(gpu_steps.judge_entries(tree, [entry]), "")
+        for change, why in (({"outcome": "deadline"}, "dropped"), ({"wrong": 1}, "dropped"),
+                            ({"choice": "host/nvls"}, "multicast"), ({"choice": "nccl/ring"}, "no choice of host")):
+            changed = {**entry, "choices": [{**choice, **change}]}
+            self.assertIn(why, gpu_steps.judge_entries(tree, [changed]))
+
+
+if __name__ == "__main__":
+    unittest.main()

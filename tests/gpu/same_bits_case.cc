@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "core/sha256.h"
+#include "fmt/format.h"
+#include "tests/gpu/cases.h"
+#include "tests/gpu/problem_lists.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr int kRuns = 3;
+
+std::string DigestOf(const std::vector<std::byte>& bytes) {
+  return Sha256Hex(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+// The digests of all ranks, in rank order.
+Result<std::vector<std::string>> DigestsOfAll(Rank& rank, const std::string& own, uint64_t step) {
+  Job& job = rank.job();
+  const Result<StepResult> all = job.exchange().Step(fmt::format("digest {}", step), own, 0,
+                                                     job.clock().now_ns() + 2 * rank.deadline_ns());
+  if (!all) return tl::make_unexpected(all.error());
+  return all->records;
+}
+
+Result<std::string> RunOnce(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers,
+                            const CallData& data) {
+  if (Status s = buffers.Fill(data.sent, data.right); !s) return tl::make_unexpected(s.error());
+  if (Status s = rank.Launch(rank.job(), caller, buffers); !s) {
+    return tl::make_unexpected(s.error());
+  }
+  if (Status s = rank.Await(rank.job()); !s) return tl::make_unexpected(s.error());
+  const auto answer = buffers.Read();
+  if (!answer) return tl::make_unexpected(answer.error());
+  ++rank.findings().calls;
+  return DigestOf(*answer);
+}
+
+Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const CallData& data,
+                   uint64_t& steps) {
+  std::string first;
+  for (int run = 0; run < kRuns; ++run) {
+    const Result<std::string> digest = RunOnce(rank, caller, buffers, data);
+    if (!digest) return tl::make_unexpected(digest.error());
+    if (run == 0) first = *digest;
+    if (*digest != first) {
+      rank.findings().Wrong(fmt::format("rank {}: {}: other bits in run {} than in the first",
+                                        rank.job().rank(), TextOf(caller), run));
+    }
+  }
+  const Result<std::vector<std::string>> all = DigestsOfAll(rank, first, steps++);
+  if (!all) return tl::make_unexpected(all.error());
+  const bool is_equal = std::all_of(
+      all->begin(), all->end(), [&](const std::string& other) { return other == all->front(); });
+  if (caller.problem().cls.collective == Collective::kAllReduce && !is_equal) {
+    rank.findings().Wrong(fmt::format("{}: ranks have other bits than rank 0", TextOf(caller)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunSameBits(Rank& rank, const Flags& flags) {
+  Job& job = rank.job();
+  const auto classes = ClassesOf(job, flags);
+  if (!classes) return tl::make_unexpected(classes.error());
+  uint64_t steps = 0;
+  for (const ProblemClass& cls : *classes) {
+    for (const uint64_t count : CountsOf(flags, "1001,70001,1000003")) {
+      const Problem problem =
+          Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false);
+      Result<ReadyChoices> ready = rank.MakeReady(job, problem);
+      if (!ready) return tl::make_unexpected(ready.error());
+      const CallData data = DataFor(problem, job.rank(), Pattern::kRandom, 1, true);
+      auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {});
+      if (!buffers) return tl::make_unexpected(buffers.error());
+      for (const auto& caller : ready->callers) {
+        if (!caller->choice().is_reproducible) continue;
+        ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
+        if (Status s = CheckChoice(rank, *caller, **buffers, data, steps); !s) return s;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace cotune::gputest

@@ -1,0 +1,95 @@
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "fmt/format.h"
+#include "tests/gpu/cases.h"
+#include "tests/gpu/problem_lists.h"
+
+namespace cotune::gputest {
+namespace {
+
+// Data is made once for all choices. Two salts in turn: what a call before has left behind is
+// wrong.
+class DataCache {
+ public:
+  DataCache(const Problem& problem, int rank) : problem_(problem), rank_(rank) {}
+
+  const CallData& Get(Pattern pattern, uint32_t salt, bool with_nan) {
+    const auto key = std::tuple(pattern, salt, with_nan);
+    const auto found = data_.find(key);
+    if (found != data_.end()) return found->second;
+    return data_.emplace(key, DataFor(problem_, rank_, pattern, salt, with_nan)).first->second;
+  }
+
+ private:
+  const Problem problem_;
+  const int rank_;
+  std::map<std::tuple<Pattern, uint32_t, bool>, CallData> data_;
+};
+
+// Every choice at one place of the buffers.
+Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>& patterns,
+                    const Placement& placement, DataCache& cache) {
+  Job& job = rank.job();
+  auto buffers = CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement);
+  if (!buffers) return tl::make_unexpected(buffers.error());
+  const std::string where =
+      fmt::format("offsets {} and {}", placement.send_offset, placement.recv_offset);
+  uint32_t calls = 0;
+  for (const auto& caller : ready.callers) {
+    const bool with_nan = KeepsNan(caller->id().backend(), ready.problem);
+    for (Pattern pattern : patterns) {
+      const CallData& data = cache.Get(pattern, calls++ % 2, with_nan);
+      if (Status s = (*buffers)->Fill(data.sent, data.right); !s) return s;
+      if (Status s = rank.Launch(job, *caller, **buffers); !s) return s;
+      if (Status s = rank.Await(job); !s) {
+        s.error().where += " " + TextOf(*caller);
+        return s;
+      }
+      if (Status s = rank.CheckAnswer(*caller, **buffers, pattern, data.right, where); !s) return s;
+    }
+  }
+  return {};
+}
+
+Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>& patterns) {
+  Result<ReadyChoices> ready = rank.MakeReady(rank.job(), problem);
+  if (!ready) {
+    if (ready.error().code != ErrorCode::kUnsupported || !problem.cls.in_place) {
+      return tl::make_unexpected(ready.error());
+    }
+    return {};  // that nobody works in place is no fault
+  }
+  for (const auto& caller : ready->callers) {
+    ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
+  }
+  DataCache cache(problem, rank.job().rank());
+  for (const Placement& placement : {Placement{0, 0}, Placement{1, 3}}) {
+    if (Status s = RunPlacement(rank, *ready, patterns, placement, cache); !s) return s;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunValues(Rank& rank, const Flags& flags) {
+  Job& job = rank.job();
+  const auto classes = ClassesOf(job, flags);
+  if (!classes) return tl::make_unexpected(classes.error());
+  int root = 0;
+  for (const ProblemClass& cls : *classes) {
+    const Result<std::vector<Pattern>> patterns = PatternsOf(flags, cls);
+    if (!patterns) return tl::make_unexpected(patterns.error());
+    for (const bool in_place : {false, true}) {
+      for (const uint64_t count : CountsOf(flags, "0,1,3,127,4097,262157")) {
+        const Problem problem = Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction,
+                                                count, in_place, root++ % job.world_size());
+        if (Status s = RunProblem(rank, problem, *patterns); !s) return s;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace cotune::gputest
