@@ -77,6 +77,13 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
           static_cast<uint64_t>(choice.blocks) * static_cast<uint64_t>(choice.spec.threads);
       const uint64_t packs = threads * static_cast<uint64_t>(choice.spec.unroll);
       const auto ranks = static_cast<uint64_t>(problem.world_size);
+      if (choice.spec.transport == Transport::kFlagged) {
+        // Three slots of what is sent and two of results, from every peer, in the part of a block.
+        EXPECT_LE(5 * (ranks - 1) * static_cast<uint64_t>(choice.chunk_bytes), kFlaggedBlockBytes)
+            << choice.name;
+        EXPECT_LE(choice.blocks * kFlaggedBlockBytes, kArenaBytes - kFlaggedBegin) << choice.name;
+        continue;
+      }
       uint64_t slots = ranks * packs;
       if (choice.spec.algorithm == Algorithm::kTwoShot) slots *= 2;
       if (problem.collective == Collective::kBroadcast) slots = packs + ranks * threads;
@@ -126,6 +133,46 @@ TEST(ChoiceListTest, NamesAreFoundAgain) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
   EXPECT_THAT(refused.error().message, HasSubstr("not offered above"));
+}
+
+TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
+  ForEachProblem([](const Problem& problem) {
+    int flagged = 0;
+    for (const Choice& choice : Runnable(problem)) {
+      if (choice.is_copy || choice.spec.transport != Transport::kFlagged) continue;
+      ++flagged;
+      EXPECT_GE(choice.chunk_bytes, 8 << 10);
+      const auto found = FindChoice(problem, choice.name, {});
+      ASSERT_TRUE(found.has_value()) << choice.name;
+      EXPECT_EQ(found->chunk_bytes, choice.chunk_bytes);
+    }
+    const bool is_large =
+        problem.world_size > 1 && border::ProblemBytes(problem) >= 256u << 10;
+    EXPECT_EQ(flagged > 0, is_large) << problem.count;
+    EXPECT_LE(flagged, 12);
+  });
+}
+
+TEST(ChoiceListTest, ChunksOfAnotherSizeAreFoundByName) {
+  const Problem problem = ProblemOf(Collective::kAllGather, ElementType::kU8, 100'000, 4);
+  const std::string name = "direct?blocks=128&chunk=32768&pdl=1&threads=512&transport=flagged&unroll=2";
+  for (const Choice& choice : Runnable(problem)) EXPECT_NE(choice.name, name);
+  const auto found = FindChoice(problem, name, {});
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->blocks, 128);
+  EXPECT_EQ(found->chunk_bytes, 32768);
+  EXPECT_EQ(found->spec.threads, 512);
+  EXPECT_EQ(found->spec.unroll, 2);
+  for (const char* wrong : {
+           "direct?blocks=129&chunk=8192&pdl=1&threads=512&transport=flagged&unroll=2",
+           "direct?blocks=16&chunk=262144&pdl=1&threads=512&transport=flagged&unroll=2",
+           "direct?blocks=16&chunk=0&pdl=1&threads=512&transport=flagged&unroll=2",
+           "direct?blocks=16&chunk=8200&pdl=1&threads=512&transport=flagged&unroll=2",
+           "direct?blocks=16&pdl=1&threads=512&transport=flagged&unroll=2",
+           "direct?blocks=16&chunk=8192&pdl=1&threads=512&transport=ll&unroll=2",
+       }) {
+    EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
+  }
 }
 
 TEST(ChoiceListTest, OlderGpusGetKernelsWithoutDependentLaunch) {

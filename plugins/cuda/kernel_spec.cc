@@ -12,14 +12,15 @@ using border::ElementType;
 using border::Reduction;
 
 const char* SourceName(const KernelSpec& spec) {
+  const bool is_flagged = spec.transport == Transport::kFlagged;
   switch (spec.collective) {
     case Collective::kAllReduce:
-      return spec.algorithm == Algorithm::kOneShot ? "all_reduce_one_shot.cu"
-                                                   : "all_reduce_two_shot.cu";
+      if (spec.algorithm == Algorithm::kOneShot) return "all_reduce_one_shot.cu";
+      return is_flagged ? "all_reduce_two_shot_flagged.cu" : "all_reduce_two_shot.cu";
     case Collective::kBroadcast:
-      return "broadcast.cu";
+      return is_flagged ? "broadcast_flagged.cu" : "broadcast.cu";
     default:
-      return "blocks.cu";
+      return is_flagged ? "blocks_flagged.cu" : "blocks.cu";
   }
 }
 
@@ -75,6 +76,18 @@ const char* Define(Reduction reduction) {
   return "";
 }
 
+const char* Define(Transport transport) {
+  switch (transport) {
+    case Transport::kLamport:
+      return "LAMPORT";
+    case Transport::kLl:
+      return "LL";
+    case Transport::kFlagged:
+      return "FLAGGED";
+  }
+  return "";
+}
+
 }  // namespace
 
 const char* Name(Algorithm algorithm) {
@@ -90,7 +103,15 @@ const char* Name(Algorithm algorithm) {
 }
 
 const char* Name(Transport transport) {
-  return transport == Transport::kLamport ? "lamport" : "ll";
+  switch (transport) {
+    case Transport::kLamport:
+      return "lamport";
+    case Transport::kLl:
+      return "ll";
+    case Transport::kFlagged:
+      return "flagged";
+  }
+  return "";
 }
 
 SourceText SourceOf(const KernelSpec& spec) {
@@ -106,10 +127,11 @@ SourceText SourceOf(const KernelSpec& spec) {
 
 std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
   std::vector<std::string> options = {
+      // Lambdas with auto parameters are taken for host functions otherwise.
+      "--device-as-default-execution-space",
       fmt::format("-DCOTUNE_COLLECTIVE_{}", Define(spec.collective)),
       fmt::format("-DCOTUNE_DTYPE_{}", Define(spec.type)),
-      fmt::format("-DCOTUNE_TRANSPORT_{}",
-                  spec.transport == Transport::kLamport ? "LAMPORT" : "LL"),
+      fmt::format("-DCOTUNE_TRANSPORT_{}", Define(spec.transport)),
       fmt::format("-DCOTUNE_WORLD_SIZE={}", spec.world_size),
       fmt::format("-DCOTUNE_THREADS={}", spec.threads),
       fmt::format("-DCOTUNE_UNROLL={}", spec.unroll),

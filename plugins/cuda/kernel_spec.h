@@ -12,8 +12,8 @@
 namespace cotune::cuda {
 
 enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect };
-// How packs travel: see kernels/transport.cuh.
-enum class Transport : uint8_t { kLamport, kLl };
+// How packs travel: see kernels/transport.cuh, and kernels/flagged.cuh for the last one.
+enum class Transport : uint8_t { kLamport, kLl, kFlagged };
 
 struct KernelSpec {
   border::Collective collective = border::Collective::kAllReduce;
@@ -23,12 +23,12 @@ struct KernelSpec {
   border::Reduction reduction = border::Reduction::kSum;  // of collectives that reduce
   int world_size = 2;
   int threads = 512;  // of a block
-  int unroll = 1;     // packs of each thread in a step
+  int unroll = 1;     // packs of each thread at once
   bool uses_pdl = false;
 };
 
 const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct"
-const char* Name(Transport transport);  // "lamport", "ll"
+const char* Name(Transport transport);  // "lamport", "ll", "flagged"
 
 // The symbol of the kernel in every compiled unit.
 inline constexpr char kKernelSymbol[] = "cotune_kernel";

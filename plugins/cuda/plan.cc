@@ -38,6 +38,7 @@ Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
   arguments.recv = launch.recv;
   arguments.count = problem_.count;
   arguments.root = problem_.root;
+  arguments.chunk_bytes = choice_.chunk_bytes;
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);
   arguments.timeout_ns =

@@ -86,7 +86,8 @@ unsigned char* Call::ReceiveOf(size_t rank) {
 void Call::Launch(RanksOnCpu& ranks, int rank) {
   const auto r = static_cast<size_t>(rank);
   ranks.Launch(rank, variant_.function, SendOf(r), ReceiveOf(r), shape_.count,
-               {shape_.blocks, shape_.threads, shape_.resident_blocks}, shape_.root);
+               {shape_.blocks, shape_.threads, shape_.resident_blocks}, shape_.root,
+               shape_.chunk_bytes);
 }
 
 Bytes Call::Received(int rank) const {
@@ -131,6 +132,18 @@ std::vector<const KernelVariant*> Variants(const VariantFilter& f) {
     }
   }
   return found;
+}
+
+std::vector<const KernelVariant*> OneOfEachKind(const VariantFilter& filter) {
+  std::vector<const KernelVariant*> kinds;
+  for (const KernelVariant* v : Variants(filter)) {
+    const bool is_known = std::any_of(kinds.begin(), kinds.end(), [&](const KernelVariant* kind) {
+      return kind->collective == v->collective && kind->algorithm == v->algorithm &&
+             kind->transport == v->transport;
+    });
+    if (!is_known) kinds.push_back(v);
+  }
+  return kinds;
 }
 
 std::string NameOf(const KernelVariant& v) {

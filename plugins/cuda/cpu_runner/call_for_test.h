@@ -35,6 +35,7 @@ struct CallShape {
   bool in_place = false;
   unsigned int salt = 1;  // of the data
   int root = 0;
+  int chunk_bytes = 1024;
 };
 
 class Call {
@@ -73,6 +74,8 @@ struct VariantFilter {
   int world_size = 0;
 };
 std::vector<const KernelVariant*> Variants(const VariantFilter& filter);
+// Of these the first of each collective, algorithm and transport.
+std::vector<const KernelVariant*> OneOfEachKind(const VariantFilter& filter);
 
 std::string NameOf(const KernelVariant& variant);
 

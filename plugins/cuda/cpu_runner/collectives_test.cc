@@ -26,7 +26,8 @@ void CheckAll(std::span<const KernelVariant> variants) {
                             .threads = n % 2 != 0 ? 8u : 16u,
                             .offset_bytes = n % 5 == 0 ? ElementBytes(v.type) : 0,
                             .salt = n,
-                            .root = static_cast<int>(n) % v.world_size};
+                            .root = static_cast<int>(n) % v.world_size,
+                            .chunk_bytes = n % 4 == 0 ? 4096 : 512};
       Call call(v, shape);
       ASSERT_TRUE(ranks->Run([&](int rank) { call.Launch(*ranks, rank); }, n)) << NameOf(v);
       ASSERT_EQ(call.Difference(), "");

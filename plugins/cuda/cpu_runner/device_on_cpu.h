@@ -29,6 +29,11 @@ inline Index ThreadIndex() { return {FiberScheduler::Place().thread}; }
 inline Index BlockCount() { return {FiberScheduler::Place().blocks}; }
 inline Index ThreadCount() { return {FiberScheduler::Place().threads}; }
 
+// Here, because the thread sanitizer has to see the access.
+inline void WriteDelayed(const DelayedStore& store) {
+  std::memcpy(store.to, store.word, sizeof(store.word));
+}
+
 template <typename T>
 std::atomic_ref<T> AtomicAt(const void* at) {
   return std::atomic_ref<T>(*static_cast<T*>(const_cast<void*>(at)));
@@ -100,6 +105,27 @@ inline void StoreRelaxed(void* to, const Pack& p) {
 
 inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
 inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
+
+// A store to a peer may stay on its way until a release that it happened before.
+inline void StoreToPeer(void* to, const Pack& p) {
+  cpu::FiberScheduler::YieldSometimes();
+  cpu::DelayStore({to, {p.word[0], p.word[1], p.word[2], p.word[3]}}, cpu::WriteDelayed);
+}
+
+inline Pack LoadFromPeer(const void* from) {
+  cpu::FiberScheduler::YieldSometimes();
+  return *static_cast<const Pack*>(from);
+}
+
+inline void StoreRelease(unsigned long long* to, unsigned long long value) {
+  cpu::FinishStores();
+  cpu::AtomicAt<unsigned long long>(to).store(value, std::memory_order_release);
+}
+
+inline unsigned long long LoadAcquire(const unsigned long long* from) {
+  cpu::FiberScheduler::YieldSometimes();
+  return cpu::AtomicAt<unsigned long long>(from).load(std::memory_order_acquire);
+}
 
 inline unsigned int LoadWord(const void* from) {
   return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);

@@ -6,16 +6,8 @@
 namespace cotune::cuda::cpu {
 namespace {
 
-std::vector<const KernelVariant*> Kinds(int world_size) {
-  std::vector<const KernelVariant*> kept;
-  for (const KernelVariant* v : Variants({.world_size = world_size})) {
-    if ((v->reduction.empty() || v->reduction == "SUM") && v->type == "F32") kept.push_back(v);
-  }
-  return kept;
-}
-
 TEST(FaultsTest, AnAbsentRankIsNamed) {
-  for (const KernelVariant* v : Kinds(3)) {
+  for (const KernelVariant* v : OneOfEachKind({.world_size = 3})) {
     RanksOnCpu ranks(3);
     ranks.set_timeout_ns(100'000);
     Call call(*v, {.count = 500, .blocks = 4, .resident_blocks = 2});
@@ -35,7 +27,7 @@ TEST(FaultsTest, AnAbsentRankIsNamed) {
 }
 
 TEST(FaultsTest, AbortEndsEveryWait) {
-  for (const KernelVariant* v : Kinds(4)) {
+  for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {
     RanksOnCpu ranks(4);
     ranks.set_timeout_ns(50'000'000);  // far beyond the abort
     Call call(*v, {.count = 500, .blocks = 3});

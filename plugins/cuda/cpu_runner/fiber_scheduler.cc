@@ -191,6 +191,8 @@ void FiberScheduler::YieldSometimes() {
   if (here->Random() % 4 == 0) Yield();
 }
 
+bool FiberScheduler::Chance(unsigned int of) { return here->Random() % of == 0; }
+
 void FiberScheduler::Sleep() { here->SwitchBack(); }
 void FiberScheduler::Wake(Fiber* fiber) { fiber->scheduler->Push(fiber); }
 uint64_t FiberScheduler::NowNs() { return ++here->switches_ * kNsPerSwitch; }

@@ -47,6 +47,8 @@ class FiberScheduler {
   // Lets another fiber run; and with a probability of one in four.
   static void Yield();
   static void YieldSometimes();
+  // True once in `of` times.
+  static bool Chance(unsigned int of);
   // Sleeps until somebody wakes it.
   static void Sleep();
   static void Wake(Fiber* fiber);

@@ -1,6 +1,8 @@
 #include "plugins/cuda/cpu_runner/kernel_block.h"
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
 
@@ -17,6 +19,10 @@ struct Block {
   bool any = false;       // of the barrier that threads arrive at
   bool last_any = false;  // of the one before
   std::unique_ptr<Fiber*[]> waiting;
+  // Stores on their way: of each thread since its last barrier, and those of all before it.
+  std::unique_ptr<std::vector<DelayedStore>[]> own_stores;
+  std::vector<DelayedStore> block_stores;
+  StoreWriter write = nullptr;
 };
 
 struct RunningKernel {
@@ -28,6 +34,13 @@ struct RunningKernel {
   unsigned int ended = 0;
   Fiber* host = nullptr;
 };
+
+void Finish(Block& block, std::vector<DelayedStore>& stores) {
+  // Taken out first: the writer may let other threads run.
+  const std::vector<DelayedStore> finished = std::move(stores);
+  stores.clear();
+  for (const DelayedStore& store : finished) block.write(store);
+}
 
 void OpenBarrier(Block& block) {
   block.last_any = block.any;
@@ -54,6 +67,7 @@ void StartBlock(RunningKernel& kernel) {
 void EndThread(Block& block) {
   RunningKernel& kernel = *block.kernel;
   --block.alive;
+  Finish(block, block.own_stores[FiberScheduler::Place().thread]);
   if (block.alive != 0) {
     if (block.arrived != block.alive) return;
     // All others wait at the barrier: it opens without this thread.
@@ -61,6 +75,7 @@ void EndThread(Block& block) {
     OpenBarrier(block);
     return;
   }
+  Finish(block, block.block_stores);
   ++kernel.ended;
   if (kernel.started < kernel.shape.blocks) StartBlock(kernel);
   if (kernel.ended == kernel.shape.blocks) FiberScheduler::Wake(kernel.host);
@@ -86,6 +101,7 @@ void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const La
                         FiberScheduler::Self()};
   for (unsigned int b = 0; b < shape.blocks; ++b) {
     running.blocks[b].waiting = std::make_unique<Fiber*[]>(shape.threads);
+    running.blocks[b].own_stores = std::make_unique<std::vector<DelayedStore>[]>(shape.threads);
   }
   Release(&running);
   const unsigned int at_once =
@@ -99,6 +115,9 @@ bool SyncBlock(bool value) {
   auto& block = *static_cast<Block*>(FiberScheduler::Place().block_state);
   Release(&block);
   block.any = block.any || value;
+  std::vector<DelayedStore>& own = block.own_stores[FiberScheduler::Place().thread];
+  block.block_stores.insert(block.block_stores.end(), own.begin(), own.end());
+  own.clear();
   const unsigned int position = block.arrived++;
   if (block.arrived == block.alive) {
     OpenBarrier(block);
@@ -108,6 +127,24 @@ bool SyncBlock(bool value) {
   }
   Acquire(&block);
   return block.last_any;
+}
+
+void DelayStore(const DelayedStore& store, StoreWriter write) {
+  if (FiberScheduler::Chance(2)) return write(store);
+  const ThreadPlace& place = FiberScheduler::Place();
+  auto& block = *static_cast<Block*>(place.block_state);
+  block.write = write;
+  block.own_stores[place.thread].push_back(store);
+}
+
+void FinishStores() {
+  const ThreadPlace& place = FiberScheduler::Place();
+  auto& block = *static_cast<Block*>(place.block_state);
+  // Several threads of a block finish one after the other, and the first one has done it for all.
+  Acquire(&block.block_stores);
+  Finish(block, block.block_stores);
+  Finish(block, block.own_stores[place.thread]);
+  Release(&block.block_stores);
 }
 
 }  // namespace cotune::cuda::cpu

@@ -21,6 +21,21 @@ void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const La
 // Returns whether any thread gave true.
 bool SyncBlock(bool value);
 
+// ---- Stores that others need not see at once ----
+
+struct DelayedStore {
+  void* to;
+  unsigned int word[4];
+};
+using StoreWriter = void (*)(const DelayedStore& store);
+
+// From a thread of a kernel: the store is done now or, by chance, later: at the latest when a thread
+// of its block that it happened before calls FinishStores, or when the block ends.
+void DelayStore(const DelayedStore& store, StoreWriter write);
+// What happened before: all of this thread, and all that threads of its block did before the last
+// barrier.
+void FinishStores();
+
 }  // namespace cotune::cuda::cpu
 
 #endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_BLOCK_H_

@@ -13,38 +13,73 @@ import sys
 FLOATS = ["F32", "F16", "BF16"]
 TYPES = ["F32", "F64", "F16", "BF16", "I32", "I64", "U8"]
 REDUCTIONS = ["SUM", "PRODUCT", "MIN", "MAX", "AVERAGE"]
-WORLDS = [2, 3, 4, 8]
-# One type for each width is enough where bits are only moved.
-MOVED_TYPES = ["U8", "BF16", "F32", "I64"]
+WORLDS = [2, 3, 4, 5, 8]
 REPLACED = {"prelude.cuh", "kernel_abi.h"}
 INCLUDE = re.compile(r'^#include "([^"]+)"$', re.M)
 
 
-def reducing(file: str, collective: str, algorithm: str) -> list[dict]:
+def variants(file: str, collective: str, algorithm: str, transport: str, types: list, reductions: list, worlds: list) -> list[dict]:
     return [
-        dict(file=file, collective=collective, algorithm=algorithm, transport=t, type=e, reduction=r, world=w, unroll=2)
-        for t in ("LAMPORT", "LL")
-        for e in (FLOATS if t == "LAMPORT" else TYPES)
-        for r in REDUCTIONS
-        # The other reductions differ in one line: one world is enough for them.
-        for w in (WORLDS if r == "SUM" else [3])
+        dict(file=file, collective=collective, algorithm=algorithm, transport=transport, type=e, reduction=r, world=w, unroll=2)
+        for e in types
+        for r in reductions
+        for w in worlds
     ]
 
 
-def moving() -> list[dict]:
-    return [
-        dict(file=f, collective=c, algorithm="direct", transport="LL", type=e, reduction="", world=w, unroll=2)
-        for f, c in (("blocks.cu", "ALL_GATHER"), ("blocks.cu", "ALL_TO_ALL"), ("broadcast.cu", "BROADCAST"))
-        for e in MOVED_TYPES
-        for w in WORLDS
-    ]
+# Each kernel in every world with one type or two, and with every type in one world. What elements do with types and
+# reductions is code of its own, so every pair of them is tried with one kernel.
+def one_shot() -> list[dict]:
+    kernel = ("all_reduce_one_shot.cu", "ALL_REDUCE", "one_shot")
+    return (
+        variants(*kernel, "LAMPORT", FLOATS, REDUCTIONS, [3])
+        + variants(*kernel, "LAMPORT", ["F32"], ["SUM"], [2, 4, 5, 8])
+        + variants(*kernel, "LL", [e for e in TYPES if e not in FLOATS], REDUCTIONS, [3])
+        + variants(*kernel, "LL", ["F32", "BF16"], ["SUM"], [3])
+        + variants(*kernel, "LL", ["I64"], ["SUM"], [2, 4, 5, 8])
+    )
+
+
+def two_shot() -> list[dict]:
+    kernel = ("all_reduce_two_shot.cu", "ALL_REDUCE", "two_shot")
+    flagged = ("all_reduce_two_shot_flagged.cu", "ALL_REDUCE", "two_shot")
+    return (
+        variants(*kernel, "LAMPORT", FLOATS, ["SUM"], [3])
+        + variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], [2, 4, 5, 8])
+        + variants(*kernel, "LL", ["F32", "U8"], ["SUM"], [3])
+        + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
+        + variants(*flagged, "FLAGGED", TYPES, ["SUM"], [3])
+        + variants(*flagged, "FLAGGED", ["BF16"], ["AVERAGE"], [3])
+        + variants(*flagged, "FLAGGED", ["F32"], ["SUM"], [2, 4, 5, 8])
+    )
+
+
+def reduce_scatter() -> list[dict]:
+    kernel = ("blocks.cu", "REDUCE_SCATTER", "direct")
+    flagged = ("blocks_flagged.cu", "REDUCE_SCATTER", "direct")
+    return (
+        variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], WORLDS)
+        + variants(*kernel, "LL", ["U8"], ["AVERAGE"], [3])
+        + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
+        + variants(*flagged, "FLAGGED", ["F16", "U8"], ["AVERAGE"], [3])
+        + variants(*flagged, "FLAGGED", ["BF16"], ["SUM"], WORLDS)
+    )
+
+
+def move() -> list[dict]:
+    moved = []
+    for collective, file in (("ALL_GATHER", "blocks"), ("ALL_TO_ALL", "blocks"), ("BROADCAST", "broadcast")):
+        for transport, suffix in (("LL", ""), ("FLAGGED", "_flagged")):
+            kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
+            moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])
+    return moved
 
 
 SETS = {
-    "OneShot": lambda: reducing("all_reduce_one_shot.cu", "ALL_REDUCE", "one_shot"),
-    "TwoShot": lambda: reducing("all_reduce_two_shot.cu", "ALL_REDUCE", "two_shot"),
-    "ReduceScatter": lambda: reducing("blocks.cu", "REDUCE_SCATTER", "direct"),
-    "Move": moving,
+    "OneShot": one_shot,
+    "TwoShot": two_shot,
+    "ReduceScatter": reduce_scatter,
+    "Move": move,
 }
 
 

@@ -97,7 +97,7 @@ bool RanksOnCpu::Run(const std::function<void(int)>& program, uint64_t seed, Thr
 }
 
 void RanksOnCpu::Launch(int rank, KernelFunction kernel, const void* send, void* recv,
-                        uint64_t count, const LaunchShape& shape, int root) {
+                        uint64_t count, const LaunchShape& shape, int root, int chunk_bytes) {
   State& state = states_[static_cast<size_t>(rank)];
   KernelArguments arguments = {};
   arguments.send = send;
@@ -110,6 +110,7 @@ void RanksOnCpu::Launch(int rank, KernelFunction kernel, const void* send, void*
   arguments.rank = rank;
   arguments.world_size = world_size_;
   arguments.root = root;
+  arguments.chunk_bytes = chunk_bytes;
   RunKernel(kernel, arguments, shape);
 }
 

@@ -35,7 +35,7 @@ class RanksOnCpu {
   // ---- From within a program ----
   // Runs the kernel to its end.
   void Launch(int rank, KernelFunction kernel, const void* send, void* recv, uint64_t count,
-              const LaunchShape& shape, int root = 0);
+              const LaunchShape& shape, int root = 0, int chunk_bytes = 0);
   static void Delay(uint64_t duration_ns);
 
   void Abort(int rank);

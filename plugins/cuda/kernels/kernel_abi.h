@@ -36,7 +36,7 @@ struct KernelArguments {
   int rank;
   int world_size;
   int root;
-  int reserved;
+  int chunk_bytes;  // of "flagged": the most that a block sends to a peer at once
 };
 
 // ---- The arena: device memory of each rank, mapped by all ----
@@ -64,18 +64,55 @@ struct ArenaControl {
   unsigned int arrived_blocks;  // of the launch that runs
 };
 
+// Kernels whose data does not say itself when it is there ("flagged") have scratch of their own,
+// with flags that count. Blocks of the same index on all ranks work together and need no others:
+// each index has its count of rounds, its flags (one for each source) and its slots, whatever the
+// grid. In round i a block
+//  1. sends data into slot "in" i of its peers,
+//  2. waits until the flag of every peer says that its round i - 1 is over,
+//  3. reads what it got in round i - 1, sends results into slot "out" i of its peers,
+//     and reads the results of round i - 1,
+//  4. is done with the round: it sets its flag at every peer to i + 1, which releases 1 and 3.
+// The last round of a launch sends nothing and sets no flag: the next launch has its number again.
+// So a block that works on round i has seen the flags of rounds up to i - 2 before 1, up to i - 1
+// before 3, from this launch or the one before it. A peer whose flag of round j was seen had read
+// all that was sent in rounds up to j - 1; what a launch sent last is read before the next launch
+// sets its first flag. Slots are not emptied:
+//  - In 1 every peer has read "in" slots up to round i - 3: kInSlots = 3.
+//  - In 3 every peer has read "out" slots up to round i - 2: kOutSlots = 2.
+// Counts are of 64 bits and live in memory: grids, sizes, kernels and replays may change from launch
+// to launch, and launches of the other kernels between them change nothing.
+
+constexpr unsigned int kInSlots = 3;
+constexpr unsigned int kOutSlots = 2;
+constexpr unsigned int kFlaggedBlocksMax = 128;
+
 struct ByteRange {
   unsigned long long begin;
   unsigned long long end;
 };
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
+// Within control: the count of rounds of each block index of this rank, and the flags that its peers
+// set, one cache line a block and eight bytes a source.
+constexpr unsigned long long kRoundsBegin = 8ull << 10;
+constexpr unsigned long long kFlagsBegin = 16ull << 10;
+constexpr unsigned long long kFlagLineBytes = 128;
 // Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero.
 constexpr unsigned long long kLamportBytes = 16ull << 20;
 constexpr unsigned long long kLlBytes = 8ull << 20;
 constexpr unsigned long long kLamportBegin = kControlBytes;
 constexpr unsigned long long kLlBegin = kLamportBegin + kStepBuffers * kLamportBytes;
-constexpr unsigned long long kArenaBytes = kLlBegin + kStepBuffers * kLlBytes;
+// Of one block index of "flagged" kernels: slots of all peers.
+constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
+constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
+constexpr unsigned long long kArenaBytes = kFlaggedBegin + kFlaggedBlocksMax * kFlaggedBlockBytes;
+
+// What one slot takes from one peer.
+constexpr unsigned long long FlaggedSlotBytes(int world_size) {
+  return kFlaggedBlockBytes / (kInSlots + kOutSlots) /
+         static_cast<unsigned long long>(world_size - 1) / 1024 * 1024;
+}
 
 // What is filled with 0xFF when a group is made; all else with zero.
 constexpr ByteRange kSentinelRanges[] = {{kLamportBegin, kLlBegin}};

@@ -10,21 +10,30 @@ struct alignas(16) Pack {
   unsigned int word[4];
 };
 
-// Relaxed accesses of system scope: each 32-bit word is single-copy atomic, and no other access is
-// ordered by them. Readers look at every word, so nothing more is needed.
+// Relaxed accesses of system scope: each half is single-copy atomic (of vectors PTX promises it for
+// the elements only), and no other access is ordered by them. Readers look at every half, so nothing
+// more is needed.
 __device__ __forceinline__ Pack LoadRelaxed(const void* from) {
   Pack p;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
-               : "l"(from)
-               : "memory");
+  asm volatile(
+      "{ .reg .b64 low, high;\n"
+      "ld.relaxed.sys.global.v2.b64 {low, high}, [%4];\n"
+      "mov.b64 {%0, %1}, low;\n"
+      "mov.b64 {%2, %3}, high; }"
+      : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+      : "l"(from)
+      : "memory");
   return p;
 }
 
 __device__ __forceinline__ void StoreRelaxed(void* to, const Pack& p) {
-  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]),
-               "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
-               : "memory");
+  asm volatile(
+      "{ .reg .b64 low, high;\n"
+      "mov.b64 low, {%1, %2};\n"
+      "mov.b64 high, {%3, %4};\n"
+      "st.relaxed.sys.global.v2.b64 [%0], {low, high}; }" ::"l"(to),
+      "r"(p.word[0]), "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+      : "memory");
 }
 
 // The caller's buffers: read and written by this launch alone.
@@ -40,6 +49,31 @@ __device__ __forceinline__ void StorePlain(void* to, const Pack& p) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]),
                "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
                : "memory");
+}
+
+// Data for a peer that is there once a flag that is released later was seen.
+__device__ __forceinline__ void StoreToPeer(void* to, const Pack& p) { StorePlain(to, p); }
+
+// A peer's data, after its flag was seen. Read once: nothing is kept in L1.
+__device__ __forceinline__ Pack LoadFromPeer(const void* from) {
+  Pack p;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+               : "l"(from)
+               : "memory");
+  return p;
+}
+
+// Flags between ranks. A release orders what its block did before the barrier that the thread has
+// come from.
+__device__ __forceinline__ void StoreRelease(unsigned long long* to, unsigned long long value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ unsigned long long LoadAcquire(const unsigned long long* from) {
+  unsigned long long value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
 }
 
 __device__ __forceinline__ unsigned int LoadWord(const void* from) {

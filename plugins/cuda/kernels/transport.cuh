@@ -3,11 +3,9 @@
 // the same bits.
 #pragma once
 
-#include "prelude.cuh"
+#include "patience.cuh"
 
 namespace cotune::cuda {
-
-constexpr int kPeers = COTUNE_WORLD_SIZE - 1;
 
 #if defined(COTUNE_TRANSPORT_LAMPORT)
 
@@ -83,41 +81,6 @@ struct Transport {
 #else
 #error "compile with -DCOTUNE_TRANSPORT_..."
 #endif
-
-// The time that a launch may take, and what ends it before. One a thread.
-class Patience {
- public:
-  __device__ __forceinline__ explicit Patience(const KernelArguments& a)
-      : arguments_(a), begin_ns_(GlobalTimerNs()) {}
-
-  // Asked now and then by a thread that waits: whether it has to give up. Says why, once for all.
-  __device__ __noinline__ bool IsOver(int peer, unsigned int step) {
-    const bool aborted = LoadWord(&arguments_.abort->value) != 0;
-    const bool late = GlobalTimerNs() - begin_ns_ > arguments_.timeout_ns;
-    if (!aborted && !late) return false;
-    Fail(aborted ? kAborted : kTimeout, peer, step);
-    return true;
-  }
-
-  // The first failure of this rank counts.
-  __device__ __noinline__ void Fail(FailureKind kind, int peer, unsigned int step) {
-    FailureRecord* record = arguments_.failure;
-    if (atomicCAS_system(&record->is_set, 0u, 2u) != 0u) return;
-    record->kind = kind;
-    record->peer = peer;
-    record->step = step;
-    record->block = blockIdx.x;
-    __threadfence_system();
-    atomicExch_system(&record->is_set, 1u);
-  }
-
- private:
-  const KernelArguments& arguments_;
-  unsigned long long begin_ns_;
-};
-
-// Peer q in ascending order of ranks without `rank`.
-__device__ __forceinline__ int PeerAt(int q, int rank) { return q < rank ? q : q + 1; }
 
 // Waits for one pack of every peer that sends one in this rank's scratch, takes them out and leaves
 // the slots empty. slot(q) is that of peer q. All loads are in flight at once. False: gave up.
