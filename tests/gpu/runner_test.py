@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, "tests/gpu")
 
@@ -110,6 +111,18 @@ class TreeTest(unittest.TestCase):
         self.assertFalse(outcome.ok)
         self.assertRegex(outcome.text, r"rank 1: \d+ of \d+ calls are wrong")
         self.assertIn("element 99 is", outcome.text)
+
+    def test_a_wrong_element_through_the_c_api_is_found(self):
+        shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
+        config = self.root / "config.toml"
+        config.write_text('[fake]\nscript = "choice only default wrong_on=0"\n')
+        tree = gpu_steps.Tree(self.root, self.work, "host")
+        with unittest.mock.patch.dict(os.environ, {"COTUNE_CONFIG": str(config)}):
+            for case in ("chain", "streams"):
+                step = gpu_steps.rank_step(tree, "a case", "calls", 2, 60, "calls", [case], ("fake",))
+                outcome = step.run(step)
+                self.assertFalse(outcome.ok)
+                self.assertRegex(outcome.text, r"rank 0: \d+ of \d+ calls are wrong")
 
     def test_a_byte_behind_the_buffer_is_found(self):
         outcome = self.run_with_fake("overruns_on=0")
