@@ -106,7 +106,7 @@ def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     steps = []
 
     def add(name: str, *arguments: str, backends: tuple[str, ...] | None = None) -> None:
-        steps.append(rank_step(tree, f"values: {name}", "values", ranks, 400, "rank", ["values", *arguments], backends))
+        steps.append(rank_step(tree, f"values: {name}", "values", ranks, 200, "rank", ["values", *arguments], backends))
 
     if is_full and not tree.quick:
         # Every process has to start its communicators: few steps of many types.
@@ -135,7 +135,7 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     steps = []
 
     def add(name: str, part: str, arguments: list[str], **more) -> None:
-        steps.append(rank_step(tree, name, part, ranks, 300, "rank", arguments, **more))
+        steps.append(rank_step(tree, name, part, ranks, 180, "rank", arguments, **more))
 
     add("graphs", "graphs", ["graphs", "--dtypes", "bf16,f32" if is_full else "bf16", "--reductions", "sum",
                              "--replays", replays])
@@ -171,7 +171,7 @@ def call_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     if not is_full:
         return steps
     database = str(tree.work / f"calls-{ranks}.tdb")
-    steps.append(rank_step(tree, "C API: tune, load, calls of other sizes", "calls", ranks, 180, "calls",
+    steps.append(rank_step(tree, "C API: tune, load, calls of other sizes", "calls", ranks, 120, "calls",
                            ["tuned", "--database", database]))
     return steps
 
@@ -223,7 +223,7 @@ def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_g
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
     return Step(f"lost: rank {victim} by {'SIGKILL' if how == 'kill' else 'SIGSTOP'}{where}, {backend}", "faults",
-                ranks, 150, run)
+                ranks, 90, run)
 
 
 def fault_steps(tree: Tree, ranks: int) -> list[Step]:
@@ -431,12 +431,12 @@ def cli_steps(tree: Tree, ranks: int) -> list[Step]:
     return [
         cli_step(tree, "cotune plugin list", 1, 60, check_plugins(tree)),
         cli_step(tree, "cotune run sets the switches", ranks, 60, check_environment_of_run(tree)),
-        cli_step(tree, "cotune tune, cold", ranks, 240, check_tune(tree, database, sizes, False)),
+        cli_step(tree, "cotune tune, cold", ranks, 200, check_tune(tree, database, sizes, False)),
         cli_step(tree, "cotune tune, warm", ranks, 60, check_tune(tree, database, sizes, True)),
         cli_step(tree, "cotune explain", ranks, 60, check_explain(tree, database)),
-        cli_step(tree, "cotune bench, types", ranks, 300,
+        cli_step(tree, "cotune bench, types", ranks, 200,
                  check_bench(tree, ["--dtype", dtypes, "--sizes", "4K,1M" if not tree.quick else "4K"])),
-        cli_step(tree, "cotune bench, reductions in place", ranks, 300,
+        cli_step(tree, "cotune bench, reductions in place", ranks, 200,
                  check_bench(tree, ["--dtype", "bf16,i32", "--collective", ",".join(REDUCING), "--reduction", "all",
                                     "--in-place", "--sizes", "4K,512K" if not tree.quick else "4K"])),
     ]
