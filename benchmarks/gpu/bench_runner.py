@@ -27,6 +27,8 @@ import machine  # noqa: E402
 from rank_processes import NO_MULTICAST, RankProcesses, transcript  # noqa: E402
 
 ALL_DONE, SOME_FAILED, NO_GPU = 0, 1, 3
+# Cells that are left when it is used up run the defaults, and the tune counts as failed.
+TUNE_BUDGET_S = 400
 GROUPS = ("tune", "cotune", "nccl", "nccl_symmetric", "symm_mem", "host_call")
 DESCRIPTION = """Measures, on all GPUs of this machine, in bf16 and by one method: cotune (tuned here first), NCCL, NCCL on
 symmetric windows, and torch's symm_mem all_reduce; what a tune costs, cold and warm; and what one call costs the host.
@@ -160,7 +162,7 @@ class StageClock:
 def tune_command(setting: Setting) -> list[str]:
     return [setting.cotune, "tune", "--ranks", str(setting.ranks), "--memory", setting.memory, "--dtype", "bf16",
             "--collective", ",".join(setting.collectives), "--sizes", ",".join(map(str, setting.sizes)),
-            "--db", setting.database, "--json", "--verbose"]
+            "--db", setting.database, "--budget", f"{TUNE_BUDGET_S}s", "--json", "--verbose"]
 
 
 def tuned_cells(entries: list[dict]) -> list[dict]:
@@ -204,6 +206,8 @@ def cold_tune_part(setting: Setting) -> Part:
         if result is None:
             return {}, why
         choices = sum(len(entry["choices"]) for entry in result["entries"])
+        if result["skipped_cells"]:
+            why += f"{result['skipped_cells']} cells were left out after {TUNE_BUDGET_S} s"
         return {"tune": {"cold": {**costs, "choices": choices}, "cells": tuned_cells(result["entries"])}}, why
 
     return Part("tune, cold", "tune", 500, tune)

@@ -12,6 +12,10 @@ import unittest
 sys.path.insert(0, "benchmarks/gpu")
 
 import bench_runner  # noqa: E402
+import contenders  # noqa: E402
+import measure  # noqa: E402
+import platforms  # noqa: E402
+import problems  # noqa: E402
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
@@ -85,6 +89,62 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(done.returncode, bench_runner.NO_GPU)
         self.assertIn("nothing was measured", done.stderr)
         self.assertFalse(self.out.exists())
+
+
+class Copying(contenders.Contender):
+    """A broadcast among one rank."""
+
+    name = "copying"
+
+    def call(self, problem, buffers):
+        for i, value in enumerate(buffers.send):
+            buffers.recv[i] = value
+
+
+class CopyingOnce(Copying):
+    """Right when it runs at once, idle when it is replayed."""
+
+    calls = 0
+
+    def call(self, problem, buffers):
+        self.calls += 1
+        if self.calls == 1:
+            super().call(problem, buffers)
+
+
+class Idle(Copying):
+    def call(self, problem, buffers):
+        """Leaves the poison in place."""
+
+
+class InPlace(Copying):
+    """In place."""
+
+    def buffers(self, problem):
+        values = self.platform.array("both", problem.count)
+        return contenders.Buffers(values, values)
+
+    def call(self, problem, buffers):
+        """A sum over one rank changes nothing."""
+
+
+class MeasureTest(unittest.TestCase):
+    def measured(self, contender_type) -> dict:
+        contender = contender_type(platforms.Host(0, 1), None)
+        collective = "all_reduce" if contender_type is InPlace else "broadcast"
+        return measure.measure(contender.platform, contender, problems.Problem(collective, 1, 50), 4)
+
+    def test_every_replay_is_kept(self):
+        record = self.measured(Copying)
+        self.assertTrue(record["right"])
+        self.assertEqual((record["bytes"], record["count"], record["calls"], len(record["times_us"])), (100, 50, 20, 4))
+
+    def test_what_is_wrong_at_once_or_in_replays_is_wrong(self):
+        self.assertFalse(self.measured(Idle)["right"])
+        self.assertFalse(self.measured(CopyingOnce)["right"])
+
+    def test_in_place_is_checked_before_it_is_timed_on_zeros(self):
+        self.assertTrue(self.measured(InPlace)["right"])
 
 
 class MergedTest(unittest.TestCase):

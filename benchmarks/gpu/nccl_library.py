@@ -84,6 +84,11 @@ class Communicator:
 
     def _all_to_all(self, send: int, recv: int, count: int, stream: int) -> None:
         nccl, comm, block = self._nccl, self._comm, count * 2
+        if hasattr(nccl, "ncclAlltoAll"):  # since 2.28
+            pointer = ctypes.c_void_p
+            nccl.ncclAlltoAll.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.c_int, pointer, pointer]
+            self._check(nccl.ncclAlltoAll(send, recv, count, BFLOAT16, comm, stream))
+            return
         self._check(nccl.ncclGroupStart())
         for peer in range(self.ranks):
             self._check(nccl.ncclSend(send + peer * block, count, BFLOAT16, peer, comm, stream))

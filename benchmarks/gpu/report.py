@@ -306,7 +306,8 @@ def about_lines(machine: Machine) -> list[str]:
     newest = max(machine.files, key=lambda each: each["date"])
     about = newest["machine"]
     names = sorted(set(about["gpus"]))
-    versions = ", ".join(f"{name} {version}" for name, version in machine.last("versions").items())
+    versions = ", ".join(f"{name} {version}"
+                         for name, version in {**about.get("packages", {}), **machine.last("versions")}.items())
     dates = sorted({content["date"][:10] for content in machine.files})
     return [f"{machine.ranks} of {len(about['gpus'])} {' and '.join(names)}; {about['processor']}, "
             f"{about['processors']} processors; {about['system']}.",

@@ -27,7 +27,7 @@ def result(*measurements: dict, ranks: int = 4) -> dict:
     return {
         "schema": 1, "date": "2026-01-02T03:04:05+00:00", "ranks": ranks, "quick": False,
         "machine": {"gpus": ["NVIDIA H200"] * ranks, "processor": "A processor", "processors": 64, "system": "Linux",
-                    "driver": "NVRM version 580", "cotune": "cotune 0.1.0", "python": "3.12"},
+                    "driver": "NVRM version 580", "cotune": "cotune 0.1.0", "python": "3.12", "packages": {"nvidia-nccl-cu13": "2.28.9"}},
         "versions": {"torch": "2.11.0", "cuda": "13.0"}, "parts": [], "measurements": list(measurements),
         "tune": {
             "cold": {"wall_s": 30.0, "measured_cells": 3, "known_cells": 0, "choices": 40, "elapsed_us": 28e6,
@@ -115,7 +115,7 @@ class ReportTest(unittest.TestCase):
 
     def test_machine_versions_and_date(self):
         text = "\n".join(self.report(SAMPLE))
-        for part in ("4 of 4 NVIDIA H200", "NVRM version 580", "torch 2.11.0, cuda 13.0", "2026-01-02."):
+        for part in ("4 of 4 NVIDIA H200", "NVRM version 580", "nvidia-nccl-cu13 2.28.9, torch 2.11.0, cuda 13.0", "2026-01-02."):
             self.assertIn(part, text)
 
     def test_wrong_values_are_named_and_count_for_nothing(self):

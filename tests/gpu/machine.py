@@ -1,7 +1,9 @@
 """What this machine is: GPUs by the CUDA driver, without anything that is not in Python."""
 
 import ctypes
+import importlib.metadata
 import os
+import re
 import pathlib
 import platform
 import subprocess
@@ -62,6 +64,20 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
+# What cotune opens at run time and what its peers are.
+PACKAGES = re.compile(r"torch|nvidia-(nccl|cuda-nvrtc|cuda-runtime|nvshmem)-?(cu\d+)?")
+
+
+def packages() -> dict[str, str]:
+    """Versions of those in this Python."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"] or ""
+        if PACKAGES.fullmatch(name):
+            found[name] = distribution.version
+    return dict(sorted(found.items()))
+
+
 def describe(cotune: pathlib.Path) -> dict:
     """For a report: machine, GPUs, driver, versions."""
     version = subprocess.run([cotune, "--version"], capture_output=True, text=True, check=False)
@@ -72,5 +88,6 @@ def describe(cotune: pathlib.Path) -> dict:
         "gpus": gpus(),
         "driver": _first_line("/proc/driver/nvidia/version"),
         "python": platform.python_version(),
+        "packages": packages(),
         "cotune": version.stdout.strip(),
     }

@@ -349,10 +349,7 @@ bool KeepsNan(std::string_view backend, const Problem& problem) {
 Mismatches Compare(const Problem& problem, Agreement agreement, std::span<const std::byte> right,
                    std::span<const std::byte> answer) {
   Mismatches found;
-  if (right.size() == answer.size() &&
-      std::memcmp(right.data(), answer.data(), right.size()) == 0) {
-    return found;
-  }
+  if (right.empty() || std::memcmp(right.data(), answer.data(), right.size()) == 0) return found;
   WithType(problem.cls.dtype, [&]<class Type>(Type) {
     for (uint64_t i = 0; i < problem.recv_elements(); ++i) {
       const auto wanted = Load<Type>(right.data(), i);

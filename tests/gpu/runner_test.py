@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, "tests/gpu")
 
@@ -74,12 +75,20 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(done.returncode, runner.ALL_PASSED, done.stdout + done.stderr)
         content = json.loads(report.read_text())
         listed = self.run_command("--memory", "host", "--ranks", "2", "--list").stdout.splitlines()
-        self.assertGreater(len(content["steps"]), 25)
+        self.assertGreater(len(content["steps"]), 20)
         self.assertLessEqual(len(content["steps"]), len(listed))
         self.assertEqual(done.stdout.splitlines()[-1], f"{len(content['steps'])} passed, 0 failed")
         self.assertTrue(all(step["ok"] for step in content["steps"]))
         self.assertEqual({step["part"] for step in content["steps"]}, set(runner.PARTS))
         self.assertIn("cotune", content["machine"]["cotune"])
+
+    def test_four_gpus_are_tested_in_all_numbers_and_groups(self):
+        tree = gpu_steps.Tree(self.root, self.work, "cuda")
+        names = [runner.label(step) for step in gpu_steps.all_steps(tree, 4)]
+        for part in ("values: moves (4 ranks)", "values: moves (3 ranks)", "values: moves (2 ranks)",
+                     "groups 0,2/1,3 (4 ranks)", "average by NCCL's choices (3 ranks)", "graph of all collectives, cuda",
+                     "rank 3 by SIGSTOP in a graph, cuda", "rank 0 by SIGKILL, nccl"):
+            self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_without_a_gpu_nothing_runs_and_the_code_says_so(self):
         done = self.run_command(CUDA_VISIBLE_DEVICES="")
@@ -102,6 +111,18 @@ class TreeTest(unittest.TestCase):
         self.assertFalse(outcome.ok)
         self.assertRegex(outcome.text, r"rank 1: \d+ of \d+ calls are wrong")
         self.assertIn("element 99 is", outcome.text)
+
+    def test_a_wrong_element_through_the_c_api_is_found(self):
+        shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
+        config = self.root / "config.toml"
+        config.write_text('[fake]\nscript = "choice only default wrong_on=0"\n')
+        tree = gpu_steps.Tree(self.root, self.work, "host")
+        with unittest.mock.patch.dict(os.environ, {"COTUNE_CONFIG": str(config)}):
+            for case in ("chain", "streams"):
+                step = gpu_steps.rank_step(tree, "a case", "calls", 2, 60, "calls", [case], ("fake",))
+                outcome = step.run(step)
+                self.assertFalse(outcome.ok)
+                self.assertRegex(outcome.text, r"rank 0: \d+ of \d+ calls are wrong")
 
     def test_a_byte_behind_the_buffer_is_found(self):
         outcome = self.run_with_fake("overruns_on=0")
