@@ -227,15 +227,17 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   if (const auto job = JoinAlone(settings, plugins, memory, process); !job) {
     return process.console.PrintError(job.error());
   }
-  return SpawnAndReport(SelfCommand(process), ranks, settings.values, process);
+  SpawnRequest request;
+  request.command = SelfCommand(process);
+  request.ranks = ranks;
+  request.grace_ns = 2 * settings.values.collective_autotune_timeout_ns;
+  request.on_error = [&process, ranks](const std::vector<int>& at, const std::string& text) {
+    process.console.LogRankError(at, ranks, text);
+  };
+  return SpawnAndReport(request, process);
 }
 
-int SpawnAndReport(const std::vector<std::string>& command, int ranks,
-                   const TuningSettings& settings, Process& process) {
-  SpawnRequest request;
-  request.command = command;
-  request.ranks = ranks;
-  request.grace_ns = 2 * settings.collective_autotune_timeout_ns;
+int SpawnAndReport(const SpawnRequest& request, Process& process) {
   const Result<SpawnResult> result = SpawnRanks(request);
   if (!result) return process.console.PrintError(result.error());
   bool rank_0_is_lost = false;

@@ -15,6 +15,7 @@
 #include "cli/reports.h"
 #include "integration/job.h"
 #include "integration/settings/settings.h"
+#include "integration/spawn.h"
 #include "integration/tune_run.h"
 
 namespace cotune::cli {
@@ -42,9 +43,8 @@ std::vector<std::string> SelfCommand(const Process& process);
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
               const JobMemory& memory, Process& process);
 
-// Runs `command` as that many ranks and reports those that were lost. Gives the exit code.
-int SpawnAndReport(const std::vector<std::string>& command, int ranks,
-                   const TuningSettings& settings, Process& process);
+// Runs the ranks and reports those that were lost. Gives the exit code.
+int SpawnAndReport(const SpawnRequest& request, Process& process);
 
 // What tune and bench differ in.
 struct RankWork {

@@ -133,8 +133,7 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
        "(--enable-collective-multitemplate): it is neither on nor off; give on or off"},
       {"collective_pre_sync_timeout", "1d",
        "bad value \"1d\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): unknown "
-       "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h, for example 500ms, "
-       "30s or 5m"},
+       "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h, for example 500ms"},
       {"collective_pre_sync_timeout", "1us",
        "bad value \"1us\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): it is "
        "outside the limits; give a duration from 1ms to 1h, for example 500ms"},
