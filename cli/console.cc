@@ -38,6 +38,10 @@ void Console::Warn(std::string_view text) {
                        use_color_ ? "\x1b[0m" : "", text));
 }
 
+void Console::Note(std::string_view text) {
+  if (!text.empty() && !flags_.quiet) PrintLog(fmt::format("cotune: note: {}\n", text));
+}
+
 void Console::LogError(const Error& error) {
   const std::string text = fmt::format("error {} ({}): {}", ExitCode(error.code),
                                        ErrorCodeName(error.code), error.ToText());

@@ -33,6 +33,8 @@ class Console {
   void PrintLog(std::string_view text);
   // "cotune: warning: ...".
   void Warn(std::string_view text);
+  // "cotune: note: ...", unless it is empty or the user wants quiet.
+  void Note(std::string_view text);
   // "cotune: error 2 (usage): what (where): cause; next step"; to the error pipe where there is
   // one.
   void LogError(const Error& error);

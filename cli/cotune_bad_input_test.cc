@@ -68,6 +68,7 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
 TEST_F(BadInputTest, SizesThatDoNotParse) {
   ExpectError({"tune", "--sizes", "1K:4Q:x2"}, 2, "usage",
               {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
+  ExpectError({"tune", "--sizes", ""}, 2, "usage", {"--sizes, character 1", "a number is missing"});
   ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
 }
 

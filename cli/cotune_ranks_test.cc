@@ -84,7 +84,7 @@ TEST_F(RanksTest, TheRanksOfATuneHaveMulticastOff) {
 // The ranks read it, their parent does not.
 TEST_F(RanksTest, WhatFailsOnEveryRankBeforeTheyMeetIsSaidOnce) {
   environment_["COTUNE_FAULT"] = "nowhere@1:kill";
-  const ProgramEnd end = Run({"tune", "--ranks", "3", "--sizes", "1K", "--db", database_});
+  const ProgramEnd end = Run({"tune", "--ranks", "4", "--sizes", "1K", "--db", database_});
   EXPECT_EQ(end.exit_code, 2) << end.err;
   EXPECT_EQ(Count(end.err, "'nowhere@1:kill' is not a fault"), 1u) << end.err;
   EXPECT_TRUE(end.err.starts_with("cotune: error 2 (usage): ")) << end.err;
@@ -93,9 +93,9 @@ TEST_F(RanksTest, WhatFailsOnEveryRankBeforeTheyMeetIsSaidOnce) {
 TEST_F(RanksTest, WhatFailsInTheParentAlreadyIsSaidOnce) {
   WriteFileForTest(folder_.path() + "/bad.so", "no library");
   const std::vector<std::vector<std::string>> commands = {
-      {"tune", "--ranks", "3", "--plugin", folder_.path() + "/bad.so"},
-      {"bench", "--ranks", "3", "--set", "host.slot_bytes=3"},
-      {"tune", "--ranks", "3", "--min-rounds", "x"}};
+      {"tune", "--ranks", "4", "--plugin", folder_.path() + "/bad.so"},
+      {"bench", "--ranks", "4", "--set", "host.slot_bytes=3"},
+      {"tune", "--ranks", "4", "--min-rounds", "x"}};
   for (const std::vector<std::string>& command : commands) {
     const ProgramEnd end = Run(command);
     EXPECT_NE(end.exit_code, 0) << end.err;

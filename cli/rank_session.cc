@@ -43,9 +43,10 @@ void CatchInterrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// Whether this program, started by the user, has started this rank.
 bool IsOwnRank(const Process& process) {
-  return process.environment.contains("COTUNE_RANK") &&
-         process.environment.contains("COTUNE_WORLD_SIZE");
+  const auto pipe = process.environment.find(kErrorPipeVariable);
+  return pipe != process.environment.end() && !pipe->second.empty();
 }
 
 // Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
@@ -162,7 +163,9 @@ Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& proces
   sources.flags = flags.values;
   sources.backend_flags = flags.backend_values;
   Result<ResolvedSettings> settings = ResolveSettings(sources);
-  if (settings && !IsOwnRank(process)) {
+  const Result<std::optional<LaunchContext>> context = FindRank(0, process);
+  // Contradicting launchers are the caller's concern.
+  if (settings && (!context || SpeaksForJob(*context, process))) {
     for (const std::string& warning : settings->warnings) process.console.Warn(warning);
   }
   return settings;
@@ -208,6 +211,10 @@ Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& pro
                 "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
   }
   return context;
+}
+
+bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& process) {
+  return !IsOwnRank(process) && (!context || context->rank == 0);
 }
 
 std::vector<std::string> SelfCommand(const Process& process) {

@@ -35,6 +35,10 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
 // otherwise.
 Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& process);
 
+// Whether this process is the one that tells what concerns the whole job: the one that the user
+// started, or rank 0 of a launcher. `context` as FindRank gives it.
+bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& process);
+
 // This program with its arguments, as it was started.
 std::vector<std::string> SelfCommand(const Process& process);
 
