@@ -70,8 +70,9 @@ struct Watchers {
   StageObserver& outermost() { return fault ? *fault : *base; }
 };
 
-Result<Watchers> MakeWatchers(int rank, const Clock& clock, const std::string& database,
-                              Process& process) {
+Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
+                              const std::string& database, Process& process) {
+  const int rank = context.rank;
   Watchers watchers;
   if (rank == 0) {
     const OutputFlags& flags = process.console.flags();
@@ -89,7 +90,7 @@ Result<Watchers> MakeWatchers(int rank, const Clock& clock, const std::string& d
   }
   const auto fault_text = process.environment.find("COTUNE_FAULT");
   if (fault_text != process.environment.end() && !fault_text->second.empty()) {
-    const Result<Fault> fault = ParseFault(fault_text->second);
+    const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
     if (!fault) return tl::make_unexpected(fault.error());
     watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
   }
@@ -123,7 +124,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
                         const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
-  Result<Watchers> watchers = MakeWatchers(context.rank, clock, asked_database, process);
+  Result<Watchers> watchers = MakeWatchers(context, clock, asked_database, process);
   if (!watchers) return tl::make_unexpected(watchers.error());
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;

@@ -169,11 +169,12 @@ TEST_F(SettingsTest, UnknownVariablesWarnWithTheNearestName) {
                          {"COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ", "1"},
                          {"OTHER_BUDGET", "x"}};
   const ResolvedSettings resolved = ResolveSettings(sources).value();
-  EXPECT_EQ(resolved.warnings,
-            (std::vector<std::string>{
-                "unknown variable COTUNE_BUDGTE is ignored; did you mean COTUNE_BUDGET?",
-                "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; see `cotune "
-                "config show`"}));
+  EXPECT_EQ(
+      resolved.warnings,
+      (std::vector<std::string>{
+          "unknown variable COTUNE_BUDGTE is ignored; did you mean COTUNE_BUDGET?",
+          "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; no setting has a name "
+          "like it; see `cotune config show`"}));
   EXPECT_EQ(resolved.values.budget_ns, 0);
 }
 
