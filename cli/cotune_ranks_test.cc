@@ -104,5 +104,16 @@ TEST_F(RanksTest, WhatFailsInTheParentAlreadyIsSaidOnce) {
   }
 }
 
+TEST_F(RanksTest, AMissedWindowIsOneWarningAndOneError) {
+  environment_["COTUNE_FAULT"] = "pre_sync@1:delay=300";
+  environment_["COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT"] = "50ms";
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_EQ(Count(end.err, "warning: "), 1u) << end.err;
+  EXPECT_EQ(Count(end.err, "\ncotune: warning: rank 1 missed the pre-sync window of 50 ms"), 1u)
+      << end.err;
+  EXPECT_EQ(Count(end.err, "cotune: error 5 (deadline): "), 1u) << end.err;
+}
+
 }  // namespace
 }  // namespace cotune::cli

@@ -196,7 +196,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
     if (severity >= kWarning) {
       console.Warn(text);
     } else if (console.flags().verbose) {
-      console.PrintLog(text + "\n");
+      console.PrintLog("cotune: " + text + "\n");
     }
   };
   return options;
