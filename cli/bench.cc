@@ -75,6 +75,7 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
       SelectProblems(flags.problems, memory->kind, world_size,
                      settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
+  if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
   if (!*context) {
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }

@@ -94,9 +94,10 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
   add("--dtype", flags.dtypes, "element types, or all [f32]");
   add("--reduction", flags.reductions, "reductions of those that reduce, or all [sum]");
   command
-      .add_option("--sizes", flags.sizes,
-                  "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
-                  "[1K:4M:x2]")
+      .add_option_function<std::string>(
+          "--sizes", [&flags](const std::string& text) { flags.sizes = text; },
+          "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
+          "[1K:4M:x2]")
       ->type_name("SIZES");
   command.add_flag("--in-place", flags.in_place, "receive where the data to send lies");
 }

@@ -38,7 +38,7 @@ struct ProblemFlags {
   std::vector<std::string> collectives;
   std::vector<std::string> dtypes;
   std::vector<std::string> reductions;
-  std::string sizes;
+  std::optional<std::string> sizes;
   bool in_place = false;
 };
 

@@ -9,6 +9,7 @@
 
 #include "cli/json_output.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune::cli {
 
@@ -37,10 +38,31 @@ void Console::Warn(std::string_view text) {
                        use_color_ ? "\x1b[0m" : "", text));
 }
 
+void Console::Note(std::string_view text) {
+  if (!text.empty() && !flags_.quiet) PrintLog(fmt::format("cotune: note: {}\n", text));
+}
+
 void Console::LogError(const Error& error) {
-  PrintLog(fmt::format("cotune: {}error {} ({}){}: {}\n", use_color_ ? "\x1b[31m" : "",
-                       ExitCode(error.code), ErrorCodeName(error.code), use_color_ ? "\x1b[0m" : "",
-                       error.ToText()));
+  const std::string text = fmt::format("error {} ({}): {}", ExitCode(error.code),
+                                       ErrorCodeName(error.code), error.ToText());
+  const auto size = static_cast<ssize_t>(text.size() + 1);  // with the zero byte
+  if (error_pipe_ >= 0 && write(error_pipe_, text.c_str(), size) == size) return;
+  PrintErrorLine("", text);
+}
+
+void Console::PrintErrorLine(std::string_view prefix, std::string_view text) {
+  const size_t head = text.find(':');
+  PrintLog(fmt::format("{}cotune: {}{}{}{}\n", prefix, use_color_ ? "\x1b[31m" : "",
+                       text.substr(0, head), use_color_ ? "\x1b[0m" : "", text.substr(head)));
+}
+
+void Console::LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text) {
+  const bool is_rank_0 = ranks.size() == 1 && ranks.front() == 0;
+  const bool names_no_rank = is_rank_0 || static_cast<int>(ranks.size()) == world_size;
+  PrintErrorLine(names_no_rank ? ""
+                               : fmt::format("[rank{} {}] ", ranks.size() > 1 ? "s" : "",
+                                             fmt::join(ranks, ", ")),
+                 text);
 }
 
 int Console::PrintError(const Error& error) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "core/status.h"
@@ -32,18 +33,30 @@ class Console {
   void PrintLog(std::string_view text);
   // "cotune: warning: ...".
   void Warn(std::string_view text);
-  // "cotune: error 2 (usage): what (where): cause; next step".
+  // "cotune: note: ...", unless it is empty or the user wants quiet.
+  void Note(std::string_view text);
+  // "cotune: error 2 (usage): what (where): cause; next step"; to the error pipe where there is
+  // one.
   void LogError(const Error& error);
+  // The text of an error from the error pipes of these ranks, of `world_size`; all ranks are not
+  // listed.
+  void LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text);
+  // From now on errors go to this pipe: the process that started this rank says each once.
+  void set_error_pipe(int fd) { error_pipe_ = fd; }
   // LogError, and with --json the error as a
   // result too. Gives the exit code.
   int PrintError(const Error& error);
 
  private:
+  // `text` as LogError makes it.
+  void PrintErrorLine(std::string_view prefix, std::string_view text);
+
   std::FILE* results_;
   std::FILE* log_;
   std::string command_;
   OutputFlags flags_;
   bool use_color_;
+  int error_pipe_ = -1;
 };
 
 // Whether escape sequences may go to this stream: a terminal, TERM is not "dumb", NO_COLOR is not

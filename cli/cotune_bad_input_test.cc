@@ -68,6 +68,7 @@ TEST_F(BadInputTest, NamesThatNobodyKnows) {
 TEST_F(BadInputTest, SizesThatDoNotParse) {
   ExpectError({"tune", "--sizes", "1K:4Q:x2"}, 2, "usage",
               {"--sizes, character 5", "unknown suffix 'Q'", "\n  1K:4Q:x2\n      ^"});
+  ExpectError({"tune", "--sizes", ""}, 2, "usage", {"--sizes, character 1", "a number is missing"});
   ExpectError({"explain", "all_reduce", "much", "f32"}, 2, "usage", {"SIZE, character 1"});
 }
 
@@ -230,6 +231,58 @@ TEST_F(BadInputTest, LaunchersThatContradict) {
   environment_["OMPI_COMM_WORLD_RANK"] = environment_["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
   environment_["OMPI_COMM_WORLD_SIZE"] = environment_["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   ExpectError({"tune"}, 2, "usage", {"OMPI_COMM_WORLD_RANK", "RANK"});
+}
+
+TEST_F(BadInputTest, SmallThingsHaveANextStep) {
+  environment_["COTUNE_WARM"] = "1s";
+  environment_["COTUNE_FOO"] = "1";
+  const ProgramEnd end = Run({"config", "show"});
+  EXPECT_NE(end.err.find("COTUNE_WARM is ignored; did you mean COTUNE_WARM_TIMEOUT?"),
+            std::string::npos)
+      << end.err;
+  EXPECT_NE(end.err.find("COTUNE_FOO is ignored; no setting has a name like it"), std::string::npos)
+      << end.err;
+  environment_.erase("COTUNE_WARM");
+  environment_.erase("COTUNE_FOO");
+  environment_["COTUNE_FAULT"] = "warm@7:kill";
+  ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", database_}, 2, "usage",
+              {"'warm@7:kill' names rank 7 (COTUNE_FAULT)", "ranks 0 to 1"});
+  environment_.erase("COTUNE_FAULT");
+  environment_["HOME"] = "here";
+  environment_.erase("XDG_CACHE_HOME");
+  ExpectError({"explain", "broadcast", "1K", "f32"}, 3, "environment",
+              {"no place for the tuned database (HOME=here): it is not an absolute path"});
+  environment_["RANK"] = "5";
+  environment_["WORLD_SIZE"] = "2";
+  ExpectError({"tune"}, 2, "usage",
+              {"RANK=5 is not a rank of WORLD_SIZE=2", "correct RANK, or unset both"});
+}
+
+// No rank can be there in time; the least that there is to say is not "0 ms".
+TEST_F(BadInputTest, AShortTimeoutIsNotCalledNothing) {
+  const ProgramEnd end = TuneSmall(database_, {"--warm-timeout", "1ms"});
+  EXPECT_EQ(end.err.find(" 0 ms"), std::string::npos) << end.err;
+}
+
+TEST_F(BadInputTest, RanksWithOtherProblemsSayWhich) {
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "dtypes";
+  const auto command = [&](const char* dtype) {
+    return Command({"tune", "--collective", "broadcast", "--sizes", "1K", "--db", database_,
+                    "--dtype", dtype});
+  };
+  environment_["COTUNE_RANK"] = "0";
+  ProgramRun rank_0(command("f32"), environment_);
+  environment_["COTUNE_RANK"] = "1";
+  ProgramRun rank_1(command("f64"), environment_);
+  const ProgramEnd end_0 = rank_0.Wait();
+  const ProgramEnd end_1 = rank_1.Wait();
+  EXPECT_EQ(end_0.exit_code, 5) << end_0.err;
+  EXPECT_EQ(end_1.exit_code, 5) << end_1.err;
+  const std::string all = end_0.err + end_1.err;
+  for (const char* text : {"rank 1 has 'broadcast/none/f64/", "rank 0 has 'broadcast/none/f32/"}) {
+    EXPECT_NE(all.find(text), std::string::npos) << all;
+  }
 }
 
 TEST_F(BadInputTest, RanksThatContradictTheLauncher) {

@@ -81,5 +81,39 @@ TEST_F(RanksTest, TheRanksOfATuneHaveMulticastOff) {
   EXPECT_EQ(Count(end.err, "NCCL_NVLS_ENABLE=2 becomes 0"), 1u) << end.err;
 }
 
+// The ranks read it, their parent does not.
+TEST_F(RanksTest, WhatFailsOnEveryRankBeforeTheyMeetIsSaidOnce) {
+  environment_["COTUNE_FAULT"] = "nowhere@1:kill";
+  const ProgramEnd end = Run({"tune", "--ranks", "4", "--sizes", "1K", "--db", database_});
+  EXPECT_EQ(end.exit_code, 2) << end.err;
+  EXPECT_EQ(Count(end.err, "'nowhere@1:kill' is not a fault"), 1u) << end.err;
+  EXPECT_TRUE(end.err.starts_with("cotune: error 2 (usage): ")) << end.err;
+}
+
+TEST_F(RanksTest, WhatFailsInTheParentAlreadyIsSaidOnce) {
+  WriteFileForTest(folder_.path() + "/bad.so", "no library");
+  const std::vector<std::vector<std::string>> commands = {
+      {"tune", "--ranks", "4", "--plugin", folder_.path() + "/bad.so"},
+      {"bench", "--ranks", "4", "--set", "host.slot_bytes=3"},
+      {"tune", "--ranks", "4", "--min-rounds", "x"}};
+  for (const std::vector<std::string>& command : commands) {
+    const ProgramEnd end = Run(command);
+    EXPECT_NE(end.exit_code, 0) << end.err;
+    EXPECT_EQ(Count(end.err, "\n"), 1u) << end.err;
+    EXPECT_EQ(Count(end.err, "cotune: error "), 1u) << end.err;
+  }
+}
+
+TEST_F(RanksTest, AMissedWindowIsOneWarningAndOneError) {
+  environment_["COTUNE_FAULT"] = "pre_sync@1:delay=300";
+  environment_["COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT"] = "50ms";
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_EQ(Count(end.err, "warning: "), 1u) << end.err;
+  EXPECT_EQ(Count(end.err, "\ncotune: warning: rank 1 missed the pre-sync window of 50 ms"), 1u)
+      << end.err;
+  EXPECT_EQ(Count(end.err, "cotune: error 5 (deadline): "), 1u) << end.err;
+}
+
 }  // namespace
 }  // namespace cotune::cli

@@ -35,6 +35,23 @@ TEST_F(CotuneTest, TunesThenStartsFromTheDatabase) {
   EXPECT_NE(forced.err.find("2 cells to measure: "), std::string::npos) << forced.err;
 }
 
+TEST_F(CotuneTest, RoundedSizesAreSaidOnce) {
+  const std::string note =
+      "cotune: note: sizes are rounded down to whole elements, the same number for every rank: "
+      "all_gather f32 1001 -> 1000\n";
+  const std::vector<std::vector<std::string>> commands = {
+      {"tune", "--ranks", "2", "--collective", "all_gather", "--sizes", "1001", "--db", database_},
+      {"bench", "--ranks", "2", "--collective", "all_gather", "--sizes", "1001"},
+      {"explain", "all_gather", "1001", "f32", "--ranks", "2", "--db", database_}};
+  for (const std::vector<std::string>& command : commands) {
+    const ProgramEnd end = Run(command);
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    const size_t first = end.err.find(note);
+    EXPECT_NE(first, std::string::npos) << end.err;
+    EXPECT_EQ(end.err.find("rounded", first + note.size()), std::string::npos) << end.err;
+  }
+}
+
 TEST_F(CotuneTest, JsonHoldsTheWholeTune) {
   const ProgramEnd end = TuneSmall(database_, {"--json", "-q"});
   ASSERT_EQ(end.exit_code, 0) << end.err;

@@ -49,13 +49,16 @@ std::string MachineFileName(const Fingerprint& fingerprint) {
 Result<std::string> DatabasePath(const std::string& asked, const Environment& environment,
                                  const Fingerprint& fingerprint) {
   if (!asked.empty()) return asked;
+  // A relative folder would be another one in each folder that cotune is started in.
   std::string folder = Variable(environment, "XDG_CACHE_HOME");
-  if (folder.empty() && !Variable(environment, "HOME").empty()) {
-    folder = Variable(environment, "HOME") + "/.cache";
-  }
+  const std::string home = Variable(environment, "HOME");
+  if (!folder.starts_with('/')) folder = home.starts_with('/') ? home + "/.cache" : "";
   if (folder.empty()) {
-    return Fail(ErrorCode::kEnvironment, "there is no place for the tuned database", "",
-                "neither XDG_CACHE_HOME nor HOME is set", "name a file with --db");
+    return Fail(ErrorCode::kEnvironment, "there is no place for the tuned database",
+                home.empty() ? "" : "HOME=" + home,
+                home.empty() ? "neither XDG_CACHE_HOME nor HOME is set to an absolute path"
+                             : "it is not an absolute path, and XDG_CACHE_HOME is not set to one",
+                "name a file with --db");
   }
   return fmt::format("{}/cotune/{}.tdb", folder, MachineFileName(fingerprint));
 }

@@ -35,6 +35,9 @@ TEST(DatabasePathTest, TheUserDecidesThenTheEnvironment) {
   EXPECT_EQ(DatabasePath("", {{"XDG_CACHE_HOME", "/c"}, {"HOME", "/h"}}, here).value(),
             "/c" + file);
   EXPECT_EQ(DatabasePath("", {{"HOME", "/h"}}, here).value(), "/h/.cache" + file);
+  EXPECT_EQ(DatabasePath("", {{"XDG_CACHE_HOME", "c"}, {"HOME", "/h"}}, here).value(),
+            "/h/.cache" + file);
+  EXPECT_EQ(DatabasePath("", {{"HOME", "h"}}, here).error().where, "HOME=h");
   const Error error = DatabasePath("", {}, here).error();
   EXPECT_EQ(error.code, ErrorCode::kEnvironment);
   EXPECT_EQ(error.next_step, "name a file with --db");

@@ -18,9 +18,11 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (!settings) return tl::make_unexpected(settings.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
   if (!memory) return tl::make_unexpected(memory.error());
-  const Result<Problem> problem =
-      SelectProblem(flags, memory->kind, flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks);
+  std::string rounding;
+  const Result<Problem> problem = SelectProblem(
+      flags, memory->kind, flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks, &rounding);
   if (!problem) return tl::make_unexpected(problem.error());
+  process.console.Note(rounding);
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
   if (!job) return tl::make_unexpected(job.error());
   const Fingerprint& here = (*job)->fingerprint();

@@ -1,7 +1,10 @@
 // The command line program.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -14,6 +17,7 @@
 #include "cli/console.h"
 #include "integration/launch_context.h"
 #include "integration/multicast_switches.h"
+#include "integration/spawn.h"
 
 namespace cotune::cli {
 namespace {
@@ -46,6 +50,18 @@ void SwitchMulticastOff(const CommandFlags& flags, Process& process) {
   if (!context || !*context || (*context)->rank == 0) process.console.Warn(overridden);
 }
 
+// A rank that this program started tells its errors to the process that started it.
+void UseErrorPipe(Process& process) {
+  const auto variable = process.environment.find(kErrorPipeVariable);
+  if (variable == process.environment.end() || variable->second.empty()) return;
+  char* end = nullptr;
+  const auto fd = static_cast<int>(std::strtol(variable->second.c_str(), &end, 10));
+  struct stat status {};
+  if (*end != '\0' || fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  process.console.set_error_pipe(fd);
+}
+
 int Main(std::vector<std::string> arguments) {
   const Result<CommandLine> parsed = ParseCommandLine(arguments);
   const CommandLine line = parsed ? *parsed : GuessCommandLine(arguments);
@@ -57,6 +73,7 @@ int Main(std::vector<std::string> arguments) {
   if (!std::holds_alternative<RunFlags>(line.flags)) std::signal(SIGPIPE, SIG_IGN);
   Process process{console, ProcessEnvironment(), std::move(arguments), log_is_terminal,
                   TerminalColumns(stderr)};
+  UseErrorPipe(process);
   SwitchMulticastOff(line.flags, process);
   return std::visit(Dispatch{process}, line.flags);
 }

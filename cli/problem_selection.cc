@@ -66,12 +66,12 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
                                       ParseReduction, "--reduction");
   if (!reductions) return tl::make_unexpected(reductions.error());
-  auto sizes = SelectSizes(flags.sizes.empty() ? kDefaultSizes : flags.sizes);
+  auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
   if (!sizes) return tl::make_unexpected(sizes.error());
 
   ProblemSelection selection;
   selection.sizes_bytes = std::move(*sizes);
-  if (flags.sizes.empty() && !default_sizes_bytes.empty()) {
+  if (!flags.sizes && !default_sizes_bytes.empty()) {
     selection.sizes_bytes = default_sizes_bytes;
   }
   for (const Collective collective : *collectives) {
@@ -91,7 +91,25 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   return selection;
 }
 
-Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size) {
+std::string RoundingText(const ProblemSelection& selection) {
+  constexpr size_t kShownMax = 4;
+  size_t count = 0;
+  std::string shown;
+  for (const ProblemClass& cls : selection.classes) {
+    for (const uint64_t asked_bytes : selection.sizes_bytes) {
+      const uint64_t bytes = Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
+      if (bytes == asked_bytes || ++count > kShownMax) continue;
+      shown += fmt::format("{}{} {} {} -> {}", shown.empty() ? "" : ", ", Name(cls.collective),
+                           Name(cls.dtype), FormatSizeBytes(asked_bytes), FormatSizeBytes(bytes));
+    }
+  }
+  if (count == 0) return "";
+  if (count > kShownMax) shown += fmt::format(", and {} more", count - kShownMax);
+  return "sizes are rounded down to whole elements, the same number for every rank: " + shown;
+}
+
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size,
+                              std::string* rounding) {
   ProblemFlags problems;
   problems.collectives = {flags.collective};
   problems.dtypes = {flags.dtype};
@@ -114,6 +132,7 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
                 "write for example `cotune explain all_reduce 256K f32`");
   }
   const ProblemClass& cls = selection->classes.front();
+  if (rounding != nullptr) *rounding = RoundingText(*selection);
   return Problem{cls, CountForBytes(cls, selection->sizes_bytes.front()), 0};
 }
 

@@ -3,6 +3,7 @@
 #define COTUNE_CLI_PROBLEM_SELECTION_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cli/command_line.h"
@@ -24,8 +25,13 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});
 
-// One call, for explain.
-Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size);
+// Which sizes are not those that were asked for, "all_gather f32 1001 -> 996", and why; "" when all
+// are.
+std::string RoundingText(const ProblemSelection& selection);
+
+// One call, for explain. `rounding` (may be nullptr) gets the RoundingText of its size.
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size,
+                              std::string* rounding = nullptr);
 
 }  // namespace cotune::cli
 

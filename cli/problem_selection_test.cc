@@ -74,6 +74,32 @@ TEST(ProblemSelectionTest, UnknownNamesGiveListAndNearest) {
   EXPECT_EQ(error.where, "--sizes, character 5");
 }
 
+TEST(ProblemSelectionTest, NoSizesAtAllAreAMistake) {
+  ProblemFlags flags;
+  flags.sizes = "";
+  const Error error = SelectProblems(flags, MemoryKind::kHost, 4).error();
+  EXPECT_EQ(error.code, ErrorCode::kUsage);
+  EXPECT_EQ(error.where, "--sizes, character 1");
+}
+
+TEST(ProblemSelectionTest, RoundedSizesAreTold) {
+  ProblemFlags flags;
+  flags.collectives = {"all_reduce", "all_gather"};
+  flags.dtypes = {"f32", "u8"};
+  flags.sizes = "1001,1200";
+  EXPECT_EQ(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3)),
+            "sizes are rounded down to whole elements, the same number for every rank: all_reduce "
+            "f32 1001 -> 1000, all_gather f32 1001 -> 996, all_gather u8 1001 -> 999");
+  flags.sizes = "1:7:+1";
+  EXPECT_TRUE(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3))
+                  .ends_with("all_reduce f32 1 -> 0, all_reduce f32 2 -> 0, all_reduce f32 3 -> 0, "
+                             "all_reduce f32 5 -> 4, "
+                             "and 14 more"))
+      << RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3));
+  flags.sizes = "1200";
+  EXPECT_EQ(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3)), "");
+}
+
 TEST(ProblemSelectionTest, ExplainTakesOneCall) {
   ExplainFlags flags;
   flags.collective = "reduce_scatter";

@@ -118,7 +118,7 @@ void Progress::OnCellDone(int32_t index, int32_t total, const CellResult& cell,
 
 void Progress::OnWarning(std::string_view text) {
   ++warnings_;
-  Print(fmt::format("warning: {}", text));
+  Print(fmt::format("cotune: warning: {}", text));
 }
 
 }  // namespace cotune::cli

@@ -93,7 +93,7 @@ TEST(ProgressTest, APipeGetsPlainLines) {
             "4 cells to measure, 1 known from x.tdb: 48 choices (3 refused), about 40 s, 9.0 MiB "
             "per rank\n"
             "[1/4] all_reduce f32 1K: host/ring?chunk=65536 35.0 us, 1.18x the default\n"
-            "warning: late\n");
+            "cotune: warning: late\n");
 }
 
 TEST(ProgressTest, ATerminalGetsOneRedrawnLine) {
@@ -103,11 +103,11 @@ TEST(ProgressTest, ATerminalGetsOneRedrawnLine) {
             "per rank\n"
             "\r\x1b[K[ 0 %  0/4  ETA 0:40 ] all_reduce f32 1K"
             "\r\x1b[K[ 25 %  1/4  ETA 0:00 ] all_reduce f32 1"
-            "\r\x1b[Kwarning: late\n");
+            "\r\x1b[Kcotune: warning: late\n");
 }
 
 TEST(ProgressTest, QuietKeepsWarningsOnlyAndVerboseNamesStages) {
-  EXPECT_EQ(Shown(false, true, false), "warning: late\n");
+  EXPECT_EQ(Shown(false, true, false), "cotune: warning: late\n");
   EXPECT_TRUE(Shown(false, false, true).starts_with("stage choices\n4 cells"));
   EXPECT_EQ(Shown(false, false, true).find("benchmark"), std::string::npos);
 }

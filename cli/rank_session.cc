@@ -43,9 +43,10 @@ void CatchInterrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// Whether this program, started by the user, has started this rank.
 bool IsOwnRank(const Process& process) {
-  return process.environment.contains("COTUNE_RANK") &&
-         process.environment.contains("COTUNE_WORLD_SIZE");
+  const auto pipe = process.environment.find(kErrorPipeVariable);
+  return pipe != process.environment.end() && !pipe->second.empty();
 }
 
 // Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
@@ -69,8 +70,9 @@ struct Watchers {
   StageObserver& outermost() { return fault ? *fault : *base; }
 };
 
-Result<Watchers> MakeWatchers(int rank, const Clock& clock, const std::string& database,
-                              Process& process) {
+Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
+                              const std::string& database, Process& process) {
+  const int rank = context.rank;
   Watchers watchers;
   if (rank == 0) {
     const OutputFlags& flags = process.console.flags();
@@ -88,7 +90,7 @@ Result<Watchers> MakeWatchers(int rank, const Clock& clock, const std::string& d
   }
   const auto fault_text = process.environment.find("COTUNE_FAULT");
   if (fault_text != process.environment.end() && !fault_text->second.empty()) {
-    const Result<Fault> fault = ParseFault(fault_text->second);
+    const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
     if (!fault) return tl::make_unexpected(fault.error());
     watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
   }
@@ -122,7 +124,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
                         const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
-  Result<Watchers> watchers = MakeWatchers(context.rank, clock, asked_database, process);
+  Result<Watchers> watchers = MakeWatchers(context, clock, asked_database, process);
   if (!watchers) return tl::make_unexpected(watchers.error());
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
@@ -162,7 +164,9 @@ Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& proces
   sources.flags = flags.values;
   sources.backend_flags = flags.backend_values;
   Result<ResolvedSettings> settings = ResolveSettings(sources);
-  if (settings && !IsOwnRank(process)) {
+  const Result<std::optional<LaunchContext>> context = FindRank(0, process);
+  // Contradicting launchers are the caller's concern.
+  if (settings && (!context || SpeaksForJob(*context, process))) {
     for (const std::string& warning : settings->warnings) process.console.Warn(warning);
   }
   return settings;
@@ -192,7 +196,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
     if (severity >= kWarning) {
       console.Warn(text);
     } else if (console.flags().verbose) {
-      console.PrintLog(text + "\n");
+      console.PrintLog("cotune: " + text + "\n");
     }
   };
   return options;
@@ -208,6 +212,10 @@ Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& pro
                 "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
   }
   return context;
+}
+
+bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& process) {
+  return !IsOwnRank(process) && (!context || context->rank == 0);
 }
 
 std::vector<std::string> SelfCommand(const Process& process) {
@@ -227,15 +235,17 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   if (const auto job = JoinAlone(settings, plugins, memory, process); !job) {
     return process.console.PrintError(job.error());
   }
-  return SpawnAndReport(SelfCommand(process), ranks, settings.values, process);
+  SpawnRequest request;
+  request.command = SelfCommand(process);
+  request.ranks = ranks;
+  request.grace_ns = 2 * settings.values.collective_autotune_timeout_ns;
+  request.on_error = [&process, ranks](const std::vector<int>& at, const std::string& text) {
+    process.console.LogRankError(at, ranks, text);
+  };
+  return SpawnAndReport(request, process);
 }
 
-int SpawnAndReport(const std::vector<std::string>& command, int ranks,
-                   const TuningSettings& settings, Process& process) {
-  SpawnRequest request;
-  request.command = command;
-  request.ranks = ranks;
-  request.grace_ns = 2 * settings.collective_autotune_timeout_ns;
+int SpawnAndReport(const SpawnRequest& request, Process& process) {
   const Result<SpawnResult> result = SpawnRanks(request);
   if (!result) return process.console.PrintError(result.error());
   bool rank_0_is_lost = false;

@@ -15,6 +15,7 @@
 #include "cli/reports.h"
 #include "integration/job.h"
 #include "integration/settings/settings.h"
+#include "integration/spawn.h"
 #include "integration/tune_run.h"
 
 namespace cotune::cli {
@@ -34,6 +35,10 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
 // otherwise.
 Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& process);
 
+// Whether this process is the one that tells what concerns the whole job: the one that the user
+// started, or rank 0 of a launcher. `context` as FindRank gives it.
+bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& process);
+
 // This program with its arguments, as it was started.
 std::vector<std::string> SelfCommand(const Process& process);
 
@@ -42,9 +47,8 @@ std::vector<std::string> SelfCommand(const Process& process);
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
               const JobMemory& memory, Process& process);
 
-// Runs `command` as that many ranks and reports those that were lost. Gives the exit code.
-int SpawnAndReport(const std::vector<std::string>& command, int ranks,
-                   const TuningSettings& settings, Process& process);
+// Runs the ranks and reports those that were lost. Gives the exit code.
+int SpawnAndReport(const SpawnRequest& request, Process& process);
 
 // What tune and bench differ in.
 struct RankWork {

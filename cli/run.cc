@@ -21,7 +21,11 @@ int RunCommand(const RunFlags& flags, Process& process) {
   const Result<JobMemory> memory = ChooseMemory(*settings, {}, process);
   if (!memory) return console.PrintError(memory.error());
   const int ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
-  return SpawnAndReport(flags.program, ranks, settings->values, process);
+  SpawnRequest request;
+  request.command = flags.program;
+  request.ranks = ranks;
+  request.grace_ns = 2 * settings->values.collective_autotune_timeout_ns;
+  return SpawnAndReport(request, process);
 }
 
 }  // namespace cotune::cli

@@ -252,8 +252,17 @@ Result<bool> Scheduler::Pass::PreSync() {
                         settings.substr(equals + 1, end - equals - 1));
     begin = end + 1;
   }
+  // In words as far as there is room, so that a difference can be read; the digest covers the rest.
+  constexpr size_t kNodesInWords = 64;
   std::string nodes;
   for (size_t i = first_; i < nodes_.size(); ++i) {
+    const std::vector<uint64_t>& hints = nodes_[i]->size_hints_bytes();
+    if (i - first_ < kNodesInWords) {
+      fields.emplace_back(
+          fmt::format("problem {}", i - first_ + 1),
+          fmt::format("{}, {} sizes from {} to {} bytes", ToText(nodes_[i]->program().anchor()),
+                      hints.size(), hints.front(), hints.back()));
+    }
     nodes += nodes_[i]->program().ToText();
     for (uint64_t hint : nodes_[i]->size_hints_bytes()) nodes += fmt::format("{} ", hint);
   }

@@ -93,7 +93,7 @@ class FaultObserver final : public StageObserver {
 
 }  // namespace
 
-Result<Fault> ParseFault(std::string_view text) {
+Result<Fault> ParseFault(std::string_view text, int world_size) {
   const auto malformed = [&](std::string_view part) {
     return Fail(ErrorCode::kUsage, fmt::format("'{}' is not a fault", text), "COTUNE_FAULT",
                 fmt::format("cannot read '{}'", part), fmt::format("write {}", kFormat));
@@ -108,6 +108,11 @@ Result<Fault> ParseFault(std::string_view text) {
   int64_t rank = 0;
   if (colon == std::string_view::npos || !ParseNumber(rest.substr(0, colon), rank))
     return malformed(rest);
+  if (rank >= world_size) {
+    return Fail(ErrorCode::kUsage, fmt::format("'{}' names rank {}", text, rank), "COTUNE_FAULT",
+                fmt::format("the job has the ranks 0 to {}", world_size - 1),
+                "name one of them, or start more ranks");
+  }
   fault.rank = static_cast<int>(rank);
   rest.remove_prefix(colon + 1);
   const size_t second = rest.find(':');

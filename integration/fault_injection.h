@@ -2,6 +2,7 @@
 #ifndef COTUNE_INTEGRATION_FAULT_INJECTION_H_
 #define COTUNE_INTEGRATION_FAULT_INJECTION_H_
 
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -22,8 +23,9 @@ struct Fault {
   int64_t delay_ns = 0;
   int32_t nth = 1;
 };
-// kUsage with what is wrong and the format.
-Result<Fault> ParseFault(std::string_view text);
+// kUsage with what is wrong and the format; also for a rank that a job of `world_size` does not
+// have.
+Result<Fault> ParseFault(std::string_view text, int world_size = INT_MAX);
 
 // Passes everything on to `inner` and carries the fault out when its stage comes on its rank. inner
 // outlives it.

@@ -128,7 +128,9 @@ Result<std::optional<LaunchContext>> ReadLauncher(const Environment& environment
     return Fail(ErrorCode::kUsage,
                 fmt::format("{}={} is not a rank of {}={}", names.rank, *rank, names.world_size,
                             *world_size),
-                "environment");
+                "environment",
+                fmt::format("the ranks of {} go from 0 to {}", launcher, *world_size - 1),
+                fmt::format("correct {}, or unset both to start ranks with --ranks", names.rank));
   }
   const Result<int> local_rank = NumberOr(environment, names.local_rank, *rank);
   const Result<int> local_size = LocalSize(environment, names, *world_size);

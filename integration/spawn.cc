@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/clock.h"
 #include "fmt/format.h"
@@ -32,6 +34,8 @@ struct Child {
   pid_t pid = -1;
   int output_fd = -1;  // of ranks other than 0; -1 when closed
   std::string partial_line;
+  int error_fd = -1;  // likewise, where errors are collected
+  std::string partial_error;
   bool running = true;
   bool stopped = false;
   int wait_status = 0;
@@ -61,12 +65,17 @@ class WaitedSignals {
   sigset_t before_{};
 };
 
+// error_fd: the rank's end of its error pipe, -1: none.
 std::vector<std::string> RankVariables(const SpawnRequest& request, int rank,
-                                       const std::string& job_id) {
-  std::vector<std::string> variables = {
-      fmt::format("COTUNE_RANK={}", rank), fmt::format("COTUNE_WORLD_SIZE={}", request.ranks),
-      fmt::format("COTUNE_LOCAL_RANK={}", rank), fmt::format("COTUNE_LOCAL_SIZE={}", request.ranks),
-      "COTUNE_JOB_ID=" + job_id};
+                                       const std::string& job_id, int error_fd) {
+  std::vector<std::string> variables = {fmt::format("COTUNE_RANK={}", rank),
+                                        fmt::format("COTUNE_WORLD_SIZE={}", request.ranks),
+                                        fmt::format("COTUNE_LOCAL_RANK={}", rank),
+                                        fmt::format("COTUNE_LOCAL_SIZE={}", request.ranks),
+                                        "COTUNE_JOB_ID=" + job_id,
+                                        error_fd < 0
+                                            ? fmt::format("{}=", kErrorPipeVariable)
+                                            : fmt::format("{}={}", kErrorPipeVariable, error_fd)};
   for (const auto& [name, value] : kMulticastSwitches) {
     variables.push_back(fmt::format("{}={}", name, value));
   }
@@ -75,8 +84,8 @@ std::vector<std::string> RankVariables(const SpawnRequest& request, int rank,
 
 // The environment of a rank: this process's with the rank's variables in place of its own.
 std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
-                                         const std::string& job_id) {
-  const std::vector<std::string> own_variables = RankVariables(request, rank, job_id);
+                                         const std::string& job_id, int error_fd) {
+  const std::vector<std::string> own_variables = RankVariables(request, rank, job_id, error_fd);
   std::vector<std::string> variables = own_variables;
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string_view entry = *at;
@@ -91,7 +100,7 @@ std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
 
 // Runs in the child between fork and exec: calls only what is safe there.
 [[noreturn]] void Exec(const std::vector<char*>& arguments, const std::vector<char*>& variables,
-                       int output_fd, pid_t parent, const sigset_t& mask) {
+                       int output_fd, int error_fd, pid_t parent, const sigset_t& mask) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotExecExitCode);  // it went before the line above
   sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -99,6 +108,7 @@ std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
     dup2(output_fd, STDOUT_FILENO);
     dup2(output_fd, STDERR_FILENO);
   }
+  if (error_fd >= 0) fcntl(error_fd, F_SETFD, 0);  // stays open in the program
   execvpe(arguments[0], arguments.data(), variables.data());
   static constexpr char kText[] = "cotune: cannot start the program of a rank: ";
   const char* reason = strerrordesc_np(errno);
@@ -115,32 +125,50 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// Both ends of a pipe; closes what is left open.
+struct Pipe {
+  Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    for (const int end : ends) {
+      if (end >= 0) close(end);
+    }
+  }
+  bool Open() { return pipe2(ends.data(), O_CLOEXEC) == 0; }
+  // The reading end, which does not block; the caller closes it.
+  int TakeReader() {
+    if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return std::exchange(ends[0], -1);
+  }
+  std::array<int, 2> ends = {-1, -1};
+};
+
 Result<Child> Start(const SpawnRequest& request, int rank, const std::string& job_id,
                     const sigset_t& mask) {
-  std::vector<std::string> command = request.command;
-  std::vector<std::string> environment = RankEnvironment(request, rank, job_id);
-  const std::vector<char*> arguments = Pointers(command);
-  const std::vector<char*> variables = Pointers(environment);
-  int ends[2] = {-1, -1};
+  Pipe output;
+  Pipe errors;
   // Rank 0 keeps the terminal: its progress line is redrawn in place.
-  if (rank != 0 && pipe2(ends, O_CLOEXEC) != 0) {
+  if ((rank != 0 && !output.Open()) || (request.on_error && !errors.Open())) {
     return Fail(ErrorCode::kEnvironment, "cannot make a pipe", fmt::format("rank {}", rank),
                 std::strerror(errno));
   }
+  std::vector<std::string> command = request.command;
+  std::vector<std::string> environment = RankEnvironment(request, rank, job_id, errors.ends[1]);
+  const std::vector<char*> arguments = Pointers(command);
+  const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Exec(arguments, variables, ends[1], parent, mask);
-  if (ends[1] >= 0) close(ends[1]);
+  if (pid == 0) Exec(arguments, variables, output.ends[1], errors.ends[1], parent, mask);
   if (pid < 0) {
-    if (ends[0] >= 0) close(ends[0]);
     return Fail(ErrorCode::kEnvironment, "cannot start a process", fmt::format("rank {}", rank),
                 std::strerror(errno));
   }
-  if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);
   Child child;
   child.rank = rank;
   child.pid = pid;
-  child.output_fd = ends[0];
+  child.output_fd = output.TakeReader();
+  child.error_fd = errors.TakeReader();
   return child;
 }
 
@@ -174,6 +202,61 @@ void ReadOutput(Child& child) {
   CloseOutput(child);
 }
 
+// Errors that several ranks have are told once.
+class ErrorCollector {
+ public:
+  ErrorCollector(const SpawnRequest& request, const Clock& clock)
+      : request_(request), clock_(clock) {}
+
+  // Takes what the rank has written to its pipe.
+  void Read(Child& child) {
+    std::array<char, 4096> buffer{};
+    ssize_t size = 0;
+    while ((size = read(child.error_fd, buffer.data(), buffer.size())) > 0) {
+      child.partial_error.append(buffer.data(), size);
+      for (size_t end = child.partial_error.find('\0'); end != std::string::npos;
+           end = child.partial_error.find('\0')) {
+        Add(child.rank, child.partial_error.substr(0, end));
+        child.partial_error.erase(0, end + 1);
+      }
+    }
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (!child.partial_error.empty()) Add(child.rank, child.partial_error);
+    close(child.error_fd);
+    child.error_fd = -1;
+  }
+
+  // When Tell is due; 0: nothing waits.
+  int64_t due_ns() const { return waiting_.empty() ? 0 : due_ns_; }
+  void Tell() {
+    for (auto& [text, ranks] : waiting_) {
+      std::sort(ranks.begin(), ranks.end());
+      request_.on_error(ranks, text);
+      told_.push_back(text);
+    }
+    waiting_.clear();
+  }
+
+ private:
+  // Ranks fail alike within this time: they run the same lines.
+  static constexpr int64_t kPatienceNs = 500'000'000;
+
+  void Add(int rank, const std::string& text) {
+    if (std::find(told_.begin(), told_.end(), text) != told_.end()) return;
+    auto known = std::find_if(waiting_.begin(), waiting_.end(),
+                              [&](const auto& each) { return each.first == text; });
+    if (waiting_.empty()) due_ns_ = clock_.now_ns() + kPatienceNs;
+    if (known == waiting_.end()) known = waiting_.insert(known, {text, {}});
+    known->second.push_back(rank);
+  }
+
+  const SpawnRequest& request_;
+  const Clock& clock_;
+  int64_t due_ns_ = 0;
+  std::vector<std::pair<std::string, std::vector<int>>> waiting_;  // text, ranks that said it
+  std::vector<std::string> told_;
+};
+
 // Sees all ranks to their end.
 class Supervisor {
  public:
@@ -186,11 +269,15 @@ class Supervisor {
       Wait();
       Reap();
       if (grace_end_ns_ != 0 && clock_.now_ns() >= grace_end_ns_) EndAll();
+      if (errors_.due_ns() != 0 && clock_.now_ns() >= errors_.due_ns()) errors_.Tell();
     }
     for (Child& child : children_) {
       if (child.output_fd >= 0) ReadOutput(child);
       CloseOutput(child);
+      if (child.error_fd >= 0) errors_.Read(child);
+      if (child.error_fd >= 0) close(std::exchange(child.error_fd, -1));
     }
+    errors_.Tell();
   }
 
   SpawnResult TakeResult() {
@@ -213,11 +300,14 @@ class Supervisor {
     std::vector<pollfd> waited = {{signals_.fd(), POLLIN, 0}};
     for (const Child& child : children_) {
       if (child.output_fd >= 0) waited.push_back({child.output_fd, POLLIN, 0});
+      if (child.error_fd >= 0) waited.push_back({child.error_fd, POLLIN, 0});
     }
     int timeout_ms = -1;
-    if (grace_end_ns_ != 0) {
-      timeout_ms = static_cast<int>(
-          std::clamp<int64_t>((grace_end_ns_ - clock_.now_ns()) / 1'000'000 + 1, 0, INT_MAX));
+    for (const int64_t due_ns : {grace_end_ns_, errors_.due_ns()}) {
+      if (due_ns == 0) continue;
+      const auto left_ms = static_cast<int>(
+          std::clamp<int64_t>((due_ns - clock_.now_ns()) / 1'000'000 + 1, 0, INT_MAX));
+      timeout_ms = timeout_ms < 0 ? left_ms : std::min(timeout_ms, left_ms);
     }
     poll(waited.data(), waited.size(), timeout_ms);
     signalfd_siginfo info{};
@@ -230,6 +320,7 @@ class Supervisor {
     }
     for (Child& child : children_) {
       if (child.output_fd >= 0) ReadOutput(child);
+      if (child.error_fd >= 0) errors_.Read(child);
     }
   }
 
@@ -306,6 +397,7 @@ class Supervisor {
   std::vector<Child>& children_;
   const WaitedSignals& signals_;
   MonotonicClock clock_;
+  ErrorCollector errors_{request_, clock_};
   int64_t grace_end_ns_ = 0;
   bool interrupted_ = false;
   bool failed_ = false;     // a rank has ended badly

@@ -3,6 +3,7 @@
 #define COTUNE_INTEGRATION_SPAWN_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,16 @@
 
 namespace cotune {
 
+// The variable that tells a rank where its errors go: the number of an open pipe. Each error ends
+// with a zero byte.
+inline constexpr char kErrorPipeVariable[] = "COTUNE_ERROR_PIPE";
+
 struct SpawnRequest {
   std::vector<std::string> command;  // program and arguments; the program is searched on PATH
   int ranks = 1;
+  // Called with every error that ranks write to their error pipe, once for all ranks that say the
+  // same, with these ranks, ascending. Empty: the ranks have no such pipe.
+  std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   // How long the other ranks may go on after one has ended badly or was stopped, before they are
   // ended.
   int64_t grace_ns = 60'000'000'000;

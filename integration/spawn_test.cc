@@ -128,6 +128,21 @@ TEST(SpawnTest, LetsARankThatIsContinuedGoOn) {
   EXPECT_THAT(result.messages, ElementsAre());
 }
 
+// A rank that is not like the others is told apart, and its last error needs no zero byte.
+TEST(SpawnTest, TellsAnErrorOfSeveralRanksOnce) {
+  SpawnRequest request = Shell(
+      "printf 'all\\0' >/proc/self/fd/$COTUNE_ERROR_PIPE; test $COTUNE_RANK = 1 || "
+      "printf 'but one' >/proc/self/fd/$COTUNE_ERROR_PIPE",
+      3);
+  std::vector<std::pair<std::string, std::vector<int>>> told;
+  request.on_error = [&](const std::vector<int>& ranks, const std::string& text) {
+    told.emplace_back(text, ranks);
+  };
+  EXPECT_EQ(Spawned(request).exit_code, 0);
+  EXPECT_THAT(told, ::testing::UnorderedElementsAre(std::pair("all", std::vector{0, 1, 2}),
+                                                    std::pair("but one", std::vector{0, 2})));
+}
+
 TEST(SpawnTest, SaysWhyAProgramCannotBeStarted) {
   SpawnRequest request;
   request.command = {"/no/such/program"};

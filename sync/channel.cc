@@ -234,7 +234,7 @@ void Channel::CloseWindow(int64_t now_ns, ChannelOutput& output) {
   release.set_coordinator_now_ns(now_ns);
   for (const int rank : late) release.add_late_ranks(rank);
   output.sends.push_back({came, std::move(frame)});
-  output.warnings.push_back(
+  output.notes.push_back(
       fmt::format("{} missed the pre-sync window of {}: every rank keeps the default table",
                   RankList(late), DurationText(now_ns - meeting_.opened_ns())));
   if (missed_windows_.size() >= kMissedWindowsMax) {

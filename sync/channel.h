@@ -24,8 +24,8 @@ struct ChannelOutput {
     FramePtr frame;
   };
   std::vector<Send> sends;
-  std::vector<std::string> warnings;
-  std::optional<Error> failure;  // of the whole job
+  std::vector<std::string> notes;  // for the log
+  std::optional<Error> failure;    // of the whole job
   bool waits_for_ranks =
       false;  // the failure: its ranks did not come in time; the coordinator knows how they are
 };

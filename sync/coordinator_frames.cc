@@ -108,7 +108,8 @@ Channel* CoordinatorMachine::FindChannel(int rank, const std::string& name) {
 }
 
 void CoordinatorMachine::Apply(ChannelOutput output, int64_t now_ns) {
-  for (std::string& warning : output.warnings) Say(LogSeverity::kWarning, std::move(warning));
+  // Whoever tunes warns of it by itself.
+  for (std::string& note : output.notes) Say(LogSeverity::kInfo, std::move(note));
   for (ChannelOutput::Send& send : output.sends) {
     actions_.emplace_back(SendFrame{ConnectionsOf(send.ranks), std::move(send.frame)});
   }

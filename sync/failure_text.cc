@@ -70,7 +70,8 @@ std::string DurationText(int64_t duration_ns) {
   if (duration_ns >= 1'000'000'000) {
     return fmt::format("{:.1f} s", static_cast<double>(duration_ns) * 1e-9);
   }
-  return fmt::format("{} ms", std::max<int64_t>(0, duration_ns) / 1'000'000);
+  if (duration_ns < 1'000'000) return "less than 1 ms";
+  return fmt::format("{} ms", duration_ns / 1'000'000);
 }
 
 std::string Quoted(std::string_view text) {

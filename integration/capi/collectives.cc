@@ -44,7 +44,9 @@ Result<Call> MakeCall(cotune_collective collective, cotune_dtype dtype, cotune_r
   const uint64_t count_max = INT64_MAX / (SizeBytes(call.dtype) * world_size);
   if (count > count_max) {
     return Fail(ErrorCode::kUsage, fmt::format("{} elements are too many", count), "count",
-                "a negative number was given", fmt::format("at most {} fit", count_max));
+                count > INT64_MAX ? "as a signed number it is negative"
+                                  : "no memory can hold buffers of that size",
+                fmt::format("at most {} fit", count_max));
   }
   return call;
 }

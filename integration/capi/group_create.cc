@@ -115,6 +115,12 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   return options;
 }
 
+Status CheckTimeouts(const cotune_group_options& options) {
+  const char* const name = "cotune_group_options";
+  Status join = CheckDuration(options.join_timeout_ns, "join_timeout_ns", name, "60 s");
+  return join ? CheckDuration(options.call_timeout_ns, "call_timeout_ns", name, "30 s") : join;
+}
+
 std::unique_ptr<cotune_group> GroupOf(std::shared_ptr<JobNode> node, int64_t call_timeout_ns) {
   auto group = std::make_unique<cotune_group>();
   group->node = std::move(node);
@@ -126,6 +132,7 @@ std::unique_ptr<cotune_group> GroupOf(std::shared_ptr<JobNode> node, int64_t cal
 Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
   const Result<cotune_group_options> options = ReadOptions(given, "cotune_group_options");
   if (!options) return tl::make_unexpected(options.error());
+  if (Status fits = CheckTimeouts(*options); !fits) return tl::make_unexpected(fits.error());
   const LogSink log = SinkOf(*options);
   Result<JobOptions> job_options = JobOptionsOf(*options, log);
   if (!job_options) return tl::make_unexpected(job_options.error());

@@ -244,10 +244,37 @@ TEST_F(OneProcessTest, RefusesCountsThatOverflow) {
     EXPECT_EQ(cotune_all_reduce(group_, &x, &y, count, COTUNE_F32, COTUNE_REDUCE_SUM),
               COTUNE_ERROR_USAGE);
     EXPECT_THAT(cotune_last_error(group_), HasSubstr("elements are too many"));
+    const bool is_negative = count > INT64_MAX;
+    EXPECT_EQ(std::string(cotune_last_error(group_)).find("negative") != std::string::npos,
+              is_negative)
+        << cotune_last_error(group_);
   }
   x = 5;
   EXPECT_EQ(cotune_all_reduce(group_, &x, &y, 1, COTUNE_F32, COTUNE_REDUCE_SUM), COTUNE_SUCCESS);
   EXPECT_EQ(y, 5);
+}
+
+TEST_F(OneProcessTest, RefusesNegativeDurations) {
+  cotune_group_options options{};
+  options.struct_size = sizeof(options);
+  options.world_size = 1;
+  options.plugin_path = folder_.c_str();
+  cotune_group* group = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  for (int64_t cotune_group_options::*const member :
+       {&cotune_group_options::join_timeout_ns, &cotune_group_options::call_timeout_ns}) {
+    options.join_timeout_ns = options.call_timeout_ns = 0;
+    options.*member = -5;
+    EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
+    EXPECT_THAT(error.text, AllOf(HasSubstr("_timeout_ns is -5 ns"),
+                                  HasSubstr("for example 30000000000 for 30 s")));
+  }
+  cotune_tune_options tune{};
+  tune.struct_size = sizeof(tune);
+  tune.budget_ns = -1;
+  EXPECT_EQ(cotune_tune(group_, &tune, nullptr), COTUNE_ERROR_USAGE);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("budget_ns is -1 ns"));
 }
 
 TEST_F(OneProcessTest, ExplainRefusesWhatCannotBe) {

@@ -25,6 +25,15 @@ Result<Options> ReadOptions(const Options* given, const char* name) {
   return options;
 }
 
+// kUsage for a negative duration. `field` is its name, `zero` what 0 stands for.
+inline Status CheckDuration(int64_t duration_ns, const char* field, const char* name,
+                            const char* zero) {
+  if (duration_ns >= 0) return {};
+  return Fail(ErrorCode::kUsage, fmt::format("{} is {} ns", field, duration_ns), name,
+              "a duration is not negative",
+              fmt::format("give nanoseconds, for example 30000000000 for 30 s; 0 is {}", zero));
+}
+
 }  // namespace cotune::capi
 
 #endif  // COTUNE_INTEGRATION_CAPI_READ_OPTIONS_H_

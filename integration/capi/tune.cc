@@ -149,6 +149,11 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
   if (!options) return tl::make_unexpected(options.error());
+  if (Status fits = CheckDuration(options->budget_ns, "budget_ns", "cotune_tune_options",
+                                  "the setting budget");
+      !fits) {
+    return fits;
+  }
   const Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return tl::make_unexpected(request.error());
   // Tuning uses the group on a stream of its own.

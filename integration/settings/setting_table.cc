@@ -144,7 +144,7 @@ std::string_view TypeName(const SettingSpec& spec) {
 
 std::string AllowedText(const SettingSpec& spec) {
   if (std::holds_alternative<int64_t SettingValues::*>(spec.member)) {
-    return fmt::format("a duration from {} to {}",
+    return fmt::format("a duration from {} to {}, for example 500ms",
                        FormatDurationNs(static_cast<int64_t>(spec.minimum)),
                        FormatDurationNs(static_cast<int64_t>(spec.maximum)));
   }

@@ -16,9 +16,12 @@ namespace cotune {
 namespace {
 
 // Variables that are no settings: how a launcher and the tests speak to cotune.
-constexpr std::array<std::string_view, 9> kOtherVariables = {
-    "COTUNE_CONFIG",     "COTUNE_RANK",   "COTUNE_WORLD_SIZE", "COTUNE_LOCAL_RANK", "COTUNE_JOB_ID",
-    "COTUNE_LOCAL_SIZE", "COTUNE_SOCKET", "COTUNE_FAULT",      "COTUNE_LAUNCHER"};
+constexpr std::array<std::string_view, 10> kOtherVariables = {
+    "COTUNE_CONFIG",   "COTUNE_RANK",       "COTUNE_WORLD_SIZE", "COTUNE_LOCAL_RANK",
+    "COTUNE_JOB_ID",   "COTUNE_LOCAL_SIZE", "COTUNE_SOCKET",     "COTUNE_FAULT",
+    "COTUNE_LAUNCHER", "COTUNE_ERROR_PIPE"};
+
+constexpr std::string_view kVariablePrefix = "COTUNE_";
 
 std::string Variable(const SettingSources& sources, const std::string& name) {
   const auto found = sources.environment.find(name);
@@ -27,10 +30,9 @@ std::string Variable(const SettingSources& sources, const std::string& name) {
 
 std::string DefaultSettingsFile(const SettingSources& sources) {
   std::string folder = Variable(sources, "XDG_CONFIG_HOME");
-  if (folder.empty() && !Variable(sources, "HOME").empty()) {
-    folder = Variable(sources, "HOME") + "/.config";
-  }
-  if (folder.empty()) return "";
+  // A relative folder would be another one in each folder that cotune is started in.
+  if (!folder.starts_with('/')) folder = Variable(sources, "HOME") + "/.config";
+  if (!folder.starts_with('/') || folder == "/.config") return "";
   const std::string path = folder + "/cotune/config.toml";
   return access(path.c_str(), F_OK) == 0 ? path : "";
 }
@@ -100,6 +102,30 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
   return {};
 }
 
+// "did you mean COTUNE_WARM_TIMEOUT?" for COTUNE_WARM: a setting that holds the word, else the
+// nearest one. The prefix, which all share, does not count, and variables that launchers set are no
+// advice.
+std::string VariableAdvice(std::string_view name) {
+  const std::string_view typed = name.substr(kVariablePrefix.size());
+  std::vector<std::string> known = {"CONFIG"};
+  for (const SettingSpec& spec : AllSettings()) {
+    known.push_back(VariableName(spec).substr(kVariablePrefix.size()));
+  }
+  constexpr size_t kWordMin = 3;
+  std::string nearest;
+  for (const std::string& candidate : known) {
+    if (typed.size() >= kWordMin && candidate.find(typed) != std::string::npos) {
+      nearest = candidate;
+      break;
+    }
+  }
+  if (nearest.empty()) {
+    nearest = NearestName(typed, std::vector<std::string_view>(known.begin(), known.end()));
+  }
+  return nearest.empty() ? "no setting has a name like it; see `cotune config show`"
+                         : fmt::format("did you mean {}{}?", kVariablePrefix, nearest);
+}
+
 Status ApplyEnvironment(const SettingSources& sources, ResolvedSettings& resolved) {
   std::vector<std::string> known(kOtherVariables.begin(), kOtherVariables.end());
   for (const SettingSpec& spec : AllSettings()) {
@@ -109,16 +135,13 @@ Status ApplyEnvironment(const SettingSources& sources, ResolvedSettings& resolve
     Status assigned = Assign(spec, text, known.back(), resolved);
     if (!assigned) return assigned;
   }
-  const std::vector<std::string_view> known_views(known.begin(), known.end());
   for (const auto& [name, value] : sources.environment) {
-    if (!name.starts_with("COTUNE_") ||
+    if (!name.starts_with(kVariablePrefix) ||
         std::find(known.begin(), known.end(), name) != known.end()) {
       continue;
     }
-    const std::string nearest = NearestName(name, known_views);
-    resolved.warnings.push_back(fmt::format(
-        "unknown variable {} is ignored; {}", name,
-        nearest.empty() ? "see `cotune config show`" : fmt::format("did you mean {}?", nearest)));
+    resolved.warnings.push_back(
+        fmt::format("unknown variable {} is ignored; {}", name, VariableAdvice(name)));
   }
   return {};
 }

@@ -133,10 +133,13 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
        "(--enable-collective-multitemplate): it is neither on nor off; give on or off"},
       {"collective_pre_sync_timeout", "1d",
        "bad value \"1d\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): unknown "
-       "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h"},
+       "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h, for example 500ms"},
       {"collective_pre_sync_timeout", "1us",
        "bad value \"1us\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): it is "
-       "outside the limits; give a duration from 1ms to 1h"},
+       "outside the limits; give a duration from 1ms to 1h, for example 500ms"},
+      {"warm_timeout", "-3s",
+       "bad value \"-3s\" for warm_timeout (--warm-timeout): it is negative; give a duration from "
+       "1ms to 24h, for example 500ms"},
       {"collective_multi_kernel_hints", "1K,2Q",
        "bad value \"1K,2Q\" for collective_multi_kernel_hints (--collective-multi-kernel-hints): "
        "character 5: unknown suffix 'Q'; known: K, M, G, T; give sizes such as 1K:16M:x2 or 4K,1M"},
@@ -166,11 +169,12 @@ TEST_F(SettingsTest, UnknownVariablesWarnWithTheNearestName) {
                          {"COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ", "1"},
                          {"OTHER_BUDGET", "x"}};
   const ResolvedSettings resolved = ResolveSettings(sources).value();
-  EXPECT_EQ(resolved.warnings,
-            (std::vector<std::string>{
-                "unknown variable COTUNE_BUDGTE is ignored; did you mean COTUNE_BUDGET?",
-                "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; see `cotune "
-                "config show`"}));
+  EXPECT_EQ(
+      resolved.warnings,
+      (std::vector<std::string>{
+          "unknown variable COTUNE_BUDGTE is ignored; did you mean COTUNE_BUDGET?",
+          "unknown variable COTUNE_QQQQQQQQQQQQQQQQQQQQQQQQQQQQ is ignored; no setting has a name "
+          "like it; see `cotune config show`"}));
   EXPECT_EQ(resolved.values.budget_ns, 0);
 }
 

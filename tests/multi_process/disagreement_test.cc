@@ -88,7 +88,7 @@ TEST(Disagreement, OnTheProgramsOfEqualNumber) {
   StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
     if (rank == kOdd) own.collectives = {Collective::kAllGather};
   });
-  ExpectAllName(ranks, "programs");
+  ExpectAllName(ranks, "has 'all_gather/");
 }
 
 TEST(Disagreement, OnTheChoiceList) {
