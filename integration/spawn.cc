@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 #include "core/clock.h"
 #include "fmt/format.h"
 #include "integration/multicast_switches.h"
+#include "integration/signal_pipe.h"
 
 namespace cotune {
 namespace {
@@ -39,30 +38,6 @@ struct Child {
   bool running = true;
   bool stopped = false;
   int wait_status = 0;
-};
-
-// The signals this process waits for while ranks run; restores the mask at its end.
-class WaitedSignals {
- public:
-  WaitedSignals() {
-    sigset_t wanted;
-    sigemptyset(&wanted);
-    for (int signal_number : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&wanted, signal_number);
-    sigprocmask(SIG_BLOCK, &wanted, &before_);
-    fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-  }
-  WaitedSignals(const WaitedSignals&) = delete;
-  WaitedSignals& operator=(const WaitedSignals&) = delete;
-  ~WaitedSignals() {
-    close(fd_);
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
-  int fd() const { return fd_; }
-  const sigset_t& before() const { return before_; }
-
- private:
-  int fd_;
-  sigset_t before_{};
 };
 
 // error_fd: the rank's end of its error pipe, -1: none.
@@ -100,10 +75,10 @@ std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
 
 // Runs in the child between fork and exec: calls only what is safe there.
 [[noreturn]] void Exec(const std::vector<char*>& arguments, const std::vector<char*>& variables,
-                       int output_fd, int error_fd, pid_t parent, const sigset_t& mask) {
+                       int output_fd, int error_fd, pid_t parent, const SignalPipe& signals) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotExecExitCode);  // it went before the line above
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  signals.RestoreInChild();
   if (output_fd >= 0) {
     dup2(output_fd, STDOUT_FILENO);
     dup2(output_fd, STDERR_FILENO);
@@ -145,7 +120,7 @@ struct Pipe {
 };
 
 Result<Child> Start(const SpawnRequest& request, int rank, const std::string& job_id,
-                    const sigset_t& mask) {
+                    SignalPipe& signals) {
   Pipe output;
   Pipe errors;
   // Rank 0 keeps the terminal: its progress line is redrawn in place.
@@ -158,8 +133,10 @@ Result<Child> Start(const SpawnRequest& request, int rank, const std::string& jo
   const std::vector<char*> arguments = Pointers(command);
   const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
+  signals.Block();
   const pid_t pid = fork();
-  if (pid == 0) Exec(arguments, variables, output.ends[1], errors.ends[1], parent, mask);
+  if (pid == 0) Exec(arguments, variables, output.ends[1], errors.ends[1], parent, signals);
+  signals.Unblock();
   if (pid < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot start a process", fmt::format("rank {}", rank),
                 std::strerror(errno));
@@ -260,8 +237,7 @@ class ErrorCollector {
 // Sees all ranks to their end.
 class Supervisor {
  public:
-  Supervisor(const SpawnRequest& request, std::vector<Child>& children,
-             const WaitedSignals& signals)
+  Supervisor(const SpawnRequest& request, std::vector<Child>& children, SignalPipe& signals)
       : request_(request), children_(children), signals_(signals) {}
 
   void Run() {
@@ -310,13 +286,11 @@ class Supervisor {
       timeout_ms = timeout_ms < 0 ? left_ms : std::min(timeout_ms, left_ms);
     }
     poll(waited.data(), waited.size(), timeout_ms);
-    signalfd_siginfo info{};
-    while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
+    while (const std::optional<SignalPipe::Received> signal = signals_.Read()) {
       // A terminal's interrupt (from the kernel) has reached the ranks already.
-      const auto number = static_cast<int>(info.ssi_signo);
-      if (number == SIGCHLD) continue;
+      if (signal->number == SIGCHLD) continue;
       interrupted_ = true;
-      if (info.ssi_code != SI_KERNEL) SendAll(number);
+      if (!signal->from_kernel) SendAll(signal->number);
     }
     for (Child& child : children_) {
       if (child.output_fd >= 0) ReadOutput(child);
@@ -395,7 +369,7 @@ class Supervisor {
 
   const SpawnRequest& request_;
   std::vector<Child>& children_;
-  const WaitedSignals& signals_;
+  SignalPipe& signals_;
   MonotonicClock clock_;
   ErrorCollector errors_{request_, clock_};
   int64_t grace_end_ns_ = 0;
@@ -412,12 +386,12 @@ Result<SpawnResult> SpawnRanks(const SpawnRequest& request) {
     return Fail(ErrorCode::kUsage, fmt::format("cannot start {} ranks", request.ranks), "", "",
                 "give at least one rank and a program");
   }
-  const WaitedSignals signals;
+  SignalPipe signals;
   // The clock makes the id of a job differ from that of an earlier process with the same number.
   const std::string job_id = fmt::format("{}-{}", getpid(), MonotonicClock().now_ns());
   std::vector<Child> children;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    Result<Child> child = Start(request, rank, job_id, signals.before());
+    Result<Child> child = Start(request, rank, job_id, signals);
     if (!child) {
       for (const Child& started : children) kill(started.pid, SIGKILL);
       for (const Child& started : children) waitpid(started.pid, nullptr, 0);

@@ -11,7 +11,10 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace cotune {
 namespace {
@@ -51,6 +54,20 @@ Captured RunCaptured(const SpawnRequest& request) {
   captured.out = ::testing::internal::GetCapturedStdout();
   captured.err = ::testing::internal::GetCapturedStderr();
   return captured;
+}
+
+// A library may have started threads that block no signal; which thread gets one is up to the
+// kernel.
+TEST(SpawnTest, SeesEveryEndWhateverThreadsThereAre) {
+  std::promise<void> done;
+  const std::shared_future<void> is_done = done.get_future().share();
+  std::vector<std::thread> idle;
+  for (int i = 0; i < 4; ++i) idle.emplace_back([is_done] { is_done.wait(); });
+  for (int run = 0; run < 30; ++run) {
+    EXPECT_EQ(Spawned(Shell("exit $COTUNE_RANK", 3)).exit_code, 1);
+  }
+  done.set_value();
+  for (std::thread& thread : idle) thread.join();
 }
 
 TEST(SpawnTest, GivesEveryRankItsVariables) {

@@ -240,13 +240,14 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
                           &shape.threads, &shape.unroll) == 5;
   } else {
     constexpr char kForm[] = "?blocks=%d&pdl=%d&threads=%d&transport=%*[a-z]&unroll=%d";
-    is_read = std::sscanf(text.c_str(), kForm, &shape.blocks, &pdl, &shape.threads,
-                          &shape.unroll) == 4;
+    is_read =
+        std::sscanf(text.c_str(), kForm, &shape.blocks, &pdl, &shape.threads, &shape.unroll) == 4;
   }
-  const bool is_shape = is_read && shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
-                        (shape.threads == 256 || shape.threads == 512) &&
-                        (shape.unroll == 1 || shape.unroll == 2 || shape.unroll == 4) &&
-                        (!is_flagged || (shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0));
+  const bool is_shape =
+      is_read && shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
+      (shape.threads == 256 || shape.threads == 512) &&
+      (shape.unroll == 1 || shape.unroll == 2 || shape.unroll == 4) &&
+      (!is_flagged || (shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0));
   if (!is_shape) return std::nullopt;
   Choice choice = WithShape(kind, shape, pdl == 1);
   if (choice.name != name) return std::nullopt;

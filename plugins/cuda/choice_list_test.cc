@@ -146,8 +146,7 @@ TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
       ASSERT_TRUE(found.has_value()) << choice.name;
       EXPECT_EQ(found->chunk_bytes, choice.chunk_bytes);
     }
-    const bool is_large =
-        problem.world_size > 1 && border::ProblemBytes(problem) >= 256u << 10;
+    const bool is_large = problem.world_size > 1 && border::ProblemBytes(problem) >= 256u << 10;
     EXPECT_EQ(flagged > 0, is_large) << problem.count;
     EXPECT_LE(flagged, 12);
   });
@@ -155,7 +154,8 @@ TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
 
 TEST(ChoiceListTest, ChunksOfAnotherSizeAreFoundByName) {
   const Problem problem = ProblemOf(Collective::kAllGather, ElementType::kU8, 100'000, 4);
-  const std::string name = "direct?blocks=128&chunk=32768&pdl=1&threads=512&transport=flagged&unroll=2";
+  const std::string name =
+      "direct?blocks=128&chunk=32768&pdl=1&threads=512&transport=flagged&unroll=2";
   for (const Choice& choice : Runnable(problem)) EXPECT_NE(choice.name, name);
   const auto found = FindChoice(problem, name, {});
   ASSERT_TRUE(found.has_value()) << found.error().message;

@@ -80,8 +80,8 @@ struct ArenaControl {
 // sets its first flag. Slots are not emptied:
 //  - In 1 every peer has read "in" slots up to round i - 3: kInSlots = 3.
 //  - In 3 every peer has read "out" slots up to round i - 2: kOutSlots = 2.
-// Counts are of 64 bits and live in memory: grids, sizes, kernels and replays may change from launch
-// to launch, and launches of the other kernels between them change nothing.
+// Counts are of 64 bits and live in memory: grids, sizes, kernels and replays may change from
+// launch to launch, and launches of the other kernels between them change nothing.
 
 constexpr unsigned int kInSlots = 3;
 constexpr unsigned int kOutSlots = 2;
@@ -93,8 +93,8 @@ struct ByteRange {
 };
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
-// Within control: the count of rounds of each block index of this rank, and the flags that its peers
-// set, one cache line a block and eight bytes a source.
+// Within control: the count of rounds of each block index of this rank, and the flags that its
+// peers set, one cache line a block and eight bytes a source.
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;

@@ -1,0 +1,69 @@
+#include "integration/signal_pipe.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+namespace cotune {
+namespace {
+
+// Where the handler writes: a handler has no other way to learn it.
+std::atomic<int> write_fd{-1};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void OnSignal(int number, siginfo_t* info, void* /*context*/) {
+  const int error_before = errno;
+  const unsigned char word[2] = {static_cast<unsigned char>(number),
+                                 static_cast<unsigned char>(info->si_code == SI_KERNEL)};
+  // A full pipe holds thousands of signals that say the same.
+  [[maybe_unused]] const ssize_t written = write(write_fd.load(), word, sizeof(word));
+  errno = error_before;
+}
+
+}  // namespace
+
+SignalPipe::SignalPipe() {
+  if (pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) return;
+  before_fd_ = write_fd.exchange(ends_[1]);
+  struct sigaction action {};
+  action.sa_sigaction = OnSignal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kNumbers.size(); ++i) sigaction(kNumbers[i], &action, &actions_before_[i]);
+}
+
+SignalPipe::~SignalPipe() {
+  if (ends_[0] < 0) return;
+  for (size_t i = 0; i < kNumbers.size(); ++i) {
+    sigaction(kNumbers[i], &actions_before_[i], nullptr);
+  }
+  write_fd.store(before_fd_);
+  close(ends_[0]);
+  close(ends_[1]);
+}
+
+std::optional<SignalPipe::Received> SignalPipe::Read() {
+  unsigned char word[2];
+  if (read(ends_[0], word, sizeof(word)) != static_cast<ssize_t>(sizeof(word))) return std::nullopt;
+  return Received{word[0], word[1] != 0};
+}
+
+void SignalPipe::Block() {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  for (const int number : kNumbers) sigaddset(&wanted, number);
+  pthread_sigmask(SIG_BLOCK, &wanted, &mask_before_);
+}
+
+void SignalPipe::Unblock() { pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr); }
+
+void SignalPipe::RestoreInChild() const {
+  for (size_t i = 0; i < kNumbers.size(); ++i) {
+    sigaction(kNumbers[i], &actions_before_[i], nullptr);
+  }
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+}  // namespace cotune
