@@ -99,8 +99,8 @@ Problem Rank::ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction 
 }
 
 Result<int64_t> Rank::Meet(Job& job, std::string_view step) {
-  const Result<StepResult> met = job.exchange().Step(fmt::format("{} {}", step, steps_++), "", 0,
-                                                     job.clock().now_ns() + kPatienceNs);
+  const Result<StepResult> met =
+      job.exchange().Step(step, "", 0, job.clock().now_ns() + kPatienceNs);
   if (!met) return tl::make_unexpected(met.error());
   return met->coordinator_now_ns;
 }

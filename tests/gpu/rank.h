@@ -75,7 +75,6 @@ class Rank {
   std::unique_ptr<Job> job_;
   Findings findings_;
   int64_t timeout_ns_ = 0;
-  uint64_t steps_ = 0;
 };
 
 // Data of one problem on this rank: what it sends, and what has to come.

@@ -127,7 +127,8 @@ typename Type::Bits SpecialElement(const ProblemClass& cls, uint64_t kind, uint6
       return sign;
     case 3:
       if (averages) break;  // dividing rounds them
-      return static_cast<Bits>((mixed & fraction_mask) | 1 | sign);
+      // Small enough that 8 of them add up to a subnormal number, which is exact.
+      return static_cast<Bits>(((mixed & fraction_mask) >> 3) | 1 | sign);
     case 4: {
       if (averages) break;  // whether the sum overflows first is the backend's affair
       const bool is_negative = cls.reduction != Reduction::kProduct && kind / 6 % 2 == 1;

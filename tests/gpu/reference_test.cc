@@ -120,6 +120,23 @@ TEST(Reference, SpecialDataHasEveryKind) {
   for (std::byte b : SendData(p, 0, Pattern::kSpecial, 7, false)) EXPECT_NE(b, std::byte{0x7E});
 }
 
+TEST(Reference, SpecialAndExactDataGiveTheSameInAnyOrder) {
+  for (Pattern pattern : {Pattern::kExact, Pattern::kSpecial}) {
+    for (Reduction reduction : {Reduction::kSum, Reduction::kProduct}) {
+      const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF32, reduction, 8, 2000);
+      std::vector<float> total = Sent<float>(p, 7, pattern);
+      for (int rank = 6; rank >= 0; --rank) {
+        const auto next = Sent<float>(p, rank, pattern);
+        for (size_t i = 0; i < total.size(); ++i) {
+          total[i] = reduction == Reduction::kSum ? total[i] + next[i] : total[i] * next[i];
+        }
+      }
+      const auto right = RightAnswer(p, 0, pattern, 7);
+      EXPECT_EQ(Compare(p, Agreement::kValues, right, Bytes(total)).first, "") << Name(pattern);
+    }
+  }
+}
+
 TEST(Compare, NamesTheFirstElementThatDiffers) {
   const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kF32, Reduction::kSum, 2, 4);
   const auto right = Bytes<float>({1, 2, 3, 4});

@@ -90,6 +90,11 @@ class TreeTest(unittest.TestCase):
                      "rank 3 by SIGSTOP in a graph, cuda", "rank 0 by SIGKILL, nccl"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
+    def test_groups_of_some_ranks_run_at_once(self):
+        done = self.run_command("--memory", "host", "--ranks", "4", "--quick", "--only", r"sequence: groups .*4 ranks")
+        self.assertEqual(done.returncode, runner.ALL_PASSED, done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], "3 passed, 0 failed")
+
     def test_without_a_gpu_nothing_runs_and_the_code_says_so(self):
         done = self.run_command(CUDA_VISIBLE_DEVICES="")
         self.assertEqual(done.returncode, runner.NO_GPU)
