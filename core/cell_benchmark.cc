@@ -155,7 +155,7 @@ StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t
 
 Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   parts_.observer.OnStage(Stage::kCheck);
-  const uint32_t salt = step_count_;
+  const uint32_t salt = checks_++;
   const StepRecord record = CheckOnThisRank(entrant, by, salt);
   const Result<ExchangedRecords> all = Exchange("check " + entrant.caller->id().text(), record, 0);
   if (!all) return tl::make_unexpected(all.error());

@@ -108,6 +108,7 @@ class CellBenchmark {
   int64_t coordinator_now_ns_ = 0;
   int64_t window_ns_;
   uint32_t step_count_ = 0;
+  uint32_t checks_ = 0;
 };
 
 }  // namespace cotune

@@ -68,6 +68,12 @@ class Device {
   virtual Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) = 0;
   virtual Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) = 0;
   virtual Status Read(DeviceBuffer& buffer, std::span<std::byte> data) = 0;
+  // Bytes [offset, offset + bytes) become `value`.
+  virtual Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) = 0;
+  // All of `from`, into the front of a buffer that is not smaller.
+  virtual Status Copy(DeviceBuffer& to, DeviceBuffer& from) = 0;
+  // Whether two buffers of one size hold the same bytes.
+  virtual Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) = 0;
   // Whether the device itself lets all ranks begin a sample at the same moment.
   virtual bool aligns_ranks() const = 0;
   // One call as a program makes it, to its end; arguments.deadline_ns bounds it.

@@ -88,6 +88,17 @@ class HostDevice final : public Device {
   }
 
   // The barrier's release does, and the scheduler decides how.
+  Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) override {
+    std::memset(static_cast<std::byte*>(buffer.data()) + offset, static_cast<int>(value), bytes);
+    return {};
+  }
+  Status Copy(DeviceBuffer& to, DeviceBuffer& from) override {
+    std::memcpy(to.data(), from.data(), from.bytes());
+    return {};
+  }
+  Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
+    return std::memcmp(left.data(), right.data(), left.bytes()) == 0;
+  }
   bool aligns_ranks() const override { return false; }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {

@@ -22,6 +22,19 @@ uint64_t RecvBytes(const Problem& problem) {
   return problem.recv_elements() * SizeBytes(problem.cls.dtype);
 }
 
+// Of the send buffer's allocation, which is all in place.
+uint64_t FirstBytes(const Problem& problem) {
+  return problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem))
+                              : SendBytes(problem);
+}
+
+tl::unexpected<Error> NoHostMemory(const Problem& problem) {
+  return Fail(ErrorCode::kEnvironment,
+              fmt::format("cannot allocate {} bytes of host memory to check results",
+                          OperandBuffers::StagingBytes(problem)),
+              ToText(problem), "memory or its limit is used up", "tune smaller sizes");
+}
+
 std::span<std::byte> Payload(std::vector<std::byte>& bytes) {
   return std::span(bytes).subspan(kGuardBytes, bytes.size() - 2 * kGuardBytes);
 }
@@ -51,37 +64,27 @@ uint64_t OperandBuffers::RecvOffset() const {
 }
 
 uint64_t OperandBuffers::AllocatedBytes(const Problem& problem) {
-  if (problem.cls.in_place)
-    return std::max(SendBytes(problem), RecvBytes(problem)) + 2 * kGuardBytes;
-  return SendBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
+  // The buffers themselves, and each kind of data before and after a call.
+  if (problem.cls.in_place) {
+    return (1 + 2 * kDataKinds) * (FirstBytes(problem) + 2 * kGuardBytes);
+  }
+  return (1 + kDataKinds) * (FirstBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes);
 }
 
 uint64_t OperandBuffers::StagingBytes(const Problem& problem) {
-  const uint64_t first =
-      problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem)) : SendBytes(problem);
-  return first + std::max(first, RecvBytes(problem)) + 4 * kGuardBytes;
+  return FirstBytes(problem) + std::max(FirstBytes(problem), RecvBytes(problem)) + 4 * kGuardBytes;
 }
 
 Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
                                                                  const Problem& problem, int rank) {
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
-  const uint64_t first_bytes =
-      problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem)) : SendBytes(problem);
-  Result<std::unique_ptr<DeviceBuffer>> first = device.Allocate(first_bytes + 2 * kGuardBytes);
+  Result<std::unique_ptr<DeviceBuffer>> first =
+      device.Allocate(FirstBytes(problem) + 2 * kGuardBytes);
   if (!first) return tl::make_unexpected(first.error());
   buffers->first_ = std::move(*first);
   auto* first_payload = static_cast<std::byte*>(buffers->first_->data()) + kGuardBytes;
   buffers->send_ = first_payload + buffers->SendOffset();
   buffers->recv_ = first_payload + buffers->RecvOffset();
-  try {
-    buffers->staging_.resize(first_bytes + 2 * kGuardBytes);
-    buffers->seen_.reserve(StagingBytes(problem) - buffers->staging_.size());
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kEnvironment,
-                fmt::format("cannot allocate {} bytes of host memory to check results",
-                            StagingBytes(problem)),
-                ToText(problem), "memory or its limit is used up", "tune smaller sizes");
-  }
   if (!problem.cls.in_place) {
     Result<std::unique_ptr<DeviceBuffer>> second =
         device.Allocate(RecvBytes(problem) + 2 * kGuardBytes);
@@ -89,39 +92,98 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
     buffers->second_ = std::move(*second);
     buffers->recv_ = static_cast<std::byte*>(buffers->second_->data()) + kGuardBytes;
   }
+  for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
+    Result<Image> image = buffers->MakeImage(kind);
+    if (!image) return tl::make_unexpected(image.error());
+    buffers->images_[kind] = std::move(*image);
+  }
   return buffers;
 }
 
+Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::Put(const std::vector<std::byte>& bytes) {
+  Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes.size());
+  if (!buffer) return buffer;
+  if (Status written = device_.Write(**buffer, bytes); !written) {
+    return tl::make_unexpected(written.error());
+  }
+  return buffer;
+}
+
+Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
+  try {
+    std::vector<std::byte> bytes(first_->bytes());
+    SetGuards(bytes);
+    Poison(Payload(bytes));
+    const bool has_send =
+        problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
+    if (has_send) {
+      FillSend(problem_, rank_, kind, Payload(bytes).subspan(SendOffset(), SendBytes(problem_)));
+    }
+    Result<std::unique_ptr<DeviceBuffer>> first = Put(bytes);
+    if (!first) return tl::make_unexpected(first.error());
+    if (second_ != nullptr) {
+      bytes.resize(second_->bytes());
+      SetGuards(bytes);
+    }
+    const uint64_t offset = second_ == nullptr ? RecvOffset() : 0;
+    FillExpected(problem_, rank_, kind, Payload(bytes).subspan(offset, RecvBytes(problem_)));
+    Result<std::unique_ptr<DeviceBuffer>> result = Put(bytes);
+    if (!result) return tl::make_unexpected(result.error());
+    return Image{std::move(*first), std::move(*result)};
+  } catch (const std::bad_alloc&) {
+    return NoHostMemory(problem_);
+  }
+}
+
 Status OperandBuffers::Fill(uint32_t salt) {
-  SetGuards(staging_);
-  const std::span<std::byte> payload = Payload(staging_);
-  Poison(payload);
-  const bool has_send =
-      problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
-  if (has_send) FillSend(problem_, rank_, salt, payload.subspan(SendOffset(), SendBytes(problem_)));
-  if (Status written = device_.Write(*first_, staging_); !written) return written;
+  const Image& image = images_[salt % kDataKinds];
+  if (Status copied = device_.Copy(*first_, *image.first); !copied) return copied;
   if (second_ == nullptr) return {};
-  seen_.resize(second_->bytes());
-  SetGuards(seen_);
-  Poison(Payload(seen_));
-  return device_.Write(*second_, seen_);
+  constexpr std::byte kPoison{0xFF};
+  const uint64_t payload_bytes = second_->bytes() - 2 * kGuardBytes;
+  Status filled = device_.Fill(*second_, 0, kGuardBytes, kGuard);
+  if (filled) filled = device_.Fill(*second_, kGuardBytes, payload_bytes, kPoison);
+  if (filled) {
+    filled = device_.Fill(*second_, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
+  }
+  return filled;
 }
 
 Result<OperandCheck> OperandBuffers::Check(uint32_t salt) {
+  const uint32_t kind = salt % kDataKinds;
+  Image& image = images_[kind];
+  DeviceBuffer& received = second_ == nullptr ? *first_ : *second_;
+  const Result<bool> is_right = device_.Equal(received, *image.result);
+  if (!is_right) return tl::make_unexpected(is_right.error());
+  Result<bool> keeps_send = true;
+  if (second_ != nullptr) keeps_send = device_.Equal(*first_, *image.first);
+  if (!keeps_send) return tl::make_unexpected(keeps_send.error());
+  if (*is_right && *keeps_send) return OperandCheck{};
+  try {
+    return CountDifferences(kind, image);
+  } catch (const std::bad_alloc&) {
+    return NoHostMemory(problem_);
+  }
+}
+
+Result<OperandCheck> OperandBuffers::CountDifferences(uint32_t kind, Image& image) {
   OperandCheck check;
-  seen_.resize(first_->bytes());
-  if (Status read = device_.Read(*first_, seen_); !read) return tl::make_unexpected(read.error());
-  check.wrote_outside = !GuardsIntact(seen_);
+  std::vector<std::byte> seen(first_->bytes());
+  if (Status read = device_.Read(*first_, seen); !read) return tl::make_unexpected(read.error());
+  check.wrote_outside = !GuardsIntact(seen);
   if (second_ != nullptr) {
-    check.changed_send = seen_ != staging_;
-    seen_.resize(second_->bytes());
-    if (Status read = device_.Read(*second_, seen_); !read)
+    std::vector<std::byte> sent(first_->bytes());
+    if (Status read = device_.Read(*image.first, sent); !read) {
       return tl::make_unexpected(read.error());
-    check.wrote_outside = check.wrote_outside || !GuardsIntact(seen_);
+    }
+    check.changed_send = seen != sent;
+    seen.resize(second_->bytes());
+    if (Status read = device_.Read(*second_, seen); !read) return tl::make_unexpected(read.error());
+    check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);
   }
   const uint64_t offset = second_ == nullptr ? RecvOffset() : 0;
-  check.wrong_elements = CountWrongElements(problem_, rank_, salt,
-                                            Payload(seen_).subspan(offset, RecvBytes(problem_)));
+  check.wrong_elements =
+      CountWrongElements(problem_, rank_, kind, Payload(seen).subspan(offset, RecvBytes(problem_)));
   return check;
 }
 

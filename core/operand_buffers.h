@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_OPERAND_BUFFERS_H_
 #define COTUNE_CORE_OPERAND_BUFFERS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,28 +20,46 @@ struct OperandCheck {
   bool changed_send = false;    // out of place only
 };
 
-// In place: one allocation holds both. Not thread-safe.
+// In place: one allocation holds both. What the buffers begin with, and what they must hold after,
+// is made once for each of some kinds of data and stays on the device, which compares it there. Not
+// thread-safe.
 class OperandBuffers {
  public:
+  // Backends whose scratch has two halves find data of the call before the last in it.
+  static constexpr uint32_t kDataKinds = 3;
+
+  // kEnvironment: no memory.
   static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem,
                                                           int rank);
 
-  // Bytes of the device's memory that Allocate takes, guards included.
+  // Bytes of the device's memory that it takes in all, guards included.
   static uint64_t AllocatedBytes(const Problem& problem);
-  // Bytes of host memory beside those: what is compared with.
+  // Bytes of host memory beside those, while data is made or differences are counted.
   static uint64_t StagingBytes(const Problem& problem);
 
   const void* send() const { return send_; }
   void* recv() const { return recv_; }
-  // Poisons the receive buffer, fills the send buffer and restores the guards.
+  // Poisons the receive buffer, fills the send buffer and restores the guards. The data is of kind
+  // salt % kDataKinds: with salts one after the other, what the last two calls left behind is
+  // wrong.
   Status Fill(uint32_t salt);
   Result<OperandCheck> Check(uint32_t salt);
 
  private:
+  // Of one kind of data, each as a whole allocation with its guards.
+  struct Image {
+    std::unique_ptr<DeviceBuffer> first;   // before a call
+    std::unique_ptr<DeviceBuffer> result;  // after it: of second_, or of first_ in place
+  };
+
   OperandBuffers(Device& device, const Problem& problem, int rank)
       : device_(device), problem_(problem), rank_(rank) {}
   uint64_t SendOffset() const;  // of the send buffer in its allocation's payload
   uint64_t RecvOffset() const;
+  Result<Image> MakeImage(uint32_t kind);
+  Result<std::unique_ptr<DeviceBuffer>> Put(const std::vector<std::byte>& bytes);
+  // Byte by byte on the host: what is wrong, or that it is right within the tolerance.
+  Result<OperandCheck> CountDifferences(uint32_t kind, Image& image);
 
   Device& device_;
   Problem problem_;
@@ -49,8 +68,7 @@ class OperandBuffers {
   std::unique_ptr<DeviceBuffer> second_;  // recv when out of place
   std::byte* send_ = nullptr;
   std::byte* recv_ = nullptr;
-  std::vector<std::byte> staging_;  // what Fill wrote into first_, guards included
-  std::vector<std::byte> seen_;
+  std::array<Image, kDataKinds> images_;
 };
 
 }  // namespace cotune

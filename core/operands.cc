@@ -183,16 +183,32 @@ uint64_t CountWrongInRun(const Problem& problem, uint64_t elements, const std::b
   return wrong;
 }
 
-// Compares one block whose element j must hold the pattern at first + j.
-uint64_t CountWrongInBlock(const Problem& problem, const Pattern& pattern, uint64_t first,
-                           const std::byte* block) {
-  uint64_t wrong = 0;
-  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  pattern.ForEachRun(first, problem.count,
-                     [&](uint64_t at, uint64_t run, const std::byte* expected) {
-                       wrong += CountWrongInRun(problem, run, expected, block + at * size_bytes);
-                     });
-  return wrong;
+// Calls visit(byte offset, elements, pattern bytes) for each run of the receive buffer of `rank`.
+template <typename Visit>
+void ForEachExpectedRun(const Problem& problem, int rank, uint32_t salt, Visit visit) {
+  const ProblemClass& cls = problem.cls;
+  const uint64_t size_bytes = SizeBytes(cls.dtype);
+  // A block whose element j holds the pattern at first + j.
+  const auto visit_block = [&](const Pattern& pattern, uint64_t first, uint64_t begin_bytes) {
+    pattern.ForEachRun(first, problem.count,
+                       [&](uint64_t at, uint64_t run, const std::byte* values) {
+                         visit(begin_bytes + at * size_bytes, run, values);
+                       });
+  };
+  if (Reduces(cls.collective)) {
+    const Pattern pattern(cls.dtype, [&](uint64_t k) { return Reduced(problem, k, salt); });
+    visit_block(pattern, cls.collective == Collective::kReduceScatter ? rank * problem.count : 0,
+                0);
+    return;
+  }
+  const bool is_broadcast = cls.collective == Collective::kBroadcast;
+  const uint64_t first = cls.collective == Collective::kAllToAll ? rank * problem.count : 0;
+  for (int block = 0; block < (is_broadcast ? 1 : cls.world_size); ++block) {
+    const int sender = is_broadcast ? cls.root : block;
+    const Pattern pattern(cls.dtype,
+                          [&](uint64_t k) { return SendValue(problem, sender, k, salt); });
+    visit_block(pattern, first, block * problem.count * size_bytes);
+  }
 }
 
 }  // namespace
@@ -212,24 +228,21 @@ void Poison(std::span<std::byte> buffer) {
   if (!buffer.empty()) std::memset(buffer.data(), 0xFF, buffer.size());
 }
 
+void FillExpected(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> recv) {
+  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
+  ForEachExpectedRun(problem, rank, salt,
+                     [&](uint64_t at_bytes, uint64_t run, const std::byte* values) {
+                       std::memcpy(recv.data() + at_bytes, values, run * size_bytes);
+                     });
+}
+
 uint64_t CountWrongElements(const Problem& problem, int rank, uint32_t salt,
                             std::span<const std::byte> recv) {
-  const ProblemClass& cls = problem.cls;
-  if (Reduces(cls.collective)) {
-    const Pattern pattern(cls.dtype, [&](uint64_t k) { return Reduced(problem, k, salt); });
-    const uint64_t first = cls.collective == Collective::kReduceScatter ? rank * problem.count : 0;
-    return CountWrongInBlock(problem, pattern, first, recv.data());
-  }
-  const bool is_broadcast = cls.collective == Collective::kBroadcast;
-  const uint64_t first = cls.collective == Collective::kAllToAll ? rank * problem.count : 0;
-  const uint64_t block_bytes = problem.count * SizeBytes(cls.dtype);
   uint64_t wrong = 0;
-  for (int block = 0; block < (is_broadcast ? 1 : cls.world_size); ++block) {
-    const int sender = is_broadcast ? cls.root : block;
-    const Pattern pattern(cls.dtype,
-                          [&](uint64_t k) { return SendValue(problem, sender, k, salt); });
-    wrong += CountWrongInBlock(problem, pattern, first, recv.data() + block * block_bytes);
-  }
+  ForEachExpectedRun(problem, rank, salt,
+                     [&](uint64_t at_bytes, uint64_t run, const std::byte* expected) {
+                       wrong += CountWrongInRun(problem, run, expected, recv.data() + at_bytes);
+                     });
   return wrong;
 }
 

@@ -19,6 +19,9 @@ void FillSend(const Problem& problem, int rank, uint32_t salt, std::span<std::by
 // Fills any buffer with bytes that no right answer contains.
 void Poison(std::span<std::byte> buffer);
 
+// What the receive buffer of `rank` must hold: recv_elements() of the dtype.
+void FillExpected(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> recv);
+
 // Elements of one rank's receive buffer, recv_elements() long, that differ from the naive result.
 // Exact for everything but the average of floats, where two units in the last place are allowed for
 // a multiplication by the reciprocal.

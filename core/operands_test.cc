@@ -204,6 +204,29 @@ TEST(OperandBuffersTest, GuardsAndSendBufferAreWatched) {
   }
 }
 
+TEST(OperandBuffersTest, TheResultsOfTheTwoCallsBeforeAreWrong) {
+  const MonotonicClock clock;
+  const std::unique_ptr<Device> device = MakeHostDevice(clock);
+  const Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 1, 5000);
+  const auto buffers = *OperandBuffers::Allocate(*device, problem, 0);
+  std::vector<std::vector<float>> before;
+  for (uint32_t salt = 0; salt < 6; ++salt) {
+    ASSERT_TRUE(buffers->Fill(salt).has_value());
+    auto* recv = static_cast<float*>(buffers->recv());
+    const auto* send = static_cast<const float*>(buffers->send());
+    EXPECT_EQ(buffers->Check(salt)->wrong_elements, 5000u) << "poison";
+    for (size_t back = 1; back <= 2 && back <= before.size(); ++back) {
+      std::copy_n(before[before.size() - back].begin(), 5000, recv);
+      EXPECT_GT(buffers->Check(salt)->wrong_elements, 2500u) << back;
+    }
+    std::copy_n(send, 5000, recv);
+    EXPECT_EQ(buffers->Check(salt)->wrong_elements, 0u);
+    recv[4999] += 1;
+    EXPECT_EQ(buffers->Check(salt)->wrong_elements, 1u);
+    before.emplace_back(send, send + 5000);
+  }
+}
+
 TEST(OperandBuffersTest, InPlaceBlocksLieWhereTheAbiSays) {
   const MonotonicClock clock;
   const std::unique_ptr<Device> device = MakeHostDevice(clock);

@@ -238,6 +238,13 @@ class DeviceForTest final : public Device {
     return host_->Read(buffer, data);
   }
   void* stream() const override { return nullptr; }
+  Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) override {
+    return host_->Fill(buffer, offset, bytes, value);
+  }
+  Status Copy(DeviceBuffer& to, DeviceBuffer& from) override { return host_->Copy(to, from); }
+  Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
+    return host_->Equal(left, right);
+  }
   bool aligns_ranks() const override { return false; }
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
     return CallsForTest(plan, arguments, 1).Run(0, arguments.deadline_ns);

@@ -383,17 +383,18 @@ TEST(SchedulerTest, MemoryThatOneRankLacksEndsTheTuneOnAllBeforeItBegins) {
   Tune tune;
   tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
   tune.node_sizes = {{1 << 20}};
-  // Two ranks with send, receive and what both are compared with: 4 MiB each, and some guards.
-  tune.available_bytes = [](int rank) { return rank == 1 ? uint64_t{8} << 20 : uint64_t{9} << 20; };
+  // Two ranks with send and receive buffer, three kinds of data for both, and room to make it: 10
+  // MiB each, and some guards.
+  tune.available_bytes = [](int rank) { return uint64_t{rank == 1 ? 20u : 21u} << 20; };
   for (const RankView& view : RunTune(tune)) {
     ASSERT_FALSE(view.outcome.has_value());
     EXPECT_EQ(view.outcome.error().code, ErrorCode::kEnvironment);
     EXPECT_THAT(view.outcome.error().ToText(),
-                AllOf(HasSubstr("rank 1"), HasSubstr("4 MiB on each of 2 ranks"),
-                      HasSubstr("8 MiB are free"), HasSubstr("smaller sizes")));
+                AllOf(HasSubstr("rank 1"), HasSubstr("10 MiB on each of 2 ranks"),
+                      HasSubstr("20 MiB are free"), HasSubstr("smaller sizes")));
     EXPECT_TRUE(view.cells.empty());
   }
-  tune.available_bytes = [](int) { return uint64_t{9} << 20; };
+  tune.available_bytes = [](int) { return uint64_t{21} << 20; };
   for (const RankView& view : RunTune(tune)) EXPECT_TRUE(view.outcome.has_value());
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "gpu/device/buffer_compare.h"
 #include "gpu/device/cuda_stream.h"
 #include "gpu/device/driver_status.h"
 #include "gpu/device/rank_alignment.h"
@@ -101,6 +102,7 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
     alignment_.reset();
+    compare_.reset();
     stream_.reset();
     if (context_ != nullptr) driver_->PrimaryContextRelease(device_);
   }
@@ -118,6 +120,9 @@ class CudaDevice final : public Device {
     Result<std::unique_ptr<CudaStream>> stream = CudaStream::Create(driver_, clock_);
     if (!stream) return tl::make_unexpected(stream.error());
     stream_ = std::move(*stream);
+    Result<std::unique_ptr<BufferCompare>> compare = BufferCompare::Create(driver_);
+    if (!compare) return tl::make_unexpected(compare.error());
+    compare_ = std::move(*compare);
     return {};
   }
 
@@ -206,6 +211,30 @@ class CudaDevice final : public Device {
     return Checked(driver_, driver_->CopyToHost(data.data(), from, data.size()), "cuMemcpyDtoH");
   }
 
+  Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) override {
+    if (bytes == 0) return {};
+    const CuDevicePointer to = dynamic_cast<CudaBuffer&>(buffer).pointer() + offset;
+    if (Status s = Checked(driver_, driver_->SetBytes(to, static_cast<uint8_t>(value), bytes),
+                           "cuMemsetD8");
+        !s) {
+      return s;
+    }
+    return Checked(driver_, driver_->ContextSynchronize(), "cuCtxSynchronize");
+  }
+
+  Status Copy(DeviceBuffer& to, DeviceBuffer& from) override {
+    const CuDevicePointer source = dynamic_cast<CudaBuffer&>(from).pointer();
+    const CuResult code = driver_->CopyOnDeviceAsync(dynamic_cast<CudaBuffer&>(to).pointer(),
+                                                     source, from.bytes(), stream_->handle());
+    if (Status s = Checked(driver_, code, "cuMemcpyDtoDAsync"); !s) return s;
+    return Checked(driver_, driver_->StreamSynchronize(stream_->handle()), "cuStreamSynchronize");
+  }
+
+  Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
+    return compare_->Equal(stream_->handle(), dynamic_cast<CudaBuffer&>(left).pointer(),
+                           dynamic_cast<CudaBuffer&>(right).pointer(), left.bytes());
+  }
+
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
     if (Status s = stream_->RecordStart(); !s) return tl::make_unexpected(s.error());
     if (Status s = plan.Launch(arguments); !s) return tl::make_unexpected(s.error());
@@ -229,6 +258,7 @@ class CudaDevice final : public Device {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<BufferCompare> compare_;
   std::unique_ptr<RankAlignment> alignment_;
 };
 
