@@ -115,18 +115,32 @@ Status Dispatcher::Run(const Call& call) {
   arguments.send = call.send;
   arguments.recv = call.recv;
   arguments.stream = call.stream;
+  last_timeout_ns_ = call.timeout_ns;
   arguments.deadline_ns = DeadlineAfter(job_.clock().now_ns(), call.timeout_ns);
   job_.observer().OnStage(Stage::kDispatch);
   return Remember((*plan)->caller->Launch(arguments));
 }
 
-Status Dispatcher::Remember(const Status& status) {
+Status Dispatcher::Remember(Status status) {
   if (!status && EndsTheGroup(status.error().code)) {
-    failed_ = status;
     // Peers that wait for this rank learn of it now, not at their deadline.
     job_.groups().AbortAll();
+    status = WithLostRanks(std::move(status));
+    failed_ = status;
   }
   return status;
+}
+
+Status Dispatcher::WithLostRanks(Status status) {
+  if (status.error().code != ErrorCode::kDeadline || !status.error().ranks.empty()) return status;
+  const int64_t deadline_ns = DeadlineAfter(job_.clock().now_ns(), last_timeout_ns_);
+  const Result<StepResult> met = job_.exchange().Step("after a deadline", "", 0, deadline_ns);
+  if (met || met.error().ranks.empty()) return status;
+  Error error = std::move(status.error());
+  error.code = ErrorCode::kRankLost;
+  error.what += "; " + met.error().ToText();
+  error.ranks = met.error().ranks;
+  return tl::make_unexpected(std::move(error));
 }
 
 Status Dispatcher::Health() {

@@ -82,7 +82,10 @@ class Dispatcher {
   // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
   Choice ChoiceOf(const Program& program, const PlanKey& key);
-  Status Remember(const Status& status);
+  Status Remember(Status status);
+  // Of a deadline that passed without a known culprit: all ranks meet over the control channel, and
+  // those that do not come are the ones.
+  Status WithLostRanks(Status status);
   void DropPlans();
 
   Job& job_;
@@ -92,6 +95,7 @@ class Dispatcher {
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   Status failed_;
+  int64_t last_timeout_ns_ = 0;  // of a call
 };
 
 }  // namespace cotune

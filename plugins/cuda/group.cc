@@ -171,14 +171,18 @@ Result<std::vector<MemoryOffer>> Group::Exchange(const char* phase, const Result
   return offers;
 }
 
+// A kernel that fails sets another value first, while it writes the record.
+constexpr unsigned int kWritten = 1;
+
 bool Group::HasFailed() const {
   const volatile unsigned int* is_set = &words_->failure.is_set;
-  return *is_set != 0 || is_aborted_.load(std::memory_order_acquire);
+  return *is_set == kWritten || is_aborted_.load(std::memory_order_acquire);
 }
 
 std::optional<Failure> Group::Health() const {
   const volatile FailureRecord& record = words_->failure;
-  if (record.is_set != 0 && record.kind == kTimeout) {
+  const bool is_written = record.is_set == kWritten;
+  if (is_written && record.kind == kTimeout) {
     const int peer = record.peer;
     const bool is_known = peer >= 0 && peer < world_size_;
     return Failure{COTUNE_PEER_FAILED, 0, is_known ? peer : -1,
@@ -188,14 +192,14 @@ std::optional<Failure> Group::Health() const {
                                static_cast<unsigned int>(record.step),
                                static_cast<unsigned int>(record.block))};
   }
-  if (record.is_set != 0 && record.kind == kProtocol) {
+  if (is_written && record.kind == kProtocol) {
     return Failure{COTUNE_INTERNAL, 0, -1,
                    fmt::format("group rank {} found data of a later step in its scratch (step {}, "
                                "block {}); please report this",
                                rank_, static_cast<unsigned int>(record.step),
                                static_cast<unsigned int>(record.block))};
   }
-  if (record.is_set != 0 || is_aborted_.load(std::memory_order_acquire)) {
+  if (is_written || is_aborted_.load(std::memory_order_acquire)) {
     return Failure{COTUNE_ABORTED, 0, -1, fmt::format("group rank {} aborted the group", rank_)};
   }
   return std::nullopt;
