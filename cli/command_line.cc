@@ -176,12 +176,16 @@ void AddRest(Parsing& parsing) {
   AddSettings(show, parsing.config_show.settings);
   AddOutput(show, parsing.output);
 
-  CLI::App& run = *parsing.app.add_subcommand("run", "start a program as several ranks");
+  CLI::App& run = *parsing.app.add_subcommand(
+      "run",
+      "start a program as several ranks; standard output is rank 0's, and what other ranks print "
+      "goes to standard error behind \"[rank N] \"");
   AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();
   AddSettings(run, parsing.run.settings);
-  AddOutput(run, parsing.output);
+  // Standard output is the program's, and nothing else is printed that could be more or less.
+  run.add_flag("--json", parsing.output.json)->group("");
 }
 
 // The innermost command that was given, and its name with that of its parent.
