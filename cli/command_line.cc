@@ -12,8 +12,9 @@
 namespace cotune::cli {
 namespace {
 
-constexpr std::array<std::string_view, 8> kCommands = {
-    "tune", "bench", "explain", "plugin list", "db show", "db merge", "config show", "run"};
+constexpr std::array<std::string_view, 9> kCommands = {"tune",        "bench",   "explain",
+                                                       "plugin list", "db show", "db merge",
+                                                       "config show", "run",     "doctor"};
 
 // Storage that the parser writes into, and the parser.
 struct Parsing {
@@ -29,6 +30,7 @@ struct Parsing {
   DbMergeFlags db_merge;
   ConfigShowFlags config_show;
   RunFlags run;
+  DoctorFlags doctor;
 };
 
 void AddOutput(CLI::App& command, OutputFlags& flags) {
@@ -169,6 +171,15 @@ void AddFiles(Parsing& parsing) {
   AddOutput(merge, parsing.output);
 }
 
+void AddDoctor(Parsing& parsing) {
+  CLI::App& doctor = *parsing.app.add_subcommand(
+      "doctor", "look at GPUs, libraries, limits, plugins and database, and say how to mend them");
+  AddRanks(doctor, parsing.doctor.ranks, "ranks that a tune would have [one a GPU, or 4]");
+  AddPlugins(doctor, parsing.doctor.plugins);
+  AddSettings(doctor, parsing.doctor.settings);
+  AddOutput(doctor, parsing.output);
+}
+
 void AddRest(Parsing& parsing) {
   CLI::App& config = *parsing.app.add_subcommand("config", "settings");
   CLI::App& show =
@@ -176,12 +187,16 @@ void AddRest(Parsing& parsing) {
   AddSettings(show, parsing.config_show.settings);
   AddOutput(show, parsing.output);
 
-  CLI::App& run = *parsing.app.add_subcommand("run", "start a program as several ranks");
+  CLI::App& run = *parsing.app.add_subcommand(
+      "run",
+      "start a program as several ranks; standard output is rank 0's, and what other ranks print "
+      "goes to standard error behind \"[rank N] \"");
   AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();
   AddSettings(run, parsing.run.settings);
-  AddOutput(run, parsing.output);
+  // Standard output is the program's, and nothing else is printed that could be more or less.
+  run.add_flag("--json", parsing.output.json)->group("");
 }
 
 // The innermost command that was given, and its name with that of its parent.
@@ -250,6 +265,7 @@ CommandFlags TakeFlags(Parsing& parsing, const std::string& name) {
   if (name == "plugin list") return std::move(parsing.plugin_list);
   if (name == "db show") return std::move(parsing.db_show);
   if (name == "db merge") return std::move(parsing.db_merge);
+  if (name == "doctor") return std::move(parsing.doctor);
   if (name == "config show") return std::move(parsing.config_show);
   return std::move(parsing.run);
 }
@@ -261,6 +277,7 @@ void Declare(Parsing& parsing) {
   AddBench(parsing);
   AddExplain(parsing);
   AddFiles(parsing);
+  AddDoctor(parsing);
   AddRest(parsing);
   const auto finish = [](CLI::App& app, const auto& self) -> void {
     app.allow_extras();

@@ -70,6 +70,11 @@ struct PluginListFlags {
   PluginFlags plugins;
   SettingFlags settings;
 };
+struct DoctorFlags {
+  int ranks = 0;
+  PluginFlags plugins;
+  SettingFlags settings;
+};
 struct DbShowFlags {
   std::string file;
   PluginFlags plugins;
@@ -94,7 +99,7 @@ struct HelpFlags {
 
 using CommandFlags =
     std::variant<HelpFlags, VersionFlags, TuneFlags, BenchFlags, ExplainFlags, PluginListFlags,
-                 DbShowFlags, DbMergeFlags, ConfigShowFlags, RunFlags>;
+                 DbShowFlags, DbMergeFlags, ConfigShowFlags, RunFlags, DoctorFlags>;
 
 struct CommandLine {
   OutputFlags output;

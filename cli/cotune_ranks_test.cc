@@ -104,6 +104,38 @@ TEST_F(RanksTest, WhatFailsInTheParentAlreadyIsSaidOnce) {
   }
 }
 
+TEST_F(RanksTest, AProgramThatASignalEndsIsNamedWithRankAndSignal) {
+  const ProgramEnd end =
+      Run({"run", "--ranks", "2", "--", "/bin/sh", "-c", "test $COTUNE_RANK = 0 || kill -KILL $$"});
+  EXPECT_EQ(end.exit_code, 5);
+  EXPECT_TRUE(end.err.starts_with("cotune: error 5 (rank_lost): rank 1 (pid ")) << end.err;
+  EXPECT_NE(end.err.find(", /bin/sh) was ended by SIGKILL (Killed) (run): "), std::string::npos)
+      << end.err;
+  EXPECT_EQ(Count(end.err, "\n"), 1u) << end.err;
+}
+
+TEST_F(RanksTest, AProgramThatIsNotThereIsSaidOnce) {
+  const ProgramEnd end = Run({"run", "--ranks", "3", "--", "/no/such/program"});
+  EXPECT_EQ(end.exit_code, 127);
+  EXPECT_EQ(end.err,
+            "cotune: error 3 (environment): cannot start the program of a rank (/no/such/program): "
+            "No such file or directory; check its name and that it may be run\n");
+}
+
+TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
+  const ProgramEnd json = Run({"run", "--json", "--", "/bin/true"});
+  EXPECT_EQ(json.exit_code, 2);
+  EXPECT_EQ(Document(json)["error"]["what"], "run has no --json");
+  const ProgramEnd set = Run({"run", "--set", "host.slot_bytes=1M", "--", "/bin/true"});
+  EXPECT_EQ(set.exit_code, 2);
+  EXPECT_NE(set.err.find("name that with --config"), std::string::npos) << set.err;
+  const ProgramEnd passed =
+      Run({"run", "--ranks", "1", "--budget", "7s", "--", "/bin/sh", "-c", "echo $COTUNE_BUDGET"});
+  EXPECT_EQ(passed.out, "7s\n") << passed.err;
+  EXPECT_NE(Run({"run", "--help"}).out.find("goes to standard error behind \"[rank N] \""),
+            std::string::npos);
+}
+
 TEST_F(RanksTest, AMissedWindowIsOneWarningAndOneError) {
   environment_["COTUNE_FAULT"] = "pre_sync@1:delay=300";
   environment_["COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT"] = "50ms";

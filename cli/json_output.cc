@@ -104,6 +104,20 @@ std::string PluginListJson(const std::vector<PluginRow>& plugins) {
   return Document("plugin list", "result", {{"plugins", std::move(rows)}});
 }
 
+std::string DoctorJson(const std::vector<Finding>& findings) {
+  Json rows = Json::array();
+  bool is_usable = true;
+  for (const Finding& finding : findings) {
+    is_usable = is_usable && finding.state != "problem";
+    rows.push_back({{"subject", finding.subject},
+                    {"state", finding.state},
+                    {"text", finding.text},
+                    {"next_step", finding.next_step},
+                    {"details", finding.details}});
+  }
+  return Document("doctor", "result", {{"usable", is_usable}, {"findings", std::move(rows)}});
+}
+
 std::string DbShowJson(const std::string& path, const std::vector<ShownEntry>& entries) {
   Json rows = Json::array();
   for (const ShownEntry& shown : entries) {

@@ -23,6 +23,7 @@ std::string TuneJson(const TuneSummary& summary);
 std::string BenchJson(const TuneSummary& summary);
 std::string ExplainJson(const Explanation& explanation);
 std::string PluginListJson(const std::vector<PluginRow>& plugins);
+std::string DoctorJson(const std::vector<Finding>& findings);
 std::string DbShowJson(const std::string& path, const std::vector<ShownEntry>& entries);
 std::string DbMergeJson(const MergeSummary& summary);
 std::string ConfigShowJson(const ResolvedSettings& settings);

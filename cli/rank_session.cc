@@ -239,28 +239,32 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   request.command = SelfCommand(process);
   request.ranks = ranks;
   request.grace_ns = 2 * settings.values.collective_autotune_timeout_ns;
-  request.on_error = [&process, ranks](const std::vector<int>& at, const std::string& text) {
-    process.console.LogRankError(at, ranks, text);
-  };
-  return SpawnAndReport(request, process);
-}
-
-int SpawnAndReport(const SpawnRequest& request, Process& process) {
-  const Result<SpawnResult> result = SpawnRanks(request);
+  request.knows_error_pipe = true;
+  const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
-  bool rank_0_is_lost = false;
+  const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
+  std::string what;
   for (const std::string& message : result->messages) {
-    process.console.Warn(message);
-    rank_0_is_lost = rank_0_is_lost || message.starts_with("rank 0 ");
+    const bool is_of_rank_0 = what.empty() && message.starts_with("rank 0 ");
+    if (is_of_rank_0) what = message;
+    if (!is_of_rank_0) process.console.Warn(message);
   }
   if (!rank_0_is_lost) return result->exit_code;
   // Rank 0 would have said what happened.
   return process.console.PrintError({ErrorCode::kRankLost,
-                                     result->messages.front(),
+                                     what,
                                      "own ranks",
                                      "it was ended from outside, crashed, or was stopped",
                                      "run again; what was measured is kept",
                                      {0}});
+}
+
+Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
+  request.on_error = [&process, world_size = request.ranks](const std::vector<int>& ranks,
+                                                            const std::string& text) {
+    process.console.LogRankError(ranks, world_size, text);
+  };
+  return SpawnRanks(request);
 }
 
 int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,

@@ -47,8 +47,8 @@ std::vector<std::string> SelfCommand(const Process& process);
 int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
               const JobMemory& memory, Process& process);
 
-// Runs the ranks and reports those that were lost. Gives the exit code.
-int SpawnAndReport(const SpawnRequest& request, Process& process);
+// Runs the ranks, and says their errors as they come.
+Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process);
 
 // What tune and bench differ in.
 struct RankWork {

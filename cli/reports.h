@@ -39,6 +39,15 @@ struct PluginRow {
   std::string reason;  // why it is not "loaded", and what to do
 };
 
+// One thing that the doctor looked at.
+struct Finding {
+  std::string subject;    // "driver", "GPU 0", "plugin host"
+  std::string state;      // "ok", "note" (usable, or not needed) or "problem"
+  std::string text;       // what was found
+  std::string next_step;  // "" when it is ok
+  std::vector<std::string> details;
+};
+
 // An entry of a database and whether this machine may use it.
 struct ShownEntry {
   DatabaseEntry entry;

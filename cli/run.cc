@@ -1,11 +1,42 @@
 // `cotune run`: start any program as several ranks.
+#include <cstdlib>
+#include <utility>
+
 #include "cli/commands.h"
 #include "cli/rank_session.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune::cli {
+namespace {
+
+// Programs that link cotune read settings from their environment: flags become variables there.
+Status PassSettingsOn(const SettingFlags& flags) {
+  if (!flags.backend_values.empty()) {
+    return Fail(ErrorCode::kUsage, "--set cannot reach the program", "cotune run",
+                "a setting of a backend has no variable",
+                "write it into a settings file and name that with --config");
+  }
+  for (const auto& [name, text] : flags.values) {
+    const SettingSpec* const spec = FindSetting(name);
+    if (spec != nullptr) setenv(VariableName(*spec).c_str(), text.c_str(), 1);
+  }
+  if (flags.settings_file) setenv("COTUNE_CONFIG", flags.settings_file->c_str(), 1);
+  return {};
+}
+
+}  // namespace
 
 int RunCommand(const RunFlags& flags, Process& process) {
   Console& console = process.console;
+  if (console.flags().json) {
+    return console.PrintError({ErrorCode::kUsage,
+                               "run has no --json",
+                               "cotune run",
+                               "standard output belongs to the program",
+                               "leave --json out",
+                               {}});
+  }
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return console.PrintError(settings.error());
   const Result<std::optional<LaunchContext>> context = FindRank(0, process);
@@ -21,11 +52,22 @@ int RunCommand(const RunFlags& flags, Process& process) {
   const Result<JobMemory> memory = ChooseMemory(*settings, {}, process);
   if (!memory) return console.PrintError(memory.error());
   const int ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
+  if (Status passed = PassSettingsOn(flags.settings); !passed) {
+    return console.PrintError(passed.error());
+  }
   SpawnRequest request;
   request.command = flags.program;
   request.ranks = ranks;
   request.grace_ns = 2 * settings->values.collective_autotune_timeout_ns;
-  return SpawnAndReport(request, process);
+  const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
+  if (!result) return console.PrintError(result.error());
+  if (result->messages.empty()) return result->exit_code;
+  return console.PrintError(
+      {ErrorCode::kRankLost, fmt::format("{}", fmt::join(result->messages, "; ")), "run",
+       "it was ended from outside, crashed, or was stopped",
+       "see what it printed before, its core dump, or `dmesg` for memory that "
+       "ran out",
+       result->lost_ranks});
 }
 
 }  // namespace cotune::cli

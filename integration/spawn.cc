@@ -75,7 +75,8 @@ std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
 
 // Runs in the child between fork and exec: calls only what is safe there.
 [[noreturn]] void Exec(const std::vector<char*>& arguments, const std::vector<char*>& variables,
-                       int output_fd, int error_fd, pid_t parent, const SignalPipe& signals) {
+                       int output_fd, int error_fd, bool passes_error_pipe, pid_t parent,
+                       const SignalPipe& signals) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotExecExitCode);  // it went before the line above
   signals.RestoreInChild();
@@ -83,13 +84,19 @@ std::vector<std::string> RankEnvironment(const SpawnRequest& request, int rank,
     dup2(output_fd, STDOUT_FILENO);
     dup2(output_fd, STDERR_FILENO);
   }
-  if (error_fd >= 0) fcntl(error_fd, F_SETFD, 0);  // stays open in the program
+  if (error_fd >= 0 && passes_error_pipe) fcntl(error_fd, F_SETFD, 0);
   execvpe(arguments[0], arguments.data(), variables.data());
-  static constexpr char kText[] = "cotune: cannot start the program of a rank: ";
-  const char* reason = strerrordesc_np(errno);
-  ssize_t ignored = write(STDERR_FILENO, kText, sizeof(kText) - 1);
-  ignored += write(STDERR_FILENO, reason, strlen(reason));
-  ignored += write(STDERR_FILENO, "\n", 1);
+  const char* const reason = strerrordesc_np(errno);
+  const bool is_collected = error_fd >= 0;
+  const std::array<const char*, 5> parts = {
+      is_collected ? "error 3 (environment): cannot start the program of a rank ("
+                   : "cotune: error 3 (environment): cannot start the program of a rank (",
+      arguments[0], "): ", reason, "; check its name and that it may be run"};
+  ssize_t ignored = 0;
+  for (const char* part : parts) {
+    ignored += write(is_collected ? error_fd : STDERR_FILENO, part, strlen(part));
+  }
+  if (!is_collected) ignored += write(STDERR_FILENO, "\n", 1);
   _exit(kCannotExecExitCode);
 }
 
@@ -129,13 +136,17 @@ Result<Child> Start(const SpawnRequest& request, int rank, const std::string& jo
                 std::strerror(errno));
   }
   std::vector<std::string> command = request.command;
-  std::vector<std::string> environment = RankEnvironment(request, rank, job_id, errors.ends[1]);
+  std::vector<std::string> environment =
+      RankEnvironment(request, rank, job_id, request.knows_error_pipe ? errors.ends[1] : -1);
   const std::vector<char*> arguments = Pointers(command);
   const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
   signals.Block();
   const pid_t pid = fork();
-  if (pid == 0) Exec(arguments, variables, output.ends[1], errors.ends[1], parent, signals);
+  if (pid == 0) {
+    Exec(arguments, variables, output.ends[1], errors.ends[1], request.knows_error_pipe, parent,
+         signals);
+  }
   signals.Unblock();
   if (pid < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot start a process", fmt::format("rank {}", rank),
@@ -332,9 +343,8 @@ class Supervisor {
   void EndAll() {
     for (Child& child : children_) {
       if (!child.running) continue;
-      result_.messages.push_back(
-          fmt::format("rank {} (pid {}) {} and was ended", child.rank, child.pid,
-                      child.stopped ? "was stopped" : "did not end in time"));
+      AddMessage(child,
+                 child.stopped ? "was stopped and was ended" : "did not end in time and was ended");
       result_.exit_code = kRankLostExitCode;
       kill(child.pid, SIGKILL);
     }
@@ -350,11 +360,7 @@ class Supervisor {
       if (result_.exit_code == 0) result_.exit_code = kInterruptedExitCode;
     } else if (ended_by != 0) {
       const bool by_us = ended_all_ && ended_by == SIGKILL && !result_.messages.empty();
-      if (!by_us || !Mentioned(child)) {
-        result_.messages.push_back(fmt::format("rank {} (pid {}) was ended by signal {} ({})",
-                                               child.rank, child.pid, ended_by,
-                                               strsignal(ended_by)));
-      }
+      if (!by_us || !Mentioned(child)) AddMessage(child, EndedByText(ended_by));
       result_.exit_code = kRankLostExitCode;
     } else if (result_.exit_code == 0) {
       result_.exit_code = WEXITSTATUS(child.wait_status);
@@ -362,9 +368,23 @@ class Supervisor {
   }
 
   bool Mentioned(const Child& child) const {
-    const std::string start = fmt::format("rank {} (pid {})", child.rank, child.pid);
-    return std::any_of(result_.messages.begin(), result_.messages.end(),
-                       [&](const std::string& message) { return message.starts_with(start); });
+    return std::find(result_.lost_ranks.begin(), result_.lost_ranks.end(), child.rank) !=
+           result_.lost_ranks.end();
+  }
+
+  // "was ended by SIGKILL (Killed)"; signals without a name by their number.
+  static std::string EndedByText(int signal_number) {
+    const char* const name = sigabbrev_np(signal_number);
+    return name == nullptr
+               ? fmt::format("was ended by signal {}", signal_number)
+               : fmt::format("was ended by SIG{} ({})", name, sigdescr_np(signal_number));
+  }
+
+  void AddMessage(const Child& child, const std::string& what) {
+    result_.messages.push_back(fmt::format("rank {} (pid {}, {}) {}", child.rank, child.pid,
+                                           request_.command.front(), what));
+    auto& lost = result_.lost_ranks;
+    lost.insert(std::upper_bound(lost.begin(), lost.end(), child.rank), child.rank);
   }
 
   const SpawnRequest& request_;

@@ -18,9 +18,11 @@ inline constexpr char kErrorPipeVariable[] = "COTUNE_ERROR_PIPE";
 struct SpawnRequest {
   std::vector<std::string> command;  // program and arguments; the program is searched on PATH
   int ranks = 1;
-  // Called with every error that ranks write to their error pipe, once for all ranks that say the
-  // same, with these ranks, ascending. Empty: the ranks have no such pipe.
+  // Called with every error of the ranks, once for all that say the same, with these ranks,
+  // ascending: that a program cannot be started, and what it writes to its error pipe. Empty: the
+  // former goes to standard error, and there is no pipe.
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
+  bool knows_error_pipe = false;  // the program does; else it does not get it
   // How long the other ranks may go on after one has ended badly or was stopped, before they are
   // ended.
   int64_t grace_ns = 60'000'000'000;
@@ -28,8 +30,10 @@ struct SpawnRequest {
 
 struct SpawnResult {
   int exit_code = 0;  // of the job
-  std::vector<std::string>
-      messages;  // one a rank that did not end by itself: "rank 2 (pid 41) was ended by signal 9"
+  // One a rank that did not end by itself: "rank 2 (pid 41, ./train) was ended by SIGKILL
+  // (Killed)"; and these ranks, ascending.
+  std::vector<std::string> messages;
+  std::vector<int> lost_ranks;
 };
 
 // Runs the ranks with COTUNE_RANK, COTUNE_WORLD_SIZE, COTUNE_JOB_ID and the switches that keep

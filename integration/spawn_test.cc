@@ -108,8 +108,9 @@ TEST(SpawnTest, GivesTheExitCodeOfTheRankThatFailed) {
 TEST(SpawnTest, NamesARankThatASignalEnded) {
   const SpawnResult result = Spawned(Shell("test $COTUNE_RANK != 2 || kill -9 $$", 3));
   EXPECT_EQ(result.exit_code, 5);
-  EXPECT_THAT(result.messages,
-              ElementsAre(MatchesRegex("rank 2 \\(pid [0-9]+\\) was ended by signal 9 .*")));
+  EXPECT_THAT(
+      result.messages,
+      ElementsAre(MatchesRegex("rank 2 \\(pid [0-9]+, sh\\) was ended by SIGKILL \\(Killed\\)")));
 }
 
 std::string InFolder(const std::string& script) {
@@ -124,8 +125,8 @@ TEST(SpawnTest, EndsTheOthersAfterTheGrace) {
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(
       result.messages,
-      ElementsAre(MatchesRegex("rank 0 \\(pid [0-9]+\\) did not end in time and was ended"),
-                  MatchesRegex("rank 2 \\(pid [0-9]+\\) did not end in time and was ended")));
+      ElementsAre(MatchesRegex("rank 0 \\(pid [0-9]+, sh\\) did not end in time and was ended"),
+                  MatchesRegex("rank 2 \\(pid [0-9]+, sh\\) did not end in time and was ended")));
 }
 
 TEST(SpawnTest, NamesARankThatIsStopped) {
@@ -134,7 +135,7 @@ TEST(SpawnTest, NamesARankThatIsStopped) {
   const SpawnResult result = Spawned(request);
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(result.messages,
-              ElementsAre(MatchesRegex("rank 1 \\(pid [0-9]+\\) was stopped and was ended")));
+              ElementsAre(MatchesRegex("rank 1 \\(pid [0-9]+, sh\\) was stopped and was ended")));
 }
 
 // Stopped and continued is not lost.
@@ -152,6 +153,7 @@ TEST(SpawnTest, TellsAnErrorOfSeveralRanksOnce) {
       "printf 'but one' >/proc/self/fd/$COTUNE_ERROR_PIPE",
       3);
   std::vector<std::pair<std::string, std::vector<int>>> told;
+  request.knows_error_pipe = true;
   request.on_error = [&](const std::vector<int>& ranks, const std::string& text) {
     told.emplace_back(text, ranks);
   };

@@ -92,10 +92,6 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   if (options.context.rank == 0) {
     for (const std::string& warning : settings->warnings) log(kWarning, warning);
   }
-  if (given.join_timeout_ns < 0 || given.call_timeout_ns < 0) {
-    return Fail(ErrorCode::kUsage, "a timeout is negative", "cotune_group_options", "",
-                "give nanoseconds, or 0 for the default");
-  }
   if (given.memory != COTUNE_GROUP_MEMORY_HOST && given.memory != COTUNE_GROUP_MEMORY_CUDA) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no memory {}", given.memory),
                 "cotune_group_options", "", "use COTUNE_GROUP_MEMORY_HOST or _CUDA");

@@ -161,23 +161,6 @@ TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
   }
 }
 
-TEST_F(OneProcessTest, NegativeTimesAreRefused) {
-  cotune_tune_options tune{};
-  tune.struct_size = sizeof(tune);
-  tune.budget_ns = -1;
-  EXPECT_EQ(cotune_tune(group_, &tune, nullptr), COTUNE_ERROR_USAGE);
-  EXPECT_THAT(cotune_last_error(group_), HasSubstr("the budget is negative"));
-  cotune_group_options options{};
-  options.struct_size = sizeof(options);
-  options.world_size = 1;
-  options.call_timeout_ns = -1;
-  cotune_group* group = nullptr;
-  cotune_error error{};
-  error.struct_size = sizeof(error);
-  EXPECT_EQ(cotune_group_create(&options, &group, &error), COTUNE_ERROR_USAGE);
-  EXPECT_THAT(error.text, HasSubstr("a timeout is negative"));
-}
-
 TEST_F(OneProcessTest, AGroupOfHostMemoryHasNoStream) {
   int stream = 0;
   EXPECT_EQ(cotune_group_device(group_), -1);

@@ -46,10 +46,6 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
     return Fail(ErrorCode::kUsage, fmt::format("there is no reduction {}", reduction),
                 "cotune_tune_options", "", "use the constants of cotune.h");
   }
-  if (options.budget_ns < 0) {
-    return Fail(ErrorCode::kUsage, "the budget is negative", "cotune_tune_options", "",
-                "give nanoseconds, or 0 for the setting's");
-  }
   if ((options.sizes_bytes == nullptr) != (options.size_count == 0)) {
     return Fail(ErrorCode::kUsage, "sizes_bytes and size_count do not fit together",
                 "cotune_tune_options");
