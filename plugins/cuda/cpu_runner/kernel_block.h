@@ -29,8 +29,8 @@ struct DelayedStore {
 };
 using StoreWriter = void (*)(const DelayedStore& store);
 
-// From a thread of a kernel: the store is done now or, by chance, later: at the latest when a thread
-// of its block that it happened before calls FinishStores, or when the block ends.
+// From a thread of a kernel: the store is done now or, by chance, later: at the latest when a
+// thread of its block that it happened before calls FinishStores, or when the block ends.
 void DelayStore(const DelayedStore& store, StoreWriter write);
 // What happened before: all of this thread, and all that threads of its block did before the last
 // barrier.

@@ -1,6 +1,6 @@
 // all_reduce in two exchanges, in chunks with flags: every rank adds up its share of all data and
-// pushes the result to every peer. In a round a block sends chunk c, adds up chunk c - 1 and takes the
-// results of chunk c - 2, so that there is data on the link while it waits.
+// pushes the result to every peer. In a round a block sends chunk c, adds up chunk c - 1 and takes
+// the results of chunk c - 2, so that there is data on the link while it waits.
 #include "flagged.cuh"
 
 using namespace cotune::cuda;
@@ -73,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
         own[u] = access.Load(send, begin + i);
 #pragma unroll
         for (int q = 0; q < kPeers; ++q) {
-          others[u][q] = LoadFromPeer(
-              slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
+          others[u][q] =
+              LoadFromPeer(slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
         }
       }
 #pragma unroll

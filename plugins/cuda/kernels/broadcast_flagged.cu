@@ -1,6 +1,7 @@
-// broadcast in chunks with flags: the data is cut into a share for each rank but the root, which sends
-// to each its share; they pass it on to each other. So no link carries more than the data once. In a
-// round a block sends chunk c, passes on chunk c - 1 and takes what was passed on of chunk c - 2.
+// broadcast in chunks with flags: the data is cut into a share for each rank but the root, which
+// sends to each its share; they pass it on to each other. So no link carries more than the data
+// once. In a round a block sends chunk c, passes on chunk c - 1 and takes what was passed on of
+// chunk c - 2.
 #include "flagged.cuh"
 
 using namespace cotune::cuda;
