@@ -18,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   if (chunks.count() == 0) return;
   const bool is_aligned = IsAligned(a.send) && IsAligned(a.recv);
   const bool ends_whole = send.bytes % kPackBytes == 0;
+  const unsigned long long last = (packs - 1) % share;  // pack of its share
 
   // Packs of the chunk in the share of `owner`: the shares at the end may be short.
   const auto size_of = [&](int owner, unsigned int c) {
@@ -27,7 +28,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   };
   // Whether none of them, in any share, is the incomplete pack at the end of the data.
   const auto are_whole = [&](unsigned int c) {
-    const unsigned long long last = (packs - 1) % share;
     const bool has_last = last >= chunks.Begin(c) && last - chunks.Begin(c) < chunks.Size(c);
     return is_aligned && (ends_whole || !has_last);
   };
