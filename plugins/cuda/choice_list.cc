@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "plugins/cuda/kernels/kernel_abi.h"
+#include "plugins/cuda/shape.h"
 
 namespace cotune::cuda {
 namespace {
@@ -18,114 +18,15 @@ using border::Fail;
 using border::Problem;
 using border::Result;
 
-constexpr uint64_t kPackBytes = 16;
-constexpr int kBlocksMax = 256;
 // Beyond these sizes a choice cannot win against its neighbours.
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kFloatLlBytesMax = 256 << 10;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kFlaggedBytesMin = 256 << 10;
-// Less than this is not worth a block of its own, nor a chunk.
-constexpr uint64_t kFlaggedBlockWorkMin = 2 << 10;
-constexpr int kFlaggedThreads = 512;
-
-struct Shape {
-  int blocks;
-  int threads;
-  int unroll;
-  int chunk_bytes = 0;
-
-  bool operator==(const Shape&) const = default;
-};
-
-uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+constexpr uint64_t kZeroCopyBytesMin = 64 << 10;
 
 bool IsLamportType(ElementType type) {
   return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBf16;
-}
-
-// Packs that one thread after the other works off: all data, one block, or one share of it.
-uint64_t WorkPacks(const Problem& problem, const KernelSpec& spec) {
-  const uint64_t packs = CeilDivide(problem.count * border::ElementBytes(problem.type), kPackBytes);
-  const auto ranks = static_cast<uint64_t>(problem.world_size);
-  if (spec.algorithm == Algorithm::kTwoShot) return CeilDivide(packs, ranks);
-  const bool has_shares =
-      problem.collective == Collective::kBroadcast && spec.transport == Transport::kFlagged;
-  return has_shares ? CeilDivide(packs, ranks - 1) : packs;
-}
-
-uint64_t SlotBytes(Transport transport) { return transport == Transport::kLl ? 32 : 16; }
-uint64_t ScratchBytes(Transport transport) {
-  return transport == Transport::kLamport ? kLamportBytes : kLlBytes;
-}
-
-// Whether one step of this shape fits into scratch.
-bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  if (spec.transport == Transport::kFlagged) {
-    return shape.blocks <= static_cast<int>(kFlaggedBlocksMax) &&
-           static_cast<uint64_t>(shape.chunk_bytes) <= FlaggedSlotBytes(problem.world_size);
-  }
-  const auto step_packs = static_cast<uint64_t>(shape.blocks) *
-                          static_cast<uint64_t>(shape.threads) *
-                          static_cast<uint64_t>(shape.unroll);
-  const auto ranks = static_cast<uint64_t>(problem.world_size);
-  uint64_t slots = ranks * step_packs;
-  if (spec.algorithm == Algorithm::kTwoShot) slots *= 2;
-  // One sender, and a greeting of each thread of each rank.
-  if (problem.collective == Collective::kBroadcast) {
-    slots = step_packs + ranks * step_packs / static_cast<uint64_t>(shape.unroll);
-  }
-  return slots * SlotBytes(spec.transport) <= ScratchBytes(spec.transport);
-}
-
-// Adds a shape that is new and can run.
-void Add(const Shape& shape, const Problem& problem, const KernelSpec& spec,
-         std::vector<Shape>& shapes) {
-  const bool is_new = std::find(shapes.begin(), shapes.end(), shape) == shapes.end();
-  if (is_new && Fits(problem, spec, shape)) shapes.push_back(shape);
-}
-
-// Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
-// work for.
-std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
-  std::vector<Shape> shapes;
-  const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
-  const auto add = [&](int threads, int unroll, int blocks_max) {
-    const uint64_t wanted =
-        CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
-    const Shape shape{static_cast<int>(std::clamp<uint64_t>(wanted, 1, blocks_max)), threads,
-                      unroll};
-    Add(shape, problem, spec, shapes);
-  };
-  for (const int unroll : {1, 2, 4}) {
-    // More packs a thread than there are only makes registers idle.
-    if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 256) continue;
-    add(256, unroll, kBlocksMax);
-    add(512, unroll, kBlocksMax);
-    for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
-  }
-  return shapes;
-}
-
-// Packs of a thread at once for each peer, so that 4 to 8 are on their way: more make it spill.
-int FlaggedUnroll(int world_size) { return world_size == 2 ? 4 : world_size <= 4 ? 2 : 1; }
-
-// Grids up to the size of the GPU; chunks that are small enough to fill and drain the link fast, or
-// large enough to have few flags.
-std::vector<Shape> ChunkShapes(const Problem& problem, const KernelSpec& spec) {
-  std::vector<Shape> shapes;
-  const uint64_t bytes = WorkPacks(problem, spec) * kPackBytes;
-  for (const int blocks : {16, 32, 64, 128}) {
-    const uint64_t block_work = CeilDivide(bytes, static_cast<uint64_t>(blocks));
-    if (blocks > 16 && block_work < kFlaggedBlockWorkMin) break;
-    for (const int chunk_bytes : {8 << 10, 16 << 10, 32 << 10}) {
-      Add({blocks, kFlaggedThreads, FlaggedUnroll(problem.world_size), chunk_bytes}, problem, spec,
-          shapes);
-      // Larger ones would be cut the same way.
-      if (static_cast<uint64_t>(chunk_bytes) >= block_work) break;
-    }
-  }
-  return shapes;
 }
 
 std::string NameOf(const KernelSpec& spec, const Shape& shape) {
@@ -148,31 +49,6 @@ Choice WithShape(const Choice& kind, const Shape& shape, bool uses_pdl) {
   return choice;
 }
 
-// What a link carries at most; a little less where data is looked at word by word and emptied.
-double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape, double sent_per_round) {
-  if (spec.transport != Transport::kFlagged) return 350'000;
-  // A block waits for flags once a round, and one multiprocessor moves only so much.
-  constexpr double kRoundUs = 2.5;
-  constexpr double kBlockBytesPerUs = 50'000;
-  const double round_us = kRoundUs + sent_per_round / kBlockBytesPerUs;
-  return std::min(365'000.0, shape.blocks * sent_per_round / round_us);
-}
-
-// A rough price: exchanges one after the other, and bytes over the link.
-double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  constexpr double kLaunchUs = 1.5;
-  const bool is_flagged = spec.transport == Transport::kFlagged;
-  const bool passes_on = is_flagged && problem.collective == Collective::kBroadcast;
-  const double exchange_us = is_flagged ? 2.5 : 1.2;
-  const double exchanges = spec.algorithm == Algorithm::kTwoShot || passes_on ? 2 : 1;
-  // A broadcast in shares sends each of them once, and its receivers pass on as much.
-  const double copies = (passes_on ? 1 : exchanges) * (problem.world_size - 1);
-  const double bytes_out = static_cast<double>(WorkPacks(problem, spec)) * copies *
-                           static_cast<double>(SlotBytes(spec.transport));
-  return kLaunchUs + exchanges * exchange_us +
-         bytes_out / LinkBytesPerUs(spec, shape, shape.chunk_bytes * copies);
-}
-
 std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
   const uint64_t bytes = border::ProblemBytes(problem);
   if (spec.transport == Transport::kLamport && !IsLamportType(problem.type)) {
@@ -190,6 +66,16 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
   if (spec.algorithm == Algorithm::kOneShot && bytes > kOneShotBytesMax) {
     return fmt::format("every rank gets all data of all; not offered above {} bytes",
                        kOneShotBytesMax);
+  }
+  if (spec.transport == Transport::kZeroCopy) {
+    if (!problem.is_symmetric) return "it works on buffers that are registered on all ranks";
+    if (problem.in_place && problem.collective == Collective::kAllToAll) {
+      return "in place, data that a peer still has to send would be overwritten";
+    }
+    if (bytes < kZeroCopyBytesMin) {
+      return fmt::format("its barriers cost time of their own; not offered below {} bytes",
+                         kZeroCopyBytesMin);
+    }
   }
   if (spec.transport == Transport::kFlagged && bytes < kFlaggedBytesMin) {
     return fmt::format("its flags cost time of their own; not offered below {} bytes",
@@ -211,11 +97,13 @@ std::vector<Choice> ListKinds(const Problem& problem) {
   kind.spec.reduction = problem.reduction;
   kind.spec.world_size = problem.world_size;
   const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kFlagged}) {
+  for (const Transport transport :
+       {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
       if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;
-      if (transport == Transport::kFlagged && algorithm == Algorithm::kOneShot) continue;
+      const bool has_rounds = transport == Transport::kFlagged || transport == Transport::kZeroCopy;
+      if (has_rounds && algorithm == Algorithm::kOneShot) continue;
       kind.spec.transport = transport;
       kind.spec.algorithm = algorithm;
       kind.name = fmt::format("{}?transport={}", Name(algorithm), Name(transport));
@@ -235,20 +123,15 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
   const bool is_flagged = kind.spec.transport == Transport::kFlagged;
   bool is_read = false;
   if (is_flagged) {
-    constexpr char kForm[] = "?blocks=%d&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z]&unroll=%d";
+    constexpr char kForm[] = "?blocks=%d&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
     is_read = std::sscanf(text.c_str(), kForm, &shape.blocks, &shape.chunk_bytes, &pdl,
                           &shape.threads, &shape.unroll) == 5;
   } else {
-    constexpr char kForm[] = "?blocks=%d&pdl=%d&threads=%d&transport=%*[a-z]&unroll=%d";
+    constexpr char kForm[] = "?blocks=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
     is_read =
         std::sscanf(text.c_str(), kForm, &shape.blocks, &pdl, &shape.threads, &shape.unroll) == 4;
   }
-  const bool is_shape =
-      is_read && shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
-      (shape.threads == 256 || shape.threads == 512) &&
-      (shape.unroll == 1 || shape.unroll == 2 || shape.unroll == 4) &&
-      (!is_flagged || (shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0));
-  if (!is_shape) return std::nullopt;
+  if (!is_read) return std::nullopt;
   Choice choice = WithShape(kind, shape, pdl == 1);
   if (choice.name != name) return std::nullopt;
   return choice;
@@ -256,10 +139,7 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
 
 void AppendShapes(const Problem& problem, const Choice& kind, const ChoiceLimits& limits,
                   std::vector<Choice>& choices) {
-  const bool is_flagged = kind.spec.transport == Transport::kFlagged;
-  const std::vector<Shape> shapes =
-      is_flagged ? ChunkShapes(problem, kind.spec) : StepShapes(problem, kind.spec);
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : ShapesFor(problem, kind.spec)) {
     choices.push_back(WithShape(kind, shape, limits.has_pdl));
     choices.back().cost_us = CostUs(problem, kind.spec, shape);
   }
@@ -309,12 +189,14 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     if (!choice) continue;
     const Shape shape{choice->blocks, choice->spec.threads, choice->spec.unroll,
                       choice->chunk_bytes};
-    const bool can_run = kind.reason.empty() && Fits(problem, choice->spec, shape) &&
+    const bool can_run = kind.reason.empty() && CanRun(problem, choice->spec, shape) &&
                          choice->spec.uses_pdl <= limits.has_pdl;
     if (can_run) return *choice;
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("'{}' is refused: {}", name,
-                            kind.reason.empty() ? "it does not fit into scratch" : kind.reason));
+                            kind.reason.empty() ? "no kernel runs in this shape, or scratch is too "
+                                                  "small for it"
+                                                : kind.reason));
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this problem; list_choices names them", name));

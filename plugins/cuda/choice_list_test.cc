@@ -71,6 +71,7 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
   ForEachProblem([](const Problem& problem) {
     for (const Choice& choice : Runnable(problem)) {
       if (choice.is_copy) continue;
+      ASSERT_NE(choice.spec.transport, Transport::kZeroCopy) << "no buffer is registered";
       // As the kernels lay it out: a slot for each rank, twice when results travel too; a broadcast
       // has one sender and a greeting of each thread of each rank.
       const auto threads =
@@ -172,6 +173,38 @@ TEST(ChoiceListTest, ChunksOfAnotherSizeAreFoundByName) {
            "direct?blocks=16&chunk=8192&pdl=1&threads=512&transport=ll&unroll=2",
        }) {
     EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
+  }
+}
+
+TEST(ChoiceListTest, RegisteredBuffersAreUsedWhereTheyLie) {
+  for (const Collective collective : kCollectives) {
+    for (const int world_size : {2, 3, 4, 5, 8}) {
+      Problem problem = ProblemOf(collective, ElementType::kBf16, 1 << 20, world_size);
+      for (const Choice& choice : ListChoices(problem, {})) {
+        if (choice.spec.transport != Transport::kZeroCopy) continue;
+        EXPECT_THAT(choice.reason, HasSubstr("registered"));
+      }
+      problem.is_symmetric = true;
+      int found = 0;
+      for (const Choice& choice : Runnable(problem)) {
+        if (choice.spec.transport != Transport::kZeroCopy) continue;
+        ++found;
+        EXPECT_LE(choice.blocks, 128);
+        EXPECT_EQ(choice.chunk_bytes, 0);
+        EXPECT_TRUE(FindChoice(problem, choice.name, {}).has_value()) << choice.name;
+      }
+      EXPECT_GT(found, 0);
+      EXPECT_LE(found, 8);
+      problem.in_place = true;
+      const auto in_place =
+          FindChoice(problem,
+                     collective == Collective::kAllReduce ? "two_shot?blocks=16&pdl=1&threads=512&"
+                                                            "transport=zero_copy&unroll=2"
+                                                          : "direct?blocks=16&pdl=1&threads=512&"
+                                                            "transport=zero_copy&unroll=2",
+                     {});
+      EXPECT_EQ(in_place.has_value(), collective != Collective::kAllToAll);
+    }
   }
 }
 

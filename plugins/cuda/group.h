@@ -14,6 +14,7 @@
 #include "plugins/cuda/gpu.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/peer_memory.h"
+#include "plugins/cuda/registered_memory.h"
 
 namespace cotune::cuda {
 
@@ -36,6 +37,10 @@ class Group {
   int world_size() const { return world_size_; }
   const Gpu& gpu() const { return gpu_; }
   const cotune_host_t& host() const { return host_; }
+
+  // Callers' buffers that kernels reach on all ranks; empty until somebody registers some.
+  RegisteredMemory& registered() { return registered_; }
+  const RegisteredMemory& registered() const { return registered_; }
 
   // What every kernel of this group gets; the call's own fields are left empty.
   const KernelArguments& arguments() const { return arguments_; }
@@ -78,6 +83,7 @@ class Group {
   HostWords* words_ = nullptr;
   std::atomic<bool> is_aborted_{false};
   KernelArguments arguments_{};
+  RegisteredMemory registered_;
 };
 
 }  // namespace cotune::cuda

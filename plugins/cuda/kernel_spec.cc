@@ -11,17 +11,30 @@ using border::Collective;
 using border::ElementType;
 using border::Reduction;
 
-const char* SourceName(const KernelSpec& spec) {
-  const bool is_flagged = spec.transport == Transport::kFlagged;
-  switch (spec.collective) {
-    case Collective::kAllReduce:
-      if (spec.algorithm == Algorithm::kOneShot) return "all_reduce_one_shot.cu";
-      return is_flagged ? "all_reduce_two_shot_flagged.cu" : "all_reduce_two_shot.cu";
-    case Collective::kBroadcast:
-      return is_flagged ? "broadcast_flagged.cu" : "broadcast.cu";
-    default:
-      return is_flagged ? "blocks_flagged.cu" : "blocks.cu";
+// The kernels of one kind of collective, by transport.
+struct Sources {
+  const char* self_announcing;  // lamport and ll
+  const char* flagged;
+  const char* zero_copy;
+};
+
+Sources SourcesOf(const KernelSpec& spec) {
+  if (spec.collective == Collective::kBroadcast) {
+    return {"broadcast.cu", "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
   }
+  if (spec.collective != Collective::kAllReduce) {
+    return {"blocks.cu", "blocks_flagged.cu", "blocks_zero_copy.cu"};
+  }
+  const bool is_one_shot = spec.algorithm == Algorithm::kOneShot;
+  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu",
+          "all_reduce_two_shot_flagged.cu", "all_reduce_two_shot_zero_copy.cu"};
+}
+
+const char* SourceName(const KernelSpec& spec) {
+  const Sources sources = SourcesOf(spec);
+  if (spec.transport == Transport::kFlagged) return sources.flagged;
+  if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;
+  return sources.self_announcing;
 }
 
 const char* Define(Collective collective) {
@@ -84,6 +97,8 @@ const char* Define(Transport transport) {
       return "LL";
     case Transport::kFlagged:
       return "FLAGGED";
+    case Transport::kZeroCopy:
+      return "ZERO_COPY";
   }
   return "";
 }
@@ -110,6 +125,8 @@ const char* Name(Transport transport) {
       return "ll";
     case Transport::kFlagged:
       return "flagged";
+    case Transport::kZeroCopy:
+      return "zero_copy";
   }
   return "";
 }

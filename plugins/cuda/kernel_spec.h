@@ -12,8 +12,9 @@
 namespace cotune::cuda {
 
 enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect };
-// How packs travel: see kernels/transport.cuh, and kernels/flagged.cuh for the last one.
-enum class Transport : uint8_t { kLamport, kLl, kFlagged };
+// How packs travel: see kernels/transport.cuh for the first two and kernels/flagged.cuh for the
+// third; the last one leaves them in the callers' registered buffers.
+enum class Transport : uint8_t { kLamport, kLl, kFlagged, kZeroCopy };
 
 struct KernelSpec {
   border::Collective collective = border::Collective::kAllReduce;
@@ -28,14 +29,15 @@ struct KernelSpec {
 };
 
 const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct"
-const char* Name(Transport transport);  // "lamport", "ll", "flagged"
+const char* Name(Transport transport);  // "lamport", "ll", "flagged", "zero_copy"
 
 // The symbol of the kernel in every compiled unit.
 inline constexpr char kKernelSymbol[] = "cotune_kernel";
 
 // The file that it is compiled from, with the headers that it includes.
 SourceText SourceOf(const KernelSpec& spec);
-// -D options: all that makes it different from others of the same file. Equal options, equal code.
+// Options, -D most of them: all that makes it different from others of the same file. Equal
+// options, equal code.
 std::vector<std::string> NvrtcOptions(const KernelSpec& spec);
 
 }  // namespace cotune::cuda

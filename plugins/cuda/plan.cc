@@ -31,6 +31,29 @@ Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
       "cuMemcpyDtoDAsync");
 }
 
+Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
+                                   KernelArguments& arguments) const {
+  using border::Collective;
+  const Collective collective = problem_.collective;
+  const auto ranks = static_cast<uint64_t>(problem_.world_size);
+  const uint64_t bytes = problem_.count * border::ElementBytes(problem_.type);
+  const auto find = [&](const void* data, uint64_t size, unsigned char** found) -> Result<void> {
+    const auto addresses = group_.registered().Find(data, size);
+    if (!addresses) return tl::unexpected(addresses.error());
+    std::copy(addresses->begin(), addresses->end(), found);
+    return {};
+  };
+  // As kernels use them: they read what they add up, and write where everybody gets something.
+  if (border::Reduces(problem_)) {
+    const uint64_t size = collective == Collective::kReduceScatter ? ranks * bytes : bytes;
+    if (auto done = find(launch.send, size, arguments.peer_send); !done) return done;
+  }
+  if (collective == Collective::kReduceScatter) return {};
+  const bool has_blocks =
+      collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  return find(launch.recv, has_blocks ? ranks * bytes : bytes, arguments.peer_recv);
+}
+
 Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
   const Gpu& gpu = group_.gpu();
   KernelArguments arguments = group_.arguments();
@@ -39,6 +62,9 @@ Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
   arguments.count = problem_.count;
   arguments.root = problem_.root;
   arguments.chunk_bytes = choice_.chunk_bytes;
+  if (choice_.spec.transport == Transport::kZeroCopy) {
+    if (auto done = FindPeerBuffers(launch, arguments); !done) return done;
+  }
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);
   arguments.timeout_ns =

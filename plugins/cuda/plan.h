@@ -16,12 +16,16 @@ class Plan {
   Plan(Group& group, const border::Problem& problem, Choice choice, gpu::CuFunction function)
       : group_(group), problem_(problem), choice_(std::move(choice)), function_(function) {}
 
-  // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit.
+  // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit,
+  // buffers that are not registered among them where the choice needs that.
   border::Result<void> Launch(const cotune_launch_t& launch);
 
  private:
   border::Result<void> LaunchCopy(const cotune_launch_t& launch);
   border::Result<void> LaunchKernel(const cotune_launch_t& launch);
+  // Looks up the buffers that a kernel reaches on its peers.
+  border::Result<void> FindPeerBuffers(const cotune_launch_t& launch,
+                                       KernelArguments& arguments) const;
 
   Group& group_;
   const border::Problem problem_;

@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kGuardBytes = 48;
 constexpr unsigned char kGuard = 0xA5;
+// What buffers hold while no launch uses them.
+constexpr unsigned char kNotInUse = 0xEE;
 
 Problem ProblemOf(const KernelVariant& v, const CallShape& shape) {
   return {v.collective, v.type, v.reduction, shape.count, v.world_size, shape.root};
@@ -27,12 +29,16 @@ uint64_t InPlaceOffset(const Problem& p, size_t rank) {
 
 }  // namespace
 
-GuardedBuffer::GuardedBuffer(const Bytes& content, size_t offset_bytes)
-    : size_(content.size()),
+GuardedBuffer::GuardedBuffer(size_t size, size_t offset_bytes)
+    : size_(size),
       begin_(kGuardBytes),
       memory_(size_ + 2 * kGuardBytes + 32 + offset_bytes, kGuard) {
   while (reinterpret_cast<uintptr_t>(memory_.data() + begin_) % 16 != 0) ++begin_;
   begin_ += offset_bytes;
+  Write(Bytes(size, kNotInUse));
+}
+
+void GuardedBuffer::Write(const Bytes& content) {
   if (size_ != 0) std::memcpy(memory_.data() + begin_, content.data(), size_);
 }
 
@@ -56,43 +62,69 @@ Call::Call(const KernelVariant& variant, const CallShape& shape, std::vector<Byt
       shape_(shape),
       problem_(ProblemOf(variant, shape)),
       inputs_(std::move(inputs)) {
-  const Bytes empty(ReceiveElements(problem_) * ElementBytes(problem_.type), 0x5A);
+  const size_t width = ElementBytes(problem_.type);
+  const size_t send_bytes = SendElements(problem_) * width;
+  const size_t receive_bytes = ReceiveElements(problem_) * width;
+  buffers_.reserve(inputs_.size());
   for (size_t r = 0; r < inputs_.size(); ++r) {
-    if (!shape.in_place) {
-      send_.emplace_back(inputs_[r], shape.offset_bytes);
-      recv_.emplace_back(empty, shape.offset_bytes * 3 % 16);
-    } else if (problem_.collective == "ALL_GATHER") {
-      Bytes whole = empty;
-      std::copy(inputs_[r].begin(), inputs_[r].end(),
-                whole.begin() + static_cast<std::ptrdiff_t>(InPlaceOffset(problem_, r)));
-      recv_.emplace_back(whole, shape.offset_bytes);
-    } else {
-      recv_.emplace_back(inputs_[r], shape.offset_bytes);
-    }
+    const size_t recv_bytes = shape.in_place ? std::max(send_bytes, receive_bytes) : receive_bytes;
+    const size_t recv_offset = shape.in_place ? shape.offset_bytes : shape.offset_bytes * 3 % 16;
+    buffers_.push_back({GuardedBuffer(shape.in_place ? 0 : send_bytes, shape.offset_bytes),
+                        GuardedBuffer(recv_bytes, recv_offset),
+                        {},
+                        {}});
   }
 }
 
-const unsigned char* Call::SendOf(size_t rank) {
-  if (!shape_.in_place) return send_[rank].data();
+Bytes Call::InPlaceContent(size_t rank) const {
+  if (problem_.collective != "ALL_GATHER") return inputs_[rank];
+  Bytes whole(ReceiveElements(problem_) * ElementBytes(problem_.type), kNotInUse);
+  std::copy(inputs_[rank].begin(), inputs_[rank].end(),
+            whole.begin() + static_cast<std::ptrdiff_t>(InPlaceOffset(problem_, rank)));
+  return whole;
+}
+
+unsigned char* Call::SendOf(size_t rank) {
+  if (!shape_.in_place) return buffers_[rank].send.data();
   const bool is_gather = problem_.collective == "ALL_GATHER";
-  return recv_[rank].data() + (is_gather ? InPlaceOffset(problem_, rank) : 0);
+  return buffers_[rank].recv.data() + (is_gather ? InPlaceOffset(problem_, rank) : 0);
 }
 
 unsigned char* Call::ReceiveOf(size_t rank) {
   const bool is_scatter = shape_.in_place && problem_.collective == "REDUCE_SCATTER";
-  return recv_[rank].data() + (is_scatter ? InPlaceOffset(problem_, rank) : 0);
+  return buffers_[rank].recv.data() + (is_scatter ? InPlaceOffset(problem_, rank) : 0);
 }
 
 void Call::Launch(RanksOnCpu& ranks, int rank) {
   const auto r = static_cast<size_t>(rank);
-  ranks.Launch(rank, variant_.function, SendOf(r), ReceiveOf(r), shape_.count,
-               {shape_.blocks, shape_.threads, shape_.resident_blocks}, shape_.root,
-               shape_.chunk_bytes);
+  KernelArguments call = {};
+  call.send = SendOf(r);
+  call.recv = ReceiveOf(r);
+  call.count = shape_.count;
+  call.root = shape_.root;
+  call.chunk_bytes = shape_.chunk_bytes;
+  for (size_t peer = 0; peer < buffers_.size(); ++peer) {
+    call.peer_send[peer] = SendOf(peer);
+    call.peer_recv[peer] = ReceiveOf(peer);
+  }
+  Buffers& own = buffers_[r];
+  if (shape_.in_place) {
+    own.recv.Write(InPlaceContent(r));
+  } else {
+    own.send.Write(inputs_[r]);
+    own.recv.Write(Bytes(own.recv.content().size(), kNotInUse));
+  }
+  ranks.Launch(rank, variant_.function, call,
+               {shape_.blocks, shape_.threads, shape_.resident_blocks});
+  own.sent_after = own.send.content();
+  own.received_after = own.recv.content();
+  own.send.Write(Bytes(own.sent_after.size(), kNotInUse));
+  own.recv.Write(Bytes(own.received_after.size(), kNotInUse));
 }
 
 Bytes Call::Received(int rank) const {
   const auto r = static_cast<size_t>(rank);
-  Bytes all = recv_[r].content();
+  const Bytes& all = buffers_[r].received_after;
   if (!shape_.in_place || problem_.collective != "REDUCE_SCATTER") return all;
   const auto begin = all.begin() + static_cast<std::ptrdiff_t>(InPlaceOffset(problem_, r));
   return Bytes(begin,
@@ -102,6 +134,7 @@ Bytes Call::Received(int rank) const {
 std::string Call::Difference() const {
   for (int rank = 0; rank < problem_.world_size; ++rank) {
     const auto r = static_cast<size_t>(rank);
+    const Buffers& own = buffers_[r];
     const Bytes expected = ExpectedOutput(problem_, rank, inputs_);
     const Bytes received = Received(rank);
     const std::string where = NameOf(variant_) + " count " + std::to_string(shape_.count) +
@@ -111,8 +144,10 @@ std::string Call::Difference() const {
       const auto at = std::mismatch(received.begin(), received.end(), expected.begin());
       return where + ": wrong from byte " + std::to_string(at.first - received.begin());
     }
-    if (!recv_[r].GuardsAreWhole()) return where + ": wrote outside of the output";
-    if (!send_.empty() && send_[r].content() != inputs_[r]) return where + ": wrote the input";
+    if (!own.recv.GuardsAreWhole()) return where + ": wrote outside of the output";
+    if (!shape_.in_place && own.sent_after != inputs_[r]) return where + ": wrote the input";
+    const Bytes later = own.recv.content();
+    if (later != Bytes(later.size(), kNotInUse)) return where + ": wrote after the launch";
   }
   return "";
 }

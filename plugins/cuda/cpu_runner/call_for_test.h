@@ -15,8 +15,9 @@ namespace cotune::cuda::cpu {
 // A buffer with a guard on both sides, at an offset from a place that is aligned to a pack.
 class GuardedBuffer {
  public:
-  GuardedBuffer(const Bytes& content, size_t offset_bytes);
+  GuardedBuffer(size_t size, size_t offset_bytes);
   unsigned char* data() { return memory_.data() + begin_; }
+  void Write(const Bytes& content);
   Bytes content() const;
   bool GuardsAreWhole() const;
 
@@ -38,6 +39,8 @@ struct CallShape {
   int chunk_bytes = 1024;
 };
 
+// Its buffers belong to the kernels only while a rank's launch runs: they hold other data before
+// and after it, so that it shows when anybody touches them then.
 class Call {
  public:
   Call(const KernelVariant& variant, const CallShape& shape);
@@ -45,23 +48,32 @@ class Call {
 
   // From a program.
   void Launch(RanksOnCpu& ranks, int rank);
-  // Empty when every rank has what it must have, and nothing beside it was touched.
+  // Empty when every rank got what it must get, and nothing beside it was touched.
   std::string Difference() const;
 
   const Problem& problem() const { return problem_; }
   const std::vector<Bytes>& inputs() const { return inputs_; }
+  // What a rank had when its launch had ended.
   Bytes Received(int rank) const;
 
  private:
-  const unsigned char* SendOf(size_t rank);
+  // One rank.
+  struct Buffers {
+    GuardedBuffer send;  // in place: not used
+    GuardedBuffer recv;  // in place: the larger one, where both are
+    Bytes sent_after;    // content at the end of the launch
+    Bytes received_after;
+  };
+  unsigned char* SendOf(size_t rank);
   unsigned char* ReceiveOf(size_t rank);
+  // Of the buffer that is both, at the beginning.
+  Bytes InPlaceContent(size_t rank) const;
 
   const KernelVariant& variant_;
   CallShape shape_;
   Problem problem_;
   std::vector<Bytes> inputs_;
-  std::vector<GuardedBuffer> send_;
-  std::vector<GuardedBuffer> recv_;  // in place: only one of the two is there
+  std::vector<Buffers> buffers_;
 };
 
 // The variants of all sets with these properties; empty strings and 0 mean any.

@@ -1,8 +1,6 @@
 #include "plugins/cuda/cpu_runner/kernel_block.h"
 
 #include <memory>
-#include <utility>
-#include <vector>
 
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
 
@@ -10,6 +8,35 @@ namespace cotune::cuda::cpu {
 namespace {
 
 struct RunningKernel;
+
+// At most so many stores of a block are on their way at once.
+constexpr unsigned int kDelayedStores = 4096;
+
+struct StoreNode {
+  DelayedStore store;
+  StoreNode* next;
+};
+
+// Nodes go from list to list and are never allocated: the sanitizer would take a call of the
+// allocator for an access by the thread.
+struct StoreList {
+  StoreNode* first = nullptr;
+  StoreNode* last = nullptr;
+
+  void Append(StoreNode* node) {
+    node->next = nullptr;
+    (first == nullptr ? first : last->next) = node;
+    last = node;
+  }
+  StoreNode* Take() {
+    StoreNode* node = first;
+    if (node != nullptr) first = node->next;
+    return node;
+  }
+  void TakeAll(StoreList& other) {
+    while (StoreNode* node = other.Take()) Append(node);
+  }
+};
 
 // Compiled without the thread sanitizer, as the scheduler: all of it is used by one CPU thread.
 struct Block {
@@ -20,8 +47,10 @@ struct Block {
   bool last_any = false;  // of the one before
   std::unique_ptr<Fiber*[]> waiting;
   // Stores on their way: of each thread since its last barrier, and those of all before it.
-  std::unique_ptr<std::vector<DelayedStore>[]> own_stores;
-  std::vector<DelayedStore> block_stores;
+  std::unique_ptr<StoreList[]> own_stores;
+  StoreList block_stores;
+  StoreList free_stores;
+  std::unique_ptr<StoreNode[]> store_nodes;
   StoreWriter write = nullptr;
 };
 
@@ -35,11 +64,12 @@ struct RunningKernel {
   Fiber* host = nullptr;
 };
 
-void Finish(Block& block, std::vector<DelayedStore>& stores) {
-  // Taken out first: the writer may let other threads run.
-  const std::vector<DelayedStore> finished = std::move(stores);
-  stores.clear();
-  for (const DelayedStore& store : finished) block.write(store);
+void Finish(Block& block, StoreList& stores) {
+  while (StoreNode* node = stores.Take()) {
+    const DelayedStore store = node->store;
+    block.free_stores.Append(node);
+    block.write(store);
+  }
 }
 
 void OpenBarrier(Block& block) {
@@ -67,7 +97,6 @@ void StartBlock(RunningKernel& kernel) {
 void EndThread(Block& block) {
   RunningKernel& kernel = *block.kernel;
   --block.alive;
-  Finish(block, block.own_stores[FiberScheduler::Place().thread]);
   if (block.alive != 0) {
     if (block.arrived != block.alive) return;
     // All others wait at the barrier: it opens without this thread.
@@ -76,6 +105,7 @@ void EndThread(Block& block) {
     return;
   }
   Finish(block, block.block_stores);
+  Release(&kernel);
   ++kernel.ended;
   if (kernel.started < kernel.shape.blocks) StartBlock(kernel);
   if (kernel.ended == kernel.shape.blocks) FiberScheduler::Wake(kernel.host);
@@ -85,6 +115,7 @@ void RunThread(void* context) {
   auto& block = *static_cast<Block*>(context);
   Acquire(block.kernel);
   block.kernel->function(block.kernel->arguments);
+  Finish(block, block.own_stores[FiberScheduler::Place().thread]);
   Release(block.kernel);
   EndThread(block);
 }
@@ -101,7 +132,11 @@ void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const La
                         FiberScheduler::Self()};
   for (unsigned int b = 0; b < shape.blocks; ++b) {
     running.blocks[b].waiting = std::make_unique<Fiber*[]>(shape.threads);
-    running.blocks[b].own_stores = std::make_unique<std::vector<DelayedStore>[]>(shape.threads);
+    running.blocks[b].own_stores = std::make_unique<StoreList[]>(shape.threads);
+    running.blocks[b].store_nodes = std::make_unique<StoreNode[]>(kDelayedStores);
+    for (unsigned int n = 0; n < kDelayedStores; ++n) {
+      running.blocks[b].free_stores.Append(&running.blocks[b].store_nodes[n]);
+    }
   }
   Release(&running);
   const unsigned int at_once =
@@ -115,9 +150,7 @@ bool SyncBlock(bool value) {
   auto& block = *static_cast<Block*>(FiberScheduler::Place().block_state);
   Release(&block);
   block.any = block.any || value;
-  std::vector<DelayedStore>& own = block.own_stores[FiberScheduler::Place().thread];
-  block.block_stores.insert(block.block_stores.end(), own.begin(), own.end());
-  own.clear();
+  block.block_stores.TakeAll(block.own_stores[FiberScheduler::Place().thread]);
   const unsigned int position = block.arrived++;
   if (block.arrived == block.alive) {
     OpenBarrier(block);
@@ -130,11 +163,13 @@ bool SyncBlock(bool value) {
 }
 
 void DelayStore(const DelayedStore& store, StoreWriter write) {
-  if (FiberScheduler::Chance(2)) return write(store);
   const ThreadPlace& place = FiberScheduler::Place();
   auto& block = *static_cast<Block*>(place.block_state);
+  StoreNode* node = FiberScheduler::Chance(2) ? block.free_stores.Take() : nullptr;
+  if (node == nullptr) return write(store);
   block.write = write;
-  block.own_stores[place.thread].push_back(store);
+  node->store = store;
+  block.own_stores[place.thread].Append(node);
 }
 
 void FinishStores() {

@@ -43,6 +43,7 @@ def one_shot() -> list[dict]:
 def two_shot() -> list[dict]:
     kernel = ("all_reduce_two_shot.cu", "ALL_REDUCE", "two_shot")
     flagged = ("all_reduce_two_shot_flagged.cu", "ALL_REDUCE", "two_shot")
+    zero_copy = ("all_reduce_two_shot_zero_copy.cu", "ALL_REDUCE", "two_shot")
     return (
         variants(*kernel, "LAMPORT", FLOATS, ["SUM"], [3])
         + variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], [2, 4, 5, 8])
@@ -51,25 +52,30 @@ def two_shot() -> list[dict]:
         + variants(*flagged, "FLAGGED", TYPES, ["SUM"], [3])
         + variants(*flagged, "FLAGGED", ["BF16"], ["AVERAGE"], [3])
         + variants(*flagged, "FLAGGED", ["F32"], ["SUM"], [2, 4, 5, 8])
+        + variants(*zero_copy, "ZERO_COPY", ["F32", "BF16", "U8"], ["SUM"], [3])
+        + variants(*zero_copy, "ZERO_COPY", ["F32"], ["SUM"], [2, 4, 5, 8])
     )
 
 
 def reduce_scatter() -> list[dict]:
     kernel = ("blocks.cu", "REDUCE_SCATTER", "direct")
     flagged = ("blocks_flagged.cu", "REDUCE_SCATTER", "direct")
+    zero_copy = ("blocks_zero_copy.cu", "REDUCE_SCATTER", "direct")
     return (
         variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], WORLDS)
         + variants(*kernel, "LL", ["U8"], ["AVERAGE"], [3])
         + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
         + variants(*flagged, "FLAGGED", ["F16", "U8"], ["AVERAGE"], [3])
         + variants(*flagged, "FLAGGED", ["BF16"], ["SUM"], WORLDS)
+        + variants(*zero_copy, "ZERO_COPY", ["U8"], ["AVERAGE"], [3])
+        + variants(*zero_copy, "ZERO_COPY", ["BF16"], ["SUM"], WORLDS)
     )
 
 
 def move() -> list[dict]:
     moved = []
     for collective, file in (("ALL_GATHER", "blocks"), ("ALL_TO_ALL", "blocks"), ("BROADCAST", "broadcast")):
-        for transport, suffix in (("LL", ""), ("FLAGGED", "_flagged")):
+        for transport, suffix in (("LL", ""), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")):
             kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
             moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])
     return moved

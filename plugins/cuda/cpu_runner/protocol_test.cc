@@ -58,7 +58,7 @@ void CheckCallsInARow(RanksOnCpu& ranks, int calls, uint64_t seed, Threads threa
 TEST(ProtocolTest, CallsInARowUnderManySchedules) {
   for (const int world : {2, 3, 4, 5}) {
     RanksOnCpu ranks(world);
-    for (uint64_t seed = 1; seed <= 100; ++seed) {
+    for (uint64_t seed = 1; seed <= 50; ++seed) {
       ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 8, seed, Threads::kOneForAll));
     }
   }

@@ -96,21 +96,16 @@ bool RanksOnCpu::Run(const std::function<void(int)>& program, uint64_t seed, Thr
   return alive == 0;
 }
 
-void RanksOnCpu::Launch(int rank, KernelFunction kernel, const void* send, void* recv,
-                        uint64_t count, const LaunchShape& shape, int root, int chunk_bytes) {
+void RanksOnCpu::Launch(int rank, KernelFunction kernel, const KernelArguments& call,
+                        const LaunchShape& shape) {
   State& state = states_[static_cast<size_t>(rank)];
-  KernelArguments arguments = {};
-  arguments.send = send;
-  arguments.recv = recv;
-  arguments.count = count;
+  KernelArguments arguments = call;
   for (size_t r = 0; r < states_.size(); ++r) arguments.arena[r] = states_[r].arena;
   arguments.failure = &state.failure;
   arguments.abort = &state.abort;
   arguments.timeout_ns = timeout_ns_;
   arguments.rank = rank;
   arguments.world_size = world_size_;
-  arguments.root = root;
-  arguments.chunk_bytes = chunk_bytes;
   RunKernel(kernel, arguments, shape);
 }
 

@@ -33,9 +33,10 @@ class RanksOnCpu {
            Threads threads = Threads::kOneForAll);
 
   // ---- From within a program ----
-  // Runs the kernel to its end.
-  void Launch(int rank, KernelFunction kernel, const void* send, void* recv, uint64_t count,
-              const LaunchShape& shape, int root = 0, int chunk_bytes = 0);
+  // Runs the kernel to its end. call: buffers, sizes and root; the group's own fields are filled
+  // in.
+  void Launch(int rank, KernelFunction kernel, const KernelArguments& call,
+              const LaunchShape& shape);
   static void Delay(uint64_t duration_ns);
 
   void Abort(int rank);

@@ -1,6 +1,6 @@
 // all_reduce in two exchanges, in chunks with flags: every rank adds up its share of all data and
-// pushes the result to every peer. In a round a block sends chunk c, adds up chunk c - 1 and takes the
-// results of chunk c - 2, so that there is data on the link while it waits.
+// pushes the result to every peer. In a round a block sends chunk c, adds up chunk c - 1 and takes
+// the results of chunk c - 2, so that there is data on the link while it waits.
 #include "flagged.cuh"
 
 using namespace cotune::cuda;
@@ -18,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   if (chunks.count() == 0) return;
   const bool is_aligned = IsAligned(a.send) && IsAligned(a.recv);
   const bool ends_whole = send.bytes % kPackBytes == 0;
+  const unsigned long long last = (packs - 1) % share;  // pack of its share
 
   // Packs of the chunk in the share of `owner`: the shares at the end may be short.
   const auto size_of = [&](int owner, unsigned int c) {
@@ -27,7 +28,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   };
   // Whether none of them, in any share, is the incomplete pack at the end of the data.
   const auto are_whole = [&](unsigned int c) {
-    const unsigned long long last = (packs - 1) % share;
     const bool has_last = last >= chunks.Begin(c) && last - chunks.Begin(c) < chunks.Size(c);
     return is_aligned && (ends_whole || !has_last);
   };
@@ -73,8 +73,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
         own[u] = access.Load(send, begin + i);
 #pragma unroll
         for (int q = 0; q < kPeers; ++q) {
-          others[u][q] = LoadFromPeer(
-              slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
+          others[u][q] =
+              LoadFromPeer(slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
         }
       }
 #pragma unroll

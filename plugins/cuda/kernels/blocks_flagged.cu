@@ -1,5 +1,5 @@
-// all_gather, all_to_all and reduce_scatter in chunks with flags: every rank pushes to each peer the
-// block that is meant for it. In a round a thread block sends chunk c and takes chunk c - 1.
+// all_gather, all_to_all and reduce_scatter in chunks with flags: every rank pushes to each peer
+// the block that is meant for it. In a round a thread block sends chunk c and takes chunk c - 1.
 // COTUNE_COLLECTIVE_* says which.
 #include "flagged.cuh"
 
@@ -28,8 +28,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   };
   const Chunks chunks(block_for(0).packs(), a.chunk_bytes);
   if (chunks.count() == 0) return;
-  const bool are_whole =
-      IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
+  const bool are_whole = IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
 
   const auto send_chunk = [&](unsigned int c) {
     const unsigned int size = chunks.Size(c);
@@ -99,8 +98,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
         if (i >= size) continue;
 #pragma unroll
         for (int q = 0; q < kPeers; ++q) {
-          others[u][q] = LoadFromPeer(
-              slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
+          others[u][q] =
+              LoadFromPeer(slots.In(a.rank, PeerAt(q, a.rank), rounds.Number(c)) + i * kPackBytes);
         }
       }
 #pragma unroll

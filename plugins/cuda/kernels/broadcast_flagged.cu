@@ -1,6 +1,7 @@
-// broadcast in chunks with flags: the data is cut into a share for each rank but the root, which sends
-// to each its share; they pass it on to each other. So no link carries more than the data once. In a
-// round a block sends chunk c, passes on chunk c - 1 and takes what was passed on of chunk c - 2.
+// broadcast in chunks with flags: the data is cut into a share for each rank but the root, which
+// sends to each its share; they pass it on to each other. So no link carries more than the data
+// once. In a round a block sends chunk c, passes on chunk c - 1 and takes what was passed on of
+// chunk c - 2.
 #include "flagged.cuh"
 
 using namespace cotune::cuda;
@@ -19,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const bool is_root = a.rank == a.root;
   const bool is_aligned = (!is_root || IsAligned(a.send)) && IsAligned(a.recv);
   const bool ends_whole = recv.bytes % kPackBytes == 0;
+  const unsigned long long last = (packs - 1) % share;  // pack of its share
 
   // Where the share of a rank begins that is not the root.
   const auto share_of = [&](int owner) {
@@ -30,7 +32,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     return chunks.SizeIn(packs - begin < share ? packs - begin : share, c);
   };
   const auto are_whole = [&](unsigned int c) {
-    const unsigned long long last = (packs - 1) % share;
     const bool has_last = last >= chunks.Begin(c) && last - chunks.Begin(c) < chunks.Size(c);
     return is_aligned && (ends_whole || !has_last);
   };

@@ -37,6 +37,10 @@ struct KernelArguments {
   int world_size;
   int root;
   int chunk_bytes;  // of "flagged": the most that a block sends to a peer at once
+  // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
+  // where data is added up; those of receives elsewhere, and with all_reduce.
+  unsigned char* peer_send[kRanksMax];
+  unsigned char* peer_recv[kRanksMax];
 };
 
 // ---- The arena: device memory of each rank, mapped by all ----
@@ -80,12 +84,16 @@ struct ArenaControl {
 // sets its first flag. Slots are not emptied:
 //  - In 1 every peer has read "in" slots up to round i - 3: kInSlots = 3.
 //  - In 3 every peer has read "out" slots up to round i - 2: kOutSlots = 2.
+// "zero_copy" kernels have the same rounds without slots: callers' buffers are used between the
+// flags of a first round, which say that they may be, and those of the last, which say that nobody
+// uses them any more. All flags of such a launch have been seen at its end, so what was said holds.
+//
 // Counts are of 64 bits and live in memory: grids, sizes, kernels and replays may change from
 // launch to launch, and launches of the other kernels between them change nothing.
 
 constexpr unsigned int kInSlots = 3;
 constexpr unsigned int kOutSlots = 2;
-constexpr unsigned int kFlaggedBlocksMax = 128;
+constexpr unsigned int kRoundBlocksMax = 128;
 
 struct ByteRange {
   unsigned long long begin;
@@ -106,7 +114,7 @@ constexpr unsigned long long kLlBegin = kLamportBegin + kStepBuffers * kLamportB
 // Of one block index of "flagged" kernels: slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
 constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
-constexpr unsigned long long kArenaBytes = kFlaggedBegin + kFlaggedBlocksMax * kFlaggedBlockBytes;
+constexpr unsigned long long kArenaBytes = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
 
 // What one slot takes from one peer.
 constexpr unsigned long long FlaggedSlotBytes(int world_size) {

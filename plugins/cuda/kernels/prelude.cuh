@@ -11,8 +11,8 @@ struct alignas(16) Pack {
 };
 
 // Relaxed accesses of system scope: each half is single-copy atomic (of vectors PTX promises it for
-// the elements only), and no other access is ordered by them. Readers look at every half, so nothing
-// more is needed.
+// the elements only), and no other access is ordered by them. Readers look at every half, so
+// nothing more is needed.
 __device__ __forceinline__ Pack LoadRelaxed(const void* from) {
   Pack p;
   asm volatile(
@@ -46,8 +46,8 @@ __device__ __forceinline__ Pack LoadPlain(const void* from) {
 }
 
 __device__ __forceinline__ void StorePlain(void* to, const Pack& p) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]),
-               "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]), "r"(p.word[1]),
+               "r"(p.word[2]), "r"(p.word[3])
                : "memory");
 }
 

@@ -1,6 +1,6 @@
 // Data that says itself when it is there: no flag to wait for, no fence, one way over the link.
-// Sendable(p) is p as the peers will see it; a rank uses that for its own part too, so that all have
-// the same bits.
+// Sendable(p) is p as the peers will see it; a rank uses that for its own part too, so that all
+// have the same bits.
 #pragma once
 
 #include "patience.cuh"
@@ -9,8 +9,8 @@ namespace cotune::cuda {
 
 #if defined(COTUNE_TRANSPORT_LAMPORT)
 
-// For floats: empty words are one NaN bit pattern, which a sender replaces by another NaN. Each word
-// is looked at, so that words of one store may arrive one by one.
+// For floats: empty words are one NaN bit pattern, which a sender replaces by another NaN. Each
+// word is looked at, so that words of one store may arrive one by one.
 struct Transport {
   static constexpr unsigned long long kBegin = kLamportBegin;
   static constexpr unsigned long long kBytes = kLamportBytes;
@@ -48,7 +48,8 @@ struct Transport {
 
 #elif defined(COTUNE_TRANSPORT_LL)
 
-// For any bits: each word travels with a flag beside it, in one store of 8 bytes that arrives whole.
+// For any bits: each word travels with a flag beside it, in one store of 8 bytes that arrives
+// whole.
 struct Transport {
   static constexpr unsigned long long kBegin = kLlBegin;
   static constexpr unsigned long long kBytes = kLlBytes;
@@ -87,8 +88,9 @@ struct Transport {
 //
 // is_last: no step of this launch follows. Before one that follows, the slots must be seen empty in
 // memory: a peer that hears from this thread in the next step may then write into them, and nothing
-// else keeps its data from arriving before the store that empties them. Reading back what was stored
-// waits for that, at a fraction of what a fence costs. At the end of a launch the hardware does it.
+// else keeps its data from arriving before the store that empties them. Reading back what was
+// stored waits for that, at a fraction of what a fence costs. At the end of a launch the hardware
+// does it.
 template <typename SlotOf, typename Sends>
 __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
                                         unsigned int step, bool is_last, Patience& patience) {
@@ -148,8 +150,9 @@ class Launch {
     return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
   }
 
-  // By every thread once, after its first packs are on their way: from here on no thread of this block
-  // reads the count of steps again. Early, so that the answer of the memory is there at the end.
+  // By every thread once, after its first packs are on their way: from here on no thread of this
+  // block reads the count of steps again. Early, so that the answer of the memory is there at the
+  // end.
   __device__ __forceinline__ void Arrive() {
     __syncthreads();
     if (threadIdx.x != 0) return;

@@ -1,0 +1,65 @@
+// How blocks of the same index on all ranks work together, by flags that count. The argument is in
+// kernel_abi.h.
+#pragma once
+
+#include "patience.cuh"
+
+namespace cotune::cuda {
+
+// The rounds of this block with the blocks of the same index on all peers.
+class Rounds {
+ public:
+  __device__ __forceinline__ explicit Rounds(const KernelArguments& a)
+      : arguments_(a),
+        patience_(a),
+        count_(reinterpret_cast<unsigned long long*>(a.arena[a.rank] + kRoundsBegin) + blockIdx.x),
+        first_(*const_cast<volatile unsigned long long*>(count_)) {}
+
+  // Of round `round` of this launch, counted from 0.
+  __device__ __forceinline__ unsigned long long Number(unsigned int round) const {
+    return first_ + round;
+  }
+
+  // By all threads, when their part of the round is done: tells every peer.
+  __device__ __forceinline__ void SetFlags(unsigned int round) {
+    __syncthreads();
+    if (threadIdx.x >= kPeers) return;
+    const int peer = (arguments_.rank + 1 + static_cast<int>(threadIdx.x)) % COTUNE_WORLD_SIZE;
+    StoreRelease(FlagAt(peer, arguments_.rank), Number(round) + 1);
+  }
+
+  // By all threads: until every peer is done with the round. False: gave up. Threads at the end of
+  // the block wait, so that those that set flags need not do both one after the other.
+  __device__ __forceinline__ bool WaitForFlags(unsigned int round) {
+    const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
+    return __syncthreads_or(q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round)) == 0;
+  }
+
+  // By all threads at the end: this launch had `rounds` rounds that set flags, at least one.
+  __device__ __forceinline__ void End(unsigned int rounds) {
+    if (threadIdx.x == 0) *count_ = first_ + rounds;
+  }
+
+ private:
+  // The flag in the arena of `rank` that `source` sets.
+  __device__ __forceinline__ unsigned long long* FlagAt(int rank, int source) const {
+    unsigned char* line = arguments_.arena[rank] + kFlagsBegin + blockIdx.x * kFlagLineBytes;
+    return reinterpret_cast<unsigned long long*>(line) + source;
+  }
+
+  __device__ __forceinline__ bool WaitForFlag(int peer, unsigned int round) {
+    const unsigned long long* flag = FlagAt(arguments_.rank, peer);
+    for (unsigned int polls = 1; LoadAcquire(flag) <= Number(round); ++polls) {
+      const auto step = static_cast<unsigned int>(Number(round));
+      if (polls % 1024 == 0 && patience_.IsOver(peer, step)) return false;
+    }
+    return true;
+  }
+
+  const KernelArguments& arguments_;
+  Patience patience_;
+  unsigned long long* count_;
+  unsigned long long first_;
+};
+
+}  // namespace cotune::cuda
