@@ -70,7 +70,7 @@ std::string MappedFile(std::string_view soname) {
   for (std::string line; std::getline(maps, line);) {
     const size_t begin = line.find('/');
     if (begin == std::string::npos) continue;
-    const std::string path = line.substr(begin);
+    std::string path = line.substr(begin);
     if (path.substr(path.rfind('/') + 1).starts_with(soname)) return path;
   }
   return "";
