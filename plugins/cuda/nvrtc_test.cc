@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/kernel_spec.h"
 
@@ -36,11 +38,15 @@ TEST_F(CompilerTest, OneKernelOfEachFileForEachGeneration) {
     for (const auto collective : {border::Collective::kAllReduce, border::Collective::kAllGather,
                                   border::Collective::kReduceScatter, border::Collective::kAllToAll,
                                   border::Collective::kBroadcast}) {
-      for (const Algorithm algorithm : {Algorithm::kOneShot, Algorithm::kTwoShot}) {
+      for (const auto& [algorithm, transport] :
+           {std::pair(Algorithm::kOneShot, Transport::kLl),
+            std::pair(Algorithm::kTwoShot, Transport::kLl),
+            std::pair(Algorithm::kTwoShot, Transport::kFlagged),
+            std::pair(Algorithm::kTwoShot, Transport::kZeroCopy)}) {
         KernelSpec spec;
         spec.collective = collective;
         spec.algorithm = algorithm;
-        spec.transport = Transport::kLl;
+        spec.transport = transport;
         spec.type = border::ElementType::kBf16;
         spec.world_size = 3;
         spec.unroll = 2;
