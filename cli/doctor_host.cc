@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -82,8 +83,8 @@ std::string QuotaText(double& cores) {
   if (std::sscanf(line->c_str(), "%lf %lf", &quota, &period) != 2 || period <= 0) {
     return fmt::format("quota unknown: /sys/fs/cgroup/cpu.max says \"{}\"", *line);
   }
-  cores = quota / period;
-  return fmt::format("quota {:.1f} cores", cores);
+  cores = std::min(cores, quota / period);
+  return fmt::format("quota {:.1f} cores", quota / period);
 }
 
 void CheckCores(Checkup& checkup) {

@@ -46,6 +46,7 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   // First the ranks learn which backends all of them have: a group of one that a rank lacks would
   // wait for it in vain.
   StepRecord record;
+  record.number = options.deadline_ns;
   for (Backend* backend : backends) record.items.push_back(groups->IdentityOf(*backend));
   Result<ExchangedRecords> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
@@ -60,8 +61,11 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
                                   [&](Backend* backend) { return backend->name() == name; });
     groups->members_.push_back(BackendMember{*own, nullptr, 0});
   }
+  // One deadline for all: ranks that came here at different times must not leave at different ones.
+  int64_t deadline_ns = options.deadline_ns;
+  for (const StepRecord& other : all->records) deadline_ns = std::max(deadline_ns, other.number);
   for (BackendMember& member : groups->members_) {
-    if (Status created = groups->CreateMemberGroup(member, options.deadline_ns); !created) {
+    if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
       return tl::make_unexpected(created.error());
     }
   }

@@ -42,6 +42,8 @@ class BackendGroups {
                                                        RankExchange& exchange,
                                                        const Options& options);
 
+  const std::string& name() const { return options_.name; }
+  const std::vector<int32_t>& job_ranks() const { return options_.job_ranks; }
   std::vector<BackendMember>& members() { return members_; }
   const std::vector<BackendMember>& members() const { return members_; }
   const std::vector<Refusal>& refusals() const { return refusals_; }

@@ -56,8 +56,8 @@ class Device {
   // What is enqueued on stream `after` from now on runs behind what stream `before` holds now.
   // Nothing while either is being captured: inside a graph, order is the caller's.
   virtual Status OrderStreams(void* before, void* after) = 0;
-  // Waits for everything that the stream holds.
-  virtual Status Synchronize(void* stream) = 0;
+  // Waits for everything that the stream holds. kDeadline: it had not run by then.
+  virtual Status Synchronize(void* stream, int64_t deadline_ns) = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a
   // measurement is keyed by.
   virtual std::string measuring_mode() const = 0;

@@ -60,7 +60,7 @@ class HostDevice final : public Device {
   void* stream() const override { return nullptr; }
   Status Attach() override { return {}; }
   Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
-  Status Synchronize(void* /*stream*/) override { return {}; }
+  Status Synchronize(void* /*stream*/, int64_t /*deadline_ns*/) override { return {}; }
   std::optional<uint64_t> AvailableBytes() const override { return AvailableHostBytes(); }
   std::string measuring_mode() const override { return "eager"; }
 

@@ -56,7 +56,10 @@ std::optional<uint64_t> ParseGroupAvailable(std::string_view max, std::string_vi
   const std::optional<uint64_t> limit = NumberAt(max);  // "max": none
   const std::optional<uint64_t> used = NumberAt(current);
   if (!limit || !used) return std::nullopt;
-  const uint64_t reclaimable = NumberNamed("inactive_file ", stat).value_or(0);
+  uint64_t reclaimable = 0;
+  for (const std::string_view name : {"inactive_file ", "active_file ", "slab_reclaimable "}) {
+    reclaimable += NumberNamed(name, stat).value_or(0);
+  }
   const uint64_t in_use = *used - std::min(*used, reclaimable);
   return *limit - std::min(*limit, in_use);
 }

@@ -15,6 +15,9 @@ TEST(HostMemoryTest, ReadsWhatTheMachineHas) {
 
 TEST(HostMemoryTest, ReadsWhatAControlGroupLeaves) {
   EXPECT_EQ(ParseGroupAvailable("1000\n", "400\n", "anon 1\ninactive_file 100\n"), 700u);
+  EXPECT_EQ(ParseGroupAvailable("1000\n", "400\n",
+                                "inactive_file 100\nactive_file 50\nslab_reclaimable 10\n"),
+            760u);
   EXPECT_EQ(ParseGroupAvailable("1000\n", "400\n", ""), 600u);
   EXPECT_EQ(ParseGroupAvailable("1000\n", "1200\n", ""), 0u) << "above its limit";
   EXPECT_EQ(ParseGroupAvailable("1000\n", "50\n", "inactive_file 100\n"), 1000u);

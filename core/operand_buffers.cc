@@ -177,6 +177,9 @@ Result<OperandCheck> OperandBuffers::CountDifferences(uint32_t kind, Image& imag
       return tl::make_unexpected(read.error());
     }
     check.changed_send = seen != sent;
+    // One at a time, as StagingBytes says.
+    sent = {};
+    seen = {};
     seen.resize(second_->bytes());
     if (Status read = device_.Read(*second_, seen); !read) return tl::make_unexpected(read.error());
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);

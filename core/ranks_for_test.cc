@@ -224,7 +224,7 @@ class DeviceForTest final : public Device {
   std::optional<uint64_t> AvailableBytes() const override { return available_bytes_; }
   Status Attach() override { return {}; }
   Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
-  Status Synchronize(void* /*stream*/) override { return {}; }
+  Status Synchronize(void* /*stream*/, int64_t /*deadline_ns*/) override { return {}; }
   MemoryKind kind() const override { return MemoryKind::kHost; }
   int32_t ordinal() const override { return -1; }
   std::string measuring_mode() const override { return "eager"; }

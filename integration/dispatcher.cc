@@ -133,13 +133,27 @@ Status Dispatcher::Remember(Status status) {
 
 Status Dispatcher::WithLostRanks(Status status) {
   if (status.error().code != ErrorCode::kDeadline || !status.error().ranks.empty()) return status;
+  // Words in the job's store: a rank that does not come costs this group's answer, and nothing
+  // else.
+  const BackendGroups& groups = job_.groups();
+  RankExchange& exchange = job_.exchange();
+  const auto key = [&](int rank) { return fmt::format("{}/deadline/{}", groups.name(), rank); };
   const int64_t deadline_ns = DeadlineAfter(job_.clock().now_ns(), last_timeout_ns_);
-  const Result<StepResult> met = job_.exchange().Step("after a deadline", "", 0, deadline_ns);
-  if (met || met.error().ranks.empty()) return status;
-  Error error = std::move(status.error());
-  error.code = ErrorCode::kRankLost;
-  error.what += "; " + met.error().ToText();
-  error.ranks = met.error().ranks;
+  if (!exchange.StorePut(key(job_.rank()), "")) return status;
+  Error error = status.error();
+  std::string reasons;
+  for (int rank = 0; rank < job_.world_size(); ++rank) {
+    const Result<std::string> word = exchange.StoreGet(key(rank), deadline_ns);
+    if (word) continue;
+    const std::vector<int>& lost = word.error().ranks;
+    // The control channel may know more than that this one has not come.
+    error.ranks = lost.empty() ? std::vector<int>{groups.job_ranks()[rank]} : lost;
+    error.code = ErrorCode::kRankLost;
+    error.what += lost.empty()
+                      ? fmt::format("; rank {} has not come to that either", error.ranks[0])
+                      : "; " + word.error().ToText();
+    break;
+  }
   return tl::make_unexpected(std::move(error));
 }
 

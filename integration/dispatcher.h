@@ -83,8 +83,8 @@ class Dispatcher {
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
   Choice ChoiceOf(const Program& program, const PlanKey& key);
   Status Remember(Status status);
-  // Of a deadline that passed without a known culprit: all ranks meet over the control channel, and
-  // those that do not come are the ones.
+  // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in
+  // the job's store, and the first one that does not is it.
   Status WithLostRanks(Status status);
   void DropPlans();
 

@@ -407,6 +407,10 @@ Result<SpawnResult> SpawnRanks(const SpawnRequest& request) {
                 "give at least one rank and a program");
   }
   SignalPipe signals;
+  if (signals.fd() < 0) {
+    return Fail(ErrorCode::kEnvironment, "cannot make a pipe", "", std::strerror(errno),
+                "see `ulimit -n`");
+  }
   // The clock makes the id of a job differ from that of an earlier process with the same number.
   const std::string job_id = fmt::format("{}-{}", getpid(), MonotonicClock().now_ns());
   std::vector<Child> children;
@@ -414,7 +418,12 @@ Result<SpawnResult> SpawnRanks(const SpawnRequest& request) {
     Result<Child> child = Start(request, rank, job_id, signals);
     if (!child) {
       for (const Child& started : children) kill(started.pid, SIGKILL);
-      for (const Child& started : children) waitpid(started.pid, nullptr, 0);
+      for (const Child& started : children) {
+        waitpid(started.pid, nullptr, 0);
+        for (const int fd : {started.output_fd, started.error_fd}) {
+          if (fd >= 0) close(fd);
+        }
+      }
       return tl::make_unexpected(child.error());
     }
     children.push_back(std::move(*child));

@@ -48,6 +48,7 @@ class DatabaseCells final : public KnownCells {
     if (journal_ != nullptr) {
       for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
     }
+    const bool was_forced = journal_ != nullptr && journal_->kind() == JournalKind::kForcedTune;
     const std::string folder = FolderOf(request_.database_path);
     if (journal_ != nullptr && faccessat(AT_FDCWD, folder.c_str(), W_OK, AT_EACCESS) != 0) {
       write_failure_ = Error{
@@ -57,11 +58,14 @@ class DatabaseCells final : public KnownCells {
     }
     if (!request_.force) {
       database_.Merge(fresh_);
-    } else if (journal_ != nullptr && journal_->kind() != JournalKind::kForcedTune) {
+    } else if (!was_forced) {
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
       const Result<bool> saved = Save();
-      fresh_ = {};
       if (!saved) return tl::make_unexpected(saved.error());
+      fresh_ = {};
+      if (journal_ == nullptr) return {};
+      // Also one without a cell: what is appended from here on is of a forced tune.
+      return journal_->Clear();
     }
     return {};
   }

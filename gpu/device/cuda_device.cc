@@ -1,6 +1,7 @@
 #include "gpu/device/cuda_device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -167,10 +168,17 @@ class CudaDevice final : public Device {
     return done;
   }
 
-  Status Synchronize(void* stream) override {
+  Status Synchronize(void* stream, int64_t deadline_ns) override {
     const CurrentContext current(driver_, context_);
-    return Checked(driver_, driver_->StreamSynchronize(static_cast<CuStream>(stream)),
-                   "cuStreamSynchronize");
+    // A kernel of a library may wait for a lost rank for ever.
+    CuResult state = kCuErrorNotReady;
+    while ((state = driver_->StreamQuery(static_cast<CuStream>(stream))) == kCuErrorNotReady) {
+      if (clock_.now_ns() >= deadline_ns) {
+        return Fail(ErrorCode::kDeadline, "the stream had not run to its end by the deadline");
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return Checked(driver_, state, "cuStreamQuery");
   }
 
   std::optional<uint64_t> AvailableBytes() const override {

@@ -147,7 +147,7 @@ COTUNE_API int32_t cotune_group_device(const cotune_group* group);
 
 /* The stream (cudaStream_t or CUstream of the group's GPU) that later calls are enqueued on; NULL,
  * and before the first time, the default stream. What earlier calls of the group have enqueued on
- * another stream runs first; while a stream is being captured, such order is the caller's.
+ * another stream runs first, so that one lives until then; inside a capture order is the caller's.
  * COTUNE_ERROR_USAGE for a group of host memory. */
 COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stream);
 

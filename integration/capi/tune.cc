@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "core/step_record.h"
 #include "core/tuned_database_lock.h"
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
@@ -141,6 +142,26 @@ Status CheckWinners(const TuneReport& report) {
       "cotune_tune", none ? "" : none.error().ToText());
 }
 
+// What was enqueued before must have run on all ranks: a tune uses the same scratch.
+Status AwaitIdle(cotune_group& group) {
+  Job& job = group.job();
+  Status own = job.device().Attach();
+  if (own) {
+    own = job.device().Synchronize(group.stream,
+                                   DeadlineAfter(job.clock().now_ns(), group.call_timeout_ns));
+  }
+  if (own) own = group.dispatcher->Health();
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(job.exchange(), "idle before tuning", StepRecord::FromStatus(own), 0,
+                      DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
+  if (!own) return own;
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  return {};
+}
+
 Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
@@ -153,8 +174,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   const Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return tl::make_unexpected(request.error());
   // Tuning uses the group on a stream of its own.
-  if (Status attached = job.device().Attach(); !attached) return attached;
-  if (Status idle = job.device().Synchronize(group.stream); !idle) return idle;
+  if (Status idle = AwaitIdle(group); !idle) return idle;
   const TuningSettings before = job.settings();
   if (options->budget_ns > 0) {
     TuningSettings settings = before;
