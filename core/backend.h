@@ -67,6 +67,13 @@ class BackendGroup {
   // Local unless choice.prepare_is_collective; may be called from several threads.
   virtual Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
                                                 const Choice& choice, int64_t deadline_ns) = 0;
+  // Collective: `bytes` of this rank's memory that its peers may reach from now on, for symmetric
+  // problems. On all ranks or on none; kUnsupported: this backend does not take such memory, and
+  // its group stays as it was.
+  virtual Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) = 0;
+  // Memory that begins at `data`; no launch that uses it is on its way. Does not wait for the
+  // others. What is left when the group goes is unregistered then.
+  virtual void UnregisterMemory(void* data) = 0;
   virtual Status Health() = 0;
   // Any thread, any time; frees every waiter of this group on host and device in bounded time.
   virtual void Abort() = 0;

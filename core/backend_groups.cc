@@ -107,7 +107,99 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
   if (member.group != nullptr) member.group->Abort();
   member.group.reset();
   ++member.generation;
-  return CreateMemberGroup(member, deadline_ns);
+  if (Status created = CreateMemberGroup(member, deadline_ns); !created) return created;
+  const std::string& name = member.backend->name();
+  for (RegisteredRange& range : registered_) {
+    if (member.group == nullptr) break;
+    const auto had = std::find(range.backends.begin(), range.backends.end(), name);
+    if (had == range.backends.end()) continue;
+    const Result<Status> registered = RegisterWith(member, range.begin, range.bytes, deadline_ns);
+    if (!registered) return tl::make_unexpected(registered.error());
+    if (*registered) continue;
+    range.backends.erase(had);
+    refusals_.push_back(
+        {name, "its memory could not be registered again: " + registered->error().ToText()});
+    member.group.reset();
+  }
+  return {};
+}
+
+Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, uint64_t bytes,
+                                           int64_t deadline_ns) {
+  const Status own = member.group->RegisterMemory(data, bytes, deadline_ns);
+  Result<ExchangedRecords> all =
+      ExchangeRecords(exchange_, "register with " + member.backend->name(),
+                      StepRecord::FromStatus(own), 0, DeadlineAfter(deadline_ns, kReasonsNs));
+  std::optional<Error> failure;
+  if (all) failure = all->FirstFailure();
+  if (own && (!all || failure)) member.group->UnregisterMemory(data);
+  if (!all) return tl::make_unexpected(all.error());
+  if (failure) return Status(tl::make_unexpected(std::move(*failure)));
+  return Status();
+}
+
+Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t bytes,
+                                     int64_t deadline_ns) {
+  auto* begin = static_cast<std::byte*>(data);
+  Status ready = own;
+  for (const RegisteredRange& range : registered_) {
+    const bool is_apart = begin + bytes <= range.begin || range.begin + range.bytes <= begin;
+    if (ready && !is_apart) {
+      ready = Fail(ErrorCode::kUsage, "some of this memory is registered already");
+    }
+  }
+  StepRecord record = StepRecord::FromStatus(ready);
+  record.number = static_cast<int64_t>(bytes);
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
+  for (size_t rank = 0; rank < all->records.size(); ++rank) {
+    if (all->records[rank].number == all->records[0].number) continue;
+    return Fail(ErrorCode::kUsage,
+                fmt::format("rank 0 registers {} bytes, rank {} registers {}",
+                            all->records[0].number, rank, all->records[rank].number),
+                "", "", "register the same number of bytes on every rank");
+  }
+  RegisteredRange range{begin, bytes, {}};
+  std::string reasons;
+  for (BackendMember& member : members_) {
+    if (member.group == nullptr) continue;
+    const Result<Status> registered = RegisterWith(member, data, bytes, deadline_ns);
+    if (!registered) return tl::make_unexpected(registered.error());
+    if (*registered) {
+      range.backends.push_back(member.backend->name());
+    } else {
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", member.backend->name(),
+                             registered->error().ToText());
+    }
+  }
+  if (range.backends.empty()) {
+    return Fail(ErrorCode::kUnsupported, "no backend takes registered memory", "",
+                std::move(reasons), "use plain buffers");
+  }
+  registered_.push_back(std::move(range));
+  return {};
+}
+
+void BackendGroups::UnregisterMemory(void* data) {
+  const auto found =
+      std::find_if(registered_.begin(), registered_.end(),
+                   [&](const RegisteredRange& range) { return range.begin == data; });
+  if (found == registered_.end()) return;
+  for (const std::string& name : found->backends) {
+    BackendMember* member = Find(name);
+    if (member != nullptr && member->group != nullptr) member->group->UnregisterMemory(data);
+  }
+  registered_.erase(found);
+}
+
+bool BackendGroups::IsRegistered(const void* data, uint64_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return std::any_of(registered_.begin(), registered_.end(), [&](const RegisteredRange& range) {
+    return begin >= range.begin && bytes <= range.bytes &&
+           static_cast<uint64_t>(begin - range.begin) <= range.bytes - bytes;
+  });
 }
 
 void BackendGroups::AbortAll() {

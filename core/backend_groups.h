@@ -2,6 +2,8 @@
 #ifndef COTUNE_CORE_BACKEND_GROUPS_H_
 #define COTUNE_CORE_BACKEND_GROUPS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,7 +52,19 @@ class BackendGroups {
   // The member whose backend has this name, or nullptr.
   BackendMember* Find(std::string_view backend_name);
 
+  // Registers memory of this rank with every member that takes some; the same bytes on all ranks.
+  // `own`: a failure to have the memory at all, which ends it on every rank. kUnsupported: no
+  // backend takes such memory; kUsage: the ranks differ, or it overlaps registered memory.
+  Status RegisterMemory(const Status& own, void* data, uint64_t bytes, int64_t deadline_ns);
+  // Memory that begins at `data`, if it is registered; does not wait for the other ranks. No launch
+  // that uses it is on its way.
+  void UnregisterMemory(void* data);
+  // Whether all of it lies in memory that is registered; equal on all ranks where they use their
+  // memory alike. Not collective.
+  bool IsRegistered(const void* data, uint64_t bytes) const;
+
   // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
+  // What its old group had registered is registered again.
   // A member whose group cannot be made anew is left out on all ranks: its group is nullptr
   // afterwards.
   Status Recreate(BackendMember& member, int64_t deadline_ns);
@@ -64,11 +78,21 @@ class BackendGroups {
   // "host 0.1.0 slot_bytes=65536": what all ranks must have alike.
   std::string IdentityOf(const Backend& backend) const;
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
+  // How it went on all ranks: registered on all, or on none with the first failure.
+  Result<Status> RegisterWith(BackendMember& member, void* data, uint64_t bytes,
+                              int64_t deadline_ns);
 
   RankExchange& exchange_;
   Options options_;
   std::vector<BackendMember> members_;
   std::vector<Refusal> refusals_;
+
+  struct RegisteredRange {
+    std::byte* begin = nullptr;
+    uint64_t bytes = 0;
+    std::vector<std::string> backends;  // that have it
+  };
+  std::vector<RegisteredRange> registered_;
 };
 
 }  // namespace cotune

@@ -93,7 +93,9 @@ Result<ExchangedRecords> CellBenchmark::Exchange(std::string_view step, const St
 }
 
 Status CellBenchmark::AllocateBuffers() {
-  auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank());
+  const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
+  auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank(),
+                                          is_symmetric ? parts_.symmetric : nullptr);
   StepRecord record;
   if (!buffers) record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
   record.number = parts_.observer.StopRequested() ? 1 : 0;

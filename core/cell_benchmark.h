@@ -33,6 +33,7 @@ struct BenchmarkParts {
   LaunchWatchdog& watchdog;
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
+  SymmetricRegion* symmetric = nullptr;  // for cells with symmetric buffers
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
   std::function<void(BackendMember&)> reset_callers;

@@ -66,6 +66,12 @@ class Device {
   virtual std::optional<uint64_t> AvailableBytes() const = 0;
   // kEnvironment when there is no memory left.
   virtual Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) = 0;
+  // Memory that processes of other ranks can map, to be registered with backends; alive as long as
+  // any of them has it mapped. kUnsupported: this device has none; kEnvironment as above.
+  virtual Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) = 0;
+  // Bytes [offset, offset + bytes) of a buffer, which outlives it.
+  virtual std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
+                                             uint64_t bytes) = 0;
   virtual Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) = 0;
   virtual Status Read(DeviceBuffer& buffer, std::span<std::byte> data) = 0;
   // Bytes [offset, offset + bytes) become `value`.

@@ -12,11 +12,14 @@ namespace {
 
 class HostBuffer final : public DeviceBuffer {
  public:
+  // mapped_bytes 0: a part of another buffer.
   HostBuffer(void* data, uint64_t bytes, uint64_t mapped_bytes)
       : data_(data), bytes_(bytes), mapped_bytes_(mapped_bytes) {}
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;
-  ~HostBuffer() override { munmap(data_, mapped_bytes_); }
+  ~HostBuffer() override {
+    if (mapped_bytes_ > 0) munmap(data_, mapped_bytes_);
+  }
   void* data() override { return data_; }
   uint64_t bytes() const override { return bytes_; }
 
@@ -75,6 +78,17 @@ class HostDevice final : public Device {
                   std::strerror(errno), "tune smaller sizes or fewer ranks");
     }
     return std::make_unique<HostBuffer>(data, bytes, mapped_bytes);
+  }
+
+  Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t /*bytes*/) override {
+    return Fail(ErrorCode::kUnsupported, "host memory is not registered with backends", "",
+                "their ranks exchange data through shared memory of their own",
+                "use plain buffers");
+  }
+
+  std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
+                                     uint64_t bytes) override {
+    return std::make_unique<HostBuffer>(static_cast<std::byte*>(whole.data()) + offset, bytes, 0);
   }
 
   Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {

@@ -15,6 +15,10 @@ class GroupThatCounts final : public BackendGroup {
                                         int64_t) override {
     return Fail(ErrorCode::kUnsupported, "not used");
   }
+  Status RegisterMemory(void*, uint64_t, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+  void UnregisterMemory(void*) override {}
   Status Health() override { return {}; }
   void Abort() override {
     if (aborts.fetch_add(1) == 0) first_abort.set_value();

@@ -75,19 +75,28 @@ uint64_t OperandBuffers::StagingBytes(const Problem& problem) {
   return FirstBytes(problem) + std::max(FirstBytes(problem), RecvBytes(problem)) + 4 * kGuardBytes;
 }
 
+uint64_t OperandBuffers::RegionBytes(const Problem& problem) {
+  const uint64_t first_bytes = FirstBytes(problem) + 2 * kGuardBytes;
+  if (problem.cls.in_place) return SymmetricRegion::BytesFor({first_bytes});
+  return SymmetricRegion::BytesFor({first_bytes, RecvBytes(problem) + 2 * kGuardBytes});
+}
+
 Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
-                                                                 const Problem& problem, int rank) {
+                                                                 const Problem& problem, int rank,
+                                                                 SymmetricRegion* symmetric) {
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
-  Result<std::unique_ptr<DeviceBuffer>> first =
-      device.Allocate(FirstBytes(problem) + 2 * kGuardBytes);
+  if (symmetric != nullptr) symmetric->Reset();
+  const auto allocate = [&](uint64_t bytes) {
+    return symmetric == nullptr ? device.Allocate(bytes) : symmetric->Take(bytes);
+  };
+  Result<std::unique_ptr<DeviceBuffer>> first = allocate(FirstBytes(problem) + 2 * kGuardBytes);
   if (!first) return tl::make_unexpected(first.error());
   buffers->first_ = std::move(*first);
   auto* first_payload = static_cast<std::byte*>(buffers->first_->data()) + kGuardBytes;
   buffers->send_ = first_payload + buffers->SendOffset();
   buffers->recv_ = first_payload + buffers->RecvOffset();
   if (!problem.cls.in_place) {
-    Result<std::unique_ptr<DeviceBuffer>> second =
-        device.Allocate(RecvBytes(problem) + 2 * kGuardBytes);
+    Result<std::unique_ptr<DeviceBuffer>> second = allocate(RecvBytes(problem) + 2 * kGuardBytes);
     if (!second) return tl::make_unexpected(second.error());
     buffers->second_ = std::move(*second);
     buffers->recv_ = static_cast<std::byte*>(buffers->second_->data()) + kGuardBytes;

@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/problem.h"
+#include "core/symmetric_region.h"
 
 namespace cotune {
 
@@ -28,9 +29,12 @@ class OperandBuffers {
   // Backends whose scratch has two halves find data of the call before the last in it.
   static constexpr uint32_t kDataKinds = 3;
 
-  // kEnvironment: no memory.
+  // symmetric: what the operands are cut from, nullptr for plain ones. kEnvironment: no memory.
   static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem,
-                                                          int rank);
+                                                          int rank,
+                                                          SymmetricRegion* symmetric = nullptr);
+  // Of the region that is enough for the operands of a symmetric problem.
+  static uint64_t RegionBytes(const Problem& problem);
 
   // Bytes of the device's memory that it takes in all, guards included.
   static uint64_t AllocatedBytes(const Problem& problem);

@@ -27,6 +27,10 @@ class SlowGroup final : public BackendGroup {
     if (wanted_at_once > 1) MeetOthers();
     return std::make_unique<EmptyPlan>();
   }
+  Status RegisterMemory(void*, uint64_t, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+  void UnregisterMemory(void*) override {}
   Status Health() override { return {}; }
   void Abort() override {}
 

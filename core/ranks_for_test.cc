@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 
 #include "fmt/format.h"
 
@@ -145,8 +146,33 @@ class GroupForTest final : public BackendGroup {
       : backend_(backend), name_(std::move(name)) {}
   Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem& problem,
                                         const Choice& choice, int64_t) override;
+  Status RegisterMemory(void* data, uint64_t bytes, int64_t) override {
+    if (backend_.register_fails_on_rank == rank()) {
+      return Fail(ErrorCode::kUnsupported, "scripted refusal of memory");
+    }
+    registered_.emplace(data, bytes);
+    backend_.registered_bytes += bytes;
+    return {};
+  }
+  void UnregisterMemory(void* data) override {
+    backend_.registered_bytes -= registered_.at(data);
+    registered_.erase(data);
+  }
   Status Health() override { return {}; }
   void Abort() override { aborted = true; }
+
+  ~GroupForTest() override {
+    for (const auto& [data, bytes] : registered_) backend_.registered_bytes -= bytes;
+  }
+
+  // Whether all of it lies in one registered range.
+  bool Reaches(const void* data, uint64_t bytes) const {
+    const auto* begin = static_cast<const char*>(data);
+    return std::any_of(registered_.begin(), registered_.end(), [&](const auto& range) {
+      const auto* first = static_cast<const char*>(range.first);
+      return begin >= first && begin + bytes <= first + range.second;
+    });
+  }
 
   std::atomic<bool> aborted = false;
   HubForTest& hub() { return backend_.hub_; }
@@ -157,6 +183,7 @@ class GroupForTest final : public BackendGroup {
   BackendForTest& backend_;
   std::string name_;
   std::mutex mutex_;
+  std::map<void*, uint64_t> registered_;
 };
 
 namespace {
@@ -167,8 +194,11 @@ class PlanForTest final : public Plan {
       : group_(group), problem_(problem), choice_(choice) {}
 
   Status Launch(const LaunchArguments& arguments) override {
-    const bool fails = choice_.launch_fails_on_rank == group_.rank();
     const uint64_t bytes = problem_.bytes();
+    const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
+    const bool fails = choice_.launch_fails_on_rank == group_.rank() ||
+                       (is_symmetric && !(group_.Reaches(arguments.send, bytes) &&
+                                          group_.Reaches(arguments.recv, bytes)));
     std::string send =
         fails ? "failed" : std::string(static_cast<const char*>(arguments.send), bytes);
     // A rank that fails tells the others, as an aborted group does.
@@ -230,6 +260,14 @@ class DeviceForTest final : public Device {
   std::string measuring_mode() const override { return "eager"; }
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
     return host_->Allocate(bytes);
+  }
+  // Its ranks are threads: any memory of one is reached by the others.
+  Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
+    return host_->Allocate(bytes);
+  }
+  std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
+                                     uint64_t bytes) override {
+    return host_->Part(whole, offset, bytes);
   }
   Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
     return host_->Write(buffer, data);

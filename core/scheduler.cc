@@ -10,6 +10,7 @@
 #include "core/precompile.h"
 #include "core/sha256.h"
 #include "core/step_record.h"
+#include "core/symmetric_region.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -68,6 +69,8 @@ class Scheduler::Pass {
   Status Warm();
   Result<bool> PreSync();
   Status Benchmark();
+  // Memory for the operands of all symmetric cells, where there are any.
+  Status MakeSymmetricRegion();
   Result<CellResult> TimeCell(MultiTemplate& node, uint64_t hint_bytes);
   Status AgreeAndSelect();
   // Of the budget of all passes together.
@@ -87,6 +90,7 @@ class Scheduler::Pass {
   LaunchWatchdog watchdog_;
   Status memory_;  // of this rank, for the plan
   std::vector<Cell> cells_;
+  std::unique_ptr<SymmetricRegion> symmetric_;
   StartMode start_mode_ = StartMode::kBarrier;
   int32_t cells_known_ = 0;
   int32_t cells_total_ = 0;  // to measure
@@ -296,7 +300,23 @@ Result<bool> Scheduler::Pass::PreSync() {
   return false;
 }
 
+Status Scheduler::Pass::MakeSymmetricRegion() {
+  uint64_t bytes = 0;
+  for (const Cell& cell : cells_) {
+    const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
+    if (problem.cls.buffer_class != BufferClass::kSymmetric) continue;
+    bytes = std::max(bytes, OperandBuffers::RegionBytes(problem));
+  }
+  if (bytes == 0) return {};
+  auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes,
+                                        parts_.clock.now_ns() + settings_.warm_timeout_ns);
+  if (!region) return tl::make_unexpected(region.error());
+  symmetric_ = std::move(*region);
+  return {};
+}
+
 Status Scheduler::Pass::Benchmark() {
+  if (Status made = MakeSymmetricRegion(); !made) return made;
   for (size_t i = first_; i < nodes_.size(); ++i) {
     MultiTemplate& node = *nodes_[i];
     node.set_time_cell(
@@ -337,6 +357,7 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
       .watchdog = watchdog_,
       .settings = settings_,
       .start_mode = start_mode_,
+      .symmetric = symmetric_.get(),
       .reset_callers =
           [this](BackendMember& member) {
             for (Cell& each : cells_) {

@@ -10,25 +10,44 @@
 #include "gpu/device/cuda_stream.h"
 #include "gpu/device/driver_status.h"
 #include "gpu/device/rank_alignment.h"
+#include "gpu/device/shareable_memory.h"
 
 namespace cotune::gpu {
 namespace {
 
-class CudaBuffer final : public DeviceBuffer {
+// Frees nothing: a part of another buffer, or a base.
+class CudaBuffer : public DeviceBuffer {
  public:
-  CudaBuffer(const CudaDriver& driver, CuDevicePointer data, uint64_t bytes)
-      : driver_(driver), data_(data), bytes_(bytes) {}
+  CudaBuffer(CuDevicePointer data, uint64_t bytes) : data_(data), bytes_(bytes) {}
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;
-  ~CudaBuffer() override { driver_->MemoryFree(data_); }
+  ~CudaBuffer() override = default;
   void* data() override { return reinterpret_cast<void*>(data_); }
   uint64_t bytes() const override { return bytes_; }
   CuDevicePointer pointer() const { return data_; }
 
  private:
+  const CuDevicePointer data_;
+  const uint64_t bytes_;
+};
+
+class AllocatedBuffer final : public CudaBuffer {
+ public:
+  AllocatedBuffer(const CudaDriver& driver, CuDevicePointer data, uint64_t bytes)
+      : CudaBuffer(data, bytes), driver_(driver) {}
+  ~AllocatedBuffer() override { driver_->MemoryFree(pointer()); }
+
+ private:
   const CudaDriver& driver_;
-  CuDevicePointer data_;
-  uint64_t bytes_;
+};
+
+class ShareableBuffer final : public CudaBuffer {
+ public:
+  ShareableBuffer(ShareableMemory memory, uint64_t bytes)
+      : CudaBuffer(memory.data(), bytes), memory_(std::move(memory)) {}
+
+ private:
+  const ShareableMemory memory_;
 };
 
 // A captured graph of calls behind the barrier of the ranks.
@@ -201,7 +220,18 @@ class CudaDevice final : public Device {
                   "its memory is in use", "tune smaller sizes, or see `nvidia-smi`");
     }
     if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return tl::make_unexpected(s.error());
-    return std::make_unique<CudaBuffer>(driver_, data, bytes);
+    return std::make_unique<AllocatedBuffer>(driver_, data, bytes);
+  }
+
+  Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
+    Result<ShareableMemory> memory = ShareableMemory::Allocate(driver_, device_, bytes);
+    if (!memory) return tl::make_unexpected(memory.error());
+    return std::make_unique<ShareableBuffer>(std::move(*memory), bytes);
+  }
+
+  std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
+                                     uint64_t bytes) override {
+    return std::make_unique<CudaBuffer>(dynamic_cast<CudaBuffer&>(whole).pointer() + offset, bytes);
   }
 
   Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {

@@ -59,6 +59,27 @@ using DriverResult = tl::expected<T, DriverError>;
   X(IpcOpenHandle, cuIpcOpenMemHandle_v2,                                                          \
     (CuDevicePointer* pointer, CuIpcMemHandle handle, unsigned int flags))                         \
   X(IpcCloseHandle, cuIpcCloseMemHandle, (CuDevicePointer pointer))                                \
+  X(MemoryGetGranularity, cuMemGetAllocationGranularity,                                           \
+    (size_t* bytes, const CuMemAllocationProperties* properties, CuMemGranularity option))         \
+  X(MemoryCreate, cuMemCreate,                                                                     \
+    (CuMemGenericHandle* handle, size_t bytes, const CuMemAllocationProperties* properties,        \
+     unsigned long long flags))                                                                    \
+  X(MemoryRelease, cuMemRelease, (CuMemGenericHandle handle))                                      \
+  X(MemoryReserve, cuMemAddressReserve,                                                            \
+    (CuDevicePointer* pointer, size_t bytes, size_t alignment, CuDevicePointer wish,               \
+     unsigned long long flags))                                                                    \
+  X(MemoryUnreserve, cuMemAddressFree, (CuDevicePointer pointer, size_t bytes))                    \
+  X(MemoryMap, cuMemMap,                                                                           \
+    (CuDevicePointer pointer, size_t bytes, size_t offset, CuMemGenericHandle handle,              \
+     unsigned long long flags))                                                                    \
+  X(MemoryUnmap, cuMemUnmap, (CuDevicePointer pointer, size_t bytes))                              \
+  X(MemorySetAccess, cuMemSetAccess,                                                               \
+    (CuDevicePointer pointer, size_t bytes, const CuMemAccess* access, size_t count))              \
+  X(MemoryRetainHandle, cuMemRetainAllocationHandle, (CuMemGenericHandle* handle, void* pointer))  \
+  X(MemoryExportHandle, cuMemExportToShareableHandle,                                              \
+    (void* shareable, CuMemGenericHandle handle, CuMemHandleType type, unsigned long long flags))  \
+  X(MemoryImportHandle, cuMemImportFromShareableHandle,                                            \
+    (CuMemGenericHandle* handle, void* shareable, CuMemHandleType type))                           \
   X(ModuleLoadData, cuModuleLoadData, (CuModule* module, const void* image))                       \
   X(ModuleUnload, cuModuleUnload, (CuModule module))                                               \
   X(ModuleGetFunction, cuModuleGetFunction,                                                        \

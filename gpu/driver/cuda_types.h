@@ -18,6 +18,7 @@ using CuStream = struct CuStreamOpaque*;
 using CuEvent = struct CuEventOpaque*;
 using CuGraph = struct CuGraphOpaque*;
 using CuGraphExec = struct CuGraphExecOpaque*;
+using CuMemGenericHandle = unsigned long long;
 
 struct CuUuid {
   unsigned char bytes[16];
@@ -43,6 +44,8 @@ enum CuDeviceAttribute : int {
   kCuComputeCapabilityMajor = 75,
   kCuComputeCapabilityMinor = 76,
   kCuClockRateKhz = 13,
+  kCuPosixFdHandlesSupported = 103,
+  kCuGpuDirectRdmaWithVmmSupported = 110,
 };
 
 // CUfunction_attribute.
@@ -51,6 +54,31 @@ enum CuFunctionAttribute : int { kCuFunctionRegisters = 4, kCuFunctionLocalBytes
 // CUpointer_attribute.
 enum CuPointerAttribute : int { kCuPointerMemoryType = 2, kCuPointerDeviceOrdinal = 9 };
 enum CuMemoryType : unsigned int { kCuMemoryTypeHost = 1, kCuMemoryTypeDevice = 2 };
+
+// Memory that is reserved, created and mapped in steps.
+enum CuMemHandleType : int { kCuMemHandleNone = 0, kCuMemHandlePosixFd = 1 };
+enum CuMemAllocationType : int { kCuMemAllocationPinned = 1 };
+enum CuMemLocationType : int { kCuMemLocationDevice = 1 };
+enum CuMemGranularity : int { kCuMemGranularityMinimum = 0, kCuMemGranularityRecommended = 1 };
+enum CuMemAccessFlags : int { kCuMemReadWrite = 3 };
+struct CuMemLocation {
+  CuMemLocationType type;
+  int id;  // ordinal of a device
+};
+struct CuMemAllocationProperties {
+  CuMemAllocationType type;
+  CuMemHandleType requested_handle_types;
+  CuMemLocation location;
+  void* windows_metadata;
+  unsigned char compression_type;
+  unsigned char gpu_direct_rdma_capable;
+  unsigned short usage;
+  unsigned char reserved[4];
+};
+struct CuMemAccess {
+  CuMemLocation location;
+  CuMemAccessFlags flags;
+};
 
 // Flags.
 enum : unsigned int {

@@ -21,6 +21,22 @@ TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
   EXPECT_EQ(offsetof(CuLaunchConfig, attribute_count), offsetof(CUlaunchConfig, numAttrs));
   EXPECT_EQ(sizeof(CuLaunchAttribute), sizeof(CUlaunchAttribute));
   EXPECT_EQ(offsetof(CuLaunchAttribute, value), offsetof(CUlaunchAttribute, value));
+  EXPECT_EQ(sizeof(CuMemAllocationProperties), sizeof(CUmemAllocationProp));
+  EXPECT_EQ(offsetof(CuMemAllocationProperties, location), offsetof(CUmemAllocationProp, location));
+  EXPECT_EQ(offsetof(CuMemAllocationProperties, gpu_direct_rdma_capable),
+            offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
+  EXPECT_EQ(sizeof(CuMemAccess), sizeof(CUmemAccessDesc));
+  EXPECT_EQ(offsetof(CuMemAccess, flags), offsetof(CUmemAccessDesc, flags));
+  EXPECT_EQ(sizeof(CuMemGenericHandle), sizeof(CUmemGenericAllocationHandle));
+  EXPECT_EQ(int{kCuMemHandlePosixFd}, int{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR});
+  EXPECT_EQ(int{kCuMemAllocationPinned}, int{CU_MEM_ALLOCATION_TYPE_PINNED});
+  EXPECT_EQ(int{kCuMemLocationDevice}, int{CU_MEM_LOCATION_TYPE_DEVICE});
+  EXPECT_EQ(int{kCuMemGranularityRecommended}, int{CU_MEM_ALLOC_GRANULARITY_RECOMMENDED});
+  EXPECT_EQ(int{kCuMemReadWrite}, int{CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  EXPECT_EQ(int{kCuPosixFdHandlesSupported},
+            int{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED});
+  EXPECT_EQ(int{kCuGpuDirectRdmaWithVmmSupported},
+            int{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED});
   EXPECT_EQ(sizeof(CuIpcMemHandle), sizeof(CUipcMemHandle));
   EXPECT_EQ(sizeof(CuUuid), sizeof(CUuuid));
   EXPECT_EQ(sizeof(CuDevicePointer), sizeof(CUdeviceptr));

@@ -50,7 +50,7 @@ extern "C" {
 /* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside
  * this file. */
 #define COTUNE_ABI_MAJOR 1u
-#define COTUNE_ABI_MINOR 0u
+#define COTUNE_ABI_MINOR 1u
 #define COTUNE_BACKEND_QUERY_SYMBOL "cotune_backend_query_v1"
 
 /* True where *ptr is new enough to have the field. */
@@ -135,7 +135,9 @@ typedef struct cotune_dtype_t {
   uint16_t lanes; /* 1 */
 } cotune_dtype_t;
 
-/* cotune_problem_t.flags. SYMMETRIC: both buffers were registered through cotune.memory/1. */
+/* cotune_problem_t.flags. SYMMETRIC: every rank has registered its receive buffer and, except for
+ * BROADCAST, its send buffer through cotune.memory/1; each lies at the same distance from the
+ * beginning of its registered memory on all ranks. */
 enum { COTUNE_PROBLEM_IN_PLACE = 1u << 0, COTUNE_PROBLEM_SYMMETRIC = 1u << 16 };
 
 typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
@@ -299,6 +301,29 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
   /* [group] */
   void (*plan_destroy)(cotune_plan_t* plan);
 } cotune_backend_api_t;
+
+/* ---- Extensions, by get_extension ---- */
+
+/* "cotune.memory/1", since 1.1: memory of the caller that a group's ranks reach on each other, so
+ * that choices for SYMMETRIC problems use it where it lies. On CUDA the host allocates it on the
+ * group's device as one mapping (cuMemMap) of one allocation that can be exported as a POSIX file
+ * descriptor; a backend may refuse other kinds. The host registers it again in a group that is made
+ * anew, and may free it as soon as it has unregistered it on this rank. */
+#define COTUNE_MEMORY_EXTENSION "cotune.memory/1"
+typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+
+  /* [group] collective: all ranks call it with the same number of bytes. Succeeds on all ranks or
+   * on none. COTUNE_UNSUPPORTED: memory of this kind cannot be registered, the group stays as it
+   * was. Memory that overlaps registered memory is refused. */
+  cotune_status_t (*memory_register)(cotune_group_t* group, void* data, uint64_t bytes,
+                                     int64_t deadline_ns, cotune_error_t* error);
+  /* [group] all ranks call it in the same order; it does not wait for them. No launch that uses the
+   * memory is on its way or captured. data: where registered memory begins; else nothing happens.
+   * group_destroy unregisters what is left. */
+  void (*memory_unregister)(cotune_group_t* group, void* data);
+} cotune_memory_v1_t;
 
 /* The exported symbol. host_abi_minor: newest minor version that the host knows. NULL: refused, the
  * reason is in *refusal. A plugin need not refuse a host that is older or newer than itself. */

@@ -113,6 +113,11 @@ std::string ServicesLayout() {
   FIELD(cotune_backend_api_t, launch)
   FIELD(cotune_backend_api_t, progress)
   FIELD(cotune_backend_api_t, plan_destroy)
+  STRUCT(cotune_memory_v1_t)
+  FIELD(cotune_memory_v1_t, struct_size)
+  FIELD(cotune_memory_v1_t, flags)
+  FIELD(cotune_memory_v1_t, memory_register)
+  FIELD(cotune_memory_v1_t, memory_unregister)
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "gpu/driver/library_search.h"
@@ -43,7 +44,8 @@ using border::Result;
 
 constexpr char kName[] = "cuda";
 constexpr char kVersion[] = "1.0.0";
-constexpr border::ProblemLimits kLimits{.memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax};
+constexpr border::ProblemLimits kLimits{
+    .memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax, .takes_symmetric = true};
 
 template <class Body>
 cotune_status_t Guard(cotune_error_t* error, Body body) {
@@ -78,8 +80,20 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
 
 void Destroy(cotune_backend_t* backend) { delete backend; }
 
-const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
-  return nullptr;
+cotune_status_t MemoryRegister(cotune_group_t* group, void* data, uint64_t bytes,
+                               int64_t deadline_ns, cotune_error_t* error) {
+  return Guard(error, [&] { return group->group->RegisterMemory(data, bytes, deadline_ns); });
+}
+
+void MemoryUnregister(cotune_group_t* group, void* data) { group->group->UnregisterMemory(data); }
+
+constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
+                                        .flags = 0,
+                                        .memory_register = MemoryRegister,
+                                        .memory_unregister = MemoryUnregister};
+
+const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
+  return std::string_view(id) == COTUNE_MEMORY_EXTENSION ? &kMemory : nullptr;
 }
 
 cotune_choice_t ToAbi(const Choice& choice) {

@@ -57,6 +57,7 @@ Group::~Group() {
     gpu_.driver()->ContextSynchronize();
     gpu_.driver()->HostFree(words_);
   }
+  mappings_.clear();
   if (arena_ != 0) memory_.GiveBack(arena_, kArenaBytes);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/border/failure.h"
+#include "plugins/cuda/caller_memory.h"
 #include "plugins/cuda/gpu.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/peer_memory.h"
@@ -38,8 +40,12 @@ class Group {
   const Gpu& gpu() const { return gpu_; }
   const cotune_host_t& host() const { return host_; }
 
+  // Collective: memory of this rank's caller, the same bytes on all ranks. On all ranks or on none;
+  // COTUNE_UNSUPPORTED: memory of this kind cannot be exported, or a GPU does not reach another.
+  border::Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
+  // Memory that begins at `data`, if it is registered; its launches are over. Does not wait.
+  void UnregisterMemory(void* data);
   // Callers' buffers that kernels reach on all ranks; empty until somebody registers some.
-  RegisteredMemory& registered() { return registered_; }
   const RegisteredMemory& registered() const { return registered_; }
 
   // What every kernel of this group gets; the call's own fields are left empty.
@@ -59,6 +65,12 @@ class Group {
   };
   // What a rank puts into the store in each phase of joining.
   struct Word;
+  struct Registration;
+  // Where a range that is being registered lies on all ranks, and what keeps it there.
+  struct MappedCallers {
+    AddressOnRanks begin{};
+    std::vector<PeerMapping> mappings;
+  };
 
   Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
         PeerMemory& memory);
@@ -70,6 +82,10 @@ class Group {
   border::Result<std::vector<MemoryOffer>> Exchange(const char* phase,
                                                     const border::Result<MemoryOffer>& own,
                                                     int64_t deadline_ns);
+  border::Result<Registration> BeginRegistration(void* data, uint64_t bytes) const;
+  border::Result<MappedCallers> MapCallers(const Registration& registration,
+                                           const std::vector<MemoryOffer>& offers, void* data,
+                                           int64_t deadline_ns) const;
   std::string KeyOf(const char* phase, int rank) const;
 
   const cotune_host_t& host_;
@@ -84,6 +100,8 @@ class Group {
   std::atomic<bool> is_aborted_{false};
   KernelArguments arguments_{};
   RegisteredMemory registered_;
+  std::map<void*, std::vector<PeerMapping>> mappings_;  // by where the range begins here
+  int registrations_ = 0;                               // so far; alike on all ranks
 };
 
 }  // namespace cotune::cuda

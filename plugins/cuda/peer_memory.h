@@ -15,9 +15,13 @@ namespace cotune::cuda {
 
 // What a rank tells the others of its memory; goes through the job's store as bytes.
 struct MemoryOffer {
-  gpu::CuIpcMemHandle handle{};
+  gpu::CuIpcMemHandle handle{};  // of memory that this backend has allocated
   int64_t pid = 0;
   uint64_t bytes = 0;
+  // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
+  uint64_t allocation_bytes = 0;
+  uint64_t offset = 0;
+  char socket[16] = {};
 };
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a

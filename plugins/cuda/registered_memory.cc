@@ -15,8 +15,8 @@ uintptr_t Number(const void* address) { return reinterpret_cast<uintptr_t>(addre
 
 }  // namespace
 
-Result<void> RegisteredMemory::Add(const AddressOnRanks& begin, int rank, uint64_t bytes) {
-  const uintptr_t here = Number(begin[static_cast<size_t>(rank)]);
+Result<void> RegisteredMemory::Check(const void* begin, uint64_t bytes) const {
+  const uintptr_t here = Number(begin);
   // The first that begins behind the new one, and the one before it.
   const auto next = ranges_.lower_bound(here);
   const bool meets_next = next != ranges_.end() && next->first - here < bytes;
@@ -28,7 +28,13 @@ Result<void> RegisteredMemory::Add(const AddressOnRanks& begin, int rank, uint64
                             bytes == 0 ? "there is nothing to register"
                                        : "some of them are registered already"));
   }
-  ranges_.emplace(here, Range{begin, bytes});
+  return {};
+}
+
+Result<void> RegisteredMemory::Add(const AddressOnRanks& begin, int rank, uint64_t bytes) {
+  const unsigned char* here = begin[static_cast<size_t>(rank)];
+  if (auto fits = Check(here, bytes); !fits) return fits;
+  ranges_.emplace(Number(here), Range{begin, bytes});
   return {};
 }
 

@@ -19,6 +19,8 @@ using AddressOnRanks = std::array<unsigned char*, kRanksMax>;
 // where every rank allocates and cuts up the same sizes. As the group: one thread at a time.
 class RegisteredMemory {
  public:
+  // Whether Add would take the range that begins here.
+  border::Result<void> Check(const void* begin, uint64_t bytes) const;
   // begin: of the range on each rank, on `rank` in its own memory. COTUNE_INVALID_ARGUMENT when a
   // range overlaps it here that is known already.
   border::Result<void> Add(const AddressOnRanks& begin, int rank, uint64_t bytes);

@@ -54,18 +54,22 @@ tl::unexpected<Error> ToError(cotune_status_t status, const cotune_error_t& erro
   return tl::make_unexpected(std::move(result));
 }
 
+constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
 constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
 
 // What the objects of one group share. Held by each, so that a plan may outlive its group object's
 // members while it is destroyed.
 struct GroupContext {
-  GroupContext(const cotune_backend_api_t& table_of_backend, GroupParameters group_parameters,
+  GroupContext(const cotune_backend_api_t& table_of_backend,
+               const cotune_memory_v1_t* memory_extension, GroupParameters group_parameters,
                bool check_threads)
       : table(table_of_backend),
+        memory(memory_extension),
         parameters(std::move(group_parameters)),
         guard(check_threads,
               fmt::format("group {} of backend {}", parameters.name, table_of_backend.name)) {}
   const cotune_backend_api_t& table;
+  const cotune_memory_v1_t* const memory;  // nullptr: not offered
   const GroupParameters parameters;
   CallGuard guard;
 };
@@ -149,6 +153,26 @@ class AdaptedGroup final : public BackendGroup {
     return std::make_unique<AdaptedPlan>(context_, plan, problem.cls.memory);
   }
 
+  Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) override {
+    if (context_->memory == nullptr) {
+      return Fail(ErrorCode::kUnsupported, kNoMemory,
+                  fmt::format("backend {}", context_->table.name));
+    }
+    cotune_error_t error = EmptyError();
+    const CallGuard::Scope scope(context_->guard, "memory_register");
+    const cotune_status_t status =
+        context_->memory->memory_register(group_, data, bytes, deadline_ns, &error);
+    if (status == COTUNE_OK) return {};
+    return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "memory_register",
+                   context_->table.name, context_->parameters.job_ranks);
+  }
+
+  void UnregisterMemory(void* data) override {
+    if (context_->memory == nullptr) return;
+    const CallGuard::Scope scope(context_->guard, "memory_unregister");
+    context_->memory->memory_unregister(group_, data);
+  }
+
   Status Health() override {
     cotune_error_t error = EmptyError();
     const cotune_status_t status = context_->table.group_health(group_, &error);
@@ -166,11 +190,32 @@ class AdaptedGroup final : public BackendGroup {
   cotune_group_t* group_;
 };
 
+// The extension as far as it can be used; nullptr when the backend has none.
+Result<const cotune_memory_v1_t*> MemoryExtensionOf(const cotune_backend_api_t& table,
+                                                    const cotune_backend_t* backend,
+                                                    const std::string& where) {
+  const auto* memory =
+      static_cast<const cotune_memory_v1_t*>(table.get_extension(backend, COTUNE_MEMORY_EXTENSION));
+  if (memory == nullptr) return nullptr;
+  const char* missing = nullptr;
+  if (!COTUNE_HAS_FIELD(cotune_memory_v1_t, memory, memory_unregister)) {
+    missing = "its struct_size is too small";
+  } else if (memory->memory_register == nullptr) {
+    missing = "memory_register is NULL";
+  } else if (memory->memory_unregister == nullptr) {
+    missing = "memory_unregister is NULL";
+  }
+  if (missing == nullptr) return memory;
+  return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'extension cotune.memory/1'",
+              where, missing, "rebuild the plugin against this version's cotune_backend_v1.h");
+}
+
 class AdaptedBackend final : public Backend {
  public:
-  AdaptedBackend(const cotune_backend_api_t& table, std::unique_ptr<BackendHost> host,
-                 cotune_backend_t* backend, bool check_threads)
+  AdaptedBackend(const cotune_backend_api_t& table, const cotune_memory_v1_t* memory,
+                 std::unique_ptr<BackendHost> host, cotune_backend_t* backend, bool check_threads)
       : table_(table),
+        memory_(memory),
         host_(std::move(host)),
         backend_(backend, table.destroy),
         name_(table.name),
@@ -202,11 +247,12 @@ class AdaptedBackend final : public Backend {
                      parameters.job_ranks);
     }
     return std::make_unique<AdaptedGroup>(
-        std::make_shared<GroupContext>(table_, parameters, check_threads_), group);
+        std::make_shared<GroupContext>(table_, memory_, parameters, check_threads_), group);
   }
 
  private:
   const cotune_backend_api_t& table_;
+  const cotune_memory_v1_t* const memory_;
   const std::unique_ptr<BackendHost> host_;  // outlives backend_
   const std::unique_ptr<cotune_backend_t, void (*)(cotune_backend_t*)> backend_;
   const std::string name_;
@@ -235,7 +281,12 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
     return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'create'", where,
                 TextOf(error, "create"), "check the backend's settings and its documentation");
   }
-  return std::make_unique<AdaptedBackend>(*table, std::move(backend_host), backend,
+  const Result<const cotune_memory_v1_t*> memory = MemoryExtensionOf(*table, backend, where);
+  if (!memory) {
+    table->destroy(backend);
+    return tl::make_unexpected(memory.error());
+  }
+  return std::make_unique<AdaptedBackend>(*table, *memory, std::move(backend_host), backend,
                                           options.check_threads);
 }
 

@@ -1,0 +1,113 @@
+// Callers' memory, registered by all ranks of a group.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugins/cuda/caller_memory.h"
+#include "plugins/cuda/descriptor_socket.h"
+#include "plugins/cuda/group.h"
+
+namespace cotune::cuda {
+
+using border::Fail;
+using border::Result;
+
+// One end of what a registration needs on this rank.
+struct Group::Registration {
+  ExportedMemory own;
+  DescriptorSocket socket;
+};
+
+namespace {
+
+int MillisecondsUntil(int64_t deadline_ns, int64_t now_ns) {
+  constexpr int64_t kNsPerMs = 1'000'000;
+  constexpr int64_t kLongestMs = 3'600'000;
+  return static_cast<int>(std::clamp<int64_t>((deadline_ns - now_ns) / kNsPerMs, 0, kLongestMs));
+}
+
+}  // namespace
+
+Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes) const {
+  if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
+  auto exported = ExportMemory(gpu_, data, bytes);
+  if (!exported) return tl::unexpected(exported.error());
+  auto socket = DescriptorSocket::Open();
+  if (!socket) return tl::unexpected(socket.error());
+  return Registration{std::move(*exported), std::move(*socket)};
+}
+
+Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
+  if (auto failure = Health()) return tl::unexpected(*failure);
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  const int number = registrations_++;
+  auto registration = BeginRegistration(data, bytes);
+  Result<MemoryOffer> own = MemoryOffer{};
+  if (registration) {
+    own->pid = getpid();
+    own->bytes = bytes;
+    own->allocation_bytes = registration->own.allocation_bytes;
+    own->offset = registration->own.offset;
+    registration->socket.name().copy(own->socket, sizeof(own->socket) - 1);
+  } else {
+    own = tl::unexpected(registration.error());
+  }
+  const std::string shown = fmt::format("memory{}", number);
+  const auto offers = Exchange(shown.c_str(), own, deadline_ns);
+  if (!offers) return tl::unexpected(offers.error());
+  auto mapped = MapCallers(*registration, *offers, data, deadline_ns);
+  if (!mapped) own = tl::unexpected(mapped.error());
+  const auto agreed = Exchange(fmt::format("mapped{}", number).c_str(), own, deadline_ns);
+  if (!agreed) return tl::unexpected(agreed.error());
+  // As in Join: every rank has read the first words, and the others stay.
+  host_.store_delete(host_.context, KeyOf(shown.c_str(), rank_).c_str());
+  if (auto added = registered_.Add(mapped->begin, rank_, bytes); !added) return added;
+  mappings_.emplace(data, std::move(mapped->mappings));
+  return {};
+}
+
+Result<Group::MappedCallers> Group::MapCallers(const Registration& registration,
+                                               const std::vector<MemoryOffer>& offers, void* data,
+                                               int64_t deadline_ns) const {
+  const auto left_ms = [&] { return MillisecondsUntil(deadline_ns, host_.now_ns(host_.context)); };
+  for (int peer = 0; peer < world_size_; ++peer) {
+    const MemoryOffer& offer = offers[static_cast<size_t>(peer)];
+    if (offer.bytes != offers[static_cast<size_t>(rank_)].bytes) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  fmt::format("group rank {} registers {} bytes, group rank {} registers {}", rank_,
+                              offers[static_cast<size_t>(rank_)].bytes, peer, offer.bytes));
+    }
+    if (peer == rank_) continue;
+    auto sent =
+        registration.socket.Send(offer.socket, rank_, registration.own.descriptor.get(), left_ms());
+    if (!sent) return tl::unexpected(sent.error());
+  }
+  MappedCallers mapped;
+  mapped.begin[static_cast<size_t>(rank_)] = static_cast<unsigned char*>(data);
+  for (int left = world_size_ - 1; left > 0;) {
+    auto received = registration.socket.Receive(left_ms());
+    if (!received) return tl::unexpected(received.error());
+    const auto peer = static_cast<size_t>(received->tag);
+    // Anybody can send to the socket: only the rank's own process counts.
+    const bool is_known = received->tag >= 0 && received->tag < world_size_ &&
+                          received->tag != rank_ && mapped.begin[peer] == nullptr &&
+                          received->sender_pid == offers[peer].pid;
+    if (!is_known) continue;
+    auto mapping = PeerMapping::Map(gpu_, received->descriptor, offers[peer].allocation_bytes);
+    if (!mapping) return tl::unexpected(mapping.error());
+    mapped.begin[peer] = mapping->data() + offers[peer].offset;
+    mapped.mappings.push_back(std::move(*mapping));
+    --left;
+  }
+  return mapped;
+}
+
+void Group::UnregisterMemory(void* data) {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  registered_.Remove(data);
+  mappings_.erase(data);
+}
+
+}  // namespace cotune::cuda
