@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,8 +97,20 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
 
 void Destroy(cotune_backend_t* backend) { delete backend; }
 
-const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
-  return nullptr;
+cotune_status_t MemoryRegister(cotune_group_t* group, void* data, uint64_t bytes,
+                               int64_t deadline_ns, cotune_error_t* error) {
+  return Guard(error, [&] { return group->group->RegisterMemory(data, bytes, deadline_ns); });
+}
+
+void MemoryUnregister(cotune_group_t* group, void* data) { group->group->UnregisterMemory(data); }
+
+constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
+                                        .flags = 0,
+                                        .memory_register = MemoryRegister,
+                                        .memory_unregister = MemoryUnregister};
+
+const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
+  return std::string_view(id) == COTUNE_MEMORY_EXTENSION ? &kMemory : nullptr;
 }
 
 // CheckProblem, and what NCCL adds.

@@ -324,20 +324,6 @@ COTUNE_EXPORT NcclResult ncclCommDestroy(NcclComm comm) {
   return kNcclSuccess;
 }
 
-COTUNE_EXPORT NcclResult ncclMemAlloc(void** pointer, size_t bytes) {
-  *pointer = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  const Lock lock(Fake().state.mutex);
-  ++Fake().state.allocations;
-  return kNcclSuccess;
-}
-
-COTUNE_EXPORT NcclResult ncclMemFree(void* pointer) {
-  free(pointer);
-  const Lock lock(Fake().state.mutex);
-  --Fake().state.allocations;
-  return kNcclSuccess;
-}
-
 COTUNE_EXPORT NcclResult ncclCommWindowRegister(NcclComm comm, void* pointer, size_t bytes,
                                                 NcclWindow* window, int flags) {
   const Lock lock(Fake().state.mutex);

@@ -54,7 +54,6 @@ struct FakeNcclState {
   std::string tuner_symbol;         // that was found in NCCL_TUNER_PLUGIN
   int communicators = 0;            // alive
   int windows = 0;
-  int allocations = 0;
   int aborts = 0;
   int revokes = 0;
   int finalizes = 0;

@@ -51,7 +51,7 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
        !windows_.Holds(buffers.receive,
                        collective == Collective::kReduceScatter ? block_bytes : bytes))) {
     return Fail(COTUNE_INVALID_ARGUMENT,
-                "a buffer does not lie in symmetric memory of this group; allocate it there");
+                "a buffer does not lie in memory that this group has registered");
   }
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   const NcclComm comm = way.uses_windows ? windows_.communicator().get() : plain_.get();
@@ -92,20 +92,20 @@ bool Group::IsIdle() const {
   return !end_is_recorded_ || gpu_.driver()->EventQuery(end_) == gpu::kCuSuccess;
 }
 
-Result<void*> Group::AllocateSymmetric(uint64_t bytes, int64_t deadline_ns) {
+Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
   const std::lock_guard lock(call_mutex_);
   if (HasFailed()) return tl::unexpected(*Declared());
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  auto memory = windows_.Allocate(origin_, meeting_, bytes, deadline_ns);
+  auto registered = windows_.Register(origin_, meeting_, data, bytes, deadline_ns);
   // A deadline has ended the communicator that makes others.
-  if (!memory && origin_.get() == nullptr) Declare(memory.error());
-  return memory;
+  if (!registered && origin_.get() == nullptr) Declare(registered.error());
+  return registered;
 }
 
-void Group::FreeSymmetric(void* pointer) {
+void Group::UnregisterMemory(void* data) {
   const std::lock_guard lock(call_mutex_);
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  windows_.Free(pointer);
+  windows_.Unregister(data);
 }
 
 std::optional<Failure> Group::Health() {
@@ -187,7 +187,7 @@ Group::~Group() {
     origin_.Destroy(NowNs() + kRanksLeaveNs);
   }
   if (end_ != nullptr) gpu_.driver()->EventDestroy(end_);
-  windows_.FreeAll();
+  windows_.UnregisterAll();
   windows_.communicator().Abort();
   plain_.Abort();
 }

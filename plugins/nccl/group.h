@@ -43,10 +43,10 @@ class Group {
   Result<void> Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
                       gpu::CuStream stream, int64_t deadline_ns);
 
-  // Collective: memory that the way with windows takes, at the same place on all ranks.
-  Result<void*> AllocateSymmetric(uint64_t bytes, int64_t deadline_ns);
+  // Collective: memory of the caller for the way with windows, the same bytes on all ranks.
+  Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
   // The collectives that use it are over.
-  void FreeSymmetric(void* pointer);
+  void UnregisterMemory(void* data);
 
   // The failure that made the group unusable, if any; looks for new ones.
   std::optional<Failure> Health();

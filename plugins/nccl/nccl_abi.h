@@ -81,8 +81,6 @@ constexpr size_t kNcclWinAlignment = 4096;
   X(CommDestroy, ncclCommDestroy, (NcclComm comm))                                                 \
   X(CommAbort, ncclCommAbort, (NcclComm comm))                                                     \
   X(CommGetAsyncError, ncclCommGetAsyncError, (NcclComm comm, NcclResult* error))                  \
-  X(MemAlloc, ncclMemAlloc, (void** pointer, size_t bytes))                                        \
-  X(MemFree, ncclMemFree, (void* pointer))                                                         \
   X(AllReduce, ncclAllReduce,                                                                      \
     (const void* send, void* receive, size_t count, NcclDataType type, NcclRedOp op,               \
      NcclComm comm, gpu::CuStream stream))                                                         \

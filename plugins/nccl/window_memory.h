@@ -17,35 +17,37 @@ class WindowMemory {
  public:
   WindowMemory(const NcclLibrary& nccl, const cotune_host_t& host)
       : nccl_(nccl), own_(nccl, host) {}
-  ~WindowMemory() { FreeAll(); }
+  ~WindowMemory() { UnregisterAll(); }
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;
 
-  // Collective, the same bytes on all ranks. Fails on all ranks when it fails on one.
-  Result<void*> Allocate(Communicator& origin, Rendezvous& meeting, uint64_t bytes,
-                         int64_t deadline_ns);
-  void Free(void* pointer);
-  void FreeAll();
+  // Collective: the caller's memory, the same bytes on all ranks. Fails on all ranks when one has
+  // not come that far. COTUNE_UNSUPPORTED: NCCL or this memory does not do.
+  Result<void> Register(Communicator& origin, Rendezvous& meeting, void* data, uint64_t bytes,
+                        int64_t deadline_ns);
+  // What begins at `data`, if it is registered.
+  void Unregister(void* data);
+  void UnregisterAll();
 
-  // Whether all of it lies in one allocation.
+  // Whether all of it lies in one window.
   bool Holds(const void* pointer, uint64_t bytes) const;
 
   Communicator& communicator() { return own_; }
   const Communicator& communicator() const { return own_; }
 
  private:
-  struct Allocation {
+  struct Window {
     uint64_t bytes = 0;
-    NcclWindow window = nullptr;
+    NcclWindow handle = nullptr;
   };
 
-  Result<void*> Take(Communicator& origin, const Rendezvous& meeting, uint64_t bytes,
-                     int64_t deadline_ns);
-  Result<void> Register(void* pointer, uint64_t bytes);
+  // What this rank needs before the ranks meet.
+  Result<void> GetReady(Communicator& origin, const Rendezvous& meeting, const void* data,
+                        int64_t deadline_ns);
 
   const NcclLibrary& nccl_;
   Communicator own_;
-  std::map<uintptr_t, Allocation> allocations_;
+  std::map<uintptr_t, Window> windows_;  // by where they begin
   int calls_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 
 #include "plugins/nccl/group.h"
@@ -16,6 +17,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr Way kWindows{.uses_windows = true, .decision = std::nullopt};
+// A caller's memory, aligned as that of the driver is.
+template <size_t kBytes>
+struct alignas(kNcclWinAlignment) Memory {
+  unsigned char bytes[kBytes];
+};
+
 const gpu::CuStream kStream = reinterpret_cast<gpu::CuStream>(0x77);
 
 class WindowMemoryTest : public ::testing::Test {
@@ -31,7 +38,6 @@ class WindowMemoryTest : public ::testing::Test {
     EXPECT_THAT(state_.misuse, IsEmpty());
     EXPECT_EQ(state_.communicators, 0);
     EXPECT_EQ(state_.windows, 0);
-    EXPECT_EQ(state_.allocations, 0);
     EXPECT_EQ(cuda_.objects, 0);
     EXPECT_EQ(job_.keys(), 0u);
   }
@@ -67,9 +73,10 @@ class WindowMemoryTest : public ::testing::Test {
 
 TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
   WithGroups([&](Group& group) {
-    const auto memory = group.AllocateSymmetric(1 << 20, Soon());
-    ASSERT_TRUE(memory) << memory.error().message;
-    auto* bytes = static_cast<unsigned char*>(*memory);
+    const auto memory = std::make_unique<Memory<1 << 20>>();
+    unsigned char* bytes = memory->bytes;
+    const auto registered = group.RegisterMemory(bytes, 1 << 20, Soon());
+    ASSERT_TRUE(registered) << registered.error().message;
     const CallBuffers inside{bytes, bytes + (1 << 19)};
     EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, inside, kStream, Soon()));
     // The other ways run on the same buffers with the algorithm that they name.
@@ -80,7 +87,7 @@ TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
     const auto refused = group.Launch(Sum(1 << 17), kWindows, beyond, kStream, Soon());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, COTUNE_INVALID_ARGUMENT);
-    EXPECT_THAT(refused.error().message, HasSubstr("symmetric memory"));
+    EXPECT_THAT(refused.error().message, HasSubstr("has registered"));
   });
   int symmetric = 0;
   int others = 0;
@@ -93,9 +100,9 @@ TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
 
 TEST_F(WindowMemoryTest, BlocksOfTheCollectiveCount) {
   WithGroups([&](Group& group) {
-    const auto memory = group.AllocateSymmetric(12'288, Soon());
-    ASSERT_TRUE(memory);
-    auto* bytes = static_cast<unsigned char*>(*memory);
+    const auto memory = std::make_unique<Memory<12'288>>();
+    unsigned char* bytes = memory->bytes;
+    ASSERT_TRUE(group.RegisterMemory(bytes, 12'288, Soon()));
     // One block of 4096 bytes and two: exactly what there is.
     Problem problem = Sum(1024);
     problem.collective = Collective::kAllGather;
@@ -110,32 +117,47 @@ TEST_F(WindowMemoryTest, BlocksOfTheCollectiveCount) {
 TEST_F(WindowMemoryTest, AnotherKernelThanTheSymmetricOneIsNoSilentSuccess) {
   state_.has_symmetric_kernels = false;
   WithGroups([&](Group& group) {
-    const auto memory = group.AllocateSymmetric(8192, Soon());
-    ASSERT_TRUE(memory);
-    auto* bytes = static_cast<unsigned char*>(*memory);
+    const auto memory = std::make_unique<Memory<8192>>();
+    unsigned char* bytes = memory->bytes;
+    ASSERT_TRUE(group.RegisterMemory(bytes, 8192, Soon()));
     const auto launched = group.Launch(Sum(1024), kWindows, {bytes, bytes + 4096}, kStream, Soon());
     ASSERT_FALSE(launched);
     EXPECT_EQ(launched.error().status, COTUNE_UNSUPPORTED);
   });
 }
 
-TEST_F(WindowMemoryTest, FreedMemoryIsNoLongerThere) {
+TEST_F(WindowMemoryTest, UnregisteredMemoryIsNoLongerThere) {
   WithGroups([&](Group& group) {
-    const auto first = group.AllocateSymmetric(4096, Soon());
-    const auto second = group.AllocateSymmetric(4096, Soon());
-    ASSERT_TRUE(first && second);
-    EXPECT_TRUE(group.Launch(Sum(1024), kWindows, {*first, *second}, kStream, Soon()));
-    group.FreeSymmetric(*first);
-    EXPECT_FALSE(group.Launch(Sum(1024), kWindows, {*first, *second}, kStream, Soon()));
-    group.FreeSymmetric(*first);
+    const auto first = std::make_unique<Memory<4096>>();
+    const auto second = std::make_unique<Memory<4096>>();
+    ASSERT_TRUE(group.RegisterMemory(first->bytes, 4096, Soon()));
+    ASSERT_TRUE(group.RegisterMemory(second->bytes, 4096, Soon()));
+    const CallBuffers both{first->bytes, second->bytes};
+    EXPECT_TRUE(group.Launch(Sum(1024), kWindows, both, kStream, Soon()));
+    group.UnregisterMemory(first->bytes);
+    EXPECT_FALSE(group.Launch(Sum(1024), kWindows, both, kStream, Soon()));
+    group.UnregisterMemory(first->bytes);
+  });
+}
+
+TEST_F(WindowMemoryTest, MemoryThatIsNotAlignedIsRefusedOnAllRanks) {
+  WithGroups([&](Group& group) {
+    const auto memory = std::make_unique<Memory<8192>>();
+    unsigned char* bytes = memory->bytes + (group.rank() == 1 ? 16 : 0);
+    const auto refused = group.RegisterMemory(bytes, 4096, Soon());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
+    EXPECT_THAT(refused.error().message, HasSubstr("multiple of 4096"));
+    EXPECT_TRUE(group.RegisterMemory(memory->bytes, 4096, Soon()));
   });
 }
 
 TEST_F(WindowMemoryTest, AnAbortedGroupLetsGoOfItsMemory) {
   WithGroups([&](Group& group) {
-    ASSERT_TRUE(group.AllocateSymmetric(4096, Soon()));
+    const auto memory = std::make_unique<Memory<8192>>();
+    ASSERT_TRUE(group.RegisterMemory(memory->bytes, 4096, Soon()));
     group.Abort();
-    const auto refused = group.AllocateSymmetric(4096, Soon());
+    const auto refused = group.RegisterMemory(memory->bytes + 4096, 4096, Soon());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, COTUNE_ABORTED);
   });
@@ -145,10 +167,11 @@ TEST_F(WindowMemoryTest, AnAbortedGroupLetsGoOfItsMemory) {
 TEST_F(WindowMemoryTest, OldNcclHasNone) {
   state_.version = 22602;
   WithGroups([&](Group& group) {
-    const auto memory = group.AllocateSymmetric(4096, Soon());
-    ASSERT_FALSE(memory);
-    EXPECT_EQ(memory.error().status, COTUNE_UNSUPPORTED);
-    EXPECT_THAT(memory.error().message, HasSubstr("2.26.2"));
+    const auto memory = std::make_unique<Memory<4096>>();
+    const auto refused = group.RegisterMemory(memory->bytes, 4096, Soon());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
+    EXPECT_THAT(refused.error().message, HasSubstr("2.26.2"));
   });
 }
 
