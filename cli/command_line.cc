@@ -95,6 +95,8 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
   add("--collective", flags.collectives, "collectives, or all [all]");
   add("--dtype", flags.dtypes, "element types, or all [f32]");
   add("--reduction", flags.reductions, "reductions of those that reduce, or all [sum]");
+  add("--buffers", flags.buffers,
+      "plain, symmetric (in memory that all ranks have registered), or all [plain]");
   command
       .add_option_function<std::string>(
           "--sizes", [&flags](const std::string& text) { flags.sizes = text; },
@@ -144,6 +146,8 @@ void AddExplain(Parsing& parsing) {
   command.add_option("DTYPE", flags.dtype, "for example f32")->required();
   AddRanks(command, flags.ranks, "ranks of the group [one a GPU, or 4]");
   command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
+      ->type_name("NAME");
+  command.add_option("--buffers", flags.buffers, "plain or symmetric buffers [plain]")
       ->type_name("NAME");
   command.add_flag("--in-place", flags.in_place, "the call receives where its data lies");
   AddPlugins(command, flags.plugins);

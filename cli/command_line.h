@@ -38,6 +38,7 @@ struct ProblemFlags {
   std::vector<std::string> collectives;
   std::vector<std::string> dtypes;
   std::vector<std::string> reductions;
+  std::vector<std::string> buffers;
   std::optional<std::string> sizes;
   bool in_place = false;
 };
@@ -62,6 +63,7 @@ struct ExplainFlags {
   std::string size;
   std::string dtype;
   std::string reduction;
+  std::string buffers;
   bool in_place = false;
   PluginFlags plugins;
   SettingFlags settings;

@@ -101,6 +101,7 @@ std::string DefaultRunsText(const Explanation& explanation) {
   if (cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum) {
     command += fmt::format(" --reduction {}", Name(cls.reduction));
   }
+  if (cls.buffer_class == BufferClass::kSymmetric) command += " --buffers symmetric";
   if (cls.in_place) command += " --in-place";
   return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);
 }

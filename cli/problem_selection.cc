@@ -66,6 +66,9 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
                                       ParseReduction, "--reduction");
   if (!reductions) return tl::make_unexpected(reductions.error());
+  const auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
+                                   ParseBufferClass, "--buffers");
+  if (!buffers) return tl::make_unexpected(buffers.error());
   auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
   if (!sizes) return tl::make_unexpected(sizes.error());
 
@@ -83,7 +86,10 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
         cls.in_place = flags.in_place;
         cls.world_size = cls.ranks_per_node = world_size;
         if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
-        selection.classes.push_back(cls);
+        for (const BufferClass buffer_class : *buffers) {
+          cls.buffer_class = buffer_class;
+          selection.classes.push_back(cls);
+        }
         if (!Reduces(collective)) break;
       }
     }
@@ -116,6 +122,7 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
   if (!flags.reduction.empty()) problems.reductions = {flags.reduction};
   problems.sizes = flags.size;
   problems.in_place = flags.in_place;
+  if (!flags.buffers.empty()) problems.buffers = {flags.buffers};
   const Result<ProblemSelection> selection = SelectProblems(problems, memory, world_size);
   if (!selection) {
     Error error = selection.error();

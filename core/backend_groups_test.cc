@@ -117,5 +117,119 @@ TEST(BackendGroupsTest, AGroupThatOneRankCannotMakeIsLeftOutOnAllWithTheReason) 
   }
 }
 
+// What three ranks see when each registers 64 bytes with two backends, of which "other" refuses on
+// the rank `refused_on`, -1: on none.
+struct MemoryView {
+  Status registered;
+  bool is_registered = false;
+  bool end_is_registered = false;
+  uint64_t scripted_bytes = 0;
+  uint64_t other_bytes = 0;
+  uint64_t bytes_after_recreate = 0;
+  uint64_t bytes_at_the_end = 0;
+};
+std::vector<MemoryView> RegisterOnThreeRanks(
+    const std::function<void(int rank, BackendForTest& scripted, BackendForTest& other)>& change,
+    const std::function<uint64_t(int rank)>& bytes_of, const std::function<Status(int)>& own_of) {
+  constexpr int kRanks = 3;
+  HubForTest hub(kRanks);
+  std::vector<MemoryView> views(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      MemoryView& view = views[rank];
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      BackendForTest scripted(hub, rank, {});
+      BackendForTest other(hub, rank, {}, "other");
+      change(rank, scripted, other);
+      BackendGroups::Options options;
+      options.name = "job";
+      options.job_ranks = {0, 1, 2};
+      auto groups = BackendGroups::Create({&scripted, &other}, *exchange, options);
+      ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
+      char memory[128];
+      view.registered = (*groups)->RegisterMemory(own_of(rank), memory, bytes_of(rank), 0);
+      view.is_registered = (*groups)->IsRegistered(memory + 8, 56);
+      view.end_is_registered = (*groups)->IsRegistered(memory + 8, 57);
+      view.scripted_bytes = scripted.registered_bytes;
+      view.other_bytes = other.registered_bytes;
+      if (!view.registered) return;
+      ASSERT_TRUE((*groups)->Recreate(*(*groups)->Find("scripted"), 0));
+      view.bytes_after_recreate = scripted.registered_bytes;
+      (*groups)->UnregisterMemory(memory + 1);
+      (*groups)->UnregisterMemory(memory);
+      view.bytes_at_the_end = scripted.registered_bytes + other.registered_bytes;
+      EXPECT_FALSE((*groups)->IsRegistered(memory, 1));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return views;
+}
+
+constexpr auto kNoChange = [](int, BackendForTest&, BackendForTest&) {};
+constexpr auto k64Bytes = [](int) { return uint64_t{64}; };
+constexpr auto kWell = [](int) { return Status{}; };
+
+TEST(BackendGroupsTest, MemoryIsRegisteredWithEveryBackendAndAgainWithANewGroup) {
+  for (const MemoryView& view : RegisterOnThreeRanks(kNoChange, k64Bytes, kWell)) {
+    ASSERT_TRUE(view.registered) << view.registered.error().ToText();
+    EXPECT_TRUE(view.is_registered);
+    EXPECT_FALSE(view.end_is_registered);
+    EXPECT_EQ(view.scripted_bytes, 64u);
+    EXPECT_EQ(view.other_bytes, 64u);
+    EXPECT_EQ(view.bytes_after_recreate, 64u);
+    EXPECT_EQ(view.bytes_at_the_end, 0u);
+  }
+}
+
+TEST(BackendGroupsTest, ABackendThatRefusesMemoryOnOneRankHasItOnNone) {
+  const auto refuse = [](int, BackendForTest&, BackendForTest& other) {
+    other.register_fails_on_rank = 1;
+  };
+  for (const MemoryView& view : RegisterOnThreeRanks(refuse, k64Bytes, kWell)) {
+    ASSERT_TRUE(view.registered) << view.registered.error().ToText();
+    EXPECT_TRUE(view.is_registered);
+    EXPECT_EQ(view.scripted_bytes, 64u);
+    EXPECT_EQ(view.other_bytes, 0u);
+    EXPECT_EQ(view.bytes_at_the_end, 0u);
+  }
+}
+
+TEST(BackendGroupsTest, MemoryThatNobodyTakesIsAnErrorWithEveryReason) {
+  const auto refuse = [](int, BackendForTest& scripted, BackendForTest& other) {
+    scripted.register_fails_on_rank = 0;
+    other.register_fails_on_rank = 2;
+  };
+  for (const MemoryView& view : RegisterOnThreeRanks(refuse, k64Bytes, kWell)) {
+    ASSERT_FALSE(view.registered);
+    EXPECT_EQ(view.registered.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(
+        view.registered.error().ToText(),
+        AllOf(HasSubstr("scripted: "), HasSubstr("other: "), HasSubstr("scripted refusal")));
+    EXPECT_FALSE(view.is_registered);
+    EXPECT_EQ(view.scripted_bytes + view.other_bytes, 0u);
+  }
+}
+
+TEST(BackendGroupsTest, RanksThatRegisterOtherSizesOrHaveNoMemoryAreTold) {
+  const auto differs = [](int rank) { return uint64_t{rank == 2 ? 32u : 64u}; };
+  for (const MemoryView& view : RegisterOnThreeRanks(kNoChange, differs, kWell)) {
+    ASSERT_FALSE(view.registered);
+    EXPECT_EQ(view.registered.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(view.registered.error().what,
+                HasSubstr("rank 0 registers 64 bytes, rank 2 registers 32"));
+    EXPECT_FALSE(view.is_registered);
+  }
+  const auto own = [](int rank) -> Status {
+    if (rank == 1) return Fail(ErrorCode::kEnvironment, "no memory is left");
+    return {};
+  };
+  for (const MemoryView& view : RegisterOnThreeRanks(kNoChange, k64Bytes, own)) {
+    ASSERT_FALSE(view.registered);
+    EXPECT_EQ(view.registered.error().code, ErrorCode::kEnvironment);
+    EXPECT_THAT(view.registered.error().ToText(), HasSubstr("no memory is left"));
+  }
+}
+
 }  // namespace
 }  // namespace cotune

@@ -18,6 +18,7 @@ constexpr std::array kReductions = {Reduction::kSum, Reduction::kProduct, Reduct
                                     Reduction::kMax, Reduction::kAverage};
 constexpr std::array kDtypes = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16,
                                 Dtype::kI32, Dtype::kI64, Dtype::kU8};
+constexpr std::array kBufferClasses = {BufferClass::kPlain, BufferClass::kSymmetric};
 
 template <typename T, size_t n>
 Result<T> ParseName(std::string_view text, const std::array<T, n>& values, const char* kind) {
@@ -57,6 +58,7 @@ bool ParseShape(std::string_view text, ProblemClass& cls) {
 std::span<const Collective> AllCollectives() { return kCollectives; }
 std::span<const Reduction> AllReductions() { return kReductions; }
 std::span<const Dtype> AllDtypes() { return kDtypes; }
+std::span<const BufferClass> AllBufferClasses() { return kBufferClasses; }
 
 std::string_view Name(Collective collective) {
   switch (collective) {
@@ -125,6 +127,9 @@ Result<Reduction> ParseReduction(std::string_view text) {
   return ParseName(text, kReductions, "reduction");
 }
 Result<Dtype> ParseDtype(std::string_view text) { return ParseName(text, kDtypes, "dtype"); }
+Result<BufferClass> ParseBufferClass(std::string_view text) {
+  return ParseName(text, kBufferClasses, "kind of buffers");
+}
 
 uint64_t SizeBytes(Dtype dtype) {
   switch (dtype) {

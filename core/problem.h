@@ -38,6 +38,7 @@ enum class BufferClass : uint8_t { kPlain = 0, kSymmetric = 1 };
 std::span<const Collective> AllCollectives();
 std::span<const Reduction> AllReductions();  // without kNone
 std::span<const Dtype> AllDtypes();
+std::span<const BufferClass> AllBufferClasses();
 
 // Names as the user writes them: "all_reduce", "sum", "bf16", "host", "plain".
 std::string_view Name(Collective collective);
@@ -49,6 +50,7 @@ std::string_view Name(BufferClass buffer_class);
 Result<Collective> ParseCollective(std::string_view text);
 Result<Reduction> ParseReduction(std::string_view text);
 Result<Dtype> ParseDtype(std::string_view text);
+Result<BufferClass> ParseBufferClass(std::string_view text);
 
 uint64_t SizeBytes(Dtype dtype);
 bool Reduces(Collective collective);

@@ -67,6 +67,8 @@ struct Tune {
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
   std::function<std::optional<uint64_t>(int rank)> available_bytes;
+  BufferClass buffer_class = BufferClass::kPlain;
+  int register_fails_on_rank = -1;
 };
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
@@ -80,6 +82,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       const MonotonicClock clock;
       const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
       BackendForTest backend(hub, rank, tune.choices(rank));
+      backend.register_fails_on_rank = tune.register_fails_on_rank;
       const std::unique_ptr<Device> device =
           MakeDeviceForTest(tune.available_bytes ? tune.available_bytes(rank) : std::nullopt);
       BackendGroups::Options options;
@@ -94,6 +97,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       for (const auto& sizes : tune.node_sizes) {
         ProblemClass cls = AllReduce(tune.world_size);
         cls.in_place = &sizes != &tune.node_sizes[0];
+        cls.buffer_class = tune.buffer_class;
         const Status added = scheduler.AddNode(*Program::SingleCollective(cls), sizes, 7);
         if (!added) {
           view.outcome = tl::make_unexpected(added.error());
@@ -104,6 +108,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       for (const auto& node : scheduler.nodes()) {
         for (const auto& [bytes, cell] : node->cells()) view.cells.push_back(cell);
       }
+      EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
       view.groups_created = backend.groups_created;
       view.plans_prepared = backend.plans_prepared;
     });
@@ -407,6 +412,42 @@ TEST(SchedulerTest, ANodeWithoutSizesOrOfAnotherGroupIsRefused) {
   const std::vector<RankView> hinted = RunTune(tune);
   ASSERT_TRUE(hinted[0].outcome.has_value());
   EXPECT_EQ(hinted[0].cells[0].problem.bytes(), 2048u);
+}
+
+// The scripted backend fails a symmetric call whose buffers lie outside of registered memory.
+TEST(SchedulerTest, SymmetricProblemsAreMeasuredOnRegisteredMemory) {
+  Tune tune;
+  tune.buffer_class = BufferClass::kSymmetric;
+  tune.node_sizes = {{1024, 4096, 64}, {2048}};
+  tune.choices = [](int) {
+    ScriptedChoice slow = Scripted("slow", 50'000);
+    slow.is_default = true;
+    return std::vector<ScriptedChoice>{slow, Scripted("fast", 20'000)};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome) << view.outcome.error().ToText();
+    ASSERT_TRUE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->measured_cells, 4);
+    EXPECT_EQ(view.groups_created, 1) << "no launch failed";
+    ProblemClass cls = AllReduce(2);
+    cls.buffer_class = BufferClass::kSymmetric;
+    const DispatchTable& table = view.outcome->table;
+    const int32_t choice = table.Lookup(DispatchKey::Of(cls), 1024);
+    ASSERT_NE(choice, DispatchTable::kNoChoice);
+    EXPECT_EQ(table.choices()[choice].text(), "scripted/fast");
+  }
+}
+
+TEST(SchedulerTest, SymmetricProblemsWithoutSuchMemoryAreAnErrorOnAllRanks) {
+  Tune tune;
+  tune.buffer_class = BufferClass::kSymmetric;
+  tune.register_fails_on_rank = 1;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("fast", 20'000)}; };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome);
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(view.outcome.error().ToText(), HasSubstr("scripted refusal of memory"));
+  }
 }
 
 }  // namespace

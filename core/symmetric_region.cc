@@ -20,7 +20,9 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
                                                                  uint64_t bytes,
                                                                  int64_t deadline_ns) {
   std::unique_ptr<SymmetricRegion> region(new SymmetricRegion(device, groups));
-  Result<std::unique_ptr<DeviceBuffer>> memory = device.AllocateShareable(bytes);
+  Result<std::unique_ptr<DeviceBuffer>> memory =
+      Fail(ErrorCode::kUsage, "0 bytes are no memory to register");
+  if (bytes > 0) memory = device.AllocateShareable(bytes);
   Status allocated;
   void* data = nullptr;
   if (memory) {

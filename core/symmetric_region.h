@@ -24,6 +24,8 @@ class SymmetricRegion {
   SymmetricRegion(const SymmetricRegion&) = delete;
   SymmetricRegion& operator=(const SymmetricRegion&) = delete;
 
+  void* data() { return memory_->data(); }
+
   // Of a region, for buffers of these sizes.
   static uint64_t BytesFor(std::initializer_list<uint64_t> buffer_bytes);
 

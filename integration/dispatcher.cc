@@ -50,7 +50,8 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
   uint64_t hash = key.problem.count * 0x9E3779B97F4A7C15ull;
   hash ^= (static_cast<uint64_t>(cls.collective) << 40) ^ (static_cast<uint64_t>(cls.dtype) << 32) ^
           (static_cast<uint64_t>(cls.reduction) << 24) ^
-          (static_cast<uint64_t>(cls.in_place) << 20) ^ (static_cast<uint64_t>(cls.root) << 8) ^
+          (static_cast<uint64_t>(cls.in_place) << 20) ^
+          (static_cast<uint64_t>(cls.buffer_class) << 21) ^ (static_cast<uint64_t>(cls.root) << 8) ^
           static_cast<uint64_t>(key.choice_index + 1);
   hash *= 0xBF58476D1CE4E5B9ull;
   return hash ^ (hash >> 31);
@@ -99,7 +100,29 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
                 fmt::format("the {} buffer is NULL", call.recv == nullptr ? "receive" : "send"),
                 ToText(problem));
   }
+  if (IsSymmetric(call, problem)) cls.buffer_class = BufferClass::kSymmetric;
   return problem;
+}
+
+bool Dispatcher::IsSymmetric(const Call& call, const Problem& problem) const {
+  if (call.count == 0) return false;
+  const BackendGroups& groups = job_.groups();
+  const uint64_t element_bytes = SizeBytes(call.dtype);
+  if (!groups.IsRegistered(call.recv, problem.recv_elements() * element_bytes)) return false;
+  // Ranks that are not the root have nothing to send, and all ranks must say the same.
+  return call.collective == Collective::kBroadcast ||
+         groups.IsRegistered(call.send, problem.send_elements() * element_bytes);
+}
+
+Dispatcher::PlanKey Dispatcher::KeyOf(const Problem& problem, const DispatchTable& table) {
+  PlanKey key{problem, table.Lookup(DispatchKey::Of(problem.cls), problem.bytes()), &table};
+  if (key.choice_index != DispatchTable::kNoChoice ||
+      problem.cls.buffer_class == BufferClass::kPlain) {
+    return key;
+  }
+  key.problem.cls.buffer_class = BufferClass::kPlain;
+  key.choice_index = table.Lookup(DispatchKey::Of(key.problem.cls), problem.bytes());
+  return key;
 }
 
 Status Dispatcher::Run(const Call& call) {
@@ -107,8 +130,7 @@ Status Dispatcher::Run(const Call& call) {
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return tl::make_unexpected(problem.error());
   const DispatchTable* table = table_.load(std::memory_order_acquire);
-  const PlanKey key{*problem, table->Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
-                    table};
+  const PlanKey key = KeyOf(*problem, *table);
   const Result<CachedPlan*> plan = PlanFor(key);
   if (!plan) return Remember(tl::make_unexpected(plan.error()));
   LaunchArguments arguments;
@@ -248,8 +270,8 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   if (!problem) return tl::make_unexpected(problem.error());
   const DispatchTable& current = table();
   const uint64_t bytes = problem->bytes();
-  const DispatchKey dispatch_key = DispatchKey::Of(problem->cls);
-  const PlanKey key{*problem, current.Lookup(dispatch_key, bytes), &current};
+  const PlanKey key = KeyOf(*problem, current);
+  const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
   const Result<CachedPlan*> plan = PlanFor(key);
   if (!plan) return tl::make_unexpected(plan.error());
   CallExplanation explanation{(*plan)->caller->id(), false, 0, UINT64_MAX,

@@ -75,6 +75,11 @@ class Dispatcher {
   using PlanList = std::list<std::unique_ptr<CachedPlan>>;
 
   Result<Problem> ProblemOf(const Call& call) const;
+  // Whether all ranks have registered the call's buffers.
+  bool IsSymmetric(const Call& call, const Problem& problem) const;
+  // By what the table says of the problem; one with registered buffers that the table does not know
+  // runs as one with plain buffers.
+  static PlanKey KeyOf(const Problem& problem, const DispatchTable& table);
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);

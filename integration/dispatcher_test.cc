@@ -23,6 +23,37 @@ DispatchTable Table(const ProblemClass& cls, std::vector<SizeRange> ranges) {
   return *DispatchTable::Build({DispatchRow{DispatchKey::Of(cls), std::move(ranges)}});
 }
 
+// The fake backend, with memory that can be registered: choices named "zero_copy" run on it only.
+cotune_backend_api_t FakeWithMemory() {
+  cotune_backend_api_t table = *fake::BackendApi();
+  static const cotune_memory_v1_t memory = {
+      .struct_size = sizeof(cotune_memory_v1_t),
+      .flags = 0,
+      .memory_register = [](cotune_group_t*, void*, uint64_t, int64_t,
+                            cotune_error_t*) { return cotune_status_t{COTUNE_OK}; },
+      .memory_unregister = [](cotune_group_t*, void*) {}};
+  table.get_extension = [](const cotune_backend_t*, const char* id) -> const void* {
+    return std::string_view(id) == COTUNE_MEMORY_EXTENSION ? &memory : nullptr;
+  };
+  table.list_choices = [](const cotune_backend_t* backend, const cotune_problem_t* problem,
+                          cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                          uint32_t* count, cotune_error_t* error) {
+    cotune_problem_t plain = *problem;
+    plain.flags &= ~static_cast<uint32_t>(COTUNE_PROBLEM_SYMMETRIC);
+    return fake::BackendApi()->list_choices(backend, &plain, first, stride, capacity, count, error);
+  };
+  table.prepare = [](cotune_group_t* group, const cotune_problem_t* problem, const char* name,
+                     int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+    cotune_problem_t plain = *problem;
+    plain.flags &= ~static_cast<uint32_t>(COTUNE_PROBLEM_SYMMETRIC);
+    if (std::string_view(name) == "zero_copy" && plain.flags == problem->flags) {
+      return cotune_status_t{COTUNE_UNSUPPORTED};
+    }
+    return fake::BackendApi()->prepare(group, &plain, name, deadline_ns, plan, error);
+  };
+  return table;
+}
+
 // A job of this process alone: every call is over before it returns.
 class DispatcherTest : public ::testing::Test {
  protected:
@@ -74,6 +105,55 @@ class DispatcherTest : public ::testing::Test {
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<float> send_, recv_;
 };
+
+TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
+  const cotune_backend_api_t table = FakeWithMemory();
+  JoinWith(&table, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  const Call call = SumOf(16);
+  ProblemClass symmetric = Sum();
+  symmetric.buffer_class = BufferClass::kSymmetric;
+  const auto everywhere = [](const std::string& id) {
+    return std::vector<SizeRange>{{0, UINT64_MAX, Id(id)}};
+  };
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {DispatchRow{DispatchKey::Of(Sum()), everywhere("fake/plain_winner")},
+       DispatchRow{DispatchKey::Of(symmetric), everywhere("fake/zero_copy")}}));
+  EXPECT_EQ(Runs(call), "fake/plain_winner");
+  BackendGroups& groups = job_->groups();
+  ASSERT_TRUE(groups.RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  EXPECT_EQ(Runs(call), "fake/plain_winner") << "only one of two buffers is registered";
+  ASSERT_TRUE(groups.RegisterMemory({}, send_.data(), 60, INT64_MAX));
+  EXPECT_EQ(Runs(call), "fake/plain_winner") << "the last element is not registered";
+  groups.UnregisterMemory(send_.data());
+  ASSERT_TRUE(groups.RegisterMemory({}, send_.data(), 64, INT64_MAX));
+  EXPECT_EQ(Runs(call), "fake/zero_copy");
+  ASSERT_TRUE(dispatcher_->Run(call));
+  for (size_t i = 0; i < recv_.size(); ++i) EXPECT_EQ(recv_[i], 3.0F) << i;
+  groups.UnregisterMemory(recv_.data());
+  EXPECT_EQ(Runs(call), "fake/plain_winner");
+  // Of a broadcast only what is received counts: the ranks but one send nothing.
+  Call broadcast = call;
+  broadcast.collective = Collective::kBroadcast;
+  broadcast.reduction = Reduction::kNone;
+  ProblemClass received = job_->Class(Collective::kBroadcast, Dtype::kF32, Reduction::kNone);
+  received.buffer_class = BufferClass::kSymmetric;
+  dispatcher_->SetTable(Table(received, everywhere("fake/zero_copy")));
+  EXPECT_EQ(Runs(broadcast), "fake/usual");
+  groups.UnregisterMemory(send_.data());
+  ASSERT_TRUE(groups.RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  EXPECT_EQ(Runs(broadcast), "fake/zero_copy");
+}
+
+TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesWhereNothingElseIsTuned) {
+  const cotune_backend_api_t table = FakeWithMemory();
+  JoinWith(&table, "choice usual default\nchoice plain_winner");
+  const Call call = SumOf(16);
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, send_.data(), 64, INT64_MAX));
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  EXPECT_EQ(Runs(call), "fake/usual");
+  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/plain_winner")}}));
+  EXPECT_EQ(Runs(call), "fake/plain_winner");
+}
 
 TEST_F(DispatcherTest, WithoutATableTheDefaultChoiceRuns) {
   JoinFake("choice other\nchoice usual default");

@@ -156,6 +156,28 @@ COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stre
  * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain. */
 COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
+/* ---- Memory that all ranks reach ---- */
+
+/* Calls whose buffers lie in such memory have choices of their own, which use it in place (the
+ * receive buffer and, except for broadcast, the send buffer; winners after cotune_tune with
+ * is_symmetric; without, they run as others do). All ranks use such memory alike: a buffer lies at
+ * the same distance from the beginning of its memory on all of them. */
+
+/* `bytes` of new memory on the group's device; collective, the same bytes on all ranks.
+ * COTUNE_ERROR_UNSUPPORTED for groups of host memory, and where no backend takes such memory. */
+COTUNE_API cotune_result cotune_memory_allocate(cotune_group* group, uint64_t bytes, void** data);
+
+/* All ranks do it in the same order. No call that uses it is on its way or captured. NULL is
+ * accepted; what is left is freed with the group. */
+COTUNE_API cotune_result cotune_memory_free(cotune_group* group, void* data);
+
+/* The same for memory of the caller, which stays the caller's: one mapping (cuMemMap) of memory of
+ * the group's GPU that can be exported as a POSIX file descriptor, as what cotune_memory_allocate
+ * gave a parent of the group. COTUNE_ERROR_UNSUPPORTED for other kinds, as that of cudaMalloc. It
+ * is unregistered before it is freed. */
+COTUNE_API cotune_result cotune_memory_register(cotune_group* group, void* data, uint64_t bytes);
+COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* data);
+
 /* ---- Collectives ---- */
 
 /* On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: it may
@@ -199,9 +221,9 @@ typedef struct cotune_tune_options {
   /* What it holds is not measured again; what is new is added. NULL: nothing is read or written.
    * Only rank 0 touches the file. */
   const char* database_path;
-  int32_t is_in_place; /* 0 or 1: which of the two is tuned; calls in place have winners of their
-                        * own, those of a broadcast excepted */
-  uint32_t reserved;
+  int32_t is_in_place;  /* 0 or 1: which of the two is tuned; calls in place have winners of their
+                         * own, those of a broadcast excepted */
+  int32_t is_symmetric; /* 0 or 1: for buffers in memory that all ranks have registered */
 } cotune_tune_options;
 
 typedef struct cotune_tune_report {

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "core/stage_observer.h"
 #include "core/status.h"
+#include "core/symmetric_region.h"
 #include "core/tuned_database.h"
 #include "integration/capi/cotune.h"
 #include "integration/dispatcher.h"
@@ -48,6 +50,8 @@ void WriteError(const Error& error, cotune_error* out);
 struct cotune_group {
   std::shared_ptr<cotune::capi::JobNode> node;
   std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
+  // Allocated here, by where it begins; destroyed before its job too.
+  std::map<void*, std::unique_ptr<cotune::SymmetricRegion>> memory;
   int64_t call_timeout_ns = 0;
   void* stream = nullptr;  // that calls on CUDA memory are enqueued on
   // Tuned or loaded here; after a load only rank 0 has the entries.

@@ -169,6 +169,33 @@ TEST_F(OneProcessTest, AGroupOfHostMemoryHasNoStream) {
   EXPECT_EQ(cotune_group_check(group_), COTUNE_SUCCESS);
 }
 
+TEST_F(OneProcessTest, HostMemoryIsNotRegistered) {
+  void* data = &data;
+  EXPECT_EQ(cotune_memory_allocate(group_, 4096, &data), COTUNE_ERROR_UNSUPPORTED);
+  EXPECT_EQ(data, nullptr);
+  EXPECT_THAT(cotune_last_error(group_), HasSubstr("host memory is not registered"));
+  EXPECT_EQ(cotune_memory_allocate(group_, 0, &data), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_memory_allocate(group_, 4096, nullptr), COTUNE_ERROR_USAGE);
+  char own[64];
+  EXPECT_EQ(cotune_memory_register(group_, own, sizeof(own)), COTUNE_ERROR_UNSUPPORTED);
+  EXPECT_THAT(cotune_last_error(group_), AllOf(HasSubstr("no backend takes registered memory"),
+                                               HasSubstr("host: memory extension not offered")));
+  EXPECT_EQ(cotune_memory_register(group_, nullptr, 64), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_memory_unregister(group_, own), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_memory_free(group_, own), COTUNE_ERROR_USAGE);
+  EXPECT_EQ(cotune_memory_free(group_, nullptr), COTUNE_SUCCESS);
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.is_symmetric = 1;
+  EXPECT_EQ(cotune_tune(group_, &options, nullptr), COTUNE_ERROR_UNSUPPORTED);
+  // The group goes on.
+  float sent = 3;
+  float received = 0;
+  EXPECT_EQ(cotune_all_reduce(group_, &sent, &received, 1, COTUNE_F32, COTUNE_REDUCE_SUM),
+            COTUNE_SUCCESS);
+  EXPECT_EQ(received, 3);
+}
+
 TEST_F(OneProcessTest, ASplitThatFailsIsTheParentsLastError) {
   cotune_group* part = nullptr;
   const int32_t rank = 3;

@@ -62,6 +62,7 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
                                    static_cast<Reduction>(reduction));
       // The dispatcher knows no broadcast in place: only the root has two buffers.
       cls.in_place = options.is_in_place != 0 && collective != COTUNE_COLLECTIVE_BROADCAST;
+      if (options.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
       request.nodes.push_back({cls, sizes});
     }
   }

@@ -27,6 +27,8 @@ struct cotune_backend_t {
   cotune_problem_t problem{};
   cotune_launch_t launch{};
   std::vector<int32_t> job_ranks;
+  const cotune_memory_v1_t* memory = nullptr;  // the extension, if any
+  std::vector<std::pair<void*, uint64_t>> registered;
 };
 
 namespace cotune {
@@ -63,7 +65,9 @@ constexpr cotune_backend_api_t kTable = {
           return cotune_status_t{COTUNE_OK};
         },
     .destroy = [](cotune_backend_t*) {},
-    .get_extension = [](const cotune_backend_t*, const char*) -> const void* { return nullptr; },
+    .get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
+      return std::string_view(id) == "cotune.memory/1" ? backend->memory : nullptr;
+    },
     .list_choices =
         [](const cotune_backend_t* backend, const cotune_problem_t* problem, cotune_choice_t* first,
            uint32_t stride, uint32_t capacity, uint32_t* count, cotune_error_t* error) {
@@ -185,6 +189,74 @@ TEST_F(BackendAdapterTest, NameVersionAndProblemArriveUnchanged) {
   EXPECT_EQ(probe_.problem.ranks_per_node, 2);
   EXPECT_EQ(probe_.problem.root, 0);
   EXPECT_EQ(probe_.problem.topology_digest, 0xABCDu);
+}
+
+constexpr cotune_memory_v1_t kMemory = {
+    .struct_size = sizeof(cotune_memory_v1_t),
+    .flags = 0,
+    .memory_register =
+        [](cotune_group_t* group, void* data, uint64_t bytes, int64_t, cotune_error_t* error) {
+          if (Of(group).status != COTUNE_OK) return Answer(Of(group), error);
+          Of(group).registered.emplace_back(data, bytes);
+          return cotune_status_t{COTUNE_OK};
+        },
+    .memory_unregister =
+        [](cotune_group_t* group, void* data) {
+          std::erase_if(Of(group).registered,
+                        [&](const auto& range) { return range.first == data; });
+        },
+};
+
+TEST_F(BackendAdapterTest, WithoutTheExtensionNoMemoryIsTaken) {
+  GroupParameters parameters;
+  parameters.job_ranks = {0, 1};
+  const auto group = backend_->CreateGroup(parameters);
+  ASSERT_TRUE(group);
+  int data = 0;
+  const Status refused = (*group)->RegisterMemory(&data, sizeof(data), 5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.error().ToText(), HasSubstr("probe"));
+  (*group)->UnregisterMemory(&data);
+}
+
+TEST_F(BackendAdapterTest, MemoryGoesToTheExtension) {
+  probe_.memory = &kMemory;
+  backend_ = AdoptBackend(&table_, services_.table(), -1, "test").value();
+  GroupParameters parameters;
+  parameters.job_ranks = {3, 5};
+  const auto group = backend_->CreateGroup(parameters);
+  ASSERT_TRUE(group);
+  int data = 0;
+  ASSERT_TRUE((*group)->RegisterMemory(&data, sizeof(data), 5));
+  EXPECT_THAT(probe_.registered, ElementsAre(std::pair<void*, uint64_t>(&data, sizeof(data))));
+  (*group)->UnregisterMemory(&data);
+  EXPECT_THAT(probe_.registered, IsEmpty());
+  probe_.status = COTUNE_PEER_FAILED;
+  probe_.failed_rank = 1;
+  probe_.message = "rank 1 did not come";
+  const Status lost = (*group)->RegisterMemory(&data, sizeof(data), 5);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kRankLost);
+  EXPECT_THAT(lost.error().ranks, ElementsAre(5));
+}
+
+TEST_F(BackendAdapterTest, ABrokenExtensionIsRefused) {
+  const auto adopt_with = [&](cotune_memory_v1_t memory) {
+    probe_.memory = &memory;
+    const auto adopted = AdoptBackend(&table_, services_.table(), -1, "test");
+    return adopted ? "adopted" : adopted.error().ToText();
+  };
+  cotune_memory_v1_t memory = kMemory;
+  memory.struct_size = 8;
+  EXPECT_THAT(adopt_with(memory), HasSubstr("struct_size is too small"));
+  memory = kMemory;
+  memory.memory_register = nullptr;
+  EXPECT_THAT(adopt_with(memory), HasSubstr("memory_register is NULL"));
+  memory = kMemory;
+  memory.memory_unregister = nullptr;
+  EXPECT_THAT(adopt_with(memory), HasSubstr("memory_unregister is NULL"));
+  EXPECT_EQ(adopt_with(kMemory), "adopted");
 }
 
 TEST_F(BackendAdapterTest, EveryDtypeIsSpelledAsInDlpack) {

@@ -28,14 +28,19 @@ uint64_t BlockOffset(const Problem& problem, int rank, Collective collective) {
 }  // namespace
 
 Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const Problem& problem,
-                                                           int rank, const Placement& placement) {
+                                                           int rank, const Placement& placement,
+                                                           SymmetricRegion* symmetric) {
   std::unique_ptr<CallBuffers> made(new CallBuffers(device, problem, rank));
+  if (symmetric != nullptr) symmetric->Reset();
+  const auto allocate = [&](uint64_t bytes) {
+    return symmetric == nullptr ? device.Allocate(bytes) : symmetric->Take(bytes);
+  };
   const uint64_t element = ElementBytes(problem);
   const bool in_place = problem.cls.in_place;
   const uint64_t send_base = kGuardBytes + placement.send_offset * element;
   const uint64_t recv_base = kGuardBytes + placement.recv_offset * element;
   const uint64_t send_bytes = in_place ? SharedBytes(problem) : problem.send_elements() * element;
-  auto send = device.Allocate(send_base + send_bytes + kGuardBytes);
+  auto send = allocate(send_base + send_bytes + kGuardBytes);
   if (!send) return tl::make_unexpected(send.error());
   made->send_ = std::move(*send);
   made->send_image_.resize(made->send_->bytes());
@@ -46,7 +51,7 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
     made->recv_at_ = static_cast<std::byte*>(made->send_->data()) + made->recv_begin_;
     return made;
   }
-  auto recv = device.Allocate(recv_base + problem.recv_elements() * element + kGuardBytes);
+  auto recv = allocate(recv_base + problem.recv_elements() * element + kGuardBytes);
   if (!recv) return tl::make_unexpected(recv.error());
   made->recv_ = std::move(*recv);
   made->recv_image_.resize(made->recv_->bytes());

@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/problem.h"
+#include "core/symmetric_region.h"
 
 namespace cotune::gputest {
 
@@ -22,9 +23,11 @@ struct Placement {
 // One thread.
 class CallBuffers {
  public:
-  // The device outlives them. kEnvironment when there is no memory left.
+  // symmetric: what they are cut from, nullptr for plain ones; one set at a time. Both outlive
+  // them. kEnvironment when there is no memory left.
   static Result<std::unique_ptr<CallBuffers>> Allocate(Device& device, const Problem& problem,
-                                                       int rank, const Placement& placement);
+                                                       int rank, const Placement& placement,
+                                                       SymmetricRegion* symmetric = nullptr);
 
   const void* send() const { return send_at_; }
   void* recv() const { return recv_at_; }

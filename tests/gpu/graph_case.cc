@@ -74,7 +74,7 @@ Status RunProblem(Rank& rank, const Problem& problem, int64_t replays) {
   const Result<int64_t> met = rank.Meet(job, "graphs");
   if (!met) return tl::make_unexpected(met.error());
   Moments moments(*met);
-  auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {});
+  auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric());
   if (!buffers) return tl::make_unexpected(buffers.error());
   for (const auto& caller : ready->callers) {
     const bool is_cuda = job.device().kind() == MemoryKind::kCuda;
@@ -95,8 +95,8 @@ Status RunGraphs(Rank& rank, const Flags& flags) {
   int root = 0;
   for (const ProblemClass& cls : *classes) {
     for (const uint64_t count : CountsOf(flags, "1001,40013")) {
-      const Problem problem = Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count,
-                                              false, root++ % job.world_size());
+      const Problem problem = rank.OnBuffers(Rank::ProblemOf(
+          job, cls.collective, cls.dtype, cls.reduction, count, false, root++ % job.world_size()));
       if (Status s = RunProblem(rank, problem, flags.Number("replays", 100)); !s) return s;
     }
   }

@@ -19,6 +19,8 @@ namespace {
 constexpr uint64_t kFindingsPrinted = 20;
 // For what is no call: compiling, joining.
 constexpr int64_t kPatienceNs = 300'000'000'000;
+// Enough for two buffers of the largest problem of a case on symmetric buffers.
+constexpr uint64_t kRegionBytes = 256 << 20;
 
 Result<JobOptions> OptionsOf(const Flags& flags) {
   const Result<std::optional<LaunchContext>> context =
@@ -82,7 +84,19 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   if (Status there = CheckBackends(*rank->job_, options->backends); !there) {
     return tl::make_unexpected(there.error());
   }
+  if (flags.Text("buffers", "plain") == "symmetric") {
+    Job& joined = *rank->job_;
+    auto region = SymmetricRegion::Create(joined.device(), joined.groups(), kRegionBytes,
+                                          joined.clock().now_ns() + kPatienceNs);
+    if (!region) return tl::make_unexpected(region.error());
+    rank->symmetric_ = std::move(*region);
+  }
   return rank;
+}
+
+Problem Rank::OnBuffers(Problem problem) const {
+  if (symmetric_ != nullptr) problem.cls.buffer_class = BufferClass::kSymmetric;
+  return problem;
 }
 
 int64_t Rank::CallDeadline() const { return job_->clock().now_ns() + timeout_ns_; }

@@ -42,16 +42,21 @@ struct ReadyChoices {
 class Rank {
  public:
   // Flags: --memory host|cuda, --plugins FOLDERS parted by ':', --backends NAMES, all of which must
-  // take part, --set BACKEND.KEY=VALUE parted by '|', --deadline-ms of one call.
+  // take part, --set BACKEND.KEY=VALUE parted by '|', --deadline-ms of one call, --buffers
+  // symmetric: in memory that the job's backends have registered.
   static Result<std::unique_ptr<Rank>> Join(const Flags& flags);
 
   Job& job() { return *job_; }
   Findings& findings() { return findings_; }
   int64_t deadline_ns() const { return timeout_ns_; }
+  // What the buffers of the job's calls are cut from; nullptr for plain ones.
+  SymmetricRegion* symmetric() { return symmetric_.get(); }
   // For a call that begins now.
   int64_t CallDeadline() const;
 
-  // The problem in the job, with count elements.
+  // The problem on the buffers that --buffers names, in this rank's job.
+  Problem OnBuffers(Problem problem) const;
+  // The problem in the job on plain buffers, with count elements.
   static Problem ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction reduction,
                            uint64_t count, bool in_place, int root = 0);
   // Lists what every backend offers and makes it ready; all ranks are done when it returns.
@@ -73,6 +78,7 @@ class Rank {
 
   std::optional<gpu::CudaDriver> driver_;  // on CUDA memory
   std::unique_ptr<Job> job_;
+  std::unique_ptr<SymmetricRegion> symmetric_;
   Findings findings_;
   int64_t timeout_ns_ = 0;
 };

@@ -67,12 +67,12 @@ Status RunSameBits(Rank& rank, const Flags& flags) {
   uint64_t steps = 0;
   for (const ProblemClass& cls : *classes) {
     for (const uint64_t count : CountsOf(flags, "1001,70001,1000003")) {
-      const Problem problem =
-          Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false);
+      const Problem problem = rank.OnBuffers(
+          Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false));
       Result<ReadyChoices> ready = rank.MakeReady(job, problem);
       if (!ready) return tl::make_unexpected(ready.error());
       const CallData data = DataFor(problem, job.rank(), Pattern::kRandom, 1, true);
-      auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {});
+      auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric());
       if (!buffers) return tl::make_unexpected(buffers.error());
       for (const auto& caller : ready->callers) {
         if (!caller->choice().is_reproducible) continue;

@@ -122,6 +122,10 @@ def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     add("moves", "--collectives", ",".join(MOVING), "--counts", counts)
     add("special floats", "--collectives", ",".join(REDUCING), "--dtypes", "f32,f64,f16,bf16", "--patterns", "special",
         "--counts", "3,1001,40961" if is_full else "1001")
+    if tree.memory == "cuda":
+        # Memory that the ranks reach where it lies; NCCL refuses some of it call by call.
+        add("symmetric buffers", "--buffers", "symmetric", "--dtypes", "f32,bf16,u8" if is_full else "bf16",
+            "--reductions", "sum,max", "--counts", "3,40009,262157" if is_full else "40009", backends=("cuda",))
     if ranks == 3:
         add("average by NCCL's choices", "--collectives", ",".join(REDUCING), "--dtypes", "f32,f64,f16,bf16",
             "--reductions", "average", "--counts", "1,127,4097,70001",
@@ -139,6 +143,13 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
 
     add("graphs", "graphs", ["graphs", "--dtypes", "bf16,f32" if is_full else "bf16", "--reductions", "sum",
                              "--replays", replays])
+    if tree.memory == "cuda" and is_full:
+        add("graphs on symmetric buffers", "graphs",
+            ["graphs", "--buffers", "symmetric", "--dtypes", "bf16", "--reductions", "sum", "--replays", replays,
+             "--counts", "40013,1000003"], backends=("cuda",))
+        add("same bits on symmetric buffers", "graphs",
+            ["same_bits", "--buffers", "symmetric", "--dtypes", "f32,bf16", "--reductions", "sum",
+             "--counts", "70001"], backends=("cuda",))
     add("same bits", "graphs", ["same_bits", "--dtypes", "f32,f16,bf16", "--reductions", "sum,average",
                                 "--counts", "1001,70001,1000003" if is_full and not tree.quick else "1001,70001"])
     for seed in ("1", "2") if is_full else ("3",):

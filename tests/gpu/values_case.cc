@@ -32,7 +32,8 @@ class DataCache {
 Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>& patterns,
                     const Placement& placement, DataCache& cache) {
   Job& job = rank.job();
-  auto buffers = CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement);
+  auto buffers =
+      CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement, rank.symmetric());
   if (!buffers) return tl::make_unexpected(buffers.error());
   const std::string where =
       fmt::format("offsets {} and {}", placement.send_offset, placement.recv_offset);
@@ -83,8 +84,9 @@ Status RunValues(Rank& rank, const Flags& flags) {
     if (!patterns) return tl::make_unexpected(patterns.error());
     for (const bool in_place : {false, true}) {
       for (const uint64_t count : CountsOf(flags, "0,1,3,127,4097,262157")) {
-        const Problem problem = Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction,
-                                                count, in_place, root++ % job.world_size());
+        const Problem problem =
+            rank.OnBuffers(Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count,
+                                           in_place, root++ % job.world_size()));
         if (Status s = RunProblem(rank, problem, *patterns); !s) return s;
       }
     }
