@@ -81,14 +81,16 @@ def move() -> list[dict]:
     return moved
 
 
-# Partial sums of 16-bit floats travel in another way for some reductions.
+# Partial sums of 16-bit floats travel in another way for some reductions. Products of special values depend on the order
+# of the factors: not in the world where those are tried.
 def passed_on(shape: str) -> list[dict]:
     reduce = (f"all_reduce_{shape}.cu", "ALL_REDUCE", shape, "QUEUED")
     broadcast = (f"broadcast_{shape}.cu", "BROADCAST", shape, "QUEUED")
     return (
         variants(*reduce, TYPES, ["SUM"], [3])
-        + variants(*reduce, ["BF16", "U8"], ["PRODUCT", "MIN", "MAX", "AVERAGE"], [3])
-        + variants(*reduce, ["F16"], ["MIN", "AVERAGE"], [3])
+        + variants(*reduce, ["BF16", "U8"], ["MIN", "MAX", "AVERAGE"], [3])
+        + variants(*reduce, ["BF16", "U8"], ["PRODUCT"], [4])
+        + variants(*reduce, ["F16"], ["MIN", "AVERAGE"], [3, 8])
         + variants(*reduce, ["BF16"], ["SUM"], [2, 4, 5, 6, 7, 8])
         + variants(*broadcast, ["U8"], [""], [2, 3, 4, 5, 6, 7, 8])
         + variants(*broadcast, ["F32"], [""], [3])
