@@ -28,6 +28,9 @@ extern const std::span<const KernelVariant> kMoveVariants;
 extern const std::span<const KernelVariant> kRingVariants;
 extern const std::span<const KernelVariant> kTreeVariants;
 
+// Not in kAllVariantSets: alone they do nothing.
+extern const std::span<const KernelVariant> kBarrierVariants;
+
 inline constexpr const std::span<const KernelVariant>* kAllVariantSets[] = {
     &kOneShotVariants, &kTwoShotVariants, &kReduceScatterVariants,
     &kMoveVariants,    &kRingVariants,    &kTreeVariants};

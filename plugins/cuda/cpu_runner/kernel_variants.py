@@ -114,6 +114,11 @@ def tree() -> list[dict]:
     return passed_on("tree")
 
 
+# No collective of its own: what goes around copies, of any collective and type.
+def barrier() -> list[dict]:
+    return variants("barrier.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
+
+
 SETS = {
     "OneShot": one_shot,
     "TwoShot": two_shot,
@@ -121,6 +126,7 @@ SETS = {
     "Move": move,
     "Ring": ring,
     "Tree": tree,
+    "Barrier": barrier,
 }
 
 

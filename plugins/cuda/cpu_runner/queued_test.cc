@@ -44,9 +44,9 @@ std::vector<const KernelVariant*> NarrowSums() {
   for (const char* type : {"BF16", "F16"}) {
     for (const char* collective : {"ALL_REDUCE", "REDUCE_SCATTER"}) {
       for (const KernelVariant* v : Variants({.collective = collective,
-                                              .transport = kQueued,
-                                              .type = type,
-                                              .reduction = "SUM"})) {
+                                    .transport = kQueued,
+                                    .type = type,
+                                    .reduction = "SUM"})) {
         found.push_back(v);
       }
     }
@@ -120,7 +120,7 @@ TEST(QueuedTest, AveragesDoNotOverflowOnTheWay) {
   }
 }
 
-TEST(QueuedTest, CountsGoBeyond32Bits) {
+TEST(QueuedTest, CountsWrapAround) {
   for (const KernelVariant* v : OneOfEachKind({.transport = kQueued, .world_size = 4})) {
     for (const uint64_t before : {1ull, 4ull, 9ull}) {
       RanksOnCpu ranks(4);

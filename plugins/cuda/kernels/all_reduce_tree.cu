@@ -10,7 +10,7 @@ using namespace cotune::cuda;
 constexpr unsigned int kRoundsToResult = 4;
 static_assert(kRoundsToResult < kQueueSlots);
 
-extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
+extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);

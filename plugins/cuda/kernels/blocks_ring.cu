@@ -4,7 +4,7 @@
 
 using namespace cotune::cuda;
 
-extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
+extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
   const unsigned long long block_bytes = a.count * kElementBytes;

@@ -98,14 +98,16 @@ constexpr unsigned int kRoundBlocksMax = 128;
 // Kernels whose ranks pass data on to a few others ("queued": rings and trees) have queues of
 // messages, one for each pair of ranks, direction and block index. The sender writes message i of a
 // queue, counted from 0 for as long as the group lives, into slot i % kQueueSlots in the arena of
-// the receiver and then sets the flag `sent` there to i + 1. The receiver reads it and then sets the
-// credit `taken` in the sender's arena to i + 1. So a sender waits until taken + kQueueSlots > i
-// before it writes, and a receiver until sent > i before it reads: nobody reads a slot too early,
-// and nobody fills one that is still read, whatever the launches, grids and kernels in between. Both
-// ends count on where the launch before has stopped. What they depend on is only that a launch sends
-// as many messages through a queue as it takes out at the other end.
+// the receiver and then sets the flag `sent` there to i + 1. The receiver reads it and then sets
+// the credit `taken` in the sender's arena to i + 1. So a sender waits until taken + kQueueSlots >
+// i before it writes, and a receiver until sent > i before it reads: nobody reads a slot too early,
+// and nobody fills one that is still read, whatever the launches, grids and kernels in between.
+// Both ends count on where the launch before has stopped. What they depend on is only that a launch
+// sends as many messages through a queue as it takes out at the other end. Counts are of 32 bits
+// and wrap around; ends are never more than kQueueSlots apart, so their difference says which one
+// is ahead.
 
-constexpr unsigned int kQueueSlots = 6;
+constexpr unsigned int kQueueSlots = 8;  // a power of two
 constexpr unsigned int kQueueBlocksMax = 64;
 
 struct ByteRange {

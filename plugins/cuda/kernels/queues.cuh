@@ -12,10 +12,10 @@ __device__ __forceinline__ QueueWords* QueueWordsOf(const KernelArguments& a, in
 
 // In the arena of `rank`: where a message of `source` lies.
 __device__ __forceinline__ unsigned char* QueueSlot(const KernelArguments& a, int rank, int source,
-                                                    unsigned long long message) {
+                                                    unsigned int message) {
   // Sources in ascending order without the rank itself.
   const unsigned int place = source < rank ? source : source - 1;
-  const unsigned int slot = static_cast<unsigned int>(message % kQueueSlots);
+  const unsigned int slot = message % kQueueSlots;
   return a.arena[rank] + kQueuesBegin + blockIdx.x * kQueueBlockBytes +
          (place * kQueueSlots + slot) * QueueSlotBytes(COTUNE_WORLD_SIZE);
 }
@@ -23,19 +23,25 @@ __device__ __forceinline__ unsigned char* QueueSlot(const KernelArguments& a, in
 // One end of a queue, as each thread of the block holds it. An end without a peer is never in use.
 class QueueEnd {
  public:
-  __device__ __forceinline__ QueueEnd(int peer, unsigned long long first)
+  __device__ __forceinline__ QueueEnd(int peer, unsigned int first)
       : peer_(peer), message_(first), is_used_(peer >= 0) {}
 
   // Whether the steps from now on take or send a message here.
   __device__ __forceinline__ void Use(bool is_used) { is_used_ = is_used && peer_ >= 0; }
   __device__ __forceinline__ bool is_used() const { return is_used_; }
   __device__ __forceinline__ int peer() const { return peer_; }
-  __device__ __forceinline__ unsigned long long message() const { return message_; }
+  __device__ __forceinline__ unsigned int message() const { return message_; }
   __device__ __forceinline__ void Next() { message_ += is_used_ ? 1 : 0; }
+
+ protected:
+  // How far the other end's count is ahead of this one's.
+  __device__ __forceinline__ int Behind(unsigned long long count) const {
+    return static_cast<int>(static_cast<unsigned int>(count) - message_);
+  }
 
  private:
   int peer_;
-  unsigned long long message_;  // the next one
+  unsigned int message_;  // the next one
   bool is_used_;
 };
 
@@ -43,13 +49,14 @@ class QueueEnd {
 class Inlet : public QueueEnd {
  public:
   __device__ __forceinline__ Inlet(const KernelArguments& a, int peer)
-      : QueueEnd(peer, peer < 0 ? 0 : *CountAt(a, peer)), arguments_(a) {}
+      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))), arguments_(a) {}
 
   __device__ __forceinline__ const unsigned char* Slot() const {
     return QueueSlot(arguments_, arguments_.rank, peer(), message());
   }
   __device__ __forceinline__ bool IsReady() const {
-    return LoadAcquire(&QueueWordsOf(arguments_, arguments_.rank)->sent[peer()]) > message();
+    const QueueWords* words = QueueWordsOf(arguments_, arguments_.rank);
+    return Behind(LoadAcquire(&words->sent[peer()])) > 0;
   }
   __device__ __forceinline__ void SetFlag() const {
     StoreRelease(&QueueWordsOf(arguments_, peer())->taken[arguments_.rank], message() + 1);
@@ -70,14 +77,14 @@ class Inlet : public QueueEnd {
 class Outlet : public QueueEnd {
  public:
   __device__ __forceinline__ Outlet(const KernelArguments& a, int peer)
-      : QueueEnd(peer, peer < 0 ? 0 : *CountAt(a, peer)), arguments_(a) {}
+      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))), arguments_(a) {}
 
   __device__ __forceinline__ unsigned char* Slot() const {
     return QueueSlot(arguments_, peer(), arguments_.rank, message());
   }
   __device__ __forceinline__ bool IsReady() const {
     const QueueWords* words = QueueWordsOf(arguments_, arguments_.rank);
-    return LoadAcquire(&words->taken[peer()]) + kQueueSlots > message();
+    return Behind(LoadAcquire(&words->taken[peer()])) > -static_cast<int>(kQueueSlots);
   }
   __device__ __forceinline__ void SetFlag() const {
     StoreRelease(&QueueWordsOf(arguments_, peer())->sent[arguments_.rank], message() + 1);
@@ -145,8 +152,7 @@ class Queues {
   __device__ __forceinline__ bool WaitFor(const End& end) {
     if (!end.is_used()) return true;
     for (unsigned int polls = 1; !end.IsReady(); ++polls) {
-      const auto step = static_cast<unsigned int>(end.message());
-      if (polls % 1024 == 0 && patience_.IsOver(end.peer(), step)) return false;
+      if (polls % 1024 == 0 && patience_.IsOver(end.peer(), end.message())) return false;
     }
     return true;
   }
