@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "plugins/cuda/copy_list.h"
+#include "plugins/cuda/queued_shape.h"
 #include "plugins/cuda/shape.h"
 
 namespace cotune::cuda {
@@ -31,7 +33,7 @@ bool IsLamportType(ElementType type) {
 
 std::string NameOf(const KernelSpec& spec, const Shape& shape) {
   const std::string chunk =
-      spec.transport == Transport::kFlagged ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
+      HasChunks(spec.transport) ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
   return fmt::format("{}?blocks={}{}&pdl={}&threads={}&transport={}&unroll={}",
                      Name(spec.algorithm), shape.blocks, chunk, spec.uses_pdl ? 1 : 0,
                      shape.threads, Name(spec.transport), shape.unroll);
@@ -50,6 +52,8 @@ Choice WithShape(const Choice& kind, const Shape& shape, bool uses_pdl) {
 }
 
 std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
+  if (spec.transport == Transport::kQueued) return QueuedRefusal(problem, spec.algorithm);
+  if (spec.transport == Transport::kCopyEngine) return CopyRefusal(problem);
   const uint64_t bytes = border::ProblemBytes(problem);
   if (spec.transport == Transport::kLamport && !IsLamportType(problem.type)) {
     return "its elements use every bit pattern, none is left to say that data is missing";
@@ -96,6 +100,13 @@ std::vector<Choice> ListKinds(const Problem& problem) {
   kind.spec.type = problem.type;
   kind.spec.reduction = problem.reduction;
   kind.spec.world_size = problem.world_size;
+  const auto add = [&](Algorithm algorithm, Transport transport) {
+    kind.spec.transport = transport;
+    kind.spec.algorithm = algorithm;
+    kind.name = fmt::format("{}?transport={}", Name(algorithm), Name(transport));
+    kind.reason = RefusalOf(problem, kind.spec);
+    kinds.push_back(kind);
+  };
   const bool is_all_reduce = problem.collective == Collective::kAllReduce;
   for (const Transport transport :
        {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
@@ -104,25 +115,25 @@ std::vector<Choice> ListKinds(const Problem& problem) {
       if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;
       const bool has_rounds = transport == Transport::kFlagged || transport == Transport::kZeroCopy;
       if (has_rounds && algorithm == Algorithm::kOneShot) continue;
-      kind.spec.transport = transport;
-      kind.spec.algorithm = algorithm;
-      kind.name = fmt::format("{}?transport={}", Name(algorithm), Name(transport));
-      kind.reason = RefusalOf(problem, kind.spec);
-      kinds.push_back(kind);
+      add(algorithm, transport);
     }
   }
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
+    if (HasQueuedKernel(problem.collective, algorithm)) add(algorithm, Transport::kQueued);
+  }
+  if (HasCopies(problem.collective)) add(Algorithm::kDirect, Transport::kCopyEngine);
   return kinds;
 }
 
 // The shape that the name of a choice of this kind spells out; empty when it is another kind or no
 // name.
 std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
+  if (kind.spec.transport == Transport::kCopyEngine) return std::nullopt;
   Shape shape{};
   int pdl = 0;
   const std::string text(name.substr(std::min(name.find('?'), name.size())));
-  const bool is_flagged = kind.spec.transport == Transport::kFlagged;
   bool is_read = false;
-  if (is_flagged) {
+  if (HasChunks(kind.spec.transport)) {
     constexpr char kForm[] = "?blocks=%d&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
     is_read = std::sscanf(text.c_str(), kForm, &shape.blocks, &shape.chunk_bytes, &pdl,
                           &shape.threads, &shape.unroll) == 5;
@@ -137,8 +148,21 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
   return choice;
 }
 
+// It has no parameters. Its kernel is one warp and follows copies, which no kernel overlaps with.
+Choice CopyEngineChoice(const Problem& problem, const Choice& kind) {
+  Choice choice = kind;
+  choice.spec.threads = 32;
+  choice.spec.uses_pdl = false;
+  choice.cost_us = CopyCostUs(problem);
+  return choice;
+}
+
 void AppendShapes(const Problem& problem, const Choice& kind, const ChoiceLimits& limits,
                   std::vector<Choice>& choices) {
+  if (kind.spec.transport == Transport::kCopyEngine) {
+    choices.push_back(CopyEngineChoice(problem, kind));
+    return;
+  }
   for (const Shape& shape : ShapesFor(problem, kind.spec)) {
     choices.push_back(WithShape(kind, shape, limits.has_pdl));
     choices.back().cost_us = CostUs(problem, kind.spec, shape);

@@ -19,7 +19,7 @@ struct Choice {
   bool is_copy = false;  // one rank: a copy instead of a kernel
   KernelSpec spec;
   int blocks = 1;
-  int chunk_bytes = 0;  // of Transport::kFlagged: see KernelArguments
+  int chunk_bytes = 0;  // of transports that have chunks: see KernelArguments
 };
 
 // What the list depends on besides the problem; equal on all ranks of a group.

@@ -72,6 +72,8 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
     for (const Choice& choice : Runnable(problem)) {
       if (choice.is_copy) continue;
       ASSERT_NE(choice.spec.transport, Transport::kZeroCopy) << "no buffer is registered";
+      ASSERT_NE(choice.spec.transport, Transport::kCopyEngine) << "no buffer is registered";
+      if (choice.spec.transport == Transport::kQueued) continue;  // below
       // As the kernels lay it out: a slot for each rank, twice when results travel too; a broadcast
       // has one sender and a greeting of each thread of each rank.
       const auto threads =
@@ -126,7 +128,7 @@ TEST(ChoiceListTest, NamesAreFoundAgain) {
                             "two_shot?blocks=8&pdl=1&threads=512&transport=lamport&unroll=4x"}) {
     EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
   }
-  const auto unknown = FindChoice(problem, "ring", {});
+  const auto unknown = FindChoice(problem, "star", {});
   ASSERT_FALSE(unknown.has_value());
   EXPECT_EQ(unknown.error().status, COTUNE_INVALID_ARGUMENT);
   const Problem large = ProblemOf(Collective::kAllReduce, ElementType::kF32, 1 << 24, 4);
@@ -204,6 +206,97 @@ TEST(ChoiceListTest, RegisteredBuffersAreUsedWhereTheyLie) {
                                                             "transport=zero_copy&unroll=2",
                      {});
       EXPECT_EQ(in_place.has_value(), collective != Collective::kAllToAll);
+    }
+  }
+}
+
+std::vector<Choice> RunnableOf(const Problem& problem, Transport transport) {
+  std::vector<Choice> choices = Runnable(problem);
+  std::erase_if(choices, [&](const Choice& choice) { return choice.spec.transport != transport; });
+  return choices;
+}
+
+TEST(ChoiceListTest, RingsAndTreesAreAFewChoicesWhoseMessagesFitTheirSlots) {
+  ForEachProblem([](const Problem& problem) {
+    const auto choices = RunnableOf(problem, Transport::kQueued);
+    EXPECT_LE(choices.size(), 3u);
+    for (const Choice& choice : choices) {
+      EXPECT_FALSE(choice.is_default) << choice.name;
+      // Eight slots for each peer in the part of a block; sums of 16-bit floats travel in f32.
+      const bool is_wide = border::Reduces(problem) && border::IsNarrowFloat(problem.type);
+      EXPECT_LE(8 * (problem.world_size - 1) * choice.chunk_bytes * (is_wide ? 2 : 1), 1 << 20)
+          << choice.name;
+      EXPECT_GE(choice.chunk_bytes, 8 << 10);
+      EXPECT_LE(choice.blocks, 64);
+      const auto found = FindChoice(problem, choice.name, {});
+      ASSERT_TRUE(found.has_value()) << choice.name;
+      EXPECT_EQ(found->chunk_bytes, choice.chunk_bytes);
+      EXPECT_EQ(NvrtcOptions(found->spec), NvrtcOptions(choice.spec));
+    }
+  });
+}
+
+TEST(ChoiceListTest, RingsAndTreesAreListedWhereTheyMayWin) {
+  const auto names = [](Collective collective, uint64_t bytes, int world_size) {
+    std::set<std::string> found;
+    const Problem problem = ProblemOf(collective, ElementType::kU8, bytes, world_size);
+    for (const Choice& choice : RunnableOf(problem, Transport::kQueued)) found.insert(choice.name);
+    return found;
+  };
+  const std::string tree = "tree?blocks=32&chunk=16384&pdl=1&threads=512&transport=queued&unroll=2";
+  const std::string ring = "ring?blocks=64&chunk=16384&pdl=1&threads=512&transport=queued&unroll=2";
+  EXPECT_TRUE(names(Collective::kAllReduce, 100 << 10, 8).empty());
+  EXPECT_EQ(names(Collective::kAllReduce, 1 << 20, 8), std::set<std::string>{tree});
+  EXPECT_EQ(names(Collective::kAllReduce, 16 << 20, 8).size(), 3u);
+  EXPECT_EQ(names(Collective::kAllReduce, 64 << 20, 8).count(tree), 0u);
+  EXPECT_EQ(names(Collective::kAllReduce, 64 << 20, 8).count(ring), 1u);
+  EXPECT_TRUE(names(Collective::kAllReduce, 1 << 20, 2).empty()) << "a tree of two";
+  EXPECT_EQ(names(Collective::kBroadcast, 16 << 20, 8), (std::set<std::string>{ring, tree}));
+  EXPECT_EQ(names(Collective::kAllGather, 2 << 20, 8), std::set<std::string>{ring});
+  EXPECT_EQ(names(Collective::kReduceScatter, 2 << 20, 8), std::set<std::string>{ring});
+  EXPECT_TRUE(names(Collective::kAllToAll, 16 << 20, 8).empty());
+}
+
+TEST(ChoiceListTest, RingsOfOtherShapesAreFoundByName) {
+  const Problem problem = ProblemOf(Collective::kAllReduce, ElementType::kBf16, 8 << 20, 8);
+  const std::string name = "ring?blocks=16&chunk=4096&pdl=0&threads=256&transport=queued&unroll=1";
+  const auto found = FindChoice(problem, name, {});
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->blocks, 16);
+  EXPECT_EQ(found->chunk_bytes, 4096);
+  EXPECT_EQ(found->spec.threads, 256);
+  for (const char* wrong : {
+           "ring?blocks=65&chunk=4096&pdl=1&threads=512&transport=queued&unroll=1",
+           "ring?blocks=16&chunk=16384&pdl=1&threads=512&transport=queued&unroll=1",
+           "ring?blocks=16&chunk=4096&pdl=1&threads=512&transport=queued&unroll=4",
+           "ring?blocks=16&chunk=4096&pdl=1&threads=512&transport=flagged&unroll=1",
+           "two_shot?blocks=16&chunk=4096&pdl=1&threads=512&transport=queued&unroll=1",
+       }) {
+    EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
+  }
+}
+
+TEST(ChoiceListTest, CopyEnginesMoveLargeRegisteredBuffers) {
+  constexpr char kName[] = "direct?transport=copy_engine";
+  for (const Collective collective : kCollectives) {
+    for (const int world_size : {2, 8}) {
+      Problem problem = ProblemOf(collective, ElementType::kF32, 1 << 20, world_size);
+      EXPECT_TRUE(RunnableOf(problem, Transport::kCopyEngine).empty()) << "not registered";
+      problem.is_symmetric = true;
+      const auto choices = RunnableOf(problem, Transport::kCopyEngine);
+      const bool moves =
+          collective != Collective::kAllReduce && collective != Collective::kReduceScatter;
+      ASSERT_EQ(choices.size(), moves ? 1u : 0u);
+      if (!moves) continue;
+      EXPECT_EQ(choices[0].name, kName);
+      EXPECT_FALSE(choices[0].is_default);
+      EXPECT_FALSE(choices[0].spec.uses_pdl);
+      EXPECT_TRUE(FindChoice(problem, kName, {}).has_value());
+      problem.in_place = true;
+      EXPECT_EQ(FindChoice(problem, kName, {}).has_value(), collective != Collective::kAllToAll);
+      problem.in_place = false;
+      problem.count = 1000;
+      EXPECT_FALSE(FindChoice(problem, kName, {}).has_value());
     }
   }
 }

@@ -30,7 +30,20 @@ Sources SourcesOf(const KernelSpec& spec) {
           "all_reduce_two_shot_flagged.cu", "all_reduce_two_shot_zero_copy.cu"};
 }
 
+const char* QueuedSource(const KernelSpec& spec) {
+  const bool is_ring = spec.algorithm == Algorithm::kRing;
+  if (spec.collective == Collective::kAllReduce) {
+    return is_ring ? "all_reduce_ring.cu" : "all_reduce_tree.cu";
+  }
+  if (spec.collective == Collective::kBroadcast) {
+    return is_ring ? "broadcast_ring.cu" : "broadcast_tree.cu";
+  }
+  return "blocks_ring.cu";
+}
+
 const char* SourceName(const KernelSpec& spec) {
+  if (spec.transport == Transport::kQueued) return QueuedSource(spec);
+  if (spec.transport == Transport::kCopyEngine) return "barrier.cu";
   const Sources sources = SourcesOf(spec);
   if (spec.transport == Transport::kFlagged) return sources.flagged;
   if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;
@@ -99,6 +112,10 @@ const char* Define(Transport transport) {
       return "FLAGGED";
     case Transport::kZeroCopy:
       return "ZERO_COPY";
+    case Transport::kQueued:
+      return "QUEUED";
+    case Transport::kCopyEngine:
+      return "COPY_ENGINE";
   }
   return "";
 }
@@ -113,6 +130,10 @@ const char* Name(Algorithm algorithm) {
       return "two_shot";
     case Algorithm::kDirect:
       return "direct";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kTree:
+      return "tree";
   }
   return "";
 }
@@ -127,6 +148,10 @@ const char* Name(Transport transport) {
       return "flagged";
     case Transport::kZeroCopy:
       return "zero_copy";
+    case Transport::kQueued:
+      return "queued";
+    case Transport::kCopyEngine:
+      return "copy_engine";
   }
   return "";
 }

@@ -11,10 +11,17 @@
 
 namespace cotune::cuda {
 
-enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect };
+enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect, kRing, kTree };
 // How packs travel: see kernels/transport.cuh for the first two and kernels/flagged.cuh for the
-// third; the last one leaves them in the callers' registered buffers.
-enum class Transport : uint8_t { kLamport, kLl, kFlagged, kZeroCopy };
+// third; the fourth leaves them in the callers' registered buffers. Rings and trees have one of
+// their own, kernels/queues.cuh. Of the last one copy engines do the work, and the kernel is a
+// barrier.
+enum class Transport : uint8_t { kLamport, kLl, kFlagged, kZeroCopy, kQueued, kCopyEngine };
+
+// Whether a block sends chunks of some size, which is then a parameter of the choice.
+constexpr bool HasChunks(Transport transport) {
+  return transport == Transport::kFlagged || transport == Transport::kQueued;
+}
 
 struct KernelSpec {
   border::Collective collective = border::Collective::kAllReduce;
@@ -28,8 +35,9 @@ struct KernelSpec {
   bool uses_pdl = false;
 };
 
-const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct"
-const char* Name(Transport transport);  // "lamport", "ll", "flagged", "zero_copy"
+const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct", "ring", "tree"
+// "lamport", "ll", "flagged", "zero_copy", "queued", "copy_engine".
+const char* Name(Transport transport);
 
 // The symbol of the kernel in every compiled unit.
 inline constexpr char kKernelSymbol[] = "cotune_kernel";

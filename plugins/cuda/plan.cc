@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plugins/cuda/copy_list.h"
+
 namespace cotune::cuda {
 
 using border::Fail;
@@ -17,7 +19,11 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   auto fits = border::CheckBuffers(problem_, group_.rank(), launch.send, launch.recv);
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
-  return choice_.is_copy ? LaunchCopy(launch) : LaunchKernel(launch);
+  if (choice_.is_copy) return LaunchCopy(launch);
+  if (choice_.spec.transport == Transport::kCopyEngine) return LaunchCopies(launch);
+  const auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
+  return LaunchKernel(*arguments, launch.stream.handle);
 }
 
 Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
@@ -54,22 +60,52 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
   return find(launch.recv, has_blocks ? ranks * bytes : bytes, arguments.peer_recv);
 }
 
-Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
+// After a barrier that gave up, copies run all the same: nothing on a stream skips them. By then
+// the group has failed, and buffers of its calls hold anything until all its ranks' streams are
+// done.
+Result<void> Plan::LaunchCopies(const cotune_launch_t& launch) {
+  const auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
   const Gpu& gpu = group_.gpu();
+  auto done = LaunchKernel(*arguments, launch.stream.handle);
+  for (const auto& phase : CopyPhases(problem_, group_.rank())) {
+    for (const BufferCopy& copy : phase) {
+      if (!done) return done;
+      const void* from = copy.is_from_recv ? launch.recv : launch.send;
+      const unsigned char* to = arguments->peer_recv[copy.to_rank];
+      done = gpu.Check(gpu.driver()->CopyOnDeviceAsync(
+                           reinterpret_cast<gpu::CuDevicePointer>(to) + copy.to_offset_bytes,
+                           reinterpret_cast<gpu::CuDevicePointer>(from) + copy.from_offset_bytes,
+                           copy.bytes, static_cast<gpu::CuStream>(launch.stream.handle)),
+                       "cuMemcpyDtoDAsync");
+    }
+    if (done) done = LaunchKernel(*arguments, launch.stream.handle);
+  }
+  return done;
+}
+
+Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   KernelArguments arguments = group_.arguments();
   arguments.send = launch.send;
   arguments.recv = launch.recv;
   arguments.count = problem_.count;
   arguments.root = problem_.root;
   arguments.chunk_bytes = choice_.chunk_bytes;
-  if (choice_.spec.transport == Transport::kZeroCopy) {
-    if (auto done = FindPeerBuffers(launch, arguments); !done) return done;
+  const Transport transport = choice_.spec.transport;
+  if (transport == Transport::kZeroCopy || transport == Transport::kCopyEngine) {
+    const auto done = FindPeerBuffers(launch, arguments);
+    if (!done) return tl::unexpected(done.error());
   }
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);
   arguments.timeout_ns =
       static_cast<unsigned long long>(std::max<int64_t>(0, launch.deadline_ns - now_ns));
-  void* parameters[] = {&arguments};
+  return arguments;
+}
+
+Result<void> Plan::LaunchKernel(const KernelArguments& arguments, void* stream) {
+  const Gpu& gpu = group_.gpu();
+  void* parameters[] = {const_cast<KernelArguments*>(&arguments)};
   gpu::CuLaunchAttribute attribute{};
   attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
   attribute.value.programmatic_stream_serialization_allowed = 1;
@@ -80,7 +116,7 @@ Result<void> Plan::LaunchKernel(const cotune_launch_t& launch) {
                                    1,
                                    1,
                                    0,
-                                   static_cast<gpu::CuStream>(launch.stream.handle),
+                                   static_cast<gpu::CuStream>(stream),
                                    &attribute,
                                    choice_.spec.uses_pdl ? 1u : 0u};
   return gpu.Check(gpu.driver()->LaunchKernel(&config, function_, parameters, nullptr),

@@ -22,7 +22,10 @@ class Plan {
 
  private:
   border::Result<void> LaunchCopy(const cotune_launch_t& launch);
-  border::Result<void> LaunchKernel(const cotune_launch_t& launch);
+  // Between barriers, the copies that copy engines do.
+  border::Result<void> LaunchCopies(const cotune_launch_t& launch);
+  border::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream);
+  border::Result<KernelArguments> ArgumentsOf(const cotune_launch_t& launch) const;
   // Looks up the buffers that a kernel reaches on its peers.
   border::Result<void> FindPeerBuffers(const cotune_launch_t& launch,
                                        KernelArguments& arguments) const;

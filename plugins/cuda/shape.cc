@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
+#include "plugins/cuda/queued_shape.h"
 
 namespace cotune::cuda {
 namespace {
@@ -145,10 +146,12 @@ double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape, double sent_pe
 std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
   if (spec.transport == Transport::kFlagged) return FlaggedShapes(problem, spec);
   if (spec.transport == Transport::kZeroCopy) return ZeroCopyShapes(problem, spec);
+  if (spec.transport == Transport::kQueued) return QueuedShapes(problem, spec);
   return StepShapes(problem, spec);
 }
 
 bool CanRun(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
+  if (spec.transport == Transport::kQueued) return CanRunQueued(problem, spec, shape);
   const bool has_chunks = spec.transport == Transport::kFlagged;
   return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
          (shape.threads == 256 || shape.threads == 512) &&
@@ -159,6 +162,7 @@ bool CanRun(const Problem& problem, const KernelSpec& spec, const Shape& shape) 
 }
 
 double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
+  if (spec.transport == Transport::kQueued) return QueuedCostUs(problem, spec);
   constexpr double kLaunchUs = 1.5;
   const bool has_results = spec.algorithm == Algorithm::kTwoShot || PassesOn(problem, spec);
   // One round before the callers' buffers are used, one after it.

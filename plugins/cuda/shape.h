@@ -14,7 +14,7 @@ struct Shape {
   int blocks = 1;
   int threads = 512;    // of a block
   int unroll = 1;       // packs of a thread at once
-  int chunk_bytes = 0;  // of Transport::kFlagged: see KernelArguments; else 0
+  int chunk_bytes = 0;  // of transports that have chunks: see KernelArguments; else 0
 
   bool operator==(const Shape&) const = default;
 };

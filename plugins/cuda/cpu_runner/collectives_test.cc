@@ -44,6 +44,8 @@ TEST(CollectivesTest, AllReduceOneShot) { CheckAll(kOneShotVariants); }
 TEST(CollectivesTest, AllReduceTwoShot) { CheckAll(kTwoShotVariants); }
 TEST(CollectivesTest, ReduceScatter) { CheckAll(kReduceScatterVariants); }
 TEST(CollectivesTest, CollectivesThatMove) { CheckAll(kMoveVariants); }
+TEST(CollectivesTest, Rings) { CheckAll(kRingVariants); }
+TEST(CollectivesTest, Trees) { CheckAll(kTreeVariants); }
 
 TEST(CollectivesTest, BuffersAtEveryAddress) {
   for (const char* type : {"F32", "BF16", "U8"}) {

@@ -25,9 +25,15 @@ extern const std::span<const KernelVariant> kOneShotVariants;
 extern const std::span<const KernelVariant> kTwoShotVariants;
 extern const std::span<const KernelVariant> kReduceScatterVariants;
 extern const std::span<const KernelVariant> kMoveVariants;
+extern const std::span<const KernelVariant> kRingVariants;
+extern const std::span<const KernelVariant> kTreeVariants;
+
+// Not in kAllVariantSets: alone they do nothing.
+extern const std::span<const KernelVariant> kBarrierVariants;
 
 inline constexpr const std::span<const KernelVariant>* kAllVariantSets[] = {
-    &kOneShotVariants, &kTwoShotVariants, &kReduceScatterVariants, &kMoveVariants};
+    &kOneShotVariants, &kTwoShotVariants, &kReduceScatterVariants,
+    &kMoveVariants,    &kRingVariants,    &kTreeVariants};
 
 }  // namespace cotune::cuda::cpu
 

@@ -81,11 +81,52 @@ def move() -> list[dict]:
     return moved
 
 
+# Partial sums of 16-bit floats travel in another way for some reductions. Products of special values depend on the order
+# of the factors: not in the world where those are tried.
+def passed_on(shape: str) -> list[dict]:
+    reduce = (f"all_reduce_{shape}.cu", "ALL_REDUCE", shape, "QUEUED")
+    broadcast = (f"broadcast_{shape}.cu", "BROADCAST", shape, "QUEUED")
+    return (
+        variants(*reduce, TYPES, ["SUM"], [3])
+        + variants(*reduce, ["BF16", "U8"], ["MIN", "MAX", "AVERAGE"], [3])
+        + variants(*reduce, ["BF16", "U8"], ["PRODUCT"], [4])
+        + variants(*reduce, ["F16"], ["MIN", "AVERAGE"], [3, 8])
+        + variants(*reduce, ["BF16"], ["SUM"], [2, 4, 5, 6, 7, 8])
+        + variants(*broadcast, ["U8"], [""], [2, 3, 4, 5, 6, 7, 8])
+        + variants(*broadcast, ["F32"], [""], [3])
+    )
+
+
+def ring() -> list[dict]:
+    gather = ("blocks_ring.cu", "ALL_GATHER", "ring", "QUEUED")
+    scatter = ("blocks_ring.cu", "REDUCE_SCATTER", "ring", "QUEUED")
+    return (
+        passed_on("ring")
+        + variants(*gather, ["U8"], [""], WORLDS)
+        + variants(*gather, ["F32"], [""], [3])
+        + variants(*scatter, ["F16", "U8"], ["AVERAGE"], [3])
+        + variants(*scatter, ["BF16"], ["SUM"], WORLDS)
+        + variants(*scatter, ["F64"], ["SUM"], [4])
+    )
+
+
+def tree() -> list[dict]:
+    return passed_on("tree")
+
+
+# No collective of its own: what goes around copies, of any collective and type.
+def barrier() -> list[dict]:
+    return variants("barrier.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
+
+
 SETS = {
     "OneShot": one_shot,
     "TwoShot": two_shot,
     "ReduceScatter": reduce_scatter,
     "Move": move,
+    "Ring": ring,
+    "Tree": tree,
+    "Barrier": barrier,
 }
 
 

@@ -114,6 +114,14 @@ void RanksOnCpu::Delay(uint64_t duration_ns) {
   while (FiberScheduler::NowNs() < until) FiberScheduler::Yield();
 }
 
+void RanksOnCpu::SetQueueCounts(uint64_t messages) {
+  constexpr size_t kWords = kQueueBlocksMax * sizeof(QueueWords) / sizeof(unsigned long long);
+  for (const State& state : states_) {
+    auto* words = reinterpret_cast<unsigned long long*>(state.arena + kQueueWordsBegin);
+    std::fill(words, words + kWords, messages);
+  }
+}
+
 void RanksOnCpu::Abort(int rank) {
   std::atomic_ref(states_[static_cast<size_t>(rank)].abort.value).store(1);
 }

@@ -39,6 +39,8 @@ class RanksOnCpu {
               const LaunchShape& shape);
   static void Delay(uint64_t duration_ns);
 
+  // Before any launch: as if so many messages had gone through every queue.
+  void SetQueueCounts(uint64_t messages);
   void Abort(int rank);
   const FailureRecord& failure(int rank) const {
     return states_[static_cast<size_t>(rank)].failure;

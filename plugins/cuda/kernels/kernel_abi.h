@@ -36,7 +36,7 @@ struct KernelArguments {
   int rank;
   int world_size;
   int root;
-  int chunk_bytes;  // of "flagged": the most that a block sends to a peer at once
+  int chunk_bytes;  // of "flagged" and "queued": the most of the data that a block sends at once
   // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
   // where data is added up; those of receives elsewhere, and with all_reduce.
   unsigned char* peer_send[kRanksMax];
@@ -95,6 +95,21 @@ constexpr unsigned int kInSlots = 3;
 constexpr unsigned int kOutSlots = 2;
 constexpr unsigned int kRoundBlocksMax = 128;
 
+// Kernels whose ranks pass data on to a few others ("queued": rings and trees) have queues of
+// messages, one for each pair of ranks, direction and block index. The sender writes message i of a
+// queue, counted from 0 for as long as the group lives, into slot i % kQueueSlots in the arena of
+// the receiver and then sets the flag `sent` there to i + 1. The receiver reads it and then sets
+// the credit `taken` in the sender's arena to i + 1. So a sender waits until taken + kQueueSlots >
+// i before it writes, and a receiver until sent > i before it reads: nobody reads a slot too early,
+// and nobody fills one that is still read, whatever the launches, grids and kernels in between.
+// Both ends count on where the launch before has stopped. What they depend on is only that a launch
+// sends as many messages through a queue as it takes out at the other end. Counts are of 32 bits
+// and wrap around; ends are never more than kQueueSlots apart, so their difference says which one
+// is ahead.
+
+constexpr unsigned int kQueueSlots = 8;  // a power of two
+constexpr unsigned int kQueueBlocksMax = 64;
+
 struct ByteRange {
   unsigned long long begin;
   unsigned long long end;
@@ -106,6 +121,15 @@ constexpr unsigned long long kControlBytes = 64ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;
+// And the words of queues, see QueueWords: those of each block index.
+constexpr unsigned long long kQueueWordsBegin = 32ull << 10;
+struct QueueWords {
+  unsigned long long sent[kRanksMax];        // flags that sources set
+  unsigned long long taken[kRanksMax];       // credits that receivers set
+  unsigned long long sent_here[kRanksMax];   // own counts: to each receiver
+  unsigned long long taken_here[kRanksMax];  // and from each source
+};
+static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
 // Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero.
 constexpr unsigned long long kLamportBytes = 16ull << 20;
 constexpr unsigned long long kLlBytes = 8ull << 20;
@@ -114,12 +138,21 @@ constexpr unsigned long long kLlBegin = kLamportBegin + kStepBuffers * kLamportB
 // Of one block index of "flagged" kernels: slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
 constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
-constexpr unsigned long long kArenaBytes = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
+// Of one block index of "queued" kernels: slots of all queues that end here.
+constexpr unsigned long long kQueueBlockBytes = 1ull << 20;
+constexpr unsigned long long kQueuesBegin = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
+constexpr unsigned long long kArenaBytes = kQueuesBegin + kQueueBlocksMax * kQueueBlockBytes;
 
 // What one slot takes from one peer.
 constexpr unsigned long long FlaggedSlotBytes(int world_size) {
   return kFlaggedBlockBytes / (kInSlots + kOutSlots) /
          static_cast<unsigned long long>(world_size - 1) / 1024 * 1024;
+}
+
+// What one message takes at most.
+constexpr unsigned long long QueueSlotBytes(int world_size) {
+  return kQueueBlockBytes / kQueueSlots / static_cast<unsigned long long>(world_size - 1) / 1024 *
+         1024;
 }
 
 // What is filled with 0xFF when a group is made; all else with zero.

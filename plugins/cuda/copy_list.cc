@@ -1,0 +1,103 @@
+#include "plugins/cuda/copy_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace cotune::cuda {
+namespace {
+
+using border::Collective;
+using border::Problem;
+
+// Below this size the copies take less time than their start.
+constexpr uint64_t kCopyBytesMin = 1 << 20;
+
+uint64_t BlockBytes(const Problem& problem) {
+  return problem.count * border::ElementBytes(problem.type);
+}
+
+// all_gather and all_to_all: a block for each rank.
+std::vector<BufferCopy> BlockCopies(const Problem& problem, int rank) {
+  const uint64_t bytes = BlockBytes(problem);
+  const bool is_exchange = problem.collective == Collective::kAllToAll;
+  std::vector<BufferCopy> copies;
+  for (int hop = 1; hop <= problem.world_size; ++hop) {
+    const int to = (rank + hop) % problem.world_size;
+    if (bytes == 0 || (to == rank && problem.in_place)) continue;
+    copies.push_back({.from_offset_bytes = is_exchange ? static_cast<uint64_t>(to) * bytes : 0,
+                      .to_rank = to,
+                      .to_offset_bytes = static_cast<uint64_t>(rank) * bytes,
+                      .bytes = bytes});
+  }
+  return copies;
+}
+
+// The part of a broadcast that a rank passes on which is not the root: whole lines of memory.
+struct Share {
+  uint64_t begin;
+  uint64_t bytes;
+};
+Share ShareOf(const Problem& problem, int rank) {
+  constexpr uint64_t kLineBytes = 512;
+  const uint64_t all = BlockBytes(problem);
+  const auto receivers = static_cast<uint64_t>(problem.world_size - 1);
+  const uint64_t even = (all + receivers - 1) / receivers;
+  const uint64_t share = (even + kLineBytes - 1) / kLineBytes * kLineBytes;
+  const auto place = static_cast<uint64_t>(rank < problem.root ? rank : rank - 1);
+  const uint64_t begin = std::min(all, place * share);
+  return {begin, std::min(share, all - begin)};
+}
+
+// broadcast: the root copies to each rank its share, which copies it to the others, so that no link
+// carries more than the data once.
+std::vector<std::vector<BufferCopy>> BroadcastPhases(const Problem& problem, int rank) {
+  std::vector<std::vector<BufferCopy>> phases(problem.world_size > 2 ? 2 : 1);
+  const auto add = [&](size_t phase, int to, const Share& share) {
+    if (share.bytes == 0) return;
+    phases[phase].push_back({phase == 1, share.begin, to, share.begin, share.bytes});
+  };
+  for (int hop = 1; hop < problem.world_size; ++hop) {
+    const int to = (rank + hop) % problem.world_size;
+    if (rank == problem.root) {
+      add(0, to, ShareOf(problem, to));
+    } else if (to != problem.root) {
+      add(1, to, ShareOf(problem, rank));
+    }
+  }
+  if (rank == problem.root && !problem.in_place) add(0, rank, {0, BlockBytes(problem)});
+  return phases;
+}
+
+}  // namespace
+
+std::vector<std::vector<BufferCopy>> CopyPhases(const Problem& problem, int rank) {
+  if (problem.collective == Collective::kBroadcast) return BroadcastPhases(problem, rank);
+  return {BlockCopies(problem, rank)};
+}
+
+std::string CopyRefusal(const Problem& problem) {
+  if (!problem.is_symmetric) return "it works on buffers that are registered on all ranks";
+  if (problem.in_place && problem.collective == Collective::kAllToAll) {
+    return "in place, data that a peer still has to send would be overwritten";
+  }
+  if (border::ProblemBytes(problem) < kCopyBytesMin) {
+    return fmt::format("its copies cost time of their own; not offered below {} bytes",
+                       kCopyBytesMin);
+  }
+  return "";
+}
+
+double CopyCostUs(const Problem& problem) {
+  constexpr double kBarrierUs = 4;  // a launch and an exchange of flags
+  constexpr double kCopyUs = 2.5;
+  constexpr double kBytesPerUs = 365'000;
+  const double peers = problem.world_size - 1.0;
+  const bool is_broadcast = problem.collective == Collective::kBroadcast;
+  const double phases = is_broadcast && problem.world_size > 2 ? 2 : 1;
+  const double bytes_out = static_cast<double>(BlockBytes(problem)) * (is_broadcast ? 1 : peers);
+  return (phases + 1) * kBarrierUs + phases * peers * kCopyUs +
+         (is_broadcast ? phases : 1) * bytes_out / kBytesPerUs;
+}
+
+}  // namespace cotune::cuda
