@@ -106,6 +106,19 @@ inline void StoreRelaxed(void* to, const Pack& p) {
 inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
 inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
 
+inline unsigned int LoadWordIf(bool is_there, const void* from) {
+  return is_there ? *static_cast<const unsigned int*>(from) : 0;
+}
+inline unsigned int LoadByteIf(bool is_there, const void* from) {
+  return is_there ? *static_cast<const unsigned char*>(from) : 0;
+}
+inline void StoreWordIf(bool is_there, void* to, unsigned int value) {
+  if (is_there) *static_cast<unsigned int*>(to) = value;
+}
+inline void StoreByteIf(bool is_there, void* to, unsigned int value) {
+  if (is_there) *static_cast<unsigned char*>(to) = static_cast<unsigned char>(value);
+}
+
 // A store to a peer may stay on its way until a release that it happened before.
 inline void StoreToPeer(void* to, const Pack& p) {
   cpu::FiberScheduler::YieldSometimes();

@@ -51,6 +51,48 @@ __device__ __forceinline__ void StorePlain(void* to, const Pack& p) {
                : "memory");
 }
 
+// Parts of a pack, where it is not aligned or not complete: an access or none, and no branch, so
+// that many are on their way at once.
+__device__ __forceinline__ unsigned int LoadWordIf(bool is_there, const void* from) {
+  unsigned int value = 0;
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %1, 0;\n"
+      "@is_there ld.global.u32 %0, [%2]; }"
+      : "+r"(value)
+      : "r"(static_cast<unsigned int>(is_there)), "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ unsigned int LoadByteIf(bool is_there, const void* from) {
+  unsigned int value = 0;
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %1, 0;\n"
+      "@is_there ld.global.u8 %0, [%2]; }"
+      : "+r"(value)
+      : "r"(static_cast<unsigned int>(is_there)), "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ void StoreWordIf(bool is_there, void* to, unsigned int value) {
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %0, 0;\n"
+      "@is_there st.global.u32 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
+      "l"(to), "r"(value)
+      : "memory");
+}
+
+__device__ __forceinline__ void StoreByteIf(bool is_there, void* to, unsigned int value) {
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %0, 0;\n"
+      "@is_there st.global.u8 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
+      "l"(to), "r"(value)
+      : "memory");
+}
+
 // Data for a peer that is there once a flag that is released later was seen.
 __device__ __forceinline__ void StoreToPeer(void* to, const Pack& p) { StorePlain(to, p); }
 
