@@ -12,9 +12,9 @@
 namespace cotune::cuda {
 
 enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect };
-// How packs travel: see kernels/transport.cuh for the first two and kernels/flagged.cuh for the
-// third; the last one leaves them in the callers' registered buffers.
-enum class Transport : uint8_t { kLamport, kLl, kFlagged, kZeroCopy };
+// How packs travel: see kernels/transport.cuh for the first two, kernels/bits.cuh and
+// kernels/flagged.cuh for the next; the last one leaves them in the callers' registered buffers.
+enum class Transport : uint8_t { kLamport, kLl, kBits, kFlagged, kZeroCopy };
 
 struct KernelSpec {
   border::Collective collective = border::Collective::kAllReduce;
@@ -29,7 +29,7 @@ struct KernelSpec {
 };
 
 const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct"
-const char* Name(Transport transport);  // "lamport", "ll", "flagged", "zero_copy"
+const char* Name(Transport transport);  // "lamport", "ll", "bits", "flagged", "zero_copy"
 
 // The symbol of the kernel in every compiled unit.
 inline constexpr char kKernelSymbol[] = "cotune_kernel";

@@ -103,6 +103,16 @@ inline void StoreRelaxed(void* to, const Pack& p) {
   cpu::AtomicAt<uint64_t>(to).store(half[0], std::memory_order_relaxed);
 }
 
+inline unsigned long long LoadRelaxedHalf(const void* from) {
+  cpu::FiberScheduler::YieldSometimes();
+  return cpu::AtomicAt<unsigned long long>(from).load(std::memory_order_relaxed);
+}
+
+inline void StoreRelaxedHalf(void* to, unsigned long long value) {
+  cpu::FiberScheduler::YieldSometimes();
+  cpu::AtomicAt<unsigned long long>(to).store(value, std::memory_order_relaxed);
+}
+
 inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
 inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
 

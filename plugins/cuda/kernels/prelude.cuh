@@ -36,6 +36,17 @@ __device__ __forceinline__ void StoreRelaxed(void* to, const Pack& p) {
       : "memory");
 }
 
+// The same for 8 bytes.
+__device__ __forceinline__ unsigned long long LoadRelaxedHalf(const void* from) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void StoreRelaxedHalf(void* to, unsigned long long value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 // The caller's buffers: read and written by this launch alone.
 __device__ __forceinline__ Pack LoadPlain(const void* from) {
   Pack p;
