@@ -23,6 +23,8 @@ using border::Result;
 // Beyond these sizes a choice cannot win against its neighbours.
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kFloatLlBytesMax = 256 << 10;
+constexpr uint64_t kBitsBytesMin = 8 << 10;
+constexpr uint64_t kBitsBytesMax = 64 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kFlaggedBytesMin = 256 << 10;
 constexpr uint64_t kZeroCopyBytesMin = 64 << 10;
@@ -81,6 +83,10 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
                          kZeroCopyBytesMin);
     }
   }
+  if (spec.transport == Transport::kBits && (bytes < kBitsBytesMin || bytes > kBitsBytesMax)) {
+    return fmt::format("its flag bits take part of the link; offered from {} to {} bytes",
+                       kBitsBytesMin, kBitsBytesMax);
+  }
   if (spec.transport == Transport::kFlagged && bytes < kFlaggedBytesMin) {
     return fmt::format("its flags cost time of their own; not offered below {} bytes",
                        kFlaggedBytesMin);
@@ -108,8 +114,10 @@ std::vector<Choice> ListKinds(const Problem& problem) {
     kinds.push_back(kind);
   };
   const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  for (const Transport transport :
-       {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
+  for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kBits,
+                                    Transport::kFlagged, Transport::kZeroCopy}) {
+    // What is added up has "lamport", which needs no flag, or types for which nobody is in a hurry.
+    if (transport == Transport::kBits && border::Reduces(problem)) continue;
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
       if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;

@@ -87,6 +87,11 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
         EXPECT_LE(choice.blocks * kFlaggedBlockBytes, kArenaBytes - kFlaggedBegin) << choice.name;
         continue;
       }
+      if (choice.spec.transport == Transport::kBits) {
+        // A group of each thread of each rank: its packs and eight bytes.
+        EXPECT_LE(ranks * (packs * 16 + threads * 8), kLamportBytes) << choice.name;
+        continue;
+      }
       uint64_t slots = ranks * packs;
       if (choice.spec.algorithm == Algorithm::kTwoShot) slots *= 2;
       if (problem.collective == Collective::kBroadcast) slots = packs + ranks * threads;
@@ -94,6 +99,22 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
       EXPECT_LE(slots * (is_lamport ? 16 : 32), is_lamport ? kLamportBytes : kLlBytes)
           << choice.name;
     }
+  });
+}
+
+TEST(ChoiceListTest, FlagBitsAreAFewChoicesForDataThatIsOnlyMoved) {
+  ForEachProblem([](const Problem& problem) {
+    int found = 0;
+    for (const Choice& choice : Runnable(problem)) {
+      if (choice.is_copy || choice.spec.transport != Transport::kBits) continue;
+      ++found;
+      EXPECT_TRUE(FindChoice(problem, choice.name, {}).has_value()) << choice.name;
+    }
+    const uint64_t bytes = border::ProblemBytes(problem);
+    const bool is_offered = problem.world_size > 1 && !border::Reduces(problem) &&
+                            bytes >= 8u << 10 && bytes <= 64u << 20;
+    EXPECT_EQ(found > 0, is_offered) << static_cast<int>(problem.collective) << " " << bytes;
+    EXPECT_LE(found, 8);
   });
 }
 

@@ -14,19 +14,20 @@ using border::Reduction;
 // The kernels of one kind of collective, by transport.
 struct Sources {
   const char* self_announcing;  // lamport and ll
+  const char* bits;             // null: there is none
   const char* flagged;
   const char* zero_copy;
 };
 
 Sources SourcesOf(const KernelSpec& spec) {
   if (spec.collective == Collective::kBroadcast) {
-    return {"broadcast.cu", "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
+    return {"broadcast.cu", "broadcast_bits.cu", "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
   }
   if (spec.collective != Collective::kAllReduce) {
-    return {"blocks.cu", "blocks_flagged.cu", "blocks_zero_copy.cu"};
+    return {"blocks.cu", "blocks_bits.cu", "blocks_flagged.cu", "blocks_zero_copy.cu"};
   }
   const bool is_one_shot = spec.algorithm == Algorithm::kOneShot;
-  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu",
+  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu", nullptr,
           "all_reduce_two_shot_flagged.cu", "all_reduce_two_shot_zero_copy.cu"};
 }
 
@@ -45,6 +46,7 @@ const char* SourceName(const KernelSpec& spec) {
   if (spec.transport == Transport::kQueued) return QueuedSource(spec);
   if (spec.transport == Transport::kCopyEngine) return "barrier.cu";
   const Sources sources = SourcesOf(spec);
+  if (spec.transport == Transport::kBits) return sources.bits;
   if (spec.transport == Transport::kFlagged) return sources.flagged;
   if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;
   return sources.self_announcing;
@@ -108,6 +110,8 @@ const char* Define(Transport transport) {
       return "LAMPORT";
     case Transport::kLl:
       return "LL";
+    case Transport::kBits:
+      return "BITS";
     case Transport::kFlagged:
       return "FLAGGED";
     case Transport::kZeroCopy:
@@ -144,6 +148,8 @@ const char* Name(Transport transport) {
       return "lamport";
     case Transport::kLl:
       return "ll";
+    case Transport::kBits:
+      return "bits";
     case Transport::kFlagged:
       return "flagged";
     case Transport::kZeroCopy:

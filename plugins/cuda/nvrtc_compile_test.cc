@@ -32,6 +32,7 @@ bool Exists(const KernelSpec& spec) {
   const bool reduces = is_all_reduce || spec.collective == Collective::kReduceScatter;
   if (!reduces && spec.reduction != border::Reduction::kSum) return false;
   const bool is_lamport_type = spec.type == ElementType::kF32 || border::IsNarrowFloat(spec.type);
+  if (spec.transport == Transport::kBits) return !reduces;
   if (HasRounds(spec.transport)) return spec.algorithm != Algorithm::kOneShot;
   return spec.transport == Transport::kLl || (reduces && is_lamport_type);
 }
@@ -69,8 +70,8 @@ std::vector<KernelSpec> KernelSpecs(size_t first_turn) {
   for (const Collective collective : kCollectives) {
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
-      for (const Transport transport :
-           {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
+      for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kBits,
+                                        Transport::kFlagged, Transport::kZeroCopy}) {
         for (const ElementType type : border::kElementTypes) {
           for (const border::Reduction reduction : border::kReductions) {
             add({collective, algorithm, transport, type, reduction});
@@ -99,7 +100,8 @@ TEST_P(NvrtcCompileTest, EveryKernel) {
   const std::vector<KernelSpec> specs = KernelSpecs(first_turn);
   // 10 pairs of transport and type, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
   // Of "flagged" and "zero_copy" 7 types, 5 reductions, 2 kernels; 7 types, 3 kernels.
-  ASSERT_EQ(specs.size(), 10u * 5 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
+  // Of "bits" 7 types, 3 kernels.
+  ASSERT_EQ(specs.size(), 10u * 5 * 3 + 7 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
   for (KernelSpec spec : specs) {
     spec.uses_pdl = architecture != "sm_80";
     const auto cubin = nvrtc->Compile(SourceOf(spec), architecture, NvrtcOptions(spec));

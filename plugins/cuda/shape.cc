@@ -26,7 +26,8 @@ bool HasRounds(const KernelSpec& spec) {
 
 // A broadcast in shares, which their receivers pass on.
 bool PassesOn(const Problem& problem, const KernelSpec& spec) {
-  return HasRounds(spec) && problem.collective == Collective::kBroadcast;
+  return (HasRounds(spec) || spec.transport == Transport::kBits) &&
+         problem.collective == Collective::kBroadcast;
 }
 
 // Packs that one thread after the other works off: all data, one block, or one share of it.
@@ -37,9 +38,13 @@ uint64_t WorkPacks(const Problem& problem, const KernelSpec& spec) {
   return PassesOn(problem, spec) ? CeilDivide(packs, ranks - 1) : packs;
 }
 
-uint64_t SlotBytes(Transport transport) { return transport == Transport::kLl ? 32 : 16; }
-uint64_t ScratchBytes(Transport transport) {
-  return transport == Transport::kLamport ? kLamportBytes : kLlBytes;
+// Bytes that take one pack over the link: with "bits", 8 for all packs of a thread beside them.
+double SlotBytes(Transport transport, int unroll) {
+  if (transport == Transport::kBits) return 16 + 8.0 / unroll;
+  return transport == Transport::kLl ? 32 : 16;
+}
+double ScratchBytes(Transport transport) {
+  return static_cast<double>(transport == Transport::kLl ? kLlBytes : kLamportBytes);
 }
 
 // Whether one step, or the slots of all rounds, fit into scratch.
@@ -55,10 +60,11 @@ bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
   uint64_t slots = ranks * step_packs;
   if (spec.algorithm == Algorithm::kTwoShot) slots *= 2;
   // One sender, and a greeting of each thread of each rank.
-  if (problem.collective == Collective::kBroadcast) {
+  if (problem.collective == Collective::kBroadcast && !PassesOn(problem, spec)) {
     slots = step_packs + ranks * step_packs / static_cast<uint64_t>(shape.unroll);
   }
-  return slots * SlotBytes(spec.transport) <= ScratchBytes(spec.transport);
+  return static_cast<double>(slots) * SlotBytes(spec.transport, shape.unroll) <=
+         ScratchBytes(spec.transport);
 }
 
 // Adds a shape that is new and can run.
@@ -86,6 +92,33 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
     for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
+  }
+  return shapes;
+}
+
+// Groups of 1, 2 or 4 packs, as many as there is work for and as fit into registers: all peers'
+// groups are waited for at once. Few blocks with much each when a launch has to take several steps
+// anyway.
+std::vector<Shape> BitsShapes(const Problem& problem, const KernelSpec& spec) {
+  std::vector<Shape> shapes;
+  const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
+  const bool is_broadcast = problem.collective == Collective::kBroadcast;
+  const int unroll_max = problem.world_size <= 4 ? 4 : is_broadcast ? 2 : 1;
+  for (const int unroll : {1, 2, 4}) {
+    // Groups that are hardly filled, and then grids that take steps without need.
+    if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 512) continue;
+    if (unroll < unroll_max && packs > static_cast<uint64_t>(unroll) * 256 * 512) continue;
+    if (unroll > unroll_max) continue;
+    for (const int threads : {256, 512}) {
+      for (const uint64_t blocks_max : {64, 128, 256}) {
+        const uint64_t wanted =
+            CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
+        if (blocks_max == 64 && unroll < unroll_max) continue;
+        if (blocks_max < 256 && threads == 256) continue;
+        Add({static_cast<int>(std::min(wanted, blocks_max)), threads, unroll}, problem, spec,
+            shapes);
+      }
+    }
   }
   return shapes;
 }
@@ -144,6 +177,7 @@ double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape, double sent_pe
 }  // namespace
 
 std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
+  if (spec.transport == Transport::kBits) return BitsShapes(problem, spec);
   if (spec.transport == Transport::kFlagged) return FlaggedShapes(problem, spec);
   if (spec.transport == Transport::kZeroCopy) return ZeroCopyShapes(problem, spec);
   if (spec.transport == Transport::kQueued) return QueuedShapes(problem, spec);
@@ -172,7 +206,7 @@ double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape
   const double copies =
       (spec.algorithm == Algorithm::kTwoShot ? 2 : 1) * (problem.world_size - 1.0);
   const double bytes_out = static_cast<double>(WorkPacks(problem, spec)) * copies *
-                           static_cast<double>(SlotBytes(spec.transport));
+                           SlotBytes(spec.transport, shape.unroll);
   return kLaunchUs + exchanges * exchange_us +
          bytes_out / LinkBytesPerUs(spec, shape, shape.chunk_bytes * copies);
 }

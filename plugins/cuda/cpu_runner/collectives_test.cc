@@ -61,6 +61,25 @@ TEST(CollectivesTest, BuffersAtEveryAddress) {
   }
 }
 
+// Blocks end anywhere within a pack, and those behind them begin there.
+TEST(CollectivesTest, BlocksOfEverySize) {
+  for (const int world : {2, 3, 5}) {
+    for (const KernelVariant* v : Variants({.type = "U8", .world_size = world})) {
+      if (!v->reduction.empty() && v->reduction != "SUM" && v->reduction != "AVERAGE") continue;
+      RanksOnCpu ranks(world);
+      for (uint64_t count = 1; count < 50; ++count) {
+        Call call(*v, {.count = count,
+                       .blocks = 1,
+                       .offset_bytes = count % 3 == 0 ? count % 16 : 0,
+                       .salt = static_cast<unsigned int>(count),
+                       .root = world - 1});
+        ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, count));
+        ASSERT_EQ(call.Difference(), "");
+      }
+    }
+  }
+}
+
 TEST(CollectivesTest, InPlace) {
   for (const KernelVariant* v : Variants({.world_size = 4})) {
     if (!v->reduction.empty() && v->reduction != "SUM") continue;

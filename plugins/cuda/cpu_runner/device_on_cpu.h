@@ -103,8 +103,31 @@ inline void StoreRelaxed(void* to, const Pack& p) {
   cpu::AtomicAt<uint64_t>(to).store(half[0], std::memory_order_relaxed);
 }
 
+inline unsigned long long LoadRelaxedHalf(const void* from) {
+  cpu::FiberScheduler::YieldSometimes();
+  return cpu::AtomicAt<unsigned long long>(from).load(std::memory_order_relaxed);
+}
+
+inline void StoreRelaxedHalf(void* to, unsigned long long value) {
+  cpu::FiberScheduler::YieldSometimes();
+  cpu::AtomicAt<unsigned long long>(to).store(value, std::memory_order_relaxed);
+}
+
 inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
 inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
+
+inline unsigned int LoadWordIf(bool is_there, const void* from) {
+  return is_there ? *static_cast<const unsigned int*>(from) : 0;
+}
+inline unsigned int LoadByteIf(bool is_there, const void* from) {
+  return is_there ? *static_cast<const unsigned char*>(from) : 0;
+}
+inline void StoreWordIf(bool is_there, void* to, unsigned int value) {
+  if (is_there) *static_cast<unsigned int*>(to) = value;
+}
+inline void StoreByteIf(bool is_there, void* to, unsigned int value) {
+  if (is_there) *static_cast<unsigned char*>(to) = static_cast<unsigned char>(value);
+}
 
 // A store to a peer may stay on its way until a release that it happened before.
 inline void StoreToPeer(void* to, const Pack& p) {

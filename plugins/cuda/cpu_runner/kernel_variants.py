@@ -75,7 +75,7 @@ def reduce_scatter() -> list[dict]:
 def move() -> list[dict]:
     moved = []
     for collective, file in (("ALL_GATHER", "blocks"), ("ALL_TO_ALL", "blocks"), ("BROADCAST", "broadcast")):
-        for transport, suffix in (("LL", ""), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")):
+        for transport, suffix in (("LL", ""), ("BITS", "_bits"), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")):
             kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
             moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])
     return moved

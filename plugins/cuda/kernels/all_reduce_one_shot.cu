@@ -1,6 +1,6 @@
 // all_reduce in one exchange: every rank pushes all of its data to every peer and adds up by itself.
 // Fastest for small sizes: one way over the link.
-#include "element.cuh"
+#include "pack_array.cuh"
 #include "transport.cuh"
 
 using namespace cotune::cuda;

@@ -1,6 +1,6 @@
 // all_reduce in two exchanges without a barrier: every rank adds up its share of all data and pushes
 // the result to every peer. Moves the least data that can be moved.
-#include "element.cuh"
+#include "pack_array.cuh"
 #include "transport.cuh"
 
 using namespace cotune::cuda;
@@ -29,13 +29,13 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
-#pragma unroll
-      for (int hop = 1; hop <= kPeers; ++hop) {
-        const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        if (!is_in(peer, at)) continue;
-        Transport::Send(launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes,
-                        Transport::Sendable(send.Load(index(peer, at))));
-      }
+      SendTogether(
+          a.rank, [&](int peer) { return is_in(peer, at); },
+          [&](int peer) { return PackPlace{send, index(peer, at)}; },
+          [&](int peer, const Pack& p) {
+            Transport::Send(launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes,
+                            Transport::Sendable(p));
+          });
     }
     if (base == 0) launch.Arrive();
 #pragma unroll

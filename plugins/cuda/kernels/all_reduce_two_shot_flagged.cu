@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const Chunks chunks(share, a.chunk_bytes);
   if (chunks.count() == 0) return;
   const bool is_aligned = IsAligned(a.send) && IsAligned(a.recv);
-  const bool ends_whole = send.bytes % kPackBytes == 0;
+  const bool ends_whole = send.end % kPackBytes == 0;
   const unsigned long long last = (packs - 1) % share;  // pack of its share
 
   // Packs of the chunk in the share of `owner`: the shares at the end may be short.

@@ -1,6 +1,6 @@
 // all_gather, all_to_all and reduce_scatter in one exchange: every rank pushes to each peer the block
 // that is meant for it. COTUNE_COLLECTIVE_* says which.
-#include "element.cuh"
+#include "block_cut.cuh"
 #include "transport.cuh"
 
 using namespace cotune::cuda;
@@ -10,44 +10,57 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   BeginLaunch();
   Launch launch(a);
   Patience patience(a);
+#if defined(COTUNE_COLLECTIVE_REDUCE_SCATTER)
   const unsigned long long block_bytes = a.count * kElementBytes;
-  // The block of the send buffer that goes to `peer`, and the place of what comes from it.
+  const unsigned long long packs = ArrayAt(a.recv, 0, block_bytes).packs();
+#else
+  const unsigned long long packs = BlockCut::Packs(a);
+#endif
+  // The block of the send buffer that goes to `peer`, cut as it lies there.
   const auto block_for = [&](int peer) {
 #if defined(COTUNE_COLLECTIVE_ALL_GATHER)
-    return ArrayAt(a.send, 0, block_bytes);
+    return BlockCut(a, a.rank).Of(a.send, 0);
+#elif defined(COTUNE_COLLECTIVE_ALL_TO_ALL)
+    return BlockCut(a, a.rank).Of(a.send, peer);
 #else
     return ArrayAt(a.send, peer * block_bytes, block_bytes);
 #endif
   };
-  const unsigned long long packs = block_for(0).packs();
   const unsigned int threads = launch.threads();
   const unsigned long long step_packs = static_cast<unsigned long long>(threads) * COTUNE_UNROLL;
   for (unsigned long long base = 0; base < packs; base += step_packs, launch.NextStep()) {
+    const auto index = [&](int u) {
+      return launch.thread() + static_cast<unsigned long long>(u) * threads;
+    };
+    const auto is_in = [&](int u) { return base + index(u) < packs; };
     Pack own[COTUNE_UNROLL];
+    LoadTogether(own, is_in, [&](int u) { return PackPlace{block_for(a.rank), base + index(u)}; });
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
-      const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
-      if (base + at >= packs) continue;
-      own[u] = Transport::Sendable(block_for(a.rank).Load(base + at));
-#pragma unroll
-      for (int hop = 1; hop <= kPeers; ++hop) {
-        const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
+      if (!is_in(u)) continue;
+      own[u] = Transport::Sendable(own[u]);
+      const auto send_to = [&](int peer, const Pack& p) {
+        Transport::Send(launch.Scratch(peer) +
+                            (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
+                        p);
+      };
 #if defined(COTUNE_COLLECTIVE_ALL_GATHER)
-        const Pack& outgoing = own[u];
+#pragma unroll
+      for (int hop = 0; hop < kPeers; ++hop) send_to(PeerAfter(a.rank, hop), own[u]);
 #else
-        const Pack outgoing = Transport::Sendable(block_for(peer).Load(base + at));
+      SendTogether(
+          a.rank, Everybody{},
+          [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
+          [&](int peer, const Pack& p) { send_to(peer, Transport::Sendable(p)); });
 #endif
-        Transport::Send(
-            launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes, outgoing);
-      }
     }
     if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_packs >= packs;
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
-      const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
-      if (base + at >= packs) continue;
+      const unsigned long long at = index(u);
+      if (!is_in(u)) continue;
       Pack others[kPeers];
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
@@ -57,10 +70,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       ArrayAt(a.recv, 0, block_bytes)
           .Store(base + at, ReduceInRankOrder(own[u], others, a.rank));
 #else
-      ArrayAt(a.recv, a.rank * block_bytes, block_bytes).Store(base + at, own[u]);
+      BlockCut(a, a.rank).Of(a.recv, a.rank).Store(base + at, own[u]);
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
-        ArrayAt(a.recv, PeerAt(q, a.rank) * block_bytes, block_bytes).Store(base + at, others[q]);
+        const int peer = PeerAt(q, a.rank);
+        BlockCut(a, peer).Of(a.recv, peer).Store(base + at, others[q]);
       }
 #endif
     }

@@ -1,6 +1,7 @@
 // all_gather, all_to_all and reduce_scatter in chunks with flags: every rank pushes to each peer
 // the block that is meant for it. In a round a thread block sends chunk c and takes chunk c - 1.
 // COTUNE_COLLECTIVE_* says which.
+#include "block_cut.cuh"
 #include "flagged.cuh"
 
 using namespace cotune::cuda;
@@ -11,22 +12,24 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   Rounds rounds(a);
   const FlaggedSlots slots(a);
   const unsigned long long block_bytes = a.count * kElementBytes;
-  // The block of the send buffer that goes to `peer`, and the place of what comes from it.
+  // The block of the send buffer that goes to `peer`, cut as it lies there, and the place of what
+  // comes from it.
+#if defined(COTUNE_COLLECTIVE_REDUCE_SCATTER)
+  const auto block_for = [&](int peer) {
+    return ArrayAt(a.send, peer * block_bytes, block_bytes);
+  };
+  const auto block_from = [&](int /*peer*/) { return ArrayAt(a.recv, 0, block_bytes); };
+  const Chunks chunks(block_from(0).packs(), a.chunk_bytes);
+#else
   const auto block_for = [&](int peer) {
 #if defined(COTUNE_COLLECTIVE_ALL_GATHER)
-    return ArrayAt(a.send, 0, block_bytes);
-#else
-    return ArrayAt(a.send, peer * block_bytes, block_bytes);
+    peer = 0;
 #endif
+    return BlockCut(a, a.rank).Of(a.send, peer);
   };
-  const auto block_from = [&](int peer) {
-#if defined(COTUNE_COLLECTIVE_REDUCE_SCATTER)
-    return ArrayAt(a.recv, 0, block_bytes);
-#else
-    return ArrayAt(a.recv, peer * block_bytes, block_bytes);
+  const auto block_from = [&](int peer) { return BlockCut(a, peer).Of(a.recv, peer); };
+  const Chunks chunks(BlockCut::Packs(a), a.chunk_bytes);
 #endif
-  };
-  const Chunks chunks(block_for(0).packs(), a.chunk_bytes);
   if (chunks.count() == 0) return;
   const bool are_whole = IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
 

@@ -1,5 +1,6 @@
 // all_gather, all_to_all and reduce_scatter on registered buffers. What is only moved is written
 // where the peers want it; what is added up is read where it lies. COTUNE_COLLECTIVE_* says which.
+#include "block_cut.cuh"
 #include "chunks.cuh"
 #include "rounds.cuh"
 
@@ -10,11 +11,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   BeginLaunch();
   Rounds rounds(a);
   const unsigned long long block_bytes = a.count * kElementBytes;
-  // A block of a buffer.
-  const auto block_of = [&](const void* buffer, int block) {
-    return ArrayAt(buffer, block * block_bytes, block_bytes);
-  };
-  const Chunks chunks(block_of(a.send, 0).packs(),
+  // A block of a buffer. What is read or written over the link is the block of this rank's place:
+  // all are cut as that one lies there.
+  const BlockCut cut(a, a.rank);
+  const auto block_of = [&](const void* buffer, int block) { return cut.Of(buffer, block); };
+  const Chunks chunks(BlockCut::Packs(a),
                       static_cast<int>(blockDim.x) * COTUNE_UNROLL * kPackBytes);
   if (chunks.count() == 0) return;
   bool are_whole = IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;

@@ -1,6 +1,6 @@
 // broadcast: the root pushes its data to every peer. In each step every other thread greets its peers
 // instead: so all hear from all, as the count of steps demands.
-#include "element.cuh"
+#include "pack_array.cuh"
 #include "transport.cuh"
 
 using namespace cotune::cuda;

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   if (chunks.count() == 0) return;
   const bool is_root = a.rank == a.root;
   const bool is_aligned = (!is_root || IsAligned(a.send)) && IsAligned(a.recv);
-  const bool ends_whole = recv.bytes % kPackBytes == 0;
+  const bool ends_whole = recv.end % kPackBytes == 0;
   const unsigned long long last = (packs - 1) % share;  // pack of its share
 
   // Where the share of a rank begins that is not the root.

@@ -1,7 +1,7 @@
 // Work in chunks of packs: which of them a block does, and how its threads go through one.
 #pragma once
 
-#include "element.cuh"
+#include "pack_array.cuh"
 #include "patience.cuh"
 
 namespace cotune::cuda {
@@ -71,10 +71,10 @@ struct WholePacks {  // every pack is aligned and complete
 struct AnyPacks {
   static constexpr int kUnroll = 1;
   static __device__ __forceinline__ Pack Load(const PackArray& array, unsigned long long i) {
-    return array.Load(i);
+    return array.LoadPieces(i);
   }
   static __device__ __forceinline__ Pack LoadOfPeer(const PackArray& array, unsigned long long i) {
-    return array.Load(i);
+    return array.IsWhole(i) ? WholePacks::LoadOfPeer(array, i) : array.Load(i);
   }
   static __device__ __forceinline__ void Store(const PackArray& array, unsigned long long i,
                                                const Pack& p) {
@@ -82,7 +82,11 @@ struct AnyPacks {
   }
   static __device__ __forceinline__ void StoreAtPeer(const PackArray& array, unsigned long long i,
                                                      const Pack& p) {
-    array.Store(i, p);
+    if (array.IsWhole(i)) {
+      WholePacks::StoreAtPeer(array, i, p);
+    } else {
+      array.Store(i, p);
+    }
   }
 };
 
@@ -101,12 +105,6 @@ __device__ __forceinline__ void ForPacks(unsigned int size, bool are_whole, Body
   } else {
     for (unsigned int at = threadIdx.x; at < size; at += blockDim.x) body(AnyPacks(), at);
   }
-}
-
-// Peers beginning with the next rank, so that every rank begins with another one.
-__device__ __forceinline__ int PeerAfter(int rank, int hop) {
-  const int peer = rank + 1 + hop;
-  return peer < COTUNE_WORLD_SIZE ? peer : peer - COTUNE_WORLD_SIZE;
 }
 
 }  // namespace cotune::cuda

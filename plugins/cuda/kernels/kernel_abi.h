@@ -130,7 +130,8 @@ struct QueueWords {
   unsigned long long taken_here[kRanksMax];  // and from each source
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
-// Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero.
+// Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero;
+// "bits" kernels use that of "lamport".
 constexpr unsigned long long kLamportBytes = 16ull << 20;
 constexpr unsigned long long kLlBytes = 8ull << 20;
 constexpr unsigned long long kLamportBegin = kControlBytes;

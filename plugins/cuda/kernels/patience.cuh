@@ -42,4 +42,10 @@ class Patience {
 // Peer q in ascending order of ranks without `rank`.
 __device__ __forceinline__ int PeerAt(int q, int rank) { return q < rank ? q : q + 1; }
 
+// Peers beginning with the next rank, so that every rank begins with another one.
+__device__ __forceinline__ int PeerAfter(int rank, int hop) {
+  const int peer = rank + 1 + hop;
+  return peer < COTUNE_WORLD_SIZE ? peer : peer - COTUNE_WORLD_SIZE;
+}
+
 }  // namespace cotune::cuda

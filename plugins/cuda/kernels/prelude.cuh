@@ -36,6 +36,17 @@ __device__ __forceinline__ void StoreRelaxed(void* to, const Pack& p) {
       : "memory");
 }
 
+// The same for 8 bytes.
+__device__ __forceinline__ unsigned long long LoadRelaxedHalf(const void* from) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void StoreRelaxedHalf(void* to, unsigned long long value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 // The caller's buffers: read and written by this launch alone.
 __device__ __forceinline__ Pack LoadPlain(const void* from) {
   Pack p;
@@ -49,6 +60,48 @@ __device__ __forceinline__ void StorePlain(void* to, const Pack& p) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(p.word[0]), "r"(p.word[1]),
                "r"(p.word[2]), "r"(p.word[3])
                : "memory");
+}
+
+// Parts of a pack, where it is not aligned or not complete: an access or none, and no branch, so
+// that many are on their way at once.
+__device__ __forceinline__ unsigned int LoadWordIf(bool is_there, const void* from) {
+  unsigned int value = 0;
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %1, 0;\n"
+      "@is_there ld.global.u32 %0, [%2]; }"
+      : "+r"(value)
+      : "r"(static_cast<unsigned int>(is_there)), "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ unsigned int LoadByteIf(bool is_there, const void* from) {
+  unsigned int value = 0;
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %1, 0;\n"
+      "@is_there ld.global.u8 %0, [%2]; }"
+      : "+r"(value)
+      : "r"(static_cast<unsigned int>(is_there)), "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ void StoreWordIf(bool is_there, void* to, unsigned int value) {
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %0, 0;\n"
+      "@is_there st.global.u32 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
+      "l"(to), "r"(value)
+      : "memory");
+}
+
+__device__ __forceinline__ void StoreByteIf(bool is_there, void* to, unsigned int value) {
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %0, 0;\n"
+      "@is_there st.global.u8 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
+      "l"(to), "r"(value)
+      : "memory");
 }
 
 // Data for a peer that is there once a flag that is released later was seen.

@@ -79,10 +79,19 @@ struct Transport {
   }
 };
 
+#elif defined(COTUNE_TRANSPORT_BITS)
+
+// In groups of packs, see bits.cuh.
+struct Transport {
+  static constexpr unsigned long long kBegin = kLamportBegin;
+  static constexpr unsigned long long kBytes = kLamportBytes;
+};
+
 #else
 #error "compile with -DCOTUNE_TRANSPORT_..."
 #endif
 
+#if !defined(COTUNE_TRANSPORT_BITS)
 // Waits for one pack of every peer that sends one in this rank's scratch, takes them out and leaves
 // the slots empty. slot(q) is that of peer q. All loads are in flight at once. False: gave up.
 //
@@ -123,6 +132,8 @@ __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)
   if (!is_clear) patience.Fail(kProtocol, rank, step);
   return is_clear;
 }
+
+#endif
 
 // For when every peer sends.
 struct Everybody {
