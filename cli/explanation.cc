@@ -121,10 +121,12 @@ std::string WinnerText(const DatabaseEntry& entry) {
       std::find_if(entry.cell.verdicts.begin(), entry.cell.verdicts.end(),
                    [&](const Verdict& each) { return each.id == entry.winner.id; });
   if (verdict != entry.cell.verdicts.end()) {
-    text += fmt::format("  samples: {} of {} call{} each, start {}, median skew {} us\n",
-                        verdict->samples_ns.size(), verdict->repetitions,
-                        verdict->repetitions == 1 ? "" : "s", StartModeName(entry.cell.start_mode),
-                        MicrosecondsText(MedianOf(verdict->skews_ns)));
+    const int32_t copies = entry.cell.buffer_copies;
+    text += fmt::format(
+        "  samples: {} of {} call{} each{}, start {}, median skew {} us\n",
+        verdict->samples_ns.size(), verdict->repetitions, verdict->repetitions == 1 ? "" : "s",
+        copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
+        StartModeName(entry.cell.start_mode), MicrosecondsText(MedianOf(verdict->skews_ns)));
   }
   std::string versions;
   for (const auto& [name, version] : entry.fingerprint.backends) {

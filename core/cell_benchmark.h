@@ -98,6 +98,8 @@ class CellBenchmark {
   // Takes a choice out on all ranks and, when a launch failed, makes its backend's group anew.
   Status Drop(Entrant& entrant, Outcome outcome, const std::string& reason);
   LaunchArguments Arguments() const;
+  // Those of timed calls: on each copy of the operands in turn.
+  std::vector<LaunchArguments> TimedArguments(const LaunchArguments& arguments) const;
 
   BenchmarkParts parts_;
   std::vector<Entrant> entrants_;
@@ -105,6 +107,7 @@ class CellBenchmark {
   int64_t budget_ns_;
   Problem problem_;
   std::unique_ptr<OperandBuffers> buffers_;
+  Status copies_added_;  // on this rank; the others learn of it at the next step
   int64_t coordinator_now_ns_ = 0;
   int64_t window_ns_;
   uint32_t step_count_ = 0;

@@ -1,5 +1,6 @@
 #include "core/cell_codec_records.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -160,6 +161,9 @@ proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTab
   }
   record.set_start_mode(static_cast<uint32_t>(entry.cell.start_mode));
   record.set_invalid_rounds(entry.cell.invalid_rounds);
+  if (entry.cell.buffer_copies != 1) {
+    record.set_buffer_copies(static_cast<uint32_t>(entry.cell.buffer_copies));
+  }
   const Winner& winner = entry.winner;
   record.set_winner_median_ns(winner.median_ns);
   if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
@@ -197,6 +201,10 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   }
   entry.cell.start_mode = static_cast<StartMode>(record.start_mode());
   entry.cell.invalid_rounds = record.invalid_rounds();
+  if (record.buffer_copies() > INT32_MAX) {
+    return BadField("buffer_copies", fmt::format("{} of them", record.buffer_copies()));
+  }
+  entry.cell.buffer_copies = std::max<int32_t>(1, static_cast<int32_t>(record.buffer_copies()));
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);

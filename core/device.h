@@ -74,12 +74,17 @@ class Device {
   virtual Status Copy(DeviceBuffer& to, DeviceBuffer& from) = 0;
   // Whether two buffers of one size hold the same bytes.
   virtual Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) = 0;
+  // The last cache in front of this memory, the same on all ranks of the job. 0: timed calls need
+  // not go round over buffers to find them where a program's calls do.
+  virtual uint64_t cache_bytes() const = 0;
   // Whether the device itself lets all ranks begin a sample at the same moment.
   virtual bool aligns_ranks() const = 0;
   // One call as a program makes it, to its end; arguments.deadline_ns bounds it.
   virtual Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) = 0;
-  // `repetitions` calls of the plan with these arguments, to be run many times. Local.
-  virtual Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  // `repetitions` calls of the plan, to be run many times: call i has arguments[i % size], of which
+  // there is at least one. Local.
+  virtual Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                                      std::span<const LaunchArguments> arguments,
                                                       int32_t repetitions) = 0;
 };
 

@@ -60,6 +60,7 @@ struct CellResult {
   std::vector<Refusal> refusals;
   StartMode start_mode = StartMode::kBarrier;
   int32_t invalid_rounds = 0;  // samples that did not count because a rank started late
+  int32_t buffer_copies = 1;   // of send and receive buffer that timed calls went round over
 
   bool operator==(const CellResult& other) const;
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <thread>
 #include <utility>
 
+#include "core/step_record.h"
 #include "fmt/format.h"
 #include "gpu/device/buffer_compare.h"
 #include "gpu/device/cuda_stream.h"
@@ -43,10 +45,11 @@ class CudaCalls final : public TimedCalls {
     if (exec_ != nullptr) driver_->GraphExecDestroy(exec_);
   }
 
-  Status Capture(Plan& plan, const LaunchArguments& arguments, int32_t repetitions) {
+  Status Capture(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions) {
     Result<CuGraph> graph = stream_.Capture([&]() -> Status {
       for (int32_t i = 0; i < repetitions; ++i) {
-        if (Status launched = plan.Launch(arguments); !launched) return launched;
+        const LaunchArguments& call = arguments[static_cast<size_t>(i) % arguments.size()];
+        if (Status launched = plan.Launch(call); !launched) return launched;
       }
       return {};
     });
@@ -111,6 +114,14 @@ class CudaDevice final : public Device {
   Status Open() {
     if (Status s = Checked(driver_, driver_->DeviceGet(&device_, ordinal_), "cuDeviceGet"); !s)
       return s;
+    int cache_bytes = 0;
+    if (Status s =
+            Checked(driver_, driver_->DeviceGetAttribute(&cache_bytes, kCuL2CacheBytes, device_),
+                    "cuDeviceGetAttribute");
+        !s) {
+      return s;
+    }
+    cache_bytes_ = static_cast<uint64_t>(std::max(cache_bytes, 0));
     if (Status s = Checked(driver_, driver_->PrimaryContextRetain(&context_, device_),
                            "cuDevicePrimaryCtxRetain");
         !s) {
@@ -190,6 +201,8 @@ class CudaDevice final : public Device {
   }
 
   std::string measuring_mode() const override { return "graph"; }
+  uint64_t cache_bytes() const override { return cache_bytes_; }
+  void set_cache_bytes(uint64_t bytes) { cache_bytes_ = bytes; }
   bool aligns_ranks() const override { return true; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
@@ -250,7 +263,8 @@ class CudaDevice final : public Device {
     return stream_->AwaitSpan(arguments.deadline_ns);
   }
 
-  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                              std::span<const LaunchArguments> arguments,
                                               int32_t repetitions) override {
     auto calls = std::make_unique<CudaCalls>(driver_, *stream_, alignment_.get(), clock_);
     if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
@@ -263,6 +277,7 @@ class CudaDevice final : public Device {
   const CudaDriver driver_;
   const int32_t ordinal_;
   const Clock& clock_;
+  uint64_t cache_bytes_ = 0;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::unique_ptr<CudaStream> stream_;
@@ -283,15 +298,22 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& ex
     device = std::make_unique<CudaDevice>(*driver, ordinal, clock);
     opened = device->Open();
   }
-  // One rank without its GPU ends it for all, and all learn which.
-  const Result<StepResult> all =
-      exchange.Step("gpu", opened ? "" : opened.error().ToText(), 0, deadline_ns);
+  StepRecord record = StepRecord::FromStatus(opened);
+  if (opened) record.number = static_cast<int64_t>(device->cache_bytes());
+  const Result<ExchangedRecords> all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
+  uint64_t cache_bytes = 0;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    if (all->records[rank].empty()) continue;
-    return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
-                all->records[rank], "see `cotune doctor`, or tune host memory");
+    const StepRecord& other = all->records[rank];
+    // One rank without its GPU ends it for all, and all learn which.
+    if (other.error) {
+      return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
+                  other.message, "see `cotune doctor`, or tune host memory");
+    }
+    // GPUs of several kinds: the largest needs most to be cold.
+    cache_bytes = std::max(cache_bytes, static_cast<uint64_t>(other.number));
   }
+  device->set_cache_bytes(cache_bytes);
   if (Status s = device->LineUp(exchange, deadline_ns); !s) return tl::make_unexpected(s.error());
   return device;
 }
