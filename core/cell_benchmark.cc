@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "core/selection.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -82,6 +84,7 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
     if (Status done = SetRepetitions(entrant); !done) return tl::make_unexpected(done.error());
   }
   if (Status done = RunRace(result); !done) return tl::make_unexpected(done.error());
+  if (Status done = NoteClocks(result); !done) return tl::make_unexpected(done.error());
   if (Status done = RecheckWinner(result); !done) return tl::make_unexpected(done.error());
   return result;
 }
@@ -123,6 +126,8 @@ Status CellBenchmark::AllocateBuffers() {
   if (buffers) {
     const int32_t wanted = OperandBuffers::WantedCopies(problem_, parts_.device.cache_bytes());
     record.items.push_back(std::to_string((*buffers)->AffordableCopies(wanted)));
+    clocks_before_ = parts_.device.ReadClocks();
+    if (clocks_before_) record.items.emplace_back("clocks");
   } else {
     record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
   }
@@ -139,7 +144,10 @@ Status CellBenchmark::AllocateBuffers() {
   buffers_ = std::move(*buffers);
   // As many on every rank, so that all read from memory or none does.
   int32_t copies = CopiesOf(record);
-  for (const StepRecord& other : all->records) copies = std::min(copies, CopiesOf(other));
+  for (const StepRecord& other : all->records) {
+    copies = std::min(copies, CopiesOf(other));
+    some_know_clocks_ = some_know_clocks_ || other.items.size() > 1;
+  }
   copies_added_ = buffers_->AddCopies(copies);
   return {};
 }
@@ -394,6 +402,30 @@ Status CellBenchmark::RunRace(CellResult& result) {
     }
     result.verdicts.push_back(verdict);
   }
+  return {};
+}
+
+Status CellBenchmark::NoteClocks(CellResult& result) {
+  if (!some_know_clocks_) return {};
+  StepRecord record;
+  const std::optional<DeviceClocks> after = parts_.device.ReadClocks();
+  if (after) record.number = after->sm_mhz;
+  const auto add = [&record](const DeviceClocks& clocks) {
+    record.items.insert(record.items.end(), clocks.throttle_reasons.begin(),
+                        clocks.throttle_reasons.end());
+  };
+  if (clocks_before_) add(*clocks_before_);
+  if (after) add(*after);
+  const Result<ExchangedRecords> all = Exchange("clocks", record, 0);
+  if (!all) return tl::make_unexpected(all.error());
+  std::set<std::string> reasons;
+  for (const StepRecord& other : all->records) {
+    const auto mhz = static_cast<int32_t>(other.number);
+    const bool is_first = result.sm_clock_mhz == 0;
+    if (mhz > 0) result.sm_clock_mhz = is_first ? mhz : std::min(result.sm_clock_mhz, mhz);
+    reasons.insert(other.items.begin(), other.items.end());
+  }
+  result.throttle_reasons = fmt::format("{}", fmt::join(reasons, ","));
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,6 +81,8 @@ class CellBenchmark {
   StepRecord CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt);
   Status SetRepetitions(Entrant& entrant);
   Status RunRace(CellResult& result);
+  // How fast the ranks' devices ran, where they say it.
+  Status NoteClocks(CellResult& result);
   Status RecheckWinner(CellResult& result);
   // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
   // started late.
@@ -107,6 +110,8 @@ class CellBenchmark {
   int64_t budget_ns_;
   Problem problem_;
   std::unique_ptr<OperandBuffers> buffers_;
+  std::optional<DeviceClocks> clocks_before_;  // of this rank
+  bool some_know_clocks_ = false;              // over all ranks
   Status copies_added_;  // on this rank; the others learn of it at the next step
   int64_t coordinator_now_ns_ = 0;
   int64_t window_ns_;

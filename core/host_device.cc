@@ -107,6 +107,7 @@ class HostDevice final : public Device {
   }
   // Ranks on one host share its caches with all that runs there: no buffer is surely in one.
   uint64_t cache_bytes() const override { return 0; }
+  std::optional<DeviceClocks> ReadClocks() override { return std::nullopt; }
   bool aligns_ranks() const override { return false; }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {

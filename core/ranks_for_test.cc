@@ -252,6 +252,10 @@ class DeviceForTest final : public Device {
     return host_->Equal(left, right);
   }
   uint64_t cache_bytes() const override { return script_.cache_bytes; }
+  std::optional<DeviceClocks> ReadClocks() override {
+    if (script_.clocks.empty()) return std::nullopt;
+    return script_.clocks[std::min(clock_reads_++, script_.clocks.size() - 1)];
+  }
   bool aligns_ranks() const override { return false; }
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
     return CallsForTest(plan, {&arguments, 1}, 1).Run(0, arguments.deadline_ns);
@@ -266,6 +270,7 @@ class DeviceForTest final : public Device {
   MonotonicClock clock_;
   std::unique_ptr<Device> host_ = MakeHostDevice(clock_);
   const DeviceScript script_;
+  size_t clock_reads_ = 0;
 };
 
 }  // namespace

@@ -95,6 +95,7 @@ class BackendForTest final : public Backend {
 struct DeviceScript {
   std::optional<uint64_t> available_bytes{};
   uint64_t cache_bytes = 0;
+  std::vector<DeviceClocks> clocks{};  // read one after the other, then the last again and again
 };
 
 // Host memory; a timed span costs what the script of the plan says, on a clock of its own.

@@ -243,6 +243,28 @@ TEST(SchedulerTest, ARankShortOfMemoryGivesAllFewerCopies) {
   }
 }
 
+TEST(SchedulerTest, ClocksOfTheSlowestAndTheReasonsOfAllAreNoted) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.device = [](int rank) {
+    DeviceScript script;
+    if (rank == 0) script.clocks = {{1500, {"sw_power_cap"}}, {1980, {"hw_thermal"}}};
+    if (rank == 1) script.clocks = {{1200, {}}, {1700, {"hw_thermal", "hw_slowdown"}}};
+    return script;  // rank 2 does not know
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.cells.at(0).sm_clock_mhz, 1700);
+    EXPECT_EQ(view.cells[0].throttle_reasons, "hw_slowdown,hw_thermal,sw_power_cap");
+  }
+  tune.device = nullptr;
+  for (const RankView& view : RunTune(tune)) {
+    EXPECT_EQ(view.cells.at(0).sm_clock_mhz, 0);
+    EXPECT_EQ(view.cells[0].throttle_reasons, "");
+  }
+}
+
 TEST(SchedulerTest, EveryCopyIsRightAfterTheTimedRuns) {
   Tune tune = TuneOnSmallCache();
   tune.choices = [](int) {

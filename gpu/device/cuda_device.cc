@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "gpu/device/cuda_stream.h"
 #include "gpu/device/driver_status.h"
 #include "gpu/device/rank_alignment.h"
+#include "gpu/driver/nvml.h"
 
 namespace cotune::gpu {
 namespace {
@@ -122,6 +124,11 @@ class CudaDevice final : public Device {
       return s;
     }
     cache_bytes_ = static_cast<uint64_t>(std::max(cache_bytes, 0));
+    // Without it clocks are not known, and nothing else is missing.
+    if (const DriverResult<Nvml> nvml = Nvml::Open()) {
+      nvml_ = *nvml;
+      nvml_handle_ = nvml_->Handle(PciBusId(driver_, device_));
+    }
     if (Status s = Checked(driver_, driver_->PrimaryContextRetain(&context_, device_),
                            "cuDevicePrimaryCtxRetain");
         !s) {
@@ -202,6 +209,12 @@ class CudaDevice final : public Device {
 
   std::string measuring_mode() const override { return "graph"; }
   uint64_t cache_bytes() const override { return cache_bytes_; }
+  std::optional<DeviceClocks> ReadClocks() override {
+    if (nvml_handle_ == nullptr) return std::nullopt;
+    const std::optional<ClockState> clocks = nvml_->ReadClocks(nvml_handle_);
+    if (!clocks) return std::nullopt;
+    return DeviceClocks{clocks->sm_mhz, ThrottleNames(clocks->reasons)};
+  }
   void set_cache_bytes(uint64_t bytes) { cache_bytes_ = bytes; }
   bool aligns_ranks() const override { return true; }
 
@@ -278,6 +291,8 @@ class CudaDevice final : public Device {
   const int32_t ordinal_;
   const Clock& clock_;
   uint64_t cache_bytes_ = 0;
+  std::optional<Nvml> nvml_;
+  void* nvml_handle_ = nullptr;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::unique_ptr<CudaStream> stream_;
