@@ -225,7 +225,8 @@ void Scheduler::Pass::Precompile() {
     }
   }
   PrecompileAll(callers, settings_.precompile_threads,
-                parts_.clock.now_ns() + settings_.warm_timeout_ns);
+                parts_.clock.now_ns() + settings_.warm_timeout_ns,
+                {parts_.exchange.rank(), parts_.exchange.world_size()});
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
