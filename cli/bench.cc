@@ -6,6 +6,7 @@
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/database_path.h"
+#include "cli/explanation.h"
 #include "cli/json_output.h"
 #include "cli/rank_session.h"
 #include "core/tuned_database.h"
@@ -44,6 +45,7 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
       console.flags().json ? BenchJson(summary)
                            : BenchTableText(summary.entries, *tuned, flags.tuned));
   if (written != 0) return written;
+  if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);
   if (incomplete) {
     console.LogError(*incomplete);

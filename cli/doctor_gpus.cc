@@ -1,5 +1,4 @@
 // The driver, the GPUs, and how they reach each other.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,71 +10,12 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "gpu/driver/cuda_driver.h"
+#include "gpu/driver/nvml.h"
 
 namespace cotune::cli {
 namespace {
 
 using gpu::CudaDriver;
-
-// NVIDIA's management library: the one that knows of NVLink. Its functions have kept these types
-// since they came.
-class Nvml {
- public:
-  static Result<Nvml> Open() {
-    void* const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return Fail(ErrorCode::kEnvironment, dlerror());
-    Nvml nvml;
-    const bool is_whole = Find(library, "nvmlInit_v2", nvml.init_) &&
-                          Find(library, "nvmlDeviceGetHandleByPciBusId_v2", nvml.handle_) &&
-                          Find(library, "nvmlDeviceGetNvLinkState", nvml.link_state_) &&
-                          Find(library, "nvmlDeviceGetP2PStatus", nvml.p2p_status_);
-    if (!is_whole) return Fail(ErrorCode::kEnvironment, "libnvidia-ml.so.1 is too old");
-    if (const int code = nvml.init_(); code != 0) {
-      return Fail(ErrorCode::kEnvironment, fmt::format("nvmlInit failed with code {}", code));
-    }
-    return nvml;
-  }
-
-  // nullptr: not known to it.
-  void* Handle(const std::string& bus_id) const {
-    void* handle = nullptr;
-    return handle_(bus_id.c_str(), &handle) == 0 ? handle : nullptr;
-  }
-  int ActiveLinks(void* device) const {
-    constexpr unsigned int kLinksMax = 36;
-    int active = 0;
-    for (unsigned int link = 0; link < kLinksMax; ++link) {
-      int is_active = 0;
-      active += link_state_(device, link, &is_active) == 0 && is_active == 1 ? 1 : 0;
-    }
-    return active;
-  }
-  // nullopt: it does not say.
-  std::optional<bool> JoinedByNvlink(void* one, void* other) const {
-    constexpr int kCapabilityNvlink = 2;
-    int status = 0;
-    if (p2p_status_(one, other, kCapabilityNvlink, &status) != 0) return std::nullopt;
-    return status == 0;
-  }
-
- private:
-  template <typename Function>
-  static bool Find(void* library, const char* symbol, Function& function) {
-    function = reinterpret_cast<Function>(dlsym(library, symbol));
-    return function != nullptr;
-  }
-
-  int (*init_)() = nullptr;
-  int (*handle_)(const char* bus_id, void** device) = nullptr;
-  int (*link_state_)(void* device, unsigned int link, int* is_active) = nullptr;
-  int (*p2p_status_)(void* one, void* other, int capability, int* status) = nullptr;
-};
-
-std::string BusId(const CudaDriver& driver, int ordinal) {
-  std::array<char, 32> text{};
-  if (driver->DeviceGetPciBusId(text.data(), text.size(), ordinal) != gpu::kCuSuccess) return "";
-  return text.data();
-}
 
 void DescribeGpu(const CudaDriver& driver, int ordinal, Checkup& checkup) {
   std::array<char, 256> name{};
@@ -102,7 +42,7 @@ void DescribeGpu(const CudaDriver& driver, int ordinal, Checkup& checkup) {
       return;
     }
   }
-  const std::string bus_id = BusId(driver, ordinal);
+  const std::string bus_id = gpu::PciBusId(driver, ordinal);
   checkup.Ok(subject, fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors, {}",
                                   name[0] == '\0' ? "of unknown name" : name.data(),
                                   MemoryText(bytes), major, minor, multiprocessors,
@@ -135,19 +75,20 @@ void CheckPeerAccess(const CudaDriver& driver, Checkup& checkup) {
 }
 
 void CheckNvlink(const CudaDriver& driver, Checkup& checkup) {
-  const Result<Nvml> nvml = Nvml::Open();
+  const gpu::DriverResult<gpu::Nvml> nvml = gpu::Nvml::Open();
   if (!nvml) {
-    checkup.Note("NVLink", "unknown: " + nvml.error().what,
+    checkup.Note("NVLink", "unknown: " + nvml.error().text,
                  "see `nvidia-smi topo -m`; the library comes with the driver");
     return;
   }
   std::vector<void*> handles;
   std::vector<std::string> links;
-  for (int gpu = 0; gpu < checkup.gpus; ++gpu) {
-    handles.push_back(nvml->Handle(BusId(driver, gpu)));
-    links.push_back(handles.back() == nullptr ? fmt::format("GPU {}: unknown to libnvidia-ml", gpu)
-                                              : fmt::format("GPU {}: {} active links", gpu,
-                                                            nvml->ActiveLinks(handles.back())));
+  for (int ordinal = 0; ordinal < checkup.gpus; ++ordinal) {
+    handles.push_back(nvml->Handle(gpu::PciBusId(driver, ordinal)));
+    links.push_back(
+        handles.back() == nullptr
+            ? fmt::format("GPU {}: unknown to libnvidia-ml", ordinal)
+            : fmt::format("GPU {}: {} active links", ordinal, nvml->ActiveLinks(handles.back())));
   }
   int pairs = 0;
   int joined = 0;

@@ -8,6 +8,7 @@
 #include "cli/number_text.h"
 #include "cli/winner_table.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
 
 namespace cotune::cli {
@@ -122,10 +123,18 @@ std::string WinnerText(const DatabaseEntry& entry) {
       std::find_if(entry.cell.verdicts.begin(), entry.cell.verdicts.end(),
                    [&](const Verdict& each) { return each.id == entry.winner.id; });
   if (verdict != entry.cell.verdicts.end()) {
-    text += fmt::format("  samples: {} of {} call{} each, start {}, median skew {} us\n",
-                        verdict->samples_ns.size(), verdict->repetitions,
-                        verdict->repetitions == 1 ? "" : "s", StartModeName(entry.cell.start_mode),
-                        MicrosecondsText(MedianOf(verdict->skews_ns)));
+    const int32_t copies = entry.cell.buffer_copies;
+    text += fmt::format(
+        "  samples: {} of {} call{} each{}, start {}, median skew {} us\n",
+        verdict->samples_ns.size(), verdict->repetitions, verdict->repetitions == 1 ? "" : "s",
+        copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
+        StartModeName(entry.cell.start_mode), MicrosecondsText(MedianOf(verdict->skews_ns)));
+  }
+  if (entry.cell.sm_clock_mhz > 0) {
+    text += fmt::format("  clocks: SM at {} MHz or more, {}\n", entry.cell.sm_clock_mhz,
+                        entry.cell.throttle_reasons.empty()
+                            ? "not throttled"
+                            : "throttled: " + entry.cell.throttle_reasons);
   }
   std::string versions;
   for (const auto& [name, version] : entry.fingerprint.backends) {
@@ -209,6 +218,21 @@ std::string RangeText(const SizeRange& range) {
   }
   return fmt::format("sizes from {} to below {}", FormatSizeBytes(range.first_bytes),
                      FormatSizeBytes(range.end_bytes));
+}
+
+std::string ThrottlingText(const std::vector<DatabaseEntry>& entries) {
+  std::set<std::string> reasons;
+  size_t throttled = 0;
+  for (const DatabaseEntry& entry : entries) {
+    if (entry.cell.throttle_reasons.empty()) continue;
+    ++throttled;
+    reasons.insert(entry.cell.throttle_reasons);
+  }
+  if (throttled == 0) return "";
+  return fmt::format(
+      "{} of {} cells were measured while a GPU was throttled ({}): their times may be too long; "
+      "see `nvidia-smi -q -d PERFORMANCE`, and tune again with --force when that has ended",
+      throttled, entries.size(), fmt::join(reasons, "; "));
 }
 
 std::string ExplanationText(const Explanation& explanation) {

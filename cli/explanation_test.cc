@@ -33,7 +33,8 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
   runs: host/ring?chunk=65536 (sizes from 0 to below 32K)
   measured at 4K: 35.0 us, algbw 0.12 GB/s, busbw 0.18 GB/s
   why: 15.0 % faster than the default host/tree (41.2 us); 99 % interval 35.0-35.0 us
-  samples: 50 of 10 calls each, start window, median skew 0.10 us
+  samples: 50 of 10 calls each on 5 copies of the buffers, start window, median skew 0.10 us
+  clocks: SM at 1980 MHz or more, throttled: hw_thermal,sw_power_cap
   when: 2023-11-14 22:13 UTC, cotune 0.1.0, host 1.0
   from: /db/x.tdb
 
@@ -51,6 +52,17 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
     cuda
       no device
 )");
+}
+
+TEST(ExplanationTest, OneTextForAllCellsThatWereThrottled) {
+  std::vector<DatabaseEntry> entries = {EntryForTest(1), EntryForTest(2), EntryForTest(3)};
+  entries[0].cell.throttle_reasons = "";
+  entries[2].cell.throttle_reasons = "hw_slowdown";
+  EXPECT_TRUE(ThrottlingText(entries).starts_with(
+      "2 of 3 cells were measured while a GPU was throttled (hw_slowdown; "
+      "hw_thermal,sw_power_cap): "))
+      << ThrottlingText(entries);
+  EXPECT_EQ(ThrottlingText({entries[0]}), "");
 }
 
 TEST(ExplanationTest, ASizeBetweenTheMeasuredOnesGetsItsRange) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/explanation.h"
 #include "cli/json_output.h"
 #include "cli/number_text.h"
 #include "cli/rank_session.h"
@@ -29,6 +30,7 @@ int PrintTune(const TuneReport& report, const std::string& database, Process& pr
         fmt::format("the budget was used up before {} cells; raise --budget and run again to go on",
                     summary.skipped_cells));
   }
+  if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);
   if (!incomplete) return 0;
   console.LogError(*incomplete);

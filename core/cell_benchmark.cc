@@ -1,10 +1,13 @@
 #include "core/cell_benchmark.h"
 
 #include <algorithm>
+#include <charconv>
+#include <set>
 #include <utility>
 
 #include "core/selection.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -15,6 +18,10 @@ constexpr int32_t kInvalidMax =
     16;  // samples of a cell that start late before it gives the window up
 constexpr int32_t kRepetitionsMax = 1000;
 constexpr int32_t kWarmRepetitionsMax = 16;
+// A sample on several copies of the operands ends where it began, so that what ran before it has
+// used all of them, if that takes no longer than so many samples. A call that takes longer gains
+// little by a cache and, as others are faster, is not in the race for long.
+constexpr int64_t kTurnSamplesMax = 10;
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -33,6 +40,15 @@ int64_t LongestCall(const ExchangedRecords& all) {
 
 Verdict EmptyVerdict(const Choice& choice) {
   return Verdict{choice.id, Outcome::kTimed, choice.is_default, "", 0, {}, {}, 0, 0, 0, 0};
+}
+
+// Of a decimal number that another rank sent; 1 when it is none.
+int32_t CopiesOf(const StepRecord& record) {
+  int32_t copies = 1;
+  if (record.items.empty()) return copies;
+  const std::string& text = record.items[0];
+  std::from_chars(text.data(), text.data() + text.size(), copies);
+  return std::max(copies, 1);
 }
 
 uint64_t SumWrong(const ExchangedRecords& all) {
@@ -58,6 +74,7 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
   result.problem = problem;
   result.start_mode = parts_.start_mode;
   if (Status done = AllocateBuffers(); !done) return tl::make_unexpected(done.error());
+  result.buffer_copies = buffers_->copies();
   if (Status done = DropUnprepared(); !done) return tl::make_unexpected(done.error());
   for (Entrant& entrant : entrants_) {
     if (!entrant.in) continue;
@@ -67,6 +84,7 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
     if (Status done = SetRepetitions(entrant); !done) return tl::make_unexpected(done.error());
   }
   if (Status done = RunRace(result); !done) return tl::make_unexpected(done.error());
+  if (Status done = NoteClocks(result); !done) return tl::make_unexpected(done.error());
   if (Status done = RecheckWinner(result); !done) return tl::make_unexpected(done.error());
   return result;
 }
@@ -78,6 +96,16 @@ LaunchArguments CellBenchmark::Arguments() const {
   arguments.stream = parts_.device.stream();
   arguments.deadline_ns = parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
   return arguments;
+}
+
+std::vector<LaunchArguments> CellBenchmark::TimedArguments(const LaunchArguments& arguments) const {
+  std::vector<LaunchArguments> timed;
+  for (int32_t copy = 0; copy < buffers_->copies(); ++copy) {
+    timed.push_back(arguments);
+    timed.back().send = buffers_->send(copy);
+    timed.back().recv = buffers_->recv(copy);
+  }
+  return timed;
 }
 
 Result<ExchangedRecords> CellBenchmark::Exchange(std::string_view step, const StepRecord& record,
@@ -97,7 +125,14 @@ Status CellBenchmark::AllocateBuffers() {
   auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank(),
                                           is_symmetric ? parts_.symmetric : nullptr);
   StepRecord record;
-  if (!buffers) record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
+  if (buffers) {
+    const int32_t wanted = OperandBuffers::WantedCopies(problem_, parts_.device.cache_bytes());
+    record.items.push_back(std::to_string((*buffers)->AffordableCopies(wanted)));
+    clocks_before_ = parts_.device.ReadClocks();
+    if (clocks_before_) record.items.emplace_back("clocks");
+  } else {
+    record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
+  }
   record.number = parts_.observer.StopRequested() ? 1 : 0;
   const Result<ExchangedRecords> all = Exchange("buffers", record, 0);
   if (!all) return tl::make_unexpected(all.error());
@@ -109,11 +144,18 @@ Status CellBenchmark::AllocateBuffers() {
   }
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   buffers_ = std::move(*buffers);
+  // As many on every rank, so that all read from memory or none does.
+  int32_t copies = CopiesOf(record);
+  for (const StepRecord& other : all->records) {
+    copies = std::min(copies, CopiesOf(other));
+    some_know_clocks_ = some_know_clocks_ || other.items.size() > 1;
+  }
+  copies_added_ = buffers_->AddCopies(copies);
   return {};
 }
 
 Status CellBenchmark::DropUnprepared() {
-  StepRecord record;
+  StepRecord record = StepRecord::FromStatus(copies_added_);
   const int64_t deadline_ns =
       parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
   for (Entrant& entrant : entrants_) {
@@ -122,6 +164,7 @@ Status CellBenchmark::DropUnprepared() {
   }
   const Result<ExchangedRecords> all = Exchange("prepared", record, 0);
   if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   for (size_t i = 0; i < entrants_.size(); ++i) {
     std::string reason;
     for (size_t rank = 0; rank < all->records.size(); ++rank) {
@@ -142,10 +185,12 @@ Status CellBenchmark::DropUnprepared() {
 }
 
 StepRecord CellBenchmark::CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt) {
-  if (Status filled = buffers_->Fill(salt); !filled) return StepRecord::FromStatus(filled);
-  StepRecord record = by == CheckBy::kCall ? CallOnce(entrant) : Measure(entrant, 1, 0);
+  // Timed calls: one on each copy.
+  const int32_t copies = by == CheckBy::kCall ? 1 : buffers_->copies();
+  if (Status filled = buffers_->Fill(salt, copies); !filled) return StepRecord::FromStatus(filled);
+  StepRecord record = by == CheckBy::kCall ? CallOnce(entrant) : Measure(entrant, copies, 0);
   if (record.error) return record;
-  const Result<OperandCheck> check = buffers_->Check(salt);
+  const Result<OperandCheck> check = buffers_->Check(salt, copies);
   if (!check) return StepRecord::FromStatus(tl::make_unexpected(check.error()));
   record.wrong_elements = check->wrong_elements;
   if (check->wrong_elements > 0) record.message = "wrong values";
@@ -189,6 +234,11 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.verdict.repetitions =
       static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kRepetitionsMax));
+  const int32_t copies = buffers_->copies();
+  const int32_t whole_turns = (entrant.verdict.repetitions + copies - 1) / copies * copies;
+  if (whole_turns * call_ns <= sample_ns * kTurnSamplesMax) {
+    entrant.verdict.repetitions = whole_turns;
+  }
   return {};
 }
 
@@ -234,7 +284,8 @@ StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t
   return RunGuarded(entrant, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
     if (entrant.timed == nullptr || entrant.timed_repetitions != repetitions) {
       entrant.timed.reset();
-      auto timed = entrant.caller->PrepareTimed(parts_.device, arguments, repetitions);
+      auto timed =
+          entrant.caller->PrepareTimed(parts_.device, TimedArguments(arguments), repetitions);
       if (!timed) return tl::make_unexpected(timed.error());
       entrant.timed = std::move(*timed);
       entrant.timed_repetitions = repetitions;
@@ -353,6 +404,30 @@ Status CellBenchmark::RunRace(CellResult& result) {
     }
     result.verdicts.push_back(verdict);
   }
+  return {};
+}
+
+Status CellBenchmark::NoteClocks(CellResult& result) {
+  if (!some_know_clocks_) return {};
+  StepRecord record;
+  const std::optional<DeviceClocks> after = parts_.device.ReadClocks();
+  if (after) record.number = after->sm_mhz;
+  const auto add = [&record](const DeviceClocks& clocks) {
+    record.items.insert(record.items.end(), clocks.throttle_reasons.begin(),
+                        clocks.throttle_reasons.end());
+  };
+  if (clocks_before_) add(*clocks_before_);
+  if (after) add(*after);
+  const Result<ExchangedRecords> all = Exchange("clocks", record, 0);
+  if (!all) return tl::make_unexpected(all.error());
+  std::set<std::string> reasons;
+  for (const StepRecord& other : all->records) {
+    const auto mhz = static_cast<int32_t>(other.number);
+    const bool is_first = result.sm_clock_mhz == 0;
+    if (mhz > 0) result.sm_clock_mhz = is_first ? mhz : std::min(result.sm_clock_mhz, mhz);
+    reasons.insert(other.items.begin(), other.items.end());
+  }
+  result.throttle_reasons = fmt::format("{}", fmt::join(reasons, ","));
   return {};
 }
 

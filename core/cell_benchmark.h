@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,6 +82,8 @@ class CellBenchmark {
   StepRecord CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt);
   Status SetRepetitions(Entrant& entrant);
   Status RunRace(CellResult& result);
+  // How fast the ranks' devices ran, where they say it.
+  Status NoteClocks(CellResult& result);
   Status RecheckWinner(CellResult& result);
   // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
   // started late.
@@ -99,6 +102,8 @@ class CellBenchmark {
   // Takes a choice out on all ranks and, when a launch failed, makes its backend's group anew.
   Status Drop(Entrant& entrant, Outcome outcome, const std::string& reason);
   LaunchArguments Arguments() const;
+  // Those of timed calls: on each copy of the operands in turn.
+  std::vector<LaunchArguments> TimedArguments(const LaunchArguments& arguments) const;
 
   BenchmarkParts parts_;
   std::vector<Entrant> entrants_;
@@ -106,6 +111,9 @@ class CellBenchmark {
   int64_t budget_ns_;
   Problem problem_;
   std::unique_ptr<OperandBuffers> buffers_;
+  std::optional<DeviceClocks> clocks_before_;  // of this rank
+  bool some_know_clocks_ = false;              // over all ranks
+  Status copies_added_;  // on this rank; the others learn of it at the next step
   int64_t coordinator_now_ns_ = 0;
   int64_t window_ns_;
   uint32_t step_count_ = 0;

@@ -1,5 +1,6 @@
 #include "core/cell_codec_records.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -120,6 +121,7 @@ void TextTable::AddTextsOf(const DatabaseEntry& entry) {
   if (entry.winner.runner_up) Add(entry.winner.runner_up->text());
   if (entry.winner.fallback) Add(entry.winner.fallback->text());
   Add(entry.winner.why);
+  Add(entry.cell.throttle_reasons);
   Add(entry.cotune_version);
 }
 
@@ -160,6 +162,11 @@ proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTab
   }
   record.set_start_mode(static_cast<uint32_t>(entry.cell.start_mode));
   record.set_invalid_rounds(entry.cell.invalid_rounds);
+  if (entry.cell.buffer_copies != 1) {
+    record.set_buffer_copies(static_cast<uint32_t>(entry.cell.buffer_copies));
+  }
+  record.set_sm_clock_mhz(static_cast<uint32_t>(entry.cell.sm_clock_mhz));
+  record.set_throttle_reasons(table.Reference(entry.cell.throttle_reasons));
   const Winner& winner = entry.winner;
   record.set_winner_median_ns(winner.median_ns);
   if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
@@ -197,6 +204,17 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   }
   entry.cell.start_mode = static_cast<StartMode>(record.start_mode());
   entry.cell.invalid_rounds = record.invalid_rounds();
+  if (record.buffer_copies() > INT32_MAX) {
+    return BadField("buffer_copies", fmt::format("{} of them", record.buffer_copies()));
+  }
+  entry.cell.buffer_copies = std::max<int32_t>(1, static_cast<int32_t>(record.buffer_copies()));
+  if (record.sm_clock_mhz() > INT32_MAX) {
+    return BadField("sm_clock_mhz", fmt::format("it is {}", record.sm_clock_mhz()));
+  }
+  entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
+  Result<std::string> reasons = ReadText(record.throttle_reasons(), text_of, "throttle_reasons");
+  if (!reasons) return tl::make_unexpected(reasons.error());
+  entry.cell.throttle_reasons = std::move(*reasons);
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);

@@ -40,6 +40,9 @@ TEST(CellCodecTest, EveryFieldComesBack) {
   EXPECT_EQ(decoded.cell.refusals[1].reason, "no device");
   EXPECT_EQ(decoded.cell.start_mode, StartMode::kWindow);
   EXPECT_EQ(decoded.cell.invalid_rounds, 2);
+  EXPECT_EQ(decoded.cell.buffer_copies, 5);
+  EXPECT_EQ(decoded.cell.sm_clock_mhz, 1980);
+  EXPECT_EQ(decoded.cell.throttle_reasons, "hw_thermal,sw_power_cap");
   EXPECT_EQ(decoded.winner, entry.winner);
   EXPECT_EQ(decoded.cotune_version, "0.1.0");
   EXPECT_EQ(decoded.measured_unix_s, 1'700'000'000);
@@ -94,6 +97,12 @@ TEST(CellCodecTest, BadFieldsAreNamed) {
               HasSubstr("'refusals.reason'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_start_mode(0); }),
               HasSubstr("'start_mode'"));
+  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_buffer_copies(1u << 31); }),
+              HasSubstr("'buffer_copies'"));
+  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_sm_clock_mhz(1u << 31); }),
+              HasSubstr("'sm_clock_mhz'"));
+  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_throttle_reasons(1000); }),
+              HasSubstr("'throttle_reasons'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_runner_up(r.problem_class()); }),
               HasSubstr("'runner_up'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_fallback(1000); }),

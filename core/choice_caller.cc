@@ -26,9 +26,8 @@ Result<TimedSpan> ChoiceCaller::RunOnce(Device& device, const LaunchArguments& a
   return device.RunOnce(*plan_, arguments);
 }
 
-Result<std::unique_ptr<TimedCalls>> ChoiceCaller::PrepareTimed(Device& device,
-                                                               const LaunchArguments& arguments,
-                                                               int32_t repetitions) {
+Result<std::unique_ptr<TimedCalls>> ChoiceCaller::PrepareTimed(
+    Device& device, std::span<const LaunchArguments> arguments, int32_t repetitions) {
   if (plan_ == nullptr)
     return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
   return device.Prepare(*plan_, arguments, repetitions);

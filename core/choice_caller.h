@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "core/backend.h"
 #include "core/backend_groups.h"
@@ -31,7 +32,8 @@ class ChoiceCaller {
   // One call on the device, or calls to be timed many times; Precompile must have succeeded. Timed
   // calls go before Reset.
   Result<TimedSpan> RunOnce(Device& device, const LaunchArguments& arguments);
-  Result<std::unique_ptr<TimedCalls>> PrepareTimed(Device& device, const LaunchArguments& arguments,
+  Result<std::unique_ptr<TimedCalls>> PrepareTimed(Device& device,
+                                                   std::span<const LaunchArguments> arguments,
                                                    int32_t repetitions);
   // Starts one call, and for host memory waits for it.
   Status Launch(const LaunchArguments& arguments);

@@ -55,6 +55,9 @@ DatabaseEntry EntryForTest(uint64_t count) {
   cell.refusals = {{"host/hierarchy", "one host only"}, {"cuda", "no device"}};
   cell.start_mode = StartMode::kWindow;
   cell.invalid_rounds = 2;
+  cell.buffer_copies = 5;
+  cell.sm_clock_mhz = 1980;
+  cell.throttle_reasons = "hw_thermal,sw_power_cap";
   entry.winner.median_ns = 35'000;
   entry.winner.runner_up = IdForTest("host/tree");
   entry.winner.runner_up_median_ns = 41'200;
@@ -77,6 +80,9 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
   entry.cell.problem.cls.dtype = static_cast<Dtype>(1 + random() % 3);
   entry.cell.problem.cls.in_place = random() % 2 == 0;
   entry.cell.program_digest = random() % 2;
+  entry.cell.buffer_copies = 1 + static_cast<int32_t>(random() % 3);
+  entry.cell.sm_clock_mhz = static_cast<int32_t>(random() % 3);
+  entry.cell.throttle_reasons = RandomText(random);
   entry.measured_unix_s = static_cast<int64_t>(random() % 3);
   entry.cell.verdicts.clear();
   for (uint64_t i = 0, n = random() % 4; i < n; ++i) {

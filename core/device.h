@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/backend.h"
 #include "core/problem.h"
@@ -28,6 +29,12 @@ class DeviceBuffer {
 struct TimedSpan {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
+};
+
+// How fast a device runs at a moment.
+struct DeviceClocks {
+  int32_t sm_mhz = 0;
+  std::vector<std::string> throttle_reasons{};  // why not faster, ascending; none: as it can
 };
 
 // The calls of one sample, made ready once: a CUDA device captures them in a graph. Destroyed
@@ -80,12 +87,19 @@ class Device {
   virtual Status Copy(DeviceBuffer& to, DeviceBuffer& from) = 0;
   // Whether two buffers of one size hold the same bytes.
   virtual Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) = 0;
+  // The last cache in front of this memory, the same on all ranks of the job. 0: timed calls need
+  // not go round over buffers to find them where a program's calls do.
+  virtual uint64_t cache_bytes() const = 0;
+  // nullopt: not known. Takes about 0.1 ms.
+  virtual std::optional<DeviceClocks> ReadClocks() = 0;
   // Whether the device itself lets all ranks begin a sample at the same moment.
   virtual bool aligns_ranks() const = 0;
   // One call as a program makes it, to its end; arguments.deadline_ns bounds it.
   virtual Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) = 0;
-  // `repetitions` calls of the plan with these arguments, to be run many times. Local.
-  virtual Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  // `repetitions` calls of the plan, to be run many times: call i has arguments[i % size], of which
+  // there is at least one. Local.
+  virtual Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                                      std::span<const LaunchArguments> arguments,
                                                       int32_t repetitions) = 0;
 };
 

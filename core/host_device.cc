@@ -1,6 +1,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <vector>
 
 #include "core/clock.h"
 #include "core/device.h"
@@ -31,18 +32,23 @@ class HostBuffer final : public DeviceBuffer {
 
 class HostCalls final : public TimedCalls {
  public:
-  HostCalls(const Clock& clock, Plan& plan, const LaunchArguments& arguments, int32_t repetitions)
-      : clock_(clock), plan_(plan), arguments_(arguments), repetitions_(repetitions) {}
+  HostCalls(const Clock& clock, Plan& plan, std::span<const LaunchArguments> arguments,
+            int32_t repetitions)
+      : clock_(clock),
+        plan_(plan),
+        arguments_(arguments.begin(), arguments.end()),
+        repetitions_(repetitions) {}
 
   Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) override {
-    arguments_.deadline_ns = deadline_ns;
+    for (LaunchArguments& arguments : arguments_) arguments.deadline_ns = deadline_ns;
     TimedSpan span;
     // Spinning keeps the start exact; a start time is only given when every rank has a core.
     do {
       span.start_ns = clock_.now_ns();
     } while (span.start_ns < start_ns);
     for (int32_t i = 0; i < repetitions_; ++i) {
-      if (Status ran = plan_.Run(arguments_); !ran) return tl::make_unexpected(ran.error());
+      const LaunchArguments& arguments = arguments_[static_cast<size_t>(i) % arguments_.size()];
+      if (Status ran = plan_.Run(arguments); !ran) return tl::make_unexpected(ran.error());
     }
     span.end_ns = clock_.now_ns();
     return span;
@@ -51,7 +57,7 @@ class HostCalls final : public TimedCalls {
  private:
   const Clock& clock_;
   Plan& plan_;
-  LaunchArguments arguments_;
+  std::vector<LaunchArguments> arguments_;
   int32_t repetitions_;
 };
 
@@ -113,13 +119,17 @@ class HostDevice final : public Device {
   Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
     return std::memcmp(left.data(), right.data(), left.bytes()) == 0;
   }
+  // Ranks on one host share its caches with all that runs there: no buffer is surely in one.
+  uint64_t cache_bytes() const override { return 0; }
+  std::optional<DeviceClocks> ReadClocks() override { return std::nullopt; }
   bool aligns_ranks() const override { return false; }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
-    return HostCalls(clock_, plan, arguments, 1).Run(0, arguments.deadline_ns);
+    return HostCalls(clock_, plan, {&arguments, 1}, 1).Run(0, arguments.deadline_ns);
   }
 
-  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                              std::span<const LaunchArguments> arguments,
                                               int32_t repetitions) override {
     return std::make_unique<HostCalls>(clock_, plan, arguments, repetitions);
   }

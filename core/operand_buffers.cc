@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "core/operands.h"
 #include "fmt/format.h"
@@ -26,6 +28,12 @@ uint64_t RecvBytes(const Problem& problem) {
 uint64_t FirstBytes(const Problem& problem) {
   return problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem))
                               : SendBytes(problem);
+}
+
+// All buffers of one call.
+uint64_t CallBytes(const Problem& problem) {
+  if (problem.cls.in_place) return FirstBytes(problem) + 2 * kGuardBytes;
+  return FirstBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
 }
 
 tl::unexpected<Error> NoHostMemory(const Problem& problem) {
@@ -63,50 +71,88 @@ uint64_t OperandBuffers::RecvOffset() const {
   return shifted ? rank_ * RecvBytes(problem_) : 0;
 }
 
-uint64_t OperandBuffers::AllocatedBytes(const Problem& problem) {
+uint64_t OperandBuffers::AllocatedBytes(const Problem& problem, int32_t copies) {
   // The buffers themselves, and each kind of data before and after a call.
-  if (problem.cls.in_place) {
-    return (1 + 2 * kDataKinds) * (FirstBytes(problem) + 2 * kGuardBytes);
+  const auto calls = static_cast<uint64_t>(copies) * CallBytes(problem);
+  if (problem.cls.in_place) return calls + 2 * kDataKinds * CallBytes(problem);
+  return calls + kDataKinds * CallBytes(problem);
+}
+
+int32_t OperandBuffers::WantedCopies(const Problem& problem, uint64_t cache_bytes) {
+  const uint64_t call_bytes = CallBytes(problem);
+  if (call_bytes < cache_bytes / 8 || call_bytes >= 2 * cache_bytes) return 1;
+  return static_cast<int32_t>(1 + (2 * cache_bytes + call_bytes - 1) / call_bytes);
+}
+
+int32_t OperandBuffers::AffordableCopies(int32_t wanted) const {
+  if (symmetric_ != nullptr) {
+    const uint64_t more = symmetric_->left_bytes() / RegionBytes(problem_, 1);
+    return static_cast<int32_t>(std::min<uint64_t>(static_cast<uint64_t>(wanted), 1 + more));
   }
-  return (1 + kDataKinds) * (FirstBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes);
+  const std::optional<uint64_t> available = device_.AvailableBytes();
+  if (!available || wanted == 1) return wanted;
+  const uint64_t affordable = 1 + *available / 2 / CallBytes(problem_);
+  return static_cast<int32_t>(std::min<uint64_t>(static_cast<uint64_t>(wanted), affordable));
 }
 
 uint64_t OperandBuffers::StagingBytes(const Problem& problem) {
   return FirstBytes(problem) + std::max(FirstBytes(problem), RecvBytes(problem)) + 4 * kGuardBytes;
 }
 
-uint64_t OperandBuffers::RegionBytes(const Problem& problem) {
+uint64_t OperandBuffers::RegionBytes(const Problem& problem, int32_t copies) {
   const uint64_t first_bytes = FirstBytes(problem) + 2 * kGuardBytes;
-  if (problem.cls.in_place) return SymmetricRegion::BytesFor({first_bytes});
-  return SymmetricRegion::BytesFor({first_bytes, RecvBytes(problem) + 2 * kGuardBytes});
+  const uint64_t second_bytes = RecvBytes(problem) + 2 * kGuardBytes;
+  return static_cast<uint64_t>(copies) *
+         (problem.cls.in_place ? SymmetricRegion::BytesFor({first_bytes})
+                               : SymmetricRegion::BytesFor({first_bytes, second_bytes}));
 }
 
 Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
                                                                  const Problem& problem, int rank,
                                                                  SymmetricRegion* symmetric) {
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
+  buffers->symmetric_ = symmetric;
   if (symmetric != nullptr) symmetric->Reset();
-  const auto allocate = [&](uint64_t bytes) {
-    return symmetric == nullptr ? device.Allocate(bytes) : symmetric->Take(bytes);
-  };
-  Result<std::unique_ptr<DeviceBuffer>> first = allocate(FirstBytes(problem) + 2 * kGuardBytes);
-  if (!first) return tl::make_unexpected(first.error());
-  buffers->first_ = std::move(*first);
-  auto* first_payload = static_cast<std::byte*>(buffers->first_->data()) + kGuardBytes;
-  buffers->send_ = first_payload + buffers->SendOffset();
-  buffers->recv_ = first_payload + buffers->RecvOffset();
-  if (!problem.cls.in_place) {
-    Result<std::unique_ptr<DeviceBuffer>> second = allocate(RecvBytes(problem) + 2 * kGuardBytes);
-    if (!second) return tl::make_unexpected(second.error());
-    buffers->second_ = std::move(*second);
-    buffers->recv_ = static_cast<std::byte*>(buffers->second_->data()) + kGuardBytes;
-  }
+  Result<Operands> operands = buffers->MakeOperands();
+  if (!operands) return tl::make_unexpected(operands.error());
+  buffers->copies_.push_back(std::move(*operands));
   for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
     Result<Image> image = buffers->MakeImage(kind);
     if (!image) return tl::make_unexpected(image.error());
     buffers->images_[kind] = std::move(*image);
   }
   return buffers;
+}
+
+Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::AllocateOperand(uint64_t payload_bytes) {
+  const uint64_t bytes = payload_bytes + 2 * kGuardBytes;
+  return symmetric_ == nullptr ? device_.Allocate(bytes) : symmetric_->Take(bytes);
+}
+
+Result<OperandBuffers::Operands> OperandBuffers::MakeOperands() {
+  Operands made;
+  Result<std::unique_ptr<DeviceBuffer>> first = AllocateOperand(FirstBytes(problem_));
+  if (!first) return tl::make_unexpected(first.error());
+  made.first = std::move(*first);
+  auto* first_payload = static_cast<std::byte*>(made.first->data()) + kGuardBytes;
+  made.send = first_payload + SendOffset();
+  made.recv = first_payload + RecvOffset();
+  if (problem_.cls.in_place) return made;
+  Result<std::unique_ptr<DeviceBuffer>> second = AllocateOperand(RecvBytes(problem_));
+  if (!second) return tl::make_unexpected(second.error());
+  made.second = std::move(*second);
+  made.recv = static_cast<std::byte*>(made.second->data()) + kGuardBytes;
+  return made;
+}
+
+Status OperandBuffers::AddCopies(int32_t copies) {
+  while (this->copies() < copies) {
+    Result<Operands> operands = MakeOperands();
+    if (!operands) return tl::make_unexpected(operands.error());
+    if (Status filled = FillCopy(*operands, 0); !filled) return filled;
+    copies_.push_back(std::move(*operands));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::Put(const std::vector<std::byte>& bytes) {
@@ -120,7 +166,7 @@ Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::Put(const std::vector<std:
 
 Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
   try {
-    std::vector<std::byte> bytes(first_->bytes());
+    std::vector<std::byte> bytes(copies_[0].first->bytes());
     SetGuards(bytes);
     Poison(Payload(bytes));
     const bool has_send =
@@ -130,11 +176,11 @@ Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
     }
     Result<std::unique_ptr<DeviceBuffer>> first = Put(bytes);
     if (!first) return tl::make_unexpected(first.error());
-    if (second_ != nullptr) {
-      bytes.resize(second_->bytes());
+    if (copies_[0].second != nullptr) {
+      bytes.resize(copies_[0].second->bytes());
       SetGuards(bytes);
     }
-    const uint64_t offset = second_ == nullptr ? RecvOffset() : 0;
+    const uint64_t offset = problem_.cls.in_place ? RecvOffset() : 0;
     FillExpected(problem_, rank_, kind, Payload(bytes).subspan(offset, RecvBytes(problem_)));
     Result<std::unique_ptr<DeviceBuffer>> result = Put(bytes);
     if (!result) return tl::make_unexpected(result.error());
@@ -144,56 +190,73 @@ Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
   }
 }
 
-Status OperandBuffers::Fill(uint32_t salt) {
-  const Image& image = images_[salt % kDataKinds];
-  if (Status copied = device_.Copy(*first_, *image.first); !copied) return copied;
-  if (second_ == nullptr) return {};
-  constexpr std::byte kPoison{0xFF};
-  const uint64_t payload_bytes = second_->bytes() - 2 * kGuardBytes;
-  Status filled = device_.Fill(*second_, 0, kGuardBytes, kGuard);
-  if (filled) filled = device_.Fill(*second_, kGuardBytes, payload_bytes, kPoison);
-  if (filled) {
-    filled = device_.Fill(*second_, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
+Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
+  for (int32_t copy = 0; copy < copies; ++copy) {
+    if (Status filled = FillCopy(At(copy), salt % kDataKinds); !filled) return filled;
   }
+  return {};
+}
+
+Status OperandBuffers::FillCopy(const Operands& copy, uint32_t kind) {
+  if (Status copied = device_.Copy(*copy.first, *images_[kind].first); !copied) return copied;
+  if (copy.second == nullptr) return {};
+  constexpr std::byte kPoison{0xFF};
+  DeviceBuffer& received = *copy.second;
+  const uint64_t payload_bytes = received.bytes() - 2 * kGuardBytes;
+  Status filled = device_.Fill(received, 0, kGuardBytes, kGuard);
+  if (filled) filled = device_.Fill(received, kGuardBytes, payload_bytes, kPoison);
+  if (filled) filled = device_.Fill(received, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
   return filled;
 }
 
-Result<OperandCheck> OperandBuffers::Check(uint32_t salt) {
-  const uint32_t kind = salt % kDataKinds;
-  Image& image = images_[kind];
-  DeviceBuffer& received = second_ == nullptr ? *first_ : *second_;
+Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {
+  for (int32_t copy = 0; copy < copies; ++copy) {
+    const Result<OperandCheck> check = CheckCopy(At(copy), salt % kDataKinds);
+    if (!check) return check;
+    if (check->wrong_elements > 0 || check->wrote_outside || check->changed_send) return check;
+  }
+  return OperandCheck{};
+}
+
+Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t kind) {
+  const Image& image = images_[kind];
+  DeviceBuffer& received = copy.second == nullptr ? *copy.first : *copy.second;
   const Result<bool> is_right = device_.Equal(received, *image.result);
   if (!is_right) return tl::make_unexpected(is_right.error());
   Result<bool> keeps_send = true;
-  if (second_ != nullptr) keeps_send = device_.Equal(*first_, *image.first);
+  if (copy.second != nullptr) keeps_send = device_.Equal(*copy.first, *image.first);
   if (!keeps_send) return tl::make_unexpected(keeps_send.error());
   if (*is_right && *keeps_send) return OperandCheck{};
   try {
-    return CountDifferences(kind, image);
+    return CountDifferences(copy, kind);
   } catch (const std::bad_alloc&) {
     return NoHostMemory(problem_);
   }
 }
 
-Result<OperandCheck> OperandBuffers::CountDifferences(uint32_t kind, Image& image) {
+Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint32_t kind) {
   OperandCheck check;
-  std::vector<std::byte> seen(first_->bytes());
-  if (Status read = device_.Read(*first_, seen); !read) return tl::make_unexpected(read.error());
+  std::vector<std::byte> seen(copy.first->bytes());
+  if (Status read = device_.Read(*copy.first, seen); !read) {
+    return tl::make_unexpected(read.error());
+  }
   check.wrote_outside = !GuardsIntact(seen);
-  if (second_ != nullptr) {
-    std::vector<std::byte> sent(first_->bytes());
-    if (Status read = device_.Read(*image.first, sent); !read) {
+  if (copy.second != nullptr) {
+    std::vector<std::byte> sent(copy.first->bytes());
+    if (Status read = device_.Read(*images_[kind].first, sent); !read) {
       return tl::make_unexpected(read.error());
     }
     check.changed_send = seen != sent;
     // One at a time, as StagingBytes says.
     sent = {};
     seen = {};
-    seen.resize(second_->bytes());
-    if (Status read = device_.Read(*second_, seen); !read) return tl::make_unexpected(read.error());
+    seen.resize(copy.second->bytes());
+    if (Status read = device_.Read(*copy.second, seen); !read) {
+      return tl::make_unexpected(read.error());
+    }
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);
   }
-  const uint64_t offset = second_ == nullptr ? RecvOffset() : 0;
+  const uint64_t offset = problem_.cls.in_place ? RecvOffset() : 0;
   check.wrong_elements =
       CountWrongElements(problem_, rank_, kind, Payload(seen).subspan(offset, RecvBytes(problem_)));
   return check;

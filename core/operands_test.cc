@@ -227,6 +227,60 @@ TEST(OperandBuffersTest, TheResultsOfTheTwoCallsBeforeAreWrong) {
   }
 }
 
+TEST(OperandBuffersTest, CopiesHoldTheSameAndAreCheckedOneByOne) {
+  const MonotonicClock clock;
+  const std::unique_ptr<Device> device = MakeHostDevice(clock);
+  for (const bool in_place : {false, true}) {
+    Problem problem = Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 1, 100);
+    problem.cls.in_place = in_place;
+    const auto buffers = *OperandBuffers::Allocate(*device, problem, 0);
+    ASSERT_TRUE(buffers->AddCopies(3).has_value());
+    ASSERT_EQ(buffers->copies(), 3);
+    ASSERT_TRUE(buffers->Fill(kSalt, 3).has_value());
+    for (int32_t copy = 0; copy < 3; ++copy) {
+      for (int32_t other = 0; other < copy; ++other) {
+        EXPECT_NE(buffers->send(copy), buffers->send(other));
+        EXPECT_NE(buffers->recv(copy), buffers->recv(other));
+      }
+      EXPECT_EQ(std::memcmp(buffers->send(copy), buffers->send(), 400), 0);
+      if (!in_place) {
+        EXPECT_EQ(buffers->Check(kSalt, copy + 1)->wrong_elements, 100u) << "poison";
+      }
+      std::memmove(buffers->recv(copy), buffers->send(copy), 400);
+      EXPECT_EQ(buffers->Check(kSalt, copy + 1)->wrong_elements, 0u);
+    }
+    static_cast<float*>(buffers->recv(2))[7] += 1;
+    EXPECT_EQ(buffers->Check(kSalt, 2)->wrong_elements, 0u);
+    EXPECT_EQ(buffers->Check(kSalt, 3)->wrong_elements, 1u);
+    EXPECT_TRUE(buffers->AddCopies(2).has_value());
+    EXPECT_EQ(buffers->copies(), 3);
+  }
+}
+
+TEST(OperandBuffersTest, CopiesAreWantedFromAnEighthOfTheCacheToTwice) {
+  constexpr uint64_t kCacheBytes = 50 << 20;
+  const auto wanted = [](uint64_t send_bytes) {
+    return OperandBuffers::WantedCopies(
+        Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 4, send_bytes / 4), kCacheBytes);
+  };
+  EXPECT_EQ(wanted(1 << 20), 1);
+  EXPECT_EQ(wanted(3 << 20), 1);   // 6 MiB and guards of 6.25
+  EXPECT_EQ(wanted(4 << 20), 14);  // 13 times 8 MiB are 104
+  EXPECT_EQ(wanted(16 << 20), 5);
+  EXPECT_EQ(wanted(49 << 20), 3);
+  EXPECT_EQ(wanted(50 << 20), 1);
+  for (uint64_t send_bytes = 64 << 10; send_bytes < (100 << 20); send_bytes += 64 << 10) {
+    const auto copies = static_cast<uint64_t>(wanted(send_bytes));
+    if (copies > 1) {
+      EXPECT_GE((copies - 1) * 2 * (send_bytes + 512), 2 * kCacheBytes);
+      EXPECT_LT((copies - 2) * 2 * (send_bytes + 512), 2 * kCacheBytes);
+    }
+  }
+  EXPECT_EQ(OperandBuffers::WantedCopies(
+                Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 4, 1 << 20), 0),
+            1);
+}
+
 TEST(OperandBuffersTest, InPlaceBlocksLieWhereTheAbiSays) {
   const MonotonicClock clock;
   const std::unique_ptr<Device> device = MakeHostDevice(clock);

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -88,6 +89,27 @@ TEST_F(PrecompileTest, RunsInParallelAndOnlyOnce) {
   EXPECT_EQ(group_->prepared, 4);
   PrecompileAll(pointers_, 2, 0);
   EXPECT_EQ(group_->prepared, 4);
+}
+
+TEST_F(PrecompileTest, EveryRankBeginsWithAShareOfItsOwn) {
+  for (const size_t count : {0u, 1u, 3u, 100u}) {
+    for (const int world_size : {1, 2, 3, 8}) {
+      std::set<size_t> begun;
+      size_t in_shares = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        const std::vector<size_t> order = PrecompileOrder(count, {rank, world_size});
+        EXPECT_EQ(std::set<size_t>(order.begin(), order.end()).size(), count);
+        ASSERT_EQ(order.size(), count);
+        const auto ranks = static_cast<size_t>(world_size);
+        const auto number = static_cast<size_t>(rank);
+        const size_t share = count * (number + 1) / ranks - count * number / ranks;
+        begun.insert(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(share));
+        in_shares += share;
+      }
+      EXPECT_EQ(begun.size(), count) << world_size;
+      EXPECT_EQ(in_shares, count);
+    }
+  }
 }
 
 TEST_F(PrecompileTest, AFailureIsRememberedUntilReset) {

@@ -178,6 +178,7 @@ class GroupForTest final : public BackendGroup {
   HubForTest& hub() { return backend_.hub_; }
   int rank() const { return backend_.rank_; }
   const std::string& name() const { return name_; }
+  void NoteCall(const void* recv) { backend_.recv_buffers.insert(recv); }
 
  private:
   BackendForTest& backend_;
@@ -208,7 +209,9 @@ class PlanForTest final : public Plan {
     for (const std::string& other : all) {
       if (other == "failed" && bytes != 6) return Fail(ErrorCode::kAborted, "a peer failed");
     }
-    auto* recv = static_cast<float*>(arguments.recv);
+    group_.NoteCall(arguments.recv);
+    if (first_recv_ == nullptr) first_recv_ = arguments.recv;
+    auto* recv = static_cast<float*>(choice_.keeps_first_buffer ? first_recv_ : arguments.recv);
     for (uint64_t i = 0; i < problem_.count; ++i) {
       float sum = 0;
       for (const std::string& other : all) sum += ReadF32(other, i);
@@ -229,29 +232,32 @@ class PlanForTest final : public Plan {
   Problem problem_;
   ScriptedChoice choice_;
   int64_t calls_ = 0;
+  void* first_recv_ = nullptr;
 };
 
 class CallsForTest final : public TimedCalls {
  public:
-  CallsForTest(Plan& plan, const LaunchArguments& arguments, int32_t repetitions)
-      : plan_(plan), arguments_(arguments), repetitions_(repetitions) {}
+  CallsForTest(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions)
+      : plan_(plan), arguments_(arguments.begin(), arguments.end()), repetitions_(repetitions) {}
+  // Once with each of the arguments that the repetitions come to.
   Result<TimedSpan> Run(int64_t, int64_t) override {
-    if (Status ran = plan_.Run(arguments_); !ran) return tl::make_unexpected(ran.error());
+    for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
+      if (Status ran = plan_.Run(arguments_[i]); !ran) return tl::make_unexpected(ran.error());
+    }
     return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
   }
 
  private:
   Plan& plan_;
-  LaunchArguments arguments_;
+  std::vector<LaunchArguments> arguments_;
   int32_t repetitions_;
 };
 
 // Measures by the script; everything else is host memory.
 class DeviceForTest final : public Device {
  public:
-  explicit DeviceForTest(std::optional<uint64_t> available_bytes)
-      : available_bytes_(available_bytes) {}
-  std::optional<uint64_t> AvailableBytes() const override { return available_bytes_; }
+  explicit DeviceForTest(const DeviceScript& script) : script_(script) {}
+  std::optional<uint64_t> AvailableBytes() const override { return script_.available_bytes; }
   Status Attach() override { return {}; }
   Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
   Status Synchronize(void* /*stream*/, int64_t /*deadline_ns*/) override { return {}; }
@@ -283,11 +289,17 @@ class DeviceForTest final : public Device {
   Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
     return host_->Equal(left, right);
   }
+  uint64_t cache_bytes() const override { return script_.cache_bytes; }
+  std::optional<DeviceClocks> ReadClocks() override {
+    if (script_.clocks.empty()) return std::nullopt;
+    return script_.clocks[std::min(clock_reads_++, script_.clocks.size() - 1)];
+  }
   bool aligns_ranks() const override { return false; }
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
-    return CallsForTest(plan, arguments, 1).Run(0, arguments.deadline_ns);
+    return CallsForTest(plan, {&arguments, 1}, 1).Run(0, arguments.deadline_ns);
   }
-  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                              std::span<const LaunchArguments> arguments,
                                               int32_t repetitions) override {
     return std::make_unique<CallsForTest>(plan, arguments, repetitions);
   }
@@ -295,7 +307,8 @@ class DeviceForTest final : public Device {
  private:
   MonotonicClock clock_;
   std::unique_ptr<Device> host_ = MakeHostDevice(clock_);
-  std::optional<uint64_t> available_bytes_;
+  const DeviceScript script_;
+  size_t clock_reads_ = 0;
 };
 
 }  // namespace
@@ -335,8 +348,8 @@ Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(
   return std::make_unique<GroupForTest>(*this, parameters.name);
 }
 
-std::unique_ptr<Device> MakeDeviceForTest(std::optional<uint64_t> available_bytes) {
-  return std::make_unique<DeviceForTest>(available_bytes);
+std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script) {
+  return std::make_unique<DeviceForTest>(script);
 }
 
 }  // namespace cotune

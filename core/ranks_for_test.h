@@ -60,10 +60,11 @@ struct ScriptedChoice {
   std::function<int64_t(uint64_t bytes)> cost_ns;
   int prepare_fails_on_rank = -1;
   int launch_fails_on_rank = -1;
-  int wrong_on_rank = -1;     // one element
-  int overruns_on_rank = -1;  // writes one byte behind the receive buffer
-  std::string refused;        // not empty: a refusal with this reason
-  int64_t noise_ns = 0;       // added as a sawtooth over calls
+  int wrong_on_rank = -1;           // one element
+  int overruns_on_rank = -1;        // writes one byte behind the receive buffer
+  bool keeps_first_buffer = false;  // receives where the plan's first call did
+  std::string refused;              // not empty: a refusal with this reason
+  int64_t noise_ns = 0;             // added as a sawtooth over calls
 };
 
 // A backend over the hub; `choices` may differ between ranks to break its contract.
@@ -81,6 +82,7 @@ class BackendForTest final : public Backend {
   int plans_prepared = 0;
   int register_fails_on_rank = -1;  // memory with its groups
   uint64_t registered_bytes = 0;    // by its groups now
+  std::set<const void*> recv_buffers;  // of all calls
 
  private:
   friend class GroupForTest;
@@ -91,9 +93,15 @@ class BackendForTest final : public Backend {
   std::string version_ = "1";
 };
 
+// What a device says of itself.
+struct DeviceScript {
+  std::optional<uint64_t> available_bytes{};
+  uint64_t cache_bytes = 0;
+  std::vector<DeviceClocks> clocks{};  // read one after the other, then the last again and again
+};
+
 // Host memory; a timed span costs what the script of the plan says, on a clock of its own.
-// available_bytes: what the device says it has left.
-std::unique_ptr<Device> MakeDeviceForTest(std::optional<uint64_t> available_bytes = std::nullopt);
+std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script = {});
 
 }  // namespace cotune
 

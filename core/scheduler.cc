@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kSamplesPerChoice = 12;
 constexpr int64_t kStepNs = 300'000;
 
-int64_t EstimateChoiceNs(const Choice& choice, const TuningSettings& settings) {
-  const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000);
+int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, const TuningSettings& settings) {
+  const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000) * copies;
   return kSamplesPerChoice * (std::max(model_ns, settings.sample_ns) + kStepNs);
 }
 
@@ -169,29 +169,35 @@ void Scheduler::Pass::Plan() {
   plan.nodes = static_cast<int32_t>(nodes_.size() - first_);
   plan.cells = cells_total_ + cells_known_;
   plan.known_cells = cells_known_;
+  uint64_t least_bytes = 0;  // of buffers
   for (const Cell& cell : cells_) {
     const ChoiceList& list = cell.node->ListChoices(parts_.groups, cell.hint_bytes);
     uint64_t workspace_bytes = 0;
+    const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
+    const int32_t copies = OperandBuffers::WantedCopies(problem, parts_.device.cache_bytes());
     for (const Choice& choice : list.choices) {
-      plan.estimated_ns += EstimateChoiceNs(choice, settings_);
+      plan.estimated_ns += EstimateChoiceNs(choice, copies, settings_);
       workspace_bytes += choice.workspace_bytes;
     }
     plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
     plan.refusals += static_cast<int64_t>(list.refusals.size());
     plan.workspace_bytes_per_rank = std::max(plan.workspace_bytes_per_rank, workspace_bytes);
-    const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
-    uint64_t buffer_bytes = OperandBuffers::AllocatedBytes(problem);
+    uint64_t staging_bytes = 0;
     if (parts_.device.kind() == MemoryKind::kHost) {
-      buffer_bytes += OperandBuffers::StagingBytes(problem);
+      staging_bytes = OperandBuffers::StagingBytes(problem);
     }
-    plan.buffer_bytes_per_rank = std::max(plan.buffer_bytes_per_rank, buffer_bytes);
+    plan.buffer_bytes_per_rank =
+        std::max(plan.buffer_bytes_per_rank,
+                 OperandBuffers::AllocatedBytes(problem, copies) + staging_bytes);
+    // Where memory is short, there are fewer copies.
+    least_bytes = std::max(least_bytes, OperandBuffers::AllocatedBytes(problem) + staging_bytes);
   }
   if (settings_.budget_ns > 0) {
     plan.estimated_ns =
         std::min(plan.estimated_ns, std::max<int64_t>(0, settings_.budget_ns - measured_ns_));
   }
   parts_.observer.OnPlan(plan);
-  memory_ = CheckMemory(plan.buffer_bytes_per_rank + plan.workspace_bytes_per_rank);
+  memory_ = CheckMemory(least_bytes + plan.workspace_bytes_per_rank);
 }
 
 Status Scheduler::Pass::CheckMemory(uint64_t bytes_per_rank) const {
@@ -223,7 +229,8 @@ void Scheduler::Pass::Precompile() {
     }
   }
   PrecompileAll(callers, settings_.precompile_threads,
-                parts_.clock.now_ns() + settings_.warm_timeout_ns);
+                parts_.clock.now_ns() + settings_.warm_timeout_ns,
+                {parts_.exchange.rank(), parts_.exchange.world_size()});
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
@@ -305,7 +312,8 @@ Status Scheduler::Pass::MakeSymmetricRegion() {
   for (const Cell& cell : cells_) {
     const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
     if (problem.cls.buffer_class != BufferClass::kSymmetric) continue;
-    bytes = std::max(bytes, OperandBuffers::RegionBytes(problem));
+    const int32_t copies = OperandBuffers::WantedCopies(problem, parts_.device.cache_bytes());
+    bytes = std::max(bytes, OperandBuffers::RegionBytes(problem, copies));
   }
   if (bytes == 0) return {};
   auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes,

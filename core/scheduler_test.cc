@@ -56,6 +56,7 @@ struct RankView {
   std::vector<CellResult> cells;
   int groups_created = 0;
   int plans_prepared = 0;
+  size_t recv_buffers = 0;  // distinct ones that calls were given
 };
 
 struct Tune {
@@ -66,9 +67,9 @@ struct Tune {
   std::set<int> late_ranks;
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
-  std::function<std::optional<uint64_t>(int rank)> available_bytes;
   BufferClass buffer_class = BufferClass::kPlain;
   int register_fails_on_rank = -1;
+  std::function<DeviceScript(int rank)> device;
 };
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
@@ -84,7 +85,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       BackendForTest backend(hub, rank, tune.choices(rank));
       backend.register_fails_on_rank = tune.register_fails_on_rank;
       const std::unique_ptr<Device> device =
-          MakeDeviceForTest(tune.available_bytes ? tune.available_bytes(rank) : std::nullopt);
+          MakeDeviceForTest(tune.device ? tune.device(rank) : DeviceScript{});
       BackendGroups::Options options;
       options.name = "job";
       for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
@@ -111,6 +112,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
       view.groups_created = backend.groups_created;
       view.plans_prepared = backend.plans_prepared;
+      view.recv_buffers = backend.recv_buffers.size();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -198,6 +200,89 @@ TEST(SchedulerTest, TheDefaultWinsInsideTheNoise) {
   const std::vector<RankView> views = RunTune(tune);
   ASSERT_TRUE(views[1].outcome.has_value());
   EXPECT_EQ(WinnerAt(*views[1].outcome, 1024, 2), "scripted/usual");
+}
+
+// 16 KiB out of place with guards are 33 KiB: two caches of 128 KiB take 8 of those, and the one
+// whose turn it is makes 9.
+Tune TuneOnSmallCache() {
+  Tune tune;
+  tune.node_sizes = {{16384}};
+  tune.device = [](int) { return DeviceScript{std::nullopt, 131072}; };
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 30'000)}; };
+  return tune;
+}
+
+TEST(SchedulerTest, TimedCallsGoRoundOverCopiesWhereACacheWouldHoldTheBuffers) {
+  Tune tune = TuneOnSmallCache();
+  tune.choices = [](int) {
+    // 6 calls fill a sample of 200 us: 9 are a whole turn. 600 us each: a turn would take too long.
+    return std::vector<ScriptedChoice>{Scripted("a", 30'000), Scripted("slow", 600'000)};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.cells.at(0).buffer_copies, 9);
+    EXPECT_EQ(view.recv_buffers, 9u);
+    EXPECT_EQ(VerdictOf(view.cells[0], "a").repetitions, 9);
+    EXPECT_EQ(VerdictOf(view.cells[0], "slow").repetitions, 1);
+    // 9 copies and 3 kinds of data of 33792 bytes, and as much for checking on the host.
+    EXPECT_EQ(view.observer.plans.at(0).buffer_bytes_per_rank, 13u * 33792);
+  }
+  tune.node_sizes = {{4096, 131072}};  // hot in programs too; driving itself out
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_EQ(view.cells.size(), 2u);
+    EXPECT_EQ(view.cells[0].buffer_copies, 1);
+    EXPECT_EQ(view.cells[1].buffer_copies, 1);
+  }
+}
+
+TEST(SchedulerTest, ARankShortOfMemoryGivesAllFewerCopies) {
+  Tune tune = TuneOnSmallCache();
+  // Without copies each of 2 ranks needs 5 times 33792; half of what is free holds 5 more.
+  tune.device = [](int rank) {
+    return DeviceScript{rank == 1 ? std::optional<uint64_t>(2u * 5 * 33792) : std::nullopt, 131072};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.cells.at(0).buffer_copies, 6);
+    EXPECT_EQ(view.recv_buffers, 6u);
+  }
+}
+
+TEST(SchedulerTest, ClocksOfTheSlowestAndTheReasonsOfAllAreNoted) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.device = [](int rank) {
+    DeviceScript script;
+    if (rank == 0) script.clocks = {{1500, {"sw_power_cap"}}, {1980, {"hw_thermal"}}};
+    if (rank == 1) script.clocks = {{1200, {}}, {1700, {"hw_thermal", "hw_slowdown"}}};
+    return script;  // rank 2 does not know
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.cells.at(0).sm_clock_mhz, 1700);
+    EXPECT_EQ(view.cells[0].throttle_reasons, "hw_slowdown,hw_thermal,sw_power_cap");
+  }
+  tune.device = nullptr;
+  for (const RankView& view : RunTune(tune)) {
+    EXPECT_EQ(view.cells.at(0).sm_clock_mhz, 0);
+    EXPECT_EQ(view.cells[0].throttle_reasons, "");
+  }
+}
+
+TEST(SchedulerTest, EveryCopyIsRightAfterTheTimedRuns) {
+  Tune tune = TuneOnSmallCache();
+  tune.choices = [](int) {
+    ScriptedChoice stale = Scripted("stale", 10'000);
+    stale.keeps_first_buffer = true;
+    return std::vector<ScriptedChoice>{stale, Scripted("right", 50'000)};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 16384, 2), "scripted/right");
+    EXPECT_EQ(VerdictOf(view.cells[0], "stale").outcome, Outcome::kWrongResult);
+    EXPECT_THAT(VerdictOf(view.cells[0], "stale").reason, HasSubstr("after its timed runs"));
+  }
 }
 
 TEST(SchedulerTest, AWrongChoiceIsDroppedOnAllRanksHoweverFast) {
@@ -390,7 +475,7 @@ TEST(SchedulerTest, MemoryThatOneRankLacksEndsTheTuneOnAllBeforeItBegins) {
   tune.node_sizes = {{1 << 20}};
   // Two ranks with send and receive buffer, three kinds of data for both, and room to make it: 10
   // MiB each, and some guards.
-  tune.available_bytes = [](int rank) { return uint64_t{rank == 1 ? 20u : 21u} << 20; };
+  tune.device = [](int rank) { return DeviceScript{uint64_t{rank == 1 ? 20u : 21u} << 20}; };
   for (const RankView& view : RunTune(tune)) {
     ASSERT_FALSE(view.outcome.has_value());
     EXPECT_EQ(view.outcome.error().code, ErrorCode::kEnvironment);
@@ -399,7 +484,7 @@ TEST(SchedulerTest, MemoryThatOneRankLacksEndsTheTuneOnAllBeforeItBegins) {
                       HasSubstr("20 MiB are free"), HasSubstr("smaller sizes")));
     EXPECT_TRUE(view.cells.empty());
   }
-  tune.available_bytes = [](int) { return uint64_t{21} << 20; };
+  tune.device = [](int) { return DeviceScript{uint64_t{21} << 20}; };
   for (const RankView& view : RunTune(tune)) EXPECT_TRUE(view.outcome.has_value());
 }
 

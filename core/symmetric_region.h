@@ -25,6 +25,7 @@ class SymmetricRegion {
   SymmetricRegion& operator=(const SymmetricRegion&) = delete;
 
   void* data() { return memory_->data(); }
+  uint64_t left_bytes() const { return memory_->bytes() - used_bytes_; }
 
   // Of a region, for buffers of these sizes.
   static uint64_t BytesFor(std::initializer_list<uint64_t> buffer_bytes);

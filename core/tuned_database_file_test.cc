@@ -94,7 +94,7 @@ TEST_F(TunedDatabaseFileTest, RelativePathsWork) {
 TEST_F(TunedDatabaseFileTest, HeaderIsAsDocumented) {
   const std::string bytes = DatabaseOf({8}).Serialize().value();
   EXPECT_EQ(bytes.substr(0, 8), "COTUNEDB");
-  EXPECT_EQ(bytes.substr(8, 4), std::string("\1\0\0\0", 4));
+  EXPECT_EQ(bytes.substr(8, 4), std::string("\2\0\0\0", 4));
   uint64_t payload_bytes = 0;
   for (int i = 7; i >= 0; --i)
     payload_bytes =
@@ -111,8 +111,10 @@ TEST_F(TunedDatabaseFileTest, EachDamageHasItsOwnError) {
             "the tuned database is truncated: " + std::to_string(good.size()) +
                 " bytes needed, 100 there");
   std::string bytes = good;
-  bytes[8] = 2;
-  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 2, this cotune reads up to 1");
+  bytes[8] = 1;
+  EXPECT_EQ(RefusalOf(bytes), "loaded");
+  bytes[8] = 3;
+  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 3, this cotune reads up to 2");
   bytes[8] = 0;
   EXPECT_EQ(RefusalOf(bytes), "field schema version is 0");
   bytes = good;

@@ -12,7 +12,7 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
 constexpr const char* kMoveAway = "move the journal away; what it held is measured again";

@@ -134,9 +134,9 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 3;
+  newer[8] = 4;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 3, this cotune reads 2");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 4, this cotune reads 3");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);

@@ -42,7 +42,9 @@ bool CellResult::operator==(const CellResult& other) const {
          verdicts == other.verdicts &&
          std::equal(refusals.begin(), refusals.end(), other.refusals.begin(), other.refusals.end(),
                     same_refusal) &&
-         start_mode == other.start_mode && invalid_rounds == other.invalid_rounds;
+         start_mode == other.start_mode && invalid_rounds == other.invalid_rounds &&
+         buffer_copies == other.buffer_copies && sm_clock_mhz == other.sm_clock_mhz &&
+         throttle_reasons == other.throttle_reasons;
 }
 
 }  // namespace cotune

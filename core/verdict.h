@@ -60,6 +60,11 @@ struct CellResult {
   std::vector<Refusal> refusals;
   StartMode start_mode = StartMode::kBarrier;
   int32_t invalid_rounds = 0;  // samples that did not count because a rank started late
+  int32_t buffer_copies = 1;   // of send and receive buffer that timed calls went round over
+  int32_t sm_clock_mhz = 0;    // of the slowest GPU after the last sample; 0: not known
+  // What throttled a GPU when the measuring began or ended: "hw_thermal,sw_power_cap"; "": nothing
+  // that is known.
+  std::string throttle_reasons{};
 
   bool operator==(const CellResult& other) const;
 };

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
+#include "core/step_record.h"
 #include "fmt/format.h"
 #include "gpu/device/buffer_compare.h"
 #include "gpu/device/cuda_stream.h"
 #include "gpu/device/driver_status.h"
 #include "gpu/device/rank_alignment.h"
 #include "gpu/device/shareable_memory.h"
+#include "gpu/driver/nvml.h"
 
 namespace cotune::gpu {
 namespace {
@@ -62,10 +66,11 @@ class CudaCalls final : public TimedCalls {
     if (exec_ != nullptr) driver_->GraphExecDestroy(exec_);
   }
 
-  Status Capture(Plan& plan, const LaunchArguments& arguments, int32_t repetitions) {
+  Status Capture(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions) {
     Result<CuGraph> graph = stream_.Capture([&]() -> Status {
       for (int32_t i = 0; i < repetitions; ++i) {
-        if (Status launched = plan.Launch(arguments); !launched) return launched;
+        const LaunchArguments& call = arguments[static_cast<size_t>(i) % arguments.size()];
+        if (Status launched = plan.Launch(call); !launched) return launched;
       }
       return {};
     });
@@ -130,6 +135,19 @@ class CudaDevice final : public Device {
   Status Open() {
     if (Status s = Checked(driver_, driver_->DeviceGet(&device_, ordinal_), "cuDeviceGet"); !s)
       return s;
+    int cache_bytes = 0;
+    if (Status s =
+            Checked(driver_, driver_->DeviceGetAttribute(&cache_bytes, kCuL2CacheBytes, device_),
+                    "cuDeviceGetAttribute");
+        !s) {
+      return s;
+    }
+    cache_bytes_ = static_cast<uint64_t>(std::max(cache_bytes, 0));
+    // Without it clocks are not known, and nothing else is missing.
+    if (const DriverResult<Nvml> nvml = Nvml::Open()) {
+      nvml_ = *nvml;
+      nvml_handle_ = nvml_->Handle(PciBusId(driver_, device_));
+    }
     if (Status s = Checked(driver_, driver_->PrimaryContextRetain(&context_, device_),
                            "cuDevicePrimaryCtxRetain");
         !s) {
@@ -209,6 +227,14 @@ class CudaDevice final : public Device {
   }
 
   std::string measuring_mode() const override { return "graph"; }
+  uint64_t cache_bytes() const override { return cache_bytes_; }
+  std::optional<DeviceClocks> ReadClocks() override {
+    if (nvml_handle_ == nullptr) return std::nullopt;
+    const std::optional<ClockState> clocks = nvml_->ReadClocks(nvml_handle_);
+    if (!clocks) return std::nullopt;
+    return DeviceClocks{clocks->sm_mhz, ThrottleNames(clocks->reasons)};
+  }
+  void set_cache_bytes(uint64_t bytes) { cache_bytes_ = bytes; }
   bool aligns_ranks() const override { return true; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
@@ -280,7 +306,8 @@ class CudaDevice final : public Device {
     return stream_->AwaitSpan(arguments.deadline_ns);
   }
 
-  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan, const LaunchArguments& arguments,
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                              std::span<const LaunchArguments> arguments,
                                               int32_t repetitions) override {
     auto calls = std::make_unique<CudaCalls>(driver_, *stream_, alignment_.get(), clock_);
     if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
@@ -293,6 +320,9 @@ class CudaDevice final : public Device {
   const CudaDriver driver_;
   const int32_t ordinal_;
   const Clock& clock_;
+  uint64_t cache_bytes_ = 0;
+  std::optional<Nvml> nvml_;
+  void* nvml_handle_ = nullptr;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   std::unique_ptr<CudaStream> stream_;
@@ -313,15 +343,22 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& ex
     device = std::make_unique<CudaDevice>(*driver, ordinal, clock);
     opened = device->Open();
   }
-  // One rank without its GPU ends it for all, and all learn which.
-  const Result<StepResult> all =
-      exchange.Step("gpu", opened ? "" : opened.error().ToText(), 0, deadline_ns);
+  StepRecord record = StepRecord::FromStatus(opened);
+  if (opened) record.number = static_cast<int64_t>(device->cache_bytes());
+  const Result<ExchangedRecords> all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
+  uint64_t cache_bytes = 0;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    if (all->records[rank].empty()) continue;
-    return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
-                all->records[rank], "see `cotune doctor`, or tune host memory");
+    const StepRecord& other = all->records[rank];
+    // One rank without its GPU ends it for all, and all learn which.
+    if (other.error) {
+      return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
+                  other.message, "see `cotune doctor`, or tune host memory");
+    }
+    // GPUs of several kinds: the largest needs most to be cold.
+    cache_bytes = std::max(cache_bytes, static_cast<uint64_t>(other.number));
   }
+  device->set_cache_bytes(cache_bytes);
   if (Status s = device->LineUp(exchange, deadline_ns); !s) return tl::make_unexpected(s.error());
   return device;
 }

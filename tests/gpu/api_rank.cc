@@ -46,6 +46,11 @@ int64_t NowNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+void PrintNow(const char* event, const char* text) {
+  std::printf("%s at_ns=%lld %s\n", event, static_cast<long long>(NowNs()), text);
+  std::fflush(stdout);
+}
+
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call) {
   if (result == COTUNE_SUCCESS) return {};
   return Fail(CodeOf(result), cotune_last_error(group), std::string(call));

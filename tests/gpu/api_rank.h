@@ -26,6 +26,9 @@ using Group = std::unique_ptr<cotune_group, DestroyGroup>;
 // CLOCK_MONOTONIC, which all processes of a machine share.
 int64_t NowNs();
 
+// A line for the runner with the time of now: "event at_ns=... text".
+void PrintNow(const char* event, const char* text);
+
 // What a call of the C API gave, as a Status with the group's own text.
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call);
 
@@ -79,6 +82,8 @@ Status RunChain(ApiRank& rank, const Flags& flags);    // calls that feed each o
 Status RunTuned(ApiRank& rank, const Flags& flags);    // tune, save, load; sizes in between
 Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another stream; two groups
 Status RunFault(ApiRank& rank, const Flags& flags);    // --victim, --how kill|stop, --at CALL
+// Rank --odd calls with another --what: count, collective or dtype.
+Status RunMismatch(ApiRank& rank, const Flags& flags);
 
 }  // namespace cotune::gputest
 

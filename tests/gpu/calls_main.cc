@@ -14,10 +14,8 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"chain", RunChain},
-    {"tuned", RunTuned},
-    {"streams", RunStreams},
-    {"fault", RunFault},
+    {"chain", RunChain}, {"tuned", RunTuned},       {"streams", RunStreams},
+    {"fault", RunFault}, {"mismatch", RunMismatch},
 };
 
 int Report(const Error& error) {

@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 
 #include "tests/gpu/api_rank.h"
 
@@ -9,11 +8,6 @@ namespace cotune::gputest {
 namespace {
 
 constexpr uint64_t kCount = 10'000;
-
-void PrintNow(const char* event, const char* text) {
-  std::printf("%s at_ns=%lld %s\n", event, static_cast<long long>(NowNs()), text);
-  std::fflush(stdout);
-}
 
 }  // namespace
 

@@ -42,7 +42,7 @@ Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64
   arguments.recv = replay.buffers.recv();
   arguments.stream = job.device().stream();
   arguments.deadline_ns = replay.rank.CallDeadline();
-  const auto captured = replay.caller.PrepareTimed(job.device(), arguments, 1);
+  const auto captured = replay.caller.PrepareTimed(job.device(), {&arguments, 1}, 1);
   if (!captured) return tl::make_unexpected(captured.error());
   const bool lines_up = job.device().aligns_ranks();
   for (int64_t i = 0; i < replays; ++i) {

@@ -87,7 +87,8 @@ class TreeTest(unittest.TestCase):
         names = [runner.label(step) for step in gpu_steps.all_steps(tree, 4)]
         for part in ("values: moves (4 ranks)", "values: moves (3 ranks)", "values: moves (2 ranks)",
                      "groups 0,2/1,3 (4 ranks)", "average by NCCL's choices (3 ranks)", "graph of all collectives, cuda",
-                     "rank 3 by SIGSTOP in a graph, cuda", "rank 0 by SIGKILL, nccl"):
+                     "rank 3 by SIGSTOP in a graph, cuda", "mismatch: rank 3 calls with another dtype, cuda (4 ranks)",
+                     "mismatch: rank 0 calls with another count, nccl (4 ranks)", "rank 0 by SIGKILL, nccl"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_groups_of_some_ranks_run_at_once(self):
@@ -198,6 +199,26 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("no error", judged(""))
         self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))
         self.assertIn("as far as", gpu_steps.judge_fault([RankEnd(5, ""), RankEnd(1, "")], 1, 2))
+
+    def test_calls_that_do_not_fit_have_to_end_in_time_and_with_an_error(self):
+        def end(outcome: str = "6000000000 error late", code: int = 5, after: str = "right") -> RankEnd:
+            return RankEnd(code, f"called at_ns=2000000000 x\noutcome at_ns={outcome}\nafter at_ns=1 {after}\n")
+
+        def judged(*ends: RankEnd, must_fail: bool = True) -> str:
+            return gpu_steps.judge_mismatch(ends, 3, must_fail)
+
+        fine = end("2100000000 fine", 0)
+        self.assertEqual(judged(end(), fine), "")
+        self.assertEqual(judged(fine, fine, must_fail=False), "")
+        self.assertIn("no rank has an error", judged(fine, fine))
+        self.assertIn("not within 6 s", judged(fine, end("8100000000 error late")))
+        self.assertIn("has no error, and waited", judged(end(), end("5100000000 fine", 0)))
+        self.assertIn("rank 1 ended with 0", judged(end(), end(code=0)))
+        self.assertIn("rank 0 ended with 5", judged(end("2100000000 fine"), end()))
+        self.assertIn("rank 0 ended with None", judged(end(code=None), end()))
+        self.assertIn("rank 1 could not work in a new group", judged(end(), end(after="wrong")))
+        self.assertIn("rank 1 has no outcome", judged(end(), RankEnd(5, "called at_ns=2000000000 x\n")))
+        self.assertIn("rank 0 did not get as far", judged(RankEnd(1, ""), end()))
 
     def test_a_dropped_choice_and_multicast_are_failures(self):
         tree = gpu_steps.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")

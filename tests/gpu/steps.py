@@ -252,6 +252,67 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
     return steps
 
 
+# ---- Steps in which one rank's call does not fit the others' ----
+
+
+def judge_mismatch(ends, deadline_s: float, must_fail: bool) -> str:
+    """Why the ranks have not behaved, or ''. Each knows how its call ended within twice the deadline; who waited for the
+    deadline has an error, and ends with it; a new group of the same processes works. must_fail: the calls cannot go
+    through, so that somebody has to have an error."""
+    called = [re.search(r"^called at_ns=(\d+)", end.output, re.MULTILINE) for end in ends]
+    missing = [str(rank) for rank, found in enumerate(called) if found is None]
+    if missing:
+        return f"rank {', '.join(missing)} did not get as far as the call"
+    last_ns = max(int(found[1]) for found in called)
+    failed = False
+    for rank, end in enumerate(ends):
+        outcome = re.search(r"^outcome at_ns=(\d+) (fine|error)", end.output, re.MULTILINE)
+        if outcome is None:
+            return f"rank {rank} has no outcome"
+        after_s = (int(outcome[1]) - last_ns) / 1e9
+        if after_s > 2 * deadline_s:
+            return f"rank {rank} had its outcome after {after_s:.1f} s, not within {2 * deadline_s:.0f} s"
+        is_fine = outcome[2] == "fine"
+        if is_fine and after_s > deadline_s:
+            return f"rank {rank} has no error, and waited for {after_s:.1f} s"
+        if re.search(r"^after at_ns=\d+ right$", end.output, re.MULTILINE) is None:
+            return f"rank {rank} could not work in a new group"
+        if end.exit_code is None or (end.exit_code == 0) != is_fine:
+            return f"rank {rank} ended with {end.exit_code}, its call {'without' if is_fine else 'with'} an error"
+        failed = failed or not is_fine
+    if must_fail and not failed:
+        return "no rank has an error"
+    return ""
+
+
+def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str) -> Step:
+    command = [tree.program("calls"), "mismatch", "--what", what, "--odd", str(odd),
+               "--deadline-ms", str(int(DEADLINE_S * 1000)), "--memory", tree.memory, "--plugins", tree.plugins,
+               "--backends", backend]
+
+    def run(step: Step) -> Outcome:
+        with RankProcesses(command, step.ranks, tree.work) as processes:
+            processes.wait(processes.began + step.limit_s)
+            ends = processes.ends()
+        # NCCL's calls may go through by chance; own kernels wait for data of the kind and size that they expect.
+        why = judge_mismatch(ends, DEADLINE_S, must_fail=backend == "cuda")
+        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+
+    return Step(f"mismatch: rank {odd} calls with another {what}, {backend}", "faults", ranks, 60, run)
+
+
+def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
+    steps = []
+    for backend in tree.backends:
+        for odd in (0, ranks - 1):
+            steps.append(mismatch_step(tree, "count", odd, ranks, backend))
+        steps.append(mismatch_step(tree, "collective", ranks - 1, ranks, backend))
+    if tree.memory == "cuda":
+        # Own kernels send floats and integers in different ways; for others the same bytes are the same call.
+        steps.append(mismatch_step(tree, "dtype", ranks - 1, ranks, "cuda"))
+    return steps
+
+
 # ---- Steps that run the command line ----
 
 
@@ -462,5 +523,5 @@ def all_steps(tree: Tree, ranks: int) -> list[Step]:
         steps += rank_case_steps(tree, number, is_full)
         steps += call_steps(tree, number, is_full)
         if is_full:
-            steps += fault_steps(tree, number)
+            steps += fault_steps(tree, number) + mismatch_steps(tree, number)
     return steps

@@ -1,0 +1,93 @@
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "tests/gpu/api_rank.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint64_t kCount = 10'000;
+
+struct Buffers {
+  void* send = nullptr;
+  void* recv = nullptr;
+};
+
+Result<Buffers> Allocate(ApiRank& rank, const Problem& problem) {
+  const uint64_t element_bytes = SizeBytes(problem.cls.dtype);
+  const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element_bytes);
+  if (!send) return tl::make_unexpected(send.error());
+  const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element_bytes);
+  if (!recv) return tl::make_unexpected(recv.error());
+  return Buffers{*send, *recv};
+}
+
+Status CallAndWait(ApiRank& rank, const ApiRank::Subgroup& on, const Problem& problem,
+                   const Buffers& buffers) {
+  Status done = ApiRank::Call(on.group.get(), problem, buffers.send, buffers.recv);
+  if (done) done = rank.Await(on.group.get(), on.stream);
+  return done;
+}
+
+// One call of each collective, whose values are compared.
+Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on, uint32_t salt) {
+  for (const Collective collective : AllCollectives()) {
+    const Problem problem =
+        ProblemFor(on.group.get(), collective, Dtype::kBf16, Reduction::kSum, kCount);
+    const Result<Buffers> buffers = Allocate(rank, problem);
+    if (!buffers) return tl::make_unexpected(buffers.error());
+    const std::vector<std::byte> sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
+    if (Status s = rank.memory().Write(buffers->send, sent); !s) return s;
+    if (Status s = CallAndWait(rank, on, problem, *buffers); !s) return s;
+    const auto answer =
+        rank.memory().Read(buffers->recv, problem.recv_elements() * SizeBytes(problem.cls.dtype));
+    if (!answer) return tl::make_unexpected(answer.error());
+    rank.Expect(problem, "in a group", RightAnswer(problem, rank.rank(), Pattern::kExact, salt),
+                *answer);
+  }
+  return {};
+}
+
+// What this rank calls when the others call an all_reduce of kCount elements.
+Problem ProblemOfRank(cotune_group* group, const std::string& what, bool is_odd) {
+  const bool is_same_bytes = what == "dtype";
+  Collective collective = Collective::kAllReduce;
+  Dtype dtype = is_same_bytes ? Dtype::kF32 : Dtype::kBf16;
+  uint64_t count = kCount;
+  if (is_odd && what == "count") count *= 3;
+  if (is_odd && what == "collective") collective = Collective::kAllGather;
+  if (is_odd && is_same_bytes) dtype = Dtype::kI32;
+  return ProblemFor(group, collective, dtype, Reduction::kSum, count);
+}
+
+}  // namespace
+
+// Calls that do not fit together are made in a group of their own. Its end, well or not, is what
+// the case ends with; before, a new group of the same ranks has to work. The runner reads the
+// lines.
+Status RunMismatch(ApiRank& rank, const Flags& flags) {
+  const std::string what = flags.Text("what", "count");
+  const bool is_odd = rank.rank() == flags.Number("odd", 0);
+  std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  Result<ApiRank::Subgroup> group = rank.Split("mismatched", everybody);
+  if (!group) return tl::make_unexpected(group.error());
+  if (Status s = CheckCalls(rank, *group, 1); !s) return s;
+  // All ranks meet: who is still at the calls before would hear of the failure there.
+  if (const auto met = rank.Split("met", everybody); !met) return tl::make_unexpected(met.error());
+  const Problem problem = ProblemOfRank(group->group.get(), what, is_odd);
+  const Result<Buffers> buffers = Allocate(rank, problem);
+  if (!buffers) return tl::make_unexpected(buffers.error());
+  PrintNow("called", ToText(problem).c_str());
+  Status outcome = CallAndWait(rank, *group, problem, *buffers);
+  PrintNow("outcome", outcome ? "fine" : ("error " + outcome.error().ToText()).c_str());
+  group->group.reset();
+  Result<ApiRank::Subgroup> next = rank.Split("after", everybody);
+  if (!next) return tl::make_unexpected(next.error());
+  if (Status s = CheckCalls(rank, *next, 2); !s) return s;
+  PrintNow("after", rank.wrong() == 0 ? "right" : "wrong");
+  return outcome;
+}
+
+}  // namespace cotune::gputest
