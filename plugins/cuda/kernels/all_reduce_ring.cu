@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     ChunkPlace chunk;
     chunk.begin = begin + chunks.Begin(c);
     chunk.size = chunks.SizeIn(rest < share ? rest : share, c);
-    chunk.are_whole = is_aligned && (chunk.begin + chunk.size) * kPackBytes <= send.bytes;
+    chunk.are_whole = is_aligned && (chunk.begin + chunk.size) * kPackBytes <= send.end;
     return chunk;
   };
 

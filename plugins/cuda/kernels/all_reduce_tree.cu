@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const auto place_of = [&](unsigned int c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
     return ChunkPlace{chunks.Begin(c), chunks.Size(c),
-                      is_aligned && end * kPackBytes <= send.bytes};
+                      is_aligned && end * kPackBytes <= send.end};
   };
   if (tree.is_root()) {
     for (unsigned int c = 0; c < count; ++c) {

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   for (unsigned int c = 0; c < chunks.count(); ++c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
     const ChunkPlace chunk{chunks.Begin(c), chunks.Size(c),
-                           is_aligned && end * kPackBytes <= recv.bytes};
+                           is_aligned && end * kPackBytes <= recv.end};
     if (!MoveChunk(queues, from, to, chunk, send, recv, keeps)) return;
   }
   queues.End(from, to);
