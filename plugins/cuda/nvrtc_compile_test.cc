@@ -8,6 +8,7 @@
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/kernel_spec.h"
 #include "plugins/cuda/nvrtc.h"
+#include "plugins/cuda/queued_shape.h"
 
 namespace cotune::cuda {
 namespace {
@@ -32,7 +33,6 @@ bool Exists(const KernelSpec& spec) {
   const bool reduces = is_all_reduce || spec.collective == Collective::kReduceScatter;
   if (!reduces && spec.reduction != border::Reduction::kSum) return false;
   const bool is_lamport_type = spec.type == ElementType::kF32 || border::IsNarrowFloat(spec.type);
-  if (spec.transport == Transport::kBits) return !reduces;
   if (HasRounds(spec.transport)) return spec.algorithm != Algorithm::kOneShot;
   return spec.transport == Transport::kLl || (reduces && is_lamport_type);
 }
@@ -70,8 +70,8 @@ std::vector<KernelSpec> KernelSpecs(size_t first_turn) {
   for (const Collective collective : kCollectives) {
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
-      for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kBits,
-                                        Transport::kFlagged, Transport::kZeroCopy}) {
+      for (const Transport transport :
+           {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
         for (const ElementType type : border::kElementTypes) {
           for (const border::Reduction reduction : border::kReductions) {
             add({collective, algorithm, transport, type, reduction});
@@ -80,6 +80,34 @@ std::vector<KernelSpec> KernelSpecs(size_t first_turn) {
       }
     }
   }
+  return specs;
+}
+
+// Rings and trees in the same way, and a barrier.
+std::vector<KernelSpec> QueuedSpecs(size_t first_turn) {
+  std::vector<KernelSpec> specs;
+  size_t turn = first_turn;
+  const auto add = [&](KernelSpec spec) {
+    spec.world_size = kWorlds[turn % std::size(kWorlds)];
+    spec.threads = kThreads[turn / 4 % std::size(kThreads)];
+    spec.unroll = 1 + static_cast<int>(turn / 8 % 2);
+    specs.push_back(spec);
+    ++turn;
+  };
+  for (const Collective collective : kCollectives) {
+    const bool reduces =
+        collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
+      if (!HasQueuedKernel(collective, algorithm)) continue;
+      for (const ElementType type : border::kElementTypes) {
+        for (const border::Reduction reduction : border::kReductions) {
+          if (!reduces && reduction != border::Reduction::kSum) continue;
+          add({collective, algorithm, Transport::kQueued, type, reduction});
+        }
+      }
+    }
+  }
+  add({Collective::kAllGather, Algorithm::kDirect, Transport::kCopyEngine});
   return specs;
 }
 
@@ -97,11 +125,14 @@ TEST_P(NvrtcCompileTest, EveryKernel) {
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
   const std::string architecture = GetParam();
   const size_t first_turn = architecture == "sm_80" ? 0 : architecture == "sm_90" ? 7 : 15;
-  const std::vector<KernelSpec> specs = KernelSpecs(first_turn);
+  std::vector<KernelSpec> specs = KernelSpecs(first_turn);
   // 10 pairs of transport and type, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
   // Of "flagged" and "zero_copy" 7 types, 5 reductions, 2 kernels; 7 types, 3 kernels.
-  // Of "bits" 7 types, 3 kernels.
-  ASSERT_EQ(specs.size(), 10u * 5 * 3 + 7 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
+  ASSERT_EQ(specs.size(), 10u * 5 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
+  // 7 types, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
+  const std::vector<KernelSpec> queued = QueuedSpecs(first_turn);
+  ASSERT_EQ(queued.size(), 7u * 5 * 3 + 7 * 3 + 1);
+  specs.insert(specs.end(), queued.begin(), queued.end());
   for (KernelSpec spec : specs) {
     spec.uses_pdl = architecture != "sm_80";
     const auto cubin = nvrtc->Compile(SourceOf(spec), architecture, NvrtcOptions(spec));

@@ -3,9 +3,11 @@
 // barriers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
-#include <utility>
+#include <vector>
 
 #include "plugins/cuda/copy_list.h"
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
@@ -47,7 +49,7 @@ const KernelVariant& BarrierOf(int world_size) {
 }
 
 void Barrier(RanksOnCpu& ranks, int rank) {
-  ranks.Launch(rank, BarrierOf(ranks.world_size()).function, {}, {.blocks = 1, .threads = 32});
+  ranks.Launch(rank, BarrierOf(ranks.world_size()).function, {}, {.blocks = 1, .threads = 8});
 }
 
 // The buffers of all ranks, used as Plan does.
@@ -61,6 +63,7 @@ class Call {
       received_.push_back(Bytes(ReceiveElements(naive_), 0xEE));
     }
     sent_ = inputs_;
+    results_.resize(inputs_.size());
     if (!problem.in_place) return;
     for (size_t r = 0; r < inputs_.size(); ++r) {
       const size_t at = problem.collective == Collective::kAllGather ? r * problem.count : 0;
@@ -84,7 +87,7 @@ class Call {
       Barrier(ranks, rank);
     }
     // The caller has its buffers back.
-    results_.emplace(rank, received_[r]);
+    results_[r] = received_[r];
     std::fill(sent_[r].begin(), sent_[r].end(), 0xDD);
     std::fill(received_[r].begin(), received_[r].end(), 0xEE);
   }
@@ -92,7 +95,7 @@ class Call {
   void Check() const {
     for (int rank = 0; rank < problem_.world_size; ++rank) {
       const Bytes expected = ExpectedOutput(naive_, rank, inputs_);
-      ASSERT_EQ(results_.at(rank), expected)
+      ASSERT_EQ(results_[static_cast<size_t>(rank)], expected)
           << naive_.collective << " count " << problem_.count << " rank " << rank << " of "
           << problem_.world_size << (problem_.in_place ? " in place" : "");
       const Bytes later(received_[static_cast<size_t>(rank)].size(), 0xEE);
@@ -120,17 +123,17 @@ class Call {
   std::vector<Bytes> inputs_;
   std::vector<Bytes> sent_;
   std::vector<Bytes> received_;
-  std::map<int, Bytes> results_;
+  std::vector<Bytes> results_;  // of each rank, when its call had ended
 };
 
 TEST(CopyEngineTest, CopiesGiveWhatTheCollectiveMust) {
   for (const Collective collective : kCollectives) {
     for (const int world : {2, 3, 4, 5, 8}) {
       RanksOnCpu ranks(world);
-      for (const uint64_t count : {0, 1, 7, 511, 4096, 5001}) {
+      for (const uint64_t count : {0, 1, 511, 5001}) {
         for (const bool in_place : {false, true}) {
           if (in_place && collective == Collective::kAllToAll) continue;
-          for (uint64_t seed = 0; seed < 4; ++seed) {
+          for (uint64_t seed = 0; seed < 2; ++seed) {
             const int root = static_cast<int>(seed + count) % world;
             Call call(ProblemOf(collective, count, world, root, in_place),
                       static_cast<unsigned int>(seed));

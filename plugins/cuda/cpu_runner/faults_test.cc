@@ -7,7 +7,7 @@ namespace cotune::cuda::cpu {
 namespace {
 
 // More than queues hold: who sends and takes nothing is done once all is on its way.
-uint64_t CountFor(const KernelVariant& v) { return v.transport == "QUEUED" ? 30'000 : 500; }
+uint64_t CountFor(const KernelVariant& v) { return v.transport == "QUEUED" ? 100'000 : 500; }
 
 TEST(FaultsTest, AnAbsentRankIsNamed) {
   for (const KernelVariant* v : OneOfEachKind({.world_size = 3})) {

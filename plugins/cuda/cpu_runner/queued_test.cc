@@ -146,14 +146,14 @@ TEST(QueuedTest, ManyBroadcastsAreOnTheirWayAtOnce) {
     for (int late = 0; late < 5; ++late) {
       RanksOnCpu ranks(5);
       std::vector<std::unique_ptr<Call>> calls;
-      for (unsigned int i = 0; i < 12; ++i) {
+      for (unsigned int i = 0; i < 24; ++i) {
         calls.push_back(std::make_unique<Call>(
-            *v, CallShape{.count = 700 + i * 100, .salt = i, .root = static_cast<int>(i / 4)}));
+            *v, CallShape{.count = 700 + i * 50, .salt = i, .root = static_cast<int>(i / 12)}));
       }
       ASSERT_TRUE(ranks.Run(
           [&](int rank) {
             for (const auto& call : calls) {
-              if (rank == late) RanksOnCpu::Delay(100'000);
+              if (rank == late) RanksOnCpu::Delay(20'000);
               call->Launch(ranks, rank);
             }
           },
