@@ -70,9 +70,8 @@ std::vector<KernelSpec> KernelSpecs(size_t first_turn) {
   for (const Collective collective : kCollectives) {
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
-      for (const Transport transport :
-           {Transport::kLamport, Transport::kLl, Transport::kBits, Transport::kFlagged,
-            Transport::kZeroCopy}) {
+      for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kBits,
+                                        Transport::kFlagged, Transport::kZeroCopy}) {
         for (const ElementType type : border::kElementTypes) {
           for (const border::Reduction reduction : border::kReductions) {
             add({collective, algorithm, transport, type, reduction});

@@ -106,8 +106,8 @@ constexpr unsigned long long kControlBytes = 64ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;
-// Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero; "bits"
-// kernels use that of "lamport".
+// Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero;
+// "bits" kernels use that of "lamport".
 constexpr unsigned long long kLamportBytes = 16ull << 20;
 constexpr unsigned long long kLlBytes = 8ull << 20;
 constexpr unsigned long long kLamportBegin = kControlBytes;
