@@ -1,7 +1,7 @@
-// Data of any bits that says itself when it is there, with one bit of every eight bytes as the flag.
-// The bits that made room travel in one word more behind the COTUNE_UNROLL packs of a thread: with
-// four packs 9 bytes carry 8, where "ll" takes 16. Nothing is relied on but that eight bytes arrive
-// whole.
+// Data of any bits that says itself when it is there, with one bit of every eight bytes as the
+// flag. The bits that made room travel in one word more behind the COTUNE_UNROLL packs of a thread:
+// with four packs 9 bytes carry 8, where "ll" takes 16. Nothing is relied on but that eight bytes
+// arrive whole.
 //
 // The top bit of eight bytes is 0 when they are there; empty slots are all ones, as in "lamport"
 // scratch, which this is.
@@ -136,9 +136,8 @@ class BitSlots {
 // All loads are in flight at once. False: gave up.
 template <int kCount, int kSize, typename From>
 __device__ __forceinline__ bool ReceiveGroups(const BitSlots& slots, From from,
-                                              BitGroup (&groups)[kSize],
-                                              unsigned int step, bool is_last,
-                                              Patience& patience) {
+                                              BitGroup (&groups)[kSize], unsigned int step,
+                                              bool is_last, Patience& patience) {
   static_assert(kCount <= kSize, "no room for all groups");
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
@@ -163,9 +162,8 @@ __device__ __forceinline__ bool ReceiveGroups(const BitSlots& slots, From from,
 }
 
 // The same for greetings of all peers.
-__device__ __forceinline__ bool ReceiveGreetings(const BitSlots& slots, int rank,
-                                                 unsigned int step, bool is_last,
-                                                 Patience& patience) {
+__device__ __forceinline__ bool ReceiveGreetings(const BitSlots& slots, int rank, unsigned int step,
+                                                 bool is_last, Patience& patience) {
   constexpr unsigned long long kEmpty = 1ull << 63;
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;

@@ -23,8 +23,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     const auto is_in = [&](int u) { return base + slots.Index(u) < packs; };
     const auto load_for = [&](int peer) {
       BitGroup group{};
-      LoadTogether(group.packs, is_in,
-                   [&](int u) { return PackPlace{block_for(peer), base + slots.Index(u)}; });
+      LoadTogether(group.packs, is_in, [&](int u) {
+        return PackPlace{block_for(peer), base + slots.Index(u)};
+      });
       return group;
     };
     const auto store_from = [&](int peer, const BitGroup& group) {
@@ -68,8 +69,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     BitGroup groups[kPeers];
     const auto peer_of = [&](int q) { return PeerAt(q, a.rank); };
     const bool is_last = base + slots.step_packs() >= packs;
-    if (!ReceiveGroups<kPeers>(slots, peer_of, groups, launch.step(),
-                               is_last, patience)) {
+    if (!ReceiveGroups<kPeers>(slots, peer_of, groups, launch.step(), is_last, patience)) {
       return;
     }
 #pragma unroll

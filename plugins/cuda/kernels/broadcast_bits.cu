@@ -49,7 +49,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
           const int owner = PeerAfter(a.rank, first + j);
           LoadTogether(
               groups[j].packs, [&](int u) { return is_in(owner, u); },
-              [&](int u) { return PackPlace{send, index(owner, u)}; });
+              [&](int u) {
+                return PackPlace{send, index(owner, u)};
+              });
         }
 #pragma unroll
         for (int j = 0; j < kGroups; ++j) {
