@@ -24,7 +24,8 @@ using border::Result;
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kFloatLlBytesMax = 256 << 10;
 constexpr uint64_t kBitsBytesMin = 8 << 10;
-constexpr uint64_t kBitsBytesMax = 64 << 20;
+constexpr uint64_t kBitsBytesMax = 32 << 20;
+constexpr uint64_t kMovedLlBytesMax = 1 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kFlaggedBytesMin = 256 << 10;
 constexpr uint64_t kZeroCopyBytesMin = 64 << 10;
@@ -68,6 +69,10 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
       bytes > kFloatLlBytesMax) {
     return fmt::format("half of what it sends are flags; not offered above {} bytes",
                        kFloatLlBytesMax);
+  }
+  if (spec.transport == Transport::kLl && only_moves && bytes > kMovedLlBytesMax) {
+    return fmt::format("half of what it sends are flags; not offered above {} bytes",
+                       kMovedLlBytesMax);
   }
   if (spec.algorithm == Algorithm::kOneShot && bytes > kOneShotBytesMax) {
     return fmt::format("every rank gets all data of all; not offered above {} bytes",

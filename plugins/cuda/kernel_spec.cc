@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plugins/cuda/kernels/kernel_sources.h"
 
 namespace cotune::cuda {
@@ -181,7 +183,8 @@ std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
       fmt::format("-DCOTUNE_DTYPE_{}", Define(spec.type)),
       fmt::format("-DCOTUNE_TRANSPORT_{}", Define(spec.transport)),
       fmt::format("-DCOTUNE_WORLD_SIZE={}", spec.world_size),
-      fmt::format("-DCOTUNE_THREADS={}", spec.threads),
+      // An upper bound: small blocks run the code of larger ones.
+      fmt::format("-DCOTUNE_THREADS={}", std::max(spec.threads, 256)),
       fmt::format("-DCOTUNE_UNROLL={}", spec.unroll),
       fmt::format("-DCOTUNE_PDL={}", spec.uses_pdl ? 1 : 0),
   };

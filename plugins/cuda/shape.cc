@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/queued_shape.h"
@@ -17,6 +18,11 @@ constexpr int kBlocksMax = 256;
 // Less than this is not worth a block of its own, where blocks have rounds.
 constexpr uint64_t kBlockBytesMin = 2 << 10;
 constexpr double kFlagExchangeUs = 2.5;
+constexpr uint64_t kMultiprocessors = 128;  // of the GPUs that matter, a few less than there are
+
+bool IsOneOf(int value, std::initializer_list<int> values) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
 
 uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -59,6 +65,7 @@ bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
   const auto ranks = static_cast<uint64_t>(problem.world_size);
   uint64_t slots = ranks * step_packs;
   if (spec.algorithm == Algorithm::kTwoShot) slots *= 2;
+  if (spec.transport == Transport::kBits) slots -= step_packs;  // none for the rank itself
   // One sender, and a greeting of each thread of each rank.
   if (problem.collective == Collective::kBroadcast && !PassesOn(problem, spec)) {
     slots = step_packs + ranks * step_packs / static_cast<uint64_t>(shape.unroll);
@@ -74,21 +81,29 @@ void Add(const Shape& shape, const Problem& problem, const KernelSpec& spec,
   if (is_new && CanRun(problem, spec, shape)) shapes.push_back(shape);
 }
 
+uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
+  return CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
+}
+
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
-// work for.
+// work for. Small work goes to small blocks, too: then it is spread over more multiprocessors, each
+// of which takes only so many stores at once.
 std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
   std::vector<Shape> shapes;
   const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
   const auto add = [&](int threads, int unroll, int blocks_max) {
-    const uint64_t wanted =
-        CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
+    const uint64_t wanted = BlocksFor(packs, threads, unroll);
     const Shape shape{static_cast<int>(std::clamp<uint64_t>(wanted, 1, blocks_max)), threads,
                       unroll};
     Add(shape, problem, spec, shapes);
   };
+  for (const int threads : {64, 128}) {
+    const uint64_t wanted = BlocksFor(packs, threads, 1);
+    if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kBlocksMax);
+  }
   for (const int unroll : {1, 2, 4}) {
-    // More packs a thread than there are only makes registers idle.
-    if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 256) continue;
+    // More packs a thread than there are only makes registers and multiprocessors idle.
+    if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
     for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
@@ -96,29 +111,29 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
   return shapes;
 }
 
-// Groups of 1, 2 or 4 packs, as many as there is work for and as fit into registers: all peers'
-// groups are waited for at once. Few blocks with much each when a launch has to take several steps
-// anyway.
+// Groups of 1, 2 or 4 packs, as many as there is work for and as fit into registers: those of all
+// peers are waited for at once. Each in the smallest blocks that can take all in one step, and in
+// larger ones; then, in the largest, a few grids that take several steps, as even as can be.
 std::vector<Shape> BitsShapes(const Problem& problem, const KernelSpec& spec) {
   std::vector<Shape> shapes;
   const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
   const bool is_broadcast = problem.collective == Collective::kBroadcast;
   const int unroll_max = problem.world_size <= 4 ? 4 : is_broadcast ? 2 : 1;
-  for (const int unroll : {1, 2, 4}) {
-    // Groups that are hardly filled, and then grids that take steps without need.
-    if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 512) continue;
-    if (unroll < unroll_max && packs > static_cast<uint64_t>(unroll) * 256 * 512) continue;
-    if (unroll > unroll_max) continue;
-    for (const int threads : {256, 512}) {
-      for (const uint64_t blocks_max : {64, 128, 256}) {
-        const uint64_t wanted =
-            CeilDivide(packs, static_cast<uint64_t>(threads) * static_cast<uint64_t>(unroll));
-        if (blocks_max == 64 && unroll < unroll_max) continue;
-        if (blocks_max < 256 && threads == 256) continue;
-        Add({static_cast<int>(std::min(wanted, blocks_max)), threads, unroll}, problem, spec,
-            shapes);
-      }
+  for (int unroll = 1; unroll <= unroll_max; unroll *= 2) {
+    int listed = 0;
+    for (const int threads : {64, 128, 256, 512}) {
+      const uint64_t wanted = BlocksFor(packs, threads, unroll);
+      if (wanted > kMultiprocessors || listed == 2) continue;
+      if (unroll > 1 && wanted < 16) continue;
+      Add({static_cast<int>(wanted), threads, unroll}, problem, spec, shapes);
+      ++listed;
     }
+  }
+  const uint64_t all = BlocksFor(packs, 512, unroll_max);
+  for (const uint64_t blocks_max : {64, 96, 128}) {
+    if (all <= blocks_max) continue;
+    const uint64_t steps = CeilDivide(all, blocks_max);
+    Add({static_cast<int>(CeilDivide(all, steps)), 512, unroll_max}, problem, spec, shapes);
   }
   return shapes;
 }
@@ -138,11 +153,28 @@ void ForEachGrid(const Problem& problem, const KernelSpec& spec, AddShapes add_s
   }
 }
 
+// What all blocks send to one peer in a round of kernels in two stages is not worth a flag below
+// this: a round of a broadcast takes 2.5 us for its flags, and the link 4.2 us for three peers.
+constexpr uint64_t kRoundBytesMin = 512 << 10;
+
 // Chunks that are small enough to fill and drain the link fast, or large enough to have few flags.
+// In two stages, every launch has a round or two more than it has chunks: where there are few of
+// them that is felt, up to some 100 MB, and smaller ones are tried on the largest grid.
 std::vector<Shape> FlaggedShapes(const Problem& problem, const KernelSpec& spec) {
   std::vector<Shape> shapes;
+  const bool has_stages = spec.algorithm == Algorithm::kTwoShot || PassesOn(problem, spec);
   ForEachGrid(problem, spec, [&](int blocks, uint64_t block_bytes) {
-    for (const int chunk_bytes : {8 << 10, 16 << 10, 32 << 10}) {
+    const bool is_large = block_bytes * static_cast<uint64_t>(blocks) >= (8 << 20);
+    for (const int chunk_bytes : {4 << 10, 8 << 10, 16 << 10, 32 << 10}) {
+      const auto round_bytes = static_cast<uint64_t>(blocks) * static_cast<uint64_t>(chunk_bytes);
+      // A round of all_reduce sends twice as much.
+      const uint64_t least = PassesOn(problem, spec) ? kRoundBytesMin : kRoundBytesMin / 2;
+      const bool has_few = has_stages && blocks == 128 && block_bytes < (1 << 20);
+      if (chunk_bytes == (4 << 10) ? !has_few : chunk_bytes == (32 << 10) && has_few) continue;
+      if (has_stages && (is_large || PassesOn(problem, spec)) && round_bytes < least &&
+          static_cast<uint64_t>(chunk_bytes) < block_bytes) {
+        continue;
+      }
       Add({blocks, 512, UnrollFor(problem.world_size), chunk_bytes}, problem, spec, shapes);
       // Larger ones would be cut the same way.
       if (static_cast<uint64_t>(chunk_bytes) >= block_bytes) break;
@@ -160,18 +192,32 @@ std::vector<Shape> ZeroCopyShapes(const Problem& problem, const KernelSpec& spec
   return shapes;
 }
 
+constexpr double kLaunchUs = 1.5;
+constexpr double kExchangeUs = 1.2;
+constexpr double kPlainBytesPerUs = 365'000;
+constexpr double kBlockBytesPerUs = 50'000;  // of one multiprocessor
+
+// All rounds take as long as the slower of two: the link with what all blocks send in one, or a
+// block with its own and its flags. The first round that passes on or adds up comes one or two
+// behind the first that sends, and so do the last ones.
+double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Shape& shape) {
+  const auto rounds = static_cast<double>(CeilDivide(
+      work_bytes, static_cast<uint64_t>(shape.blocks) * static_cast<uint64_t>(shape.chunk_bytes)));
+  const double link_us = bytes_out / rounds / kPlainBytesPerUs;
+  const double block_us = kFlagExchangeUs + bytes_out / rounds / shape.blocks / kBlockBytesPerUs;
+  return (rounds + stages) * std::max(link_us, block_us);
+}
+
 // What a link carries at most; a little less where data is looked at word by word and emptied.
-double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape, double sent_per_round) {
-  constexpr double kPlainBytesPerUs = 365'000;
-  constexpr double kBlockBytesPerUs = 50'000;  // of one multiprocessor
-  constexpr double kReadBytesPerUs = 11'000;   // as far as it waits for what it reads from peers
+double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape) {
+  constexpr double kReadBytesPerUs = 11'000;  // as far as it waits for what it reads from peers
   if (spec.transport == Transport::kZeroCopy) {
     return std::min(kPlainBytesPerUs, shape.blocks * kReadBytesPerUs);
   }
-  if (spec.transport != Transport::kFlagged) return 350'000;
-  // A block waits for flags once a round.
-  const double round_us = kFlagExchangeUs + sent_per_round / kBlockBytesPerUs;
-  return std::min(kPlainBytesPerUs, shape.blocks * sent_per_round / round_us);
+  if (spec.transport == Transport::kBits) {
+    return std::min(350'000.0, shape.blocks * kBlockBytesPerUs / 2);
+  }
+  return 350'000;
 }
 
 }  // namespace
@@ -188,8 +234,7 @@ bool CanRun(const Problem& problem, const KernelSpec& spec, const Shape& shape) 
   if (spec.transport == Transport::kQueued) return CanRunQueued(problem, spec, shape);
   const bool has_chunks = spec.transport == Transport::kFlagged;
   return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
-         (shape.threads == 256 || shape.threads == 512) &&
-         (shape.unroll == 1 || shape.unroll == 2 || shape.unroll == 4) &&
+         IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4}) &&
          (has_chunks ? shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0
                      : shape.chunk_bytes == 0) &&
          Fits(problem, spec, shape);
@@ -197,18 +242,23 @@ bool CanRun(const Problem& problem, const KernelSpec& spec, const Shape& shape) 
 
 double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
   if (spec.transport == Transport::kQueued) return QueuedCostUs(problem, spec);
-  constexpr double kLaunchUs = 1.5;
-  const bool has_results = spec.algorithm == Algorithm::kTwoShot || PassesOn(problem, spec);
+  // Two hops; with two ranks a broadcast has nobody to pass on to.
+  const bool has_results =
+      spec.algorithm == Algorithm::kTwoShot || (PassesOn(problem, spec) && problem.world_size > 2);
   // One round before the callers' buffers are used, one after it.
   const double exchanges = has_results || spec.transport == Transport::kZeroCopy ? 2 : 1;
-  const double exchange_us = HasRounds(spec) ? kFlagExchangeUs : 1.2;
   // In shares, the root sends each of them once, and their receivers pass on as much.
   const double copies =
       (spec.algorithm == Algorithm::kTwoShot ? 2 : 1) * (problem.world_size - 1.0);
-  const double bytes_out = static_cast<double>(WorkPacks(problem, spec)) * copies *
-                           SlotBytes(spec.transport, shape.unroll);
-  return kLaunchUs + exchanges * exchange_us +
-         bytes_out / LinkBytesPerUs(spec, shape, shape.chunk_bytes * copies);
+  const uint64_t packs = WorkPacks(problem, spec);
+  const double bytes_out =
+      static_cast<double>(packs) * copies * SlotBytes(spec.transport, shape.unroll);
+  if (spec.transport == Transport::kFlagged) {
+    return kLaunchUs +
+           FlaggedUs(bytes_out, exchanges, std::max<uint64_t>(1, packs * kPackBytes), shape);
+  }
+  const double exchange_us = HasRounds(spec) ? kFlagExchangeUs : kExchangeUs;
+  return kLaunchUs + exchanges * exchange_us + bytes_out / LinkBytesPerUs(spec, shape);
 }
 
 }  // namespace cotune::cuda

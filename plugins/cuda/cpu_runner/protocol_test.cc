@@ -95,6 +95,24 @@ TEST(ProtocolTest, ALaunchCanBeRepeatedWithNewData) {
   }
 }
 
+// More steps or rounds than scratch has parts: who only sends must not run ahead of who is late.
+TEST(ProtocolTest, NobodyRunsAheadOfALateRank) {
+  for (int late = 0; late < 4; ++late) {
+    for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {
+      RanksOnCpu ranks(4);
+      Call call(*v, {.count = 3000, .blocks = 1, .root = 1});
+      ASSERT_TRUE(ranks.Run(
+          [&](int rank) {
+            if (rank == late) RanksOnCpu::Delay(300'000);
+            call.Launch(ranks, rank);
+          },
+          8));
+      ASSERT_EQ(ranks.failure(1).is_set, 0u) << NameOf(*v);
+      ASSERT_EQ(call.Difference(), "");
+    }
+  }
+}
+
 TEST(ProtocolTest, OneRankIsLate) {
   for (int late = 0; late < 4; ++late) {
     for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {

@@ -33,7 +33,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
           a.rank, [&](int peer) { return is_in(peer, at); },
           [&](int peer) { return PackPlace{send, index(peer, at)}; },
           [&](int peer, const Pack& p) {
-            Transport::Send(launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes,
+            unsigned char* to = launch.Scratch(peer);
+            Transport::Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });
     }

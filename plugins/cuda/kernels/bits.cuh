@@ -1,7 +1,7 @@
-// Data of any bits that says itself when it is there, with one bit of every eight bytes as the flag.
-// The bits that made room travel in one word more behind the COTUNE_UNROLL packs of a thread: with
-// four packs 9 bytes carry 8, where "ll" takes 16. Nothing is relied on but that eight bytes arrive
-// whole.
+// Data of any bits that says itself when it is there, with one bit of every eight bytes as the
+// flag. The bits that made room travel in one word more behind the COTUNE_UNROLL packs of a thread:
+// with four packs 9 bytes carry 8, where "ll" takes 16. Nothing is relied on but that eight bytes
+// arrive whole.
 //
 // The top bit of eight bytes is 0 when they are there; empty slots are all ones, as in "lamport"
 // scratch, which this is.
@@ -57,72 +57,77 @@ struct BitGroup {
   }
 };
 
-// Where the groups of this thread lie in the scratch of a step, and which packs they are of the data
-// that a step takes: a block has a row of blockDim.x packs for each that a thread has at once.
+// Where the groups of this thread lie in scratch, and which packs they are of the data that a step
+// takes: a block has a row of blockDim.x packs for each that a thread has at once.
 class BitSlots {
  public:
-  __device__ __forceinline__ explicit BitSlots(const Launch& launch)
-      : threads_(launch.threads()),
-        thread_(launch.thread()),
+  __device__ __forceinline__ BitSlots(const Launch& launch, int rank)
+      : launch_(launch),
+        rank_(rank),
         first_(blockIdx.x * blockDim.x * COTUNE_UNROLL + threadIdx.x) {}
 
-  __device__ __forceinline__ unsigned int step_packs() const { return threads_ * COTUNE_UNROLL; }
+  __device__ __forceinline__ unsigned int step_packs() const {
+    return launch_.threads() * COTUNE_UNROLL;
+  }
   __device__ __forceinline__ unsigned int Index(int u) const { return first_ + u * blockDim.x; }
 
-  // `scratch`: of the step, on the rank that gets the group; `from`: who sends it.
-  __device__ __forceinline__ void Send(unsigned char* scratch, int from,
-                                       const BitGroup& group) const {
+  // ---- To the scratch of a peer ----
+  __device__ __forceinline__ void Send(int peer, const BitGroup& group) const {
+    unsigned char* region = Region(peer, rank_);
 #pragma unroll
-    for (int u = 0; u < COTUNE_UNROLL; ++u) {
-      StoreRelaxed(PackSlot(scratch, from, u), group.packs[u]);
-    }
-    StoreRelaxedHalf(TopsSlot(scratch, from), group.tops);
+    for (int u = 0; u < COTUNE_UNROLL; ++u) StoreRelaxed(PackSlot(region, u), group.packs[u]);
+    StoreRelaxedHalf(TopsSlot(region), group.tops);
   }
   // A group that says no more than that its thread has come this far.
-  __device__ __forceinline__ void SendGreeting(unsigned char* scratch, int from) const {
-    StoreRelaxedHalf(TopsSlot(scratch, from), 0);
+  __device__ __forceinline__ void SendGreeting(int peer) const {
+    StoreRelaxedHalf(TopsSlot(Region(peer, rank_)), 0);
   }
-  __device__ __forceinline__ BitGroup Load(const unsigned char* scratch, int from) const {
+
+  // ---- In the scratch of this rank, where a peer sends to ----
+  __device__ __forceinline__ BitGroup Load(int peer) const {
+    const unsigned char* region = Region(rank_, peer);
     BitGroup group;
 #pragma unroll
-    for (int u = 0; u < COTUNE_UNROLL; ++u) group.packs[u] = LoadRelaxed(PackSlot(scratch, from, u));
-    group.tops = LoadGreeting(scratch, from);
+    for (int u = 0; u < COTUNE_UNROLL; ++u) group.packs[u] = LoadRelaxed(PackSlot(region, u));
+    group.tops = LoadRelaxedHalf(TopsSlot(region));
     return group;
   }
-  __device__ __forceinline__ unsigned long long LoadGreeting(const unsigned char* scratch,
-                                                             int from) const {
-    return LoadRelaxedHalf(TopsSlot(scratch, from));
+  __device__ __forceinline__ unsigned long long LoadGreeting(int peer) const {
+    return LoadRelaxedHalf(TopsSlot(Region(rank_, peer)));
   }
-  __device__ __forceinline__ void Clear(unsigned char* scratch, int from) const {
+  __device__ __forceinline__ void Clear(int peer) const {
+    unsigned char* region = Region(rank_, peer);
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
-      StoreRelaxed(PackSlot(scratch, from, u), Pack{{~0u, ~0u, ~0u, ~0u}});
+      StoreRelaxed(PackSlot(region, u), Pack{{~0u, ~0u, ~0u, ~0u}});
     }
-    ClearGreeting(scratch, from);
+    ClearGreeting(peer);
   }
-  __device__ __forceinline__ void ClearGreeting(unsigned char* scratch, int from) const {
-    StoreRelaxedHalf(TopsSlot(scratch, from), ~0ull);
+  __device__ __forceinline__ void ClearGreeting(int peer) const {
+    StoreRelaxedHalf(TopsSlot(Region(rank_, peer)), ~0ull);
   }
 
  private:
-  // All packs that `from` sends, then all tops.
-  template <typename Byte>
-  __device__ __forceinline__ Byte* Region(Byte* scratch, int from) const {
-    return scratch + static_cast<unsigned long long>(from) * threads_ *
-                         (COTUNE_UNROLL * kPackBytes + sizeof(unsigned long long));
+  // In the scratch of `rank`: all packs that `source` sends, then all tops.
+  __device__ __forceinline__ unsigned char* Region(int rank, int source) const {
+    constexpr unsigned int kThreadBytes = COTUNE_UNROLL * kPackBytes + sizeof(BitGroup::tops);
+    // Sources in ascending order without the rank itself.
+    const int place = source < rank ? source : source - 1;
+    return launch_.Scratch(rank) +
+           static_cast<unsigned long long>(place) * launch_.threads() * kThreadBytes;
   }
   template <typename Byte>
-  __device__ __forceinline__ Byte* PackSlot(Byte* scratch, int from, int u) const {
-    return Region(scratch, from) + static_cast<unsigned long long>(Index(u)) * kPackBytes;
+  __device__ __forceinline__ Byte* PackSlot(Byte* region, int u) const {
+    return region + static_cast<unsigned long long>(Index(u)) * kPackBytes;
   }
   template <typename Byte>
-  __device__ __forceinline__ Byte* TopsSlot(Byte* scratch, int from) const {
-    return Region(scratch, from) + static_cast<unsigned long long>(step_packs()) * kPackBytes +
-           thread_ * sizeof(unsigned long long);
+  __device__ __forceinline__ Byte* TopsSlot(Byte* region) const {
+    return region + static_cast<unsigned long long>(step_packs()) * kPackBytes +
+           launch_.thread() * sizeof(BitGroup::tops);
   }
 
-  unsigned int threads_;
-  unsigned int thread_;
+  const Launch& launch_;
+  int rank_;
   unsigned int first_;
 };
 
@@ -130,15 +135,14 @@ class BitSlots {
 // leaves their slots empty, as Receive of transport.cuh does: that is where is_last is explained.
 // All loads are in flight at once. False: gave up.
 template <int kCount, int kSize, typename From>
-__device__ __forceinline__ bool ReceiveGroups(const BitSlots& slots, unsigned char* scratch,
-                                              From from, BitGroup (&groups)[kSize],
-                                              unsigned int step, bool is_last,
-                                              Patience& patience) {
+__device__ __forceinline__ bool ReceiveGroups(const BitSlots& slots, From from,
+                                              BitGroup (&groups)[kSize], unsigned int step,
+                                              bool is_last, Patience& patience) {
   static_assert(kCount <= kSize, "no room for all groups");
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) groups[j] = slots.Load(scratch, from(j));
+    for (int j = 0; j < kCount; ++j) groups[j] = slots.Load(from(j));
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       if (groups[j].AnyEmpty() != 0) missing = from(j);
@@ -147,37 +151,36 @@ __device__ __forceinline__ bool ReceiveGroups(const BitSlots& slots, unsigned ch
     if (polls % 1024 == 0 && patience.IsOver(missing, step)) return false;
   }
 #pragma unroll
-  for (int j = 0; j < kCount; ++j) slots.Clear(scratch, from(j));
+  for (int j = 0; j < kCount; ++j) slots.Clear(from(j));
   if (is_last) return true;
   unsigned int is_clear = 1;
 #pragma unroll
-  for (int j = 0; j < kCount; ++j) is_clear &= slots.Load(scratch, from(j)).AllEmpty();
+  for (int j = 0; j < kCount; ++j) is_clear &= slots.Load(from(j)).AllEmpty();
   // Never so: a peer that wrote again has broken the protocol.
   if (is_clear == 0) patience.Fail(kProtocol, from(0), step);
   return is_clear != 0;
 }
 
 // The same for greetings of all peers.
-__device__ __forceinline__ bool ReceiveGreetings(const BitSlots& slots, unsigned char* scratch,
-                                                 int rank, unsigned int step, bool is_last,
-                                                 Patience& patience) {
+__device__ __forceinline__ bool ReceiveGreetings(const BitSlots& slots, int rank, unsigned int step,
+                                                 bool is_last, Patience& patience) {
   constexpr unsigned long long kEmpty = 1ull << 63;
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
 #pragma unroll
     for (int q = 0; q < kPeers; ++q) {
       const int peer = PeerAt(q, rank);
-      if ((slots.LoadGreeting(scratch, peer) & kEmpty) != 0) missing = peer;
+      if ((slots.LoadGreeting(peer) & kEmpty) != 0) missing = peer;
     }
     if (missing < 0) break;
     if (polls % 1024 == 0 && patience.IsOver(missing, step)) return false;
   }
 #pragma unroll
-  for (int q = 0; q < kPeers; ++q) slots.ClearGreeting(scratch, PeerAt(q, rank));
+  for (int q = 0; q < kPeers; ++q) slots.ClearGreeting(PeerAt(q, rank));
   if (is_last) return true;
   unsigned long long is_clear = kEmpty;
 #pragma unroll
-  for (int q = 0; q < kPeers; ++q) is_clear &= slots.LoadGreeting(scratch, PeerAt(q, rank));
+  for (int q = 0; q < kPeers; ++q) is_clear &= slots.LoadGreeting(PeerAt(q, rank));
   if (is_clear == 0) patience.Fail(kProtocol, rank, step);
   return is_clear != 0;
 }

@@ -23,8 +23,7 @@ class BlockCut {
   // The same for all places: some blocks have one pack less.
   static __device__ __forceinline__ unsigned long long Packs(const KernelArguments& a) {
     const unsigned long long bytes = a.count * kElementBytes;
-    return bytes % kPackBytes == 0 ? bytes / kPackBytes
-                                   : (bytes + 2 * kPackBytes - 2) / kPackBytes;
+    return bytes % kPackBytes == 0 ? bytes / kPackBytes : (bytes + 2 * kPackBytes - 2) / kPackBytes;
   }
 
   // Block `block` of the buffer.

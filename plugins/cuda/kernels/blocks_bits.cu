@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   BeginLaunch();
   Launch launch(a);
   Patience patience(a);
-  const BitSlots slots(launch);
+  const BitSlots slots(launch, a.rank);
   const unsigned long long packs = BlockCut::Packs(a);
   // What goes to `peer`, cut as it lies there.
   const auto block_for = [&](int peer) {
@@ -23,8 +23,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     const auto is_in = [&](int u) { return base + slots.Index(u) < packs; };
     const auto load_for = [&](int peer) {
       BitGroup group{};
-      LoadTogether(group.packs, is_in,
-                   [&](int u) { return PackPlace{block_for(peer), base + slots.Index(u)}; });
+      LoadTogether(group.packs, is_in, [&](int u) {
+        return PackPlace{block_for(peer), base + slots.Index(u)};
+      });
       return group;
     };
     const auto store_from = [&](int peer, const BitGroup& group) {
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       own.Encode();
 #pragma unroll
       for (int hop = 0; hop < kPeers; ++hop) {
-        slots.Send(launch.Scratch(PeerAfter(a.rank, hop)), a.rank, own);
+        slots.Send(PeerAfter(a.rank, hop), own);
       }
       own.Decode();
 #else
@@ -56,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
         for (int j = 0; j < kGroups; ++j) {
           groups[j].Encode();
-          slots.Send(launch.Scratch(PeerAfter(a.rank, first + j)), a.rank, groups[j]);
+          slots.Send(PeerAfter(a.rank, first + j), groups[j]);
         }
       }
       const BitGroup own = load_for(a.rank);
@@ -68,8 +69,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     BitGroup groups[kPeers];
     const auto peer_of = [&](int q) { return PeerAt(q, a.rank); };
     const bool is_last = base + slots.step_packs() >= packs;
-    if (!ReceiveGroups<kPeers>(slots, launch.Scratch(a.rank), peer_of, groups, launch.step(),
-                               is_last, patience)) {
+    if (!ReceiveGroups<kPeers>(slots, peer_of, groups, launch.step(), is_last, patience)) {
       return;
     }
 #pragma unroll

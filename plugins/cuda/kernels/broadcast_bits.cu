@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   BeginLaunch();
   Launch launch(a);
   Patience patience(a);
-  const BitSlots slots(launch);
+  const BitSlots slots(launch, a.rank);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = recv.packs();
@@ -24,7 +24,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     // behind the end of the data: so all hear from all, as the count of steps demands.
     if (base + slots.Index(0) >= share) continue;
     const bool is_last = base + slots.step_packs() >= share;
-    unsigned char* scratch = launch.Scratch(a.rank);
     const auto index = [&](int owner, int u) {
       return static_cast<unsigned long long>(owner < a.root ? owner : owner - 1) * share + base +
              slots.Index(u);
@@ -50,24 +49,26 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
           const int owner = PeerAfter(a.rank, first + j);
           LoadTogether(
               groups[j].packs, [&](int u) { return is_in(owner, u); },
-              [&](int u) { return PackPlace{send, index(owner, u)}; });
+              [&](int u) {
+                return PackPlace{send, index(owner, u)};
+              });
         }
 #pragma unroll
         for (int j = 0; j < kGroups; ++j) {
           const int owner = PeerAfter(a.rank, first + j);
           groups[j].Encode();
-          slots.Send(launch.Scratch(owner), a.rank, groups[j]);
+          slots.Send(owner, groups[j]);
           groups[j].Decode();
           if (!is_in_place) store(owner, groups[j]);
         }
       }
-      if (!ReceiveGreetings(slots, scratch, a.rank, launch.step(), is_last, patience)) return;
+      if (!ReceiveGreetings(slots, a.rank, launch.step(), is_last, patience)) return;
       continue;
     }
-    slots.SendGreeting(launch.Scratch(a.root), a.rank);
+    slots.SendGreeting(a.root);
     BitGroup own[1];
     const auto root = [&](int /*j*/) { return a.root; };
-    if (!ReceiveGroups<1>(slots, scratch, root, own, launch.step(), is_last, patience)) return;
+    if (!ReceiveGroups<1>(slots, root, own, launch.step(), is_last, patience)) return;
     constexpr int kOthers = kPeers - 1;
     // The ranks that are neither the root nor this one, beginning with the next.
     const auto other = [&](int j) {
@@ -75,12 +76,12 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       return PeerAfter(a.rank, j + 1 < to_root ? j : j + 1);
     };
 #pragma unroll
-    for (int j = 0; j < kOthers; ++j) slots.Send(launch.Scratch(other(j)), a.rank, own[0]);
+    for (int j = 0; j < kOthers; ++j) slots.Send(other(j), own[0]);
     own[0].Decode();
     store(a.rank, own[0]);
     if (kOthers == 0) continue;
     BitGroup groups[kOthers > 0 ? kOthers : 1];
-    if (!ReceiveGroups<kOthers>(slots, scratch, other, groups, launch.step(), is_last, patience)) {
+    if (!ReceiveGroups<kOthers>(slots, other, groups, launch.step(), is_last, patience)) {
       return;
     }
 #pragma unroll

@@ -178,7 +178,9 @@ __device__ __forceinline__ void SendTogether(int rank, IsFor is_for, From from, 
   constexpr int kPacks = kPeers < 4 ? kPeers : COTUNE_UNROLL == 1 ? 2 : 1;
 #pragma unroll
   for (int first = 0; first < kPeers; first += kPacks) {
-    const auto has = [&](int j) { return first + j < kPeers && is_for(PeerAfter(rank, first + j)); };
+    const auto has = [&](int j) {
+      return first + j < kPeers && is_for(PeerAfter(rank, first + j));
+    };
     Pack packs[kPacks];
     LoadTogether(packs, has, [&](int j) { return from(PeerAfter(rank, first + j)); });
 #pragma unroll

@@ -49,11 +49,13 @@ struct Transport {
 #elif defined(COTUNE_TRANSPORT_LL)
 
 // For any bits: each word travels with a flag beside it, in one store of 8 bytes that arrives
-// whole.
+// whole. The halves of packs lie in two planes, so that what the threads of a warp store at once is
+// one piece: half a sector takes the link as long as a whole one.
 struct Transport {
   static constexpr unsigned long long kBegin = kLlBegin;
   static constexpr unsigned long long kBytes = kLlBytes;
-  static constexpr int kSlotBytes = 32;
+  static constexpr int kSlotBytes = 16;  // in each plane
+  static constexpr unsigned long long kPlaneBytes = kBytes / 2;
   static constexpr unsigned int kFull = 1;
   struct Raw {
     Pack low, high;
@@ -62,10 +64,10 @@ struct Transport {
   static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
   static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
     StoreRelaxed(slot, Pack{{p.word[0], kFull, p.word[1], kFull}});
-    StoreRelaxed(slot + 16, Pack{{p.word[2], kFull, p.word[3], kFull}});
+    StoreRelaxed(slot + kPlaneBytes, Pack{{p.word[2], kFull, p.word[3], kFull}});
   }
   static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
-    return {LoadRelaxed(slot), LoadRelaxed(slot + 16)};
+    return {LoadRelaxed(slot), LoadRelaxed(slot + kPlaneBytes)};
   }
   static __device__ __forceinline__ bool IsThere(const Raw& raw) {
     return (raw.low.word[1] & raw.low.word[3] & raw.high.word[1] & raw.high.word[3]) == kFull;
@@ -75,7 +77,7 @@ struct Transport {
   }
   static __device__ __forceinline__ void Clear(unsigned char* slot) {
     StoreRelaxed(slot, Pack{{0, 0, 0, 0}});
-    StoreRelaxed(slot + 16, Pack{{0, 0, 0, 0}});
+    StoreRelaxed(slot + kPlaneBytes, Pack{{0, 0, 0, 0}});
   }
 };
 
