@@ -211,7 +211,7 @@ Status OperandBuffers::FillCopy(const Operands& copy, uint32_t kind) {
 
 Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {
   for (int32_t copy = 0; copy < copies; ++copy) {
-    const Result<OperandCheck> check = CheckCopy(At(copy), salt % kDataKinds);
+    Result<OperandCheck> check = CheckCopy(At(copy), salt % kDataKinds);
     if (!check) return check;
     if (check->wrong_elements > 0 || check->wrote_outside || check->changed_send) return check;
   }

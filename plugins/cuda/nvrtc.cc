@@ -117,7 +117,8 @@ Result<Nvrtc> Nvrtc::Open(const std::string& named,
 }
 
 Result<std::string> Nvrtc::Compile(const SourceText& source, const std::string& architecture,
-                                   const std::vector<std::string>& options) const {
+                                   const std::vector<std::string>& options,
+                                   std::string* log) const {
   std::vector<const char*> names;
   std::vector<const char*> texts;
   for (const auto& [name, text] : source.headers) {
@@ -141,6 +142,7 @@ Result<std::string> Nvrtc::Compile(const SourceText& source, const std::string& 
                             architecture, FirstError(program.Log())),
                 code);
   }
+  if (log != nullptr) *log = program.Log();
   std::string cubin = program.Cubin();
   if (cubin.empty()) {
     return Fail(COTUNE_INTERNAL, fmt::format("NVRTC {} gives no code of {} for {}", version_,

@@ -31,8 +31,10 @@ class Nvrtc {
   const std::string& path() const { return path_; }
 
   // Machine code for one architecture, "sm_90". COTUNE_INTERNAL with the compiler's first error.
+  // log: what the compiler had to say of code that it compiled; nullptr: not wanted.
   border::Result<std::string> Compile(const SourceText& source, const std::string& architecture,
-                                      const std::vector<std::string>& options) const;
+                                      const std::vector<std::string>& options,
+                                      std::string* log = nullptr) const;
 
  private:
   struct Functions {

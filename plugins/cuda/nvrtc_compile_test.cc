@@ -1,114 +1,149 @@
-// Compiles the kernels as the plugin does, for every architecture that it meets. Needs NVRTC and no
-// GPU: COTUNE_NVRTC names the library, else it is looked for.
+// Compiles the kernels as the plugin does, for every architecture that it meets, and looks at what
+// the compiler says of them. Which there are, the plugin's own list of choices tells. Needs NVRTC
+// and no GPU: COTUNE_NVRTC names the library, else it is looked for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gpu/driver/library_search.h"
+#include "plugins/cuda/choice_list.h"
 #include "plugins/cuda/kernel_spec.h"
 #include "plugins/cuda/nvrtc.h"
-#include "plugins/cuda/queued_shape.h"
 
 namespace cotune::cuda {
 namespace {
 
 using border::Collective;
-using border::ElementType;
 
 constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllGather,
                                        Collective::kReduceScatter, Collective::kAllToAll,
                                        Collective::kBroadcast};
 constexpr int kWorlds[] = {2, 3, 4, 8};
-constexpr int kThreads[] = {256, 512};
-constexpr int kUnrolls[] = {1, 2, 4};
+constexpr const char* kArchitectures[] = {"sm_80", "sm_90", "sm_100"};
+// Tests of one architecture, so that they can run in several processes: in one NVRTC compiles one
+// program at a time.
+constexpr int kParts = 4;
 
-bool HasRounds(Transport transport) {
-  return transport == Transport::kFlagged || transport == Transport::kZeroCopy;
-}
-
-bool Exists(const KernelSpec& spec) {
-  const bool is_all_reduce = spec.collective == Collective::kAllReduce;
-  if (is_all_reduce == (spec.algorithm == Algorithm::kDirect)) return false;
-  const bool reduces = is_all_reduce || spec.collective == Collective::kReduceScatter;
-  if (!reduces && spec.reduction != border::Reduction::kSum) return false;
-  const bool is_lamport_type = spec.type == ElementType::kF32 || border::IsNarrowFloat(spec.type);
-  if (HasRounds(spec.transport)) return spec.algorithm != Algorithm::kOneShot;
-  return spec.transport == Transport::kLl || (reduces && is_lamport_type);
-}
-
-struct Shape {
-  int world_size;
-  int threads;
-  int unroll;
+struct Kernel {
+  KernelSpec spec;
+  std::string name;   // the source and the options of the compiler
+  std::string shape;  // "4 ranks, 512 threads, unroll 2"
 };
 
-std::vector<Shape> Shapes() {
-  std::vector<Shape> shapes;
-  for (const int unroll : kUnrolls) {
-    for (const int threads : kThreads) {
-      for (const int world : kWorlds) shapes.push_back({world, threads, unroll});
-    }
+// What of a kernel is a matter of shape: its code does the same in another one.
+bool IsOfShape(const std::string& option) {
+  for (const char* part : {"WORLD_SIZE", "THREADS", "UNROLL", "PDL"}) {
+    if (option.starts_with(fmt::format("-DCOTUNE_{}=", part))) return true;
   }
-  return shapes;
+  return false;
 }
 
-// Every kernel with every transport, type and reduction. Worlds, threads and unrolling take turns,
-// another one for each architecture (`first_turn`): all of them together would take an hour.
-std::vector<KernelSpec> KernelSpecs(size_t first_turn) {
-  const std::vector<Shape> shapes = Shapes();
-  std::vector<KernelSpec> specs;
-  size_t turn = first_turn;
-  const auto add = [&](KernelSpec spec) {
-    if (!Exists(spec)) return;
-    const Shape& shape = shapes[turn++ % shapes.size()];
-    spec.world_size = shape.world_size;
-    spec.threads = shape.threads;
-    spec.unroll = shape.unroll;
-    specs.push_back(spec);
-  };
+// One way to do one collective on one type with one reduction, in all its shapes.
+struct Work {
+  std::string kind;  // without type and reduction
+  bool reduces = false;
+  std::vector<Kernel> shapes;
+};
+
+std::string NameOf(const KernelSpec& spec) {
+  return fmt::format("{} {}", SourceOf(spec).name, fmt::join(NvrtcOptions(spec), " "));
+}
+
+void AddChoicesOf(const border::Problem& problem, bool has_pdl, std::map<std::string, Work>& all,
+                  std::set<std::string>& seen) {
+  for (const Choice& choice : ListChoices(problem, {.has_pdl = has_pdl})) {
+    if (!choice.reason.empty() || choice.is_copy) continue;
+    const std::vector<std::string> options = NvrtcOptions(choice.spec);
+    const std::string source = SourceOf(choice.spec).name;
+    const std::string name = NameOf(choice.spec);
+    // Many problems share a kernel.
+    if (!seen.insert(name).second) continue;
+    std::string work_name = source;
+    std::string kind = source;
+    for (const std::string& option : options) {
+      if (IsOfShape(option)) continue;
+      work_name += " " + option;
+      const bool is_of_data =
+          option.starts_with("-DCOTUNE_DTYPE") || option.starts_with("-DCOTUNE_REDUCTION");
+      if (!is_of_data) kind += " " + option;
+    }
+    Work& work = all[work_name];
+    work.kind = kind;
+    work.reduces = border::Reduces(problem);
+    work.shapes.push_back({choice.spec, name,
+                           fmt::format("{} ranks, {} threads, unroll {}", choice.spec.world_size,
+                                       choice.spec.threads, choice.spec.unroll)});
+  }
+}
+
+std::map<std::string, Work> AllWork(bool has_pdl) {
+  std::map<std::string, Work> all;
+  std::set<std::string> seen;
+  border::Problem problem;
   for (const Collective collective : kCollectives) {
-    for (const Algorithm algorithm :
-         {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
-      for (const Transport transport :
-           {Transport::kLamport, Transport::kLl, Transport::kFlagged, Transport::kZeroCopy}) {
-        for (const ElementType type : border::kElementTypes) {
-          for (const border::Reduction reduction : border::kReductions) {
-            add({collective, algorithm, transport, type, reduction});
+    problem.collective = collective;
+    for (const border::ElementType type : border::kElementTypes) {
+      problem.type = type;
+      for (const border::Reduction reduction : border::kReductions) {
+        if (!border::Reduces(problem) && reduction != border::Reduction::kSum) continue;
+        problem.reduction = reduction;
+        for (const int world_size : kWorlds) {
+          problem.world_size = world_size;
+          for (const bool is_symmetric : {false, true}) {
+            problem.is_symmetric = is_symmetric;
+            for (problem.count = 16; problem.count <= (64 << 20); problem.count *= 8) {
+              AddChoicesOf(problem, has_pdl, all, seen);
+            }
           }
         }
       }
     }
   }
-  return specs;
+  return all;
 }
 
-// Rings and trees in the same way, and a barrier.
-std::vector<KernelSpec> QueuedSpecs(size_t first_turn) {
-  std::vector<KernelSpec> specs;
-  size_t turn = first_turn;
-  const auto add = [&](KernelSpec spec) {
-    spec.world_size = kWorlds[turn % std::size(kWorlds)];
-    spec.threads = kThreads[turn / 4 % std::size(kThreads)];
-    spec.unroll = 1 + static_cast<int>(turn / 8 % 2);
-    specs.push_back(spec);
-    ++turn;
-  };
-  for (const Collective collective : kCollectives) {
-    const bool reduces =
-        collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
-    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
-      if (!HasQueuedKernel(collective, algorithm)) continue;
-      for (const ElementType type : border::kElementTypes) {
-        for (const border::Reduction reduction : border::kReductions) {
-          if (!reduces && reduction != border::Reduction::kSum) continue;
-          add({collective, algorithm, Transport::kQueued, type, reduction});
-        }
-      }
+// What is compiled for one architecture; all with all would take hours. Work that only moves data
+// takes little time, and is compiled for each. What reduces is compiled for one of them: for sm_90
+// every second, and each kind in all of its shapes, which take turns over types and reductions.
+std::vector<Kernel> KernelsFor(const std::string& architecture) {
+  const std::map<std::string, Work> all = AllWork(architecture != "sm_80");
+  const bool has_all_shapes = architecture == "sm_90";
+  std::map<std::string, std::vector<const Work*>> kinds;
+  std::map<std::string, size_t> turns;
+  for (const auto& [name, work] : all) {
+    const size_t turn = turns[work.kind]++ % 4;
+    const char* const has_turn = turn % 2 == 0 ? "sm_90" : turn == 1 ? "sm_80" : "sm_100";
+    if (!work.reduces || architecture == has_turn) kinds[work.kind].push_back(&work);
+  }
+  std::vector<Kernel> kernels;
+  for (const auto& [kind, works] : kinds) {
+    std::set<std::string> missing;
+    for (const Work* work : works) {
+      for (const Kernel& kernel : work->shapes) missing.insert(kernel.shape);
+    }
+    for (size_t i = 0; i < works.size() || (has_all_shapes && !missing.empty()); ++i) {
+      const std::vector<Kernel>& shapes = works[i % works.size()]->shapes;
+      const auto wanted = std::find_if(shapes.begin(), shapes.end(), [&](const Kernel& kernel) {
+        return missing.contains(kernel.shape);
+      });
+      if (wanted == shapes.end() && i >= works.size()) continue;
+      kernels.push_back(wanted == shapes.end() ? shapes[i % shapes.size()] : *wanted);
+      missing.erase(kernels.back().shape);
     }
   }
-  add({Collective::kAllGather, Algorithm::kDirect, Transport::kCopyEngine});
-  return specs;
+  return kernels;
 }
 
 std::optional<Nvrtc> FindNvrtc() {
@@ -118,34 +153,124 @@ std::optional<Nvrtc> FindNvrtc() {
   return *nvrtc;
 }
 
-class NvrtcCompileTest : public testing::TestWithParam<const char*> {};
+struct LocalMemory {
+  int stack_bytes = 0;
+  int spilled_bytes = 0;
+};
 
-TEST_P(NvrtcCompileTest, EveryKernel) {
+// Of the kernel itself, by the assembler's words; nullopt: it says nothing.
+std::optional<LocalMemory> LocalMemoryOf(const std::string& log) {
+  const size_t at = log.find(fmt::format("Function properties for {}", kKernelSymbol));
+  const size_t line = at == std::string::npos ? at : log.find('\n', at);
+  LocalMemory found;
+  int loads = 0;
+  const bool is_told =
+      line != std::string::npos &&
+      std::sscanf(log.c_str() + line, " %*[^0-9]%d bytes stack frame, %d bytes spill stores, %d",
+                  &found.stack_bytes, &found.spilled_bytes, &loads) == 3;
+  found.spilled_bytes = std::max(found.spilled_bytes, loads);
+  return is_told ? std::optional(found) : std::nullopt;
+}
+
+// The kernels that are known to spill, and how much of it is put up with: the most that was seen
+// there in any of their types and reductions, rounded up. All others must not.
+int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
+  const auto on = [&](Transport transport) { return spec.transport == transport; };
+  const bool is_for_8 = spec.world_size == 8;
+  const bool is_broadcast = spec.collective == Collective::kBroadcast;
+  const std::pair<bool, int> known[] = {
+      // Shapes are chosen on sm_90.
+      {architecture == "sm_80", 400},
+      {architecture == "sm_100", 300},
+      {is_for_8 && on(Transport::kLl), 1700},
+      {is_for_8 && on(Transport::kLamport), 160},
+      {spec.unroll == 4 && on(Transport::kLamport), 64},
+      {is_broadcast && on(Transport::kLl), 32},
+      {spec.threads == 256, 32},
+      {spec.world_size == 3 && spec.unroll == 2 && on(Transport::kZeroCopy), 32},
+  };
+  int bytes_max = 0;
+  for (const auto& [is_known, bytes] : known) {
+    if (is_known) bytes_max = std::max(bytes_max, bytes);
+  }
+  return bytes_max;
+}
+
+// What is wrong with a kernel; "": nothing.
+std::string Compile(const Nvrtc& nvrtc, const Kernel& kernel, const std::string& architecture) {
+  std::vector<std::string> options = NvrtcOptions(kernel.spec);
+  options.emplace_back("--ptxas-options=-v");
+  std::string log;
+  const auto cubin = nvrtc.Compile(SourceOf(kernel.spec), architecture, options, &log);
+  if (!cubin) return cubin.error().message;
+  if (cubin->find(kKernelSymbol) == std::string::npos) return "it has no kernel";
+  const std::optional<LocalMemory> local = LocalMemoryOf(log);
+  if (!local) return "the compiler does not say how much it spills: " + log;
+  if (local->spilled_bytes > SpillBytesMax(kernel.spec, architecture)) {
+    return fmt::format("it spills {} bytes, on a stack of {}", local->spilled_bytes,
+                       local->stack_bytes);
+  }
+  return "";
+}
+
+class NvrtcCompileTest : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(NvrtcCompileTest, EveryKernelCompilesAndKeepsToItsRegisters) {
   const std::optional<Nvrtc> nvrtc = FindNvrtc();
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
-  const std::string architecture = GetParam();
-  const size_t first_turn = architecture == "sm_80" ? 0 : architecture == "sm_90" ? 7 : 15;
-  std::vector<KernelSpec> specs = KernelSpecs(first_turn);
-  // 10 pairs of transport and type, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
-  // Of "flagged" and "zero_copy" 7 types, 5 reductions, 2 kernels; 7 types, 3 kernels.
-  ASSERT_EQ(specs.size(), 10u * 5 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
-  // 7 types, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
-  const std::vector<KernelSpec> queued = QueuedSpecs(first_turn);
-  ASSERT_EQ(queued.size(), 7u * 5 * 3 + 7 * 3 + 1);
-  specs.insert(specs.end(), queued.begin(), queued.end());
-  for (KernelSpec spec : specs) {
-    spec.uses_pdl = architecture != "sm_80";
-    const auto cubin = nvrtc->Compile(SourceOf(spec), architecture, NvrtcOptions(spec));
-    std::string options;
-    for (const std::string& option : NvrtcOptions(spec)) options += " " + option;
-    ASSERT_TRUE(cubin.has_value()) << cubin.error().message << options;
-    ASSERT_NE(cubin->find(kKernelSymbol), std::string::npos) << options;
+  const auto& [architecture, part] = GetParam();
+  std::vector<Kernel> kernels;
+  const std::vector<Kernel> all = KernelsFor(architecture);
+  for (size_t i = static_cast<size_t>(part); i < all.size(); i += kParts) {
+    kernels.push_back(all[i]);
   }
+  ASSERT_GT(kernels.size(), 20u);
+  for (const Kernel& kernel : kernels) {
+    const std::string wrong = Compile(*nvrtc, kernel, architecture);
+    EXPECT_EQ(wrong, "") << kernel.name;
+  }
+  const double cpu_s = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  std::printf("%zu of %zu kernels; %.0f s of CPU time in this process so far\n", kernels.size(),
+              all.size(), cpu_s);
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, NvrtcCompileTest,
-                         testing::Values("sm_80", "sm_90", "sm_100"),
-                         [](const auto& info) { return std::string(info.param); });
+                         testing::Combine(testing::ValuesIn(kArchitectures),
+                                          testing::Range(0, kParts)),
+                         [](const auto& info) {
+                           return fmt::format("{}_part_{}", std::get<0>(info.param),
+                                              std::get<1>(info.param));
+                         });
+
+// By the list of choices alone: needs no compiler.
+TEST(NvrtcCompileListTest, AllWorkIsCompiledAndEveryShapeOfEachKindOnSm90) {
+  const std::map<std::string, Work> all = AllWork(true);
+  std::map<std::string, std::string> work_of;
+  std::map<std::string, std::set<std::string>> listed;
+  for (const auto& [name, work] : all) {
+    for (const Kernel& kernel : work.shapes) {
+      work_of[kernel.name] = name;
+      listed[work.kind].insert(kernel.shape);
+    }
+  }
+  std::map<std::string, std::set<std::string>> compiled;
+  for (const Kernel& kernel : KernelsFor("sm_90")) {
+    compiled[all.at(work_of.at(kernel.name)).kind].insert(kernel.shape);
+  }
+  EXPECT_EQ(compiled, listed);
+  std::set<std::string> works;
+  for (const char* architecture : kArchitectures) {
+    for (const Kernel& kernel : KernelsFor(architecture)) {
+      KernelSpec spec = kernel.spec;
+      spec.uses_pdl = true;  // as in the list
+      works.insert(work_of.at(NameOf(spec)));
+    }
+  }
+  EXPECT_EQ(works.size(), all.size());
+  // 10 pairs of transport and type, 5 reductions, 3 kernels that reduce; 7 types, 3 that move.
+  // Of "flagged" and "zero_copy" 7 types, 5 reductions, 2 kernels; 7 types, 3 kernels.
+  EXPECT_GE(all.size(), 10u * 5 * 3 + 7 * 3 + 2 * (7 * 5 * 2 + 7 * 3));
+}
 
 }  // namespace
 }  // namespace cotune::cuda
