@@ -98,7 +98,7 @@ class OperandBuffers {
   Problem problem_;
   int rank_;
   SymmetricRegion* symmetric_ = nullptr;  // what operands are cut from; nullptr: plain ones
-  std::vector<Operands> copies_;  // the first one is what checks look at
+  std::vector<Operands> copies_;          // the first one is what checks look at
   std::array<Image, kDataKinds> images_;
 };
 

@@ -179,7 +179,7 @@ TEST_F(OneProcessTest, HostMemoryIsNotRegistered) {
   char own[64];
   EXPECT_EQ(cotune_memory_register(group_, own, sizeof(own)), COTUNE_ERROR_UNSUPPORTED);
   EXPECT_THAT(cotune_last_error(group_), AllOf(HasSubstr("no backend takes registered memory"),
-                                               HasSubstr("host: memory extension not offered")));
+                                               HasSubstr("memory extension not offered")));
   EXPECT_EQ(cotune_memory_register(group_, nullptr, 64), COTUNE_ERROR_USAGE);
   EXPECT_EQ(cotune_memory_unregister(group_, own), COTUNE_ERROR_USAGE);
   EXPECT_EQ(cotune_memory_free(group_, own), COTUNE_ERROR_USAGE);
