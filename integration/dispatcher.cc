@@ -160,20 +160,31 @@ Status Dispatcher::WithLostRanks(Status status) {
   const BackendGroups& groups = job_.groups();
   RankExchange& exchange = job_.exchange();
   const auto key = [&](int rank) { return fmt::format("{}/deadline/{}", groups.name(), rank); };
-  const int64_t deadline_ns = DeadlineAfter(job_.clock().now_ns(), last_timeout_ns_);
-  if (!exchange.StorePut(key(job_.rank()), "")) return status;
+  // Late enough for ranks whose own deadline comes a little later, and well before twice the
+  // call's.
+  const int64_t deadline_ns = DeadlineAfter(job_.clock().now_ns(), last_timeout_ns_ / 2);
   Error error = status.error();
-  std::string reasons;
+  // The control channel may know who it is, and without its first rank there is no store.
+  const auto name = [&](const Error& known) {
+    error.ranks = known.ranks;
+    error.code = ErrorCode::kRankLost;
+    error.what += "; " + known.ToText();
+  };
+  if (const Status put = exchange.StorePut(key(job_.rank()), ""); !put) {
+    if (!put.error().ranks.empty()) name(put.error());
+    return tl::make_unexpected(std::move(error));
+  }
   for (int rank = 0; rank < job_.world_size(); ++rank) {
     const Result<std::string> word = exchange.StoreGet(key(rank), deadline_ns);
     if (word) continue;
-    const std::vector<int>& lost = word.error().ranks;
-    // The control channel may know more than that this one has not come.
-    error.ranks = lost.empty() ? std::vector<int>{groups.job_ranks()[rank]} : lost;
+    if (!word.error().ranks.empty()) {
+      name(word.error());
+      break;
+    }
+    error.ranks = {groups.job_ranks()[rank]};
     error.code = ErrorCode::kRankLost;
-    error.what += lost.empty()
-                      ? fmt::format("; rank {} has not come to that either", error.ranks[0])
-                      : "; " + word.error().ToText();
+    error.what += fmt::format(
+        "; rank {} does not say so too: it is lost, or its own call has ended", error.ranks[0]);
     break;
   }
   return tl::make_unexpected(std::move(error));

@@ -29,7 +29,9 @@ from rank_processes import NO_MULTICAST, RankProcesses, transcript  # noqa: E402
 ALL_DONE, SOME_FAILED, NO_GPU = 0, 1, 3
 # Cells that are left when it is used up run the defaults, and the tune counts as failed.
 TUNE_BUDGET_S = 400
-GROUPS = ("tune", "cotune", "nccl", "nccl_symmetric", "symm_mem", "host_call")
+# Of calls on registered buffers that have a table of their own.
+REGISTERED_BYTES_MIN = 1 << 20
+GROUPS = ("tune", "cotune", "cotune_registered", "nccl", "nccl_symmetric", "symm_mem", "host_call")
 DESCRIPTION = """Measures, on all GPUs of this machine, in bf16 and by one method: cotune (tuned here first), NCCL, NCCL on
 symmetric windows, and torch's symm_mem all_reduce; what a tune costs, cold and warm; and what one call costs the host.
 Needs python3 with torch. FILE is written anew after every part; a FILE that exists is gone on with: its tuned database
@@ -159,10 +161,10 @@ class StageClock:
         return durations
 
 
-def tune_command(setting: Setting) -> list[str]:
+def tune_command(setting: Setting, buffers: str, sizes: list[int]) -> list[str]:
     return [setting.cotune, "tune", "--ranks", str(setting.ranks), "--memory", setting.memory, "--dtype", "bf16",
-            "--collective", ",".join(setting.collectives), "--sizes", ",".join(map(str, setting.sizes)),
-            "--db", setting.database, "--budget", f"{TUNE_BUDGET_S}s", "--json", "--verbose"]
+            "--collective", ",".join(setting.collectives), "--sizes", ",".join(map(str, sizes)),
+            "--buffers", buffers, "--db", setting.database, "--budget", f"{TUNE_BUDGET_S}s", "--json", "--verbose"]
 
 
 def tuned_cells(entries: list[dict]) -> list[dict]:
@@ -175,10 +177,11 @@ def tuned_cells(entries: list[dict]) -> list[dict]:
     } for entry in entries]
 
 
-def run_tune(setting: Setting, limit_s: float) -> tuple[dict, dict | None, str]:
+def run_tune(setting: Setting, limit_s: float, buffers: str = "plain",
+             sizes: list[int] | None = None) -> tuple[dict, dict | None, str]:
     """Costs, the tool's result, and why it failed or ''."""
     environment = {**os.environ, **NO_MULTICAST}
-    with subprocess.Popen(tune_command(setting), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    with subprocess.Popen(tune_command(setting, buffers, sizes or setting.sizes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=environment, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         clock = StageClock(process.stderr)
         timer = threading.Timer(limit_s, lambda: os.kill(process.pid, signal.SIGKILL))
@@ -225,6 +228,19 @@ def warm_tune_part(setting: Setting) -> Part:
     return Part("tune, warm", "tune", 90, tune)
 
 
+def registered_tune_part(setting: Setting) -> Part:
+    """Below these sizes nothing on registered buffers beats what runs on plain ones, so that they run as those."""
+    sizes = [size for size in setting.sizes if size >= REGISTERED_BYTES_MIN]
+
+    def tune(limit_s: float) -> tuple[dict, str]:
+        costs, result, why = run_tune(setting, limit_s, "symmetric", sizes)
+        if result is None:
+            return {}, why
+        return {"tune": {"registered": costs, "registered_cells": tuned_cells(result["entries"])}}, why
+
+    return Part("tune on registered buffers, cold", "cotune_registered", 300, tune)
+
+
 # ---- The host's side of one call ----
 
 
@@ -251,6 +267,9 @@ def all_parts(setting: Setting) -> list[Part]:
         parts.append(measure_part(setting, "cotune", "cotune", setting.collectives, run))
         if setting.memory == "host":
             continue
+        if run == 1:
+            parts.append(registered_tune_part(setting))
+        parts.append(measure_part(setting, "cotune_registered", "cotune_registered", setting.collectives, run))
         parts.append(measure_part(setting, "nccl", "nccl", setting.collectives, run))
         for collective in setting.collectives:
             # In fresh processes: after a series of captured collectives on one window, broadcasts of NCCL 2.28.9 have

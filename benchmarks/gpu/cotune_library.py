@@ -47,6 +47,7 @@ class Group:
             "cotune_group_set_stream": [pointer, pointer],
             "cotune_group_check": [pointer],
             "cotune_load": [pointer, ctypes.c_char_p],
+            "cotune_memory_allocate": [pointer, ctypes.c_uint64, ctypes.POINTER(pointer)],
             "cotune_group_create": [pointer, pointer, pointer],
         }.items():
             getattr(library, name).argtypes = arguments
@@ -74,6 +75,12 @@ class Group:
 
     def load(self, database: str) -> None:
         self._check(self._library.cotune_load(self._group, database.encode()))
+
+    def allocate(self, size_bytes: int) -> int:
+        """The address of new memory that all ranks reach; it goes with the group."""
+        data = ctypes.c_void_p()
+        self._check(self._library.cotune_memory_allocate(self._group, size_bytes, ctypes.byref(data)))
+        return data.value
 
     def check(self) -> None:
         """Whether what ran so far went well."""

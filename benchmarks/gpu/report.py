@@ -23,6 +23,7 @@ import svg_plot  # noqa: E402
 BEGIN = "<!-- written by benchmarks/gpu/report.py: begin -->"
 END = "<!-- written by benchmarks/gpu/report.py: end -->"
 OURS = "cotune"
+REGISTERED = "cotune_registered"  # the same on registered buffers
 # Of the table, in this order; two contenders can be one column.
 PEERS = {
     "NCCL": ("nccl",),
@@ -77,7 +78,7 @@ class Machine:
                     self.wrong.append(f"{each['contender']} {each['collective']} {size_text(each['bytes'])}")
                     continue
                 cell = self.times_us.setdefault((each["collective"], each["bytes"]), {})
-                name = OURS if each["contender"].startswith(OURS) else each["contender"]
+                name = each["contender"]
                 cell[name] = min(each["time_us"], cell.get(name, math.inf))
             for cell in content["tune"].get("cells", []):
                 self.winners[cell["collective"], cell["bytes"]] = cell["winner"]
@@ -96,7 +97,15 @@ class Machine:
         return sorted(size for name, size in self.times_us if name == collective and OURS in self.times_us[name, size])
 
     def ours(self, collective: str, size: int) -> float:
+        """On plain buffers."""
         return self.times_us[collective, size][OURS]
+
+    def registered(self, collective: str, size: int) -> float | None:
+        return self.times_us[collective, size].get(REGISTERED)
+
+    def best_of_ours(self, collective: str, size: int) -> float:
+        """On the better kind of buffers, as the peers have theirs."""
+        return min(self.ours(collective, size), self.registered(collective, size) or math.inf)
 
     def peer(self, column: str, collective: str, size: int) -> float | None:
         found = [self.times_us[collective, size][name] for name in PEERS[column]
@@ -126,28 +135,29 @@ def row(*cells: str) -> str:
 def collective_table(machine: Machine, collective: str) -> list[str]:
     columns = [column for column in PEERS
                if any(machine.peer(column, collective, size) for size in machine.sizes(collective))]
-    lines = [row("bytes", "cotune us", "winner", "busbw GB/s", "of link", *(f"{column} us" for column in columns),
-                 "of best peer"), row(*["---"] * (6 + len(columns)))]
+    lines = [row("bytes", "cotune us", "winner", "registered us", "busbw GB/s", "of link",
+                 *(f"{column} us" for column in columns), "of best peer"), row(*["---"] * (7 + len(columns)))]
     for size in machine.sizes(collective):
-        time_us = machine.ours(collective, size)
+        time_us = machine.best_of_ours(collective, size)
         bus = machine.bus_GBps(collective, size, time_us)
         best = machine.best_peer(collective, size)
         lines.append(row(
-            size_text(size), time_text(time_us), choice_text(machine.winners.get((collective, size), "-")),
+            size_text(size), time_text(machine.ours(collective, size)),
+            choice_text(machine.winners.get((collective, size), "-")), time_text(machine.registered(collective, size)),
             f"{bus:.3g}", f"{bus / machine.link_GBps:.0%}" if machine.link_GBps else "-",
             *(time_text(machine.peer(column, collective, size)) for column in columns),
             f"{time_us / best[1]:.2f} ({best[0]})" if best else "-"))
     return lines
 
 
-def ratios(machine: Machine, of_peer, sizes_max: float = math.inf) -> list[tuple[float, str, int]]:
+def ratios(machine: Machine, of_us, of_peer, sizes_max: float = math.inf) -> list[tuple[float, str, int]]:
     """cotune's time by a peer's for every collective and size where both are known."""
     found = []
     for collective in problems.COLLECTIVES:
         for size in machine.sizes(collective):
             time_us = of_peer(collective, size)
             if time_us is not None and size <= sizes_max:
-                found.append((machine.ours(collective, size) / time_us, collective, size))
+                found.append((of_us(collective, size) / time_us, collective, size))
     return found
 
 
@@ -172,7 +182,7 @@ def time_goals(machine: Machine, goals: dict) -> list[Goal]:
         known = [(int(size), goal) for size, goal in sizes.items() if int(size) in machine.sizes(collective)]
         if not known:
             continue
-        measured = [(machine.ours(collective, size), goal) for size, goal in known]
+        measured = [(machine.best_of_ours(collective, size), goal) for size, goal in known]
         found.append(Goal(
             f"{collective}: {' / '.join(size_text(size) for size, _ in known)}",
             f"{' / '.join(f'{goal:g}' for _, goal in known)} us",
@@ -186,11 +196,11 @@ def nccl_goals(machine: Machine, goals: dict) -> list[Goal]:
         return machine.peer("NCCL", collective, size)
 
     found = []
-    everywhere = ratios(machine, nccl)
+    everywhere = ratios(machine, machine.ours, nccl)
     if everywhere:
         found.append(Goal("time by NCCL's, worst of every collective and size", "<= 1", worst_text(everywhere),
                           max(everywhere)[0] <= 1))
-    small = geometric_mean([1 / each for each, _, _ in ratios(machine, nccl, MIB)])
+    small = geometric_mean([1 / each for each, _, _ in ratios(machine, machine.ours, nccl, MIB)])
     if small is not None:
         goal = goals["gain_over_nccl_mean_to_1M"]
         found.append(Goal("gain over NCCL, geometric mean to 1M", f">= {goal:g}x", f"{small:.2f}x", small >= goal))
@@ -209,7 +219,7 @@ def peer_goals(machine: Machine, goals: dict) -> list[Goal]:
         found = machine.best_peer(collective, size)
         return found[1] if found else None
 
-    everywhere = ratios(machine, best)
+    everywhere = ratios(machine, machine.best_of_ours, best)
     if not everywhere:
         return []
     mean = geometric_mean([each for each, _, _ in everywhere])
@@ -225,7 +235,7 @@ def peer_goals(machine: Machine, goals: dict) -> list[Goal]:
 def other_goals(machine: Machine, goals: dict) -> list[Goal]:
     found = []
     if 512 * MIB in machine.sizes("all_reduce"):
-        bus = machine.bus_GBps("all_reduce", 512 * MIB, machine.ours("all_reduce", 512 * MIB))
+        bus = machine.bus_GBps("all_reduce", 512 * MIB, machine.best_of_ours("all_reduce", 512 * MIB))
         goal = goals["bus_GBps_at_512M"]
         found.append(Goal("busbw of all_reduce at 512M", f">= {goal:g} GB/s", f"{bus:.0f} GB/s", bus >= goal))
     host = machine.last("host_call")
@@ -285,6 +295,10 @@ def figures(machine: Machine) -> dict[str, str]:
         if len(sizes) < 2:
             continue
         times = {"cotune": [(size, machine.ours(collective, size)) for size in sizes]}
+        registered = [(size, time_us) for size in sizes
+                      if (time_us := machine.registered(collective, size)) is not None]
+        if len(registered) > 1:
+            times["cotune, registered"] = registered
         for column in PEERS:
             known = [(size, time_us) for size in sizes
                      if (time_us := machine.peer(column, collective, size)) is not None]
@@ -333,7 +347,9 @@ def section(machines: list[Machine], goals: dict) -> str:
     recorded = machines[0].recorded
     lines = [
         BEGIN, "",
-        "bf16, sums, out of place (symm_mem's two shots: in place), plain buffers (NCCL symmetric: registered windows). "
+        "bf16, sums, out of place (symm_mem's two shots: in place). cotune and NCCL on plain buffers; \"registered\" is "
+        "cotune on buffers in memory of cotune_memory_allocate, as NCCL symmetric has windows and symm_mem memory of its "
+        "own; busbw, \"of best peer\" and goals without NCCL take the better of the two. "
         "A figure is the median of 21 replays of a CUDA graph of 20 calls (5 above 16M), of each replay the largest over "
         "ranks, which leave a barrier on their GPUs together right before it; the best of the runs. Values are checked "
         "before and after. bytes as nccl-tests counts them: the larger of one rank's send and receive buffer. NVLink "

@@ -202,7 +202,7 @@ Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Patte
     wrong(answer.error().what);
     return {};
   }
-  const Agreement agreement = PromiseOf(caller.id().backend(), caller.problem(), pattern);
+  const Agreement agreement = PromiseOf(caller.id(), caller.problem(), pattern);
   const Mismatches found = Compare(caller.problem(), agreement, right, *answer);
   if (found.count > 0) wrong(fmt::format("{} elements; {}", found.count, found.first));
   return {};

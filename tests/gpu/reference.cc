@@ -329,14 +329,16 @@ std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pat
   return data;
 }
 
-Agreement PromiseOf(std::string_view backend, const Problem& problem, Pattern pattern) {
+Agreement PromiseOf(const ChoiceId& choice, const Problem& problem, Pattern pattern) {
   const ProblemClass& cls = problem.cls;
+  const bool keeps_rank_order =
+      choice.backend() == "cuda" && choice.algorithm() != "ring" && choice.algorithm() != "tree";
   if (!Reduces(cls.collective)) return Agreement::kBits;
   const bool picks = cls.reduction == Reduction::kMin || cls.reduction == Reduction::kMax;
   if (pattern == Pattern::kSpecial) {
     return picks ? Agreement::kUnsignedZeros : Agreement::kValues;
   }
-  if (backend == "cuda" || picks) return Agreement::kBits;
+  if (keeps_rank_order || picks) return Agreement::kBits;
   if (pattern == Pattern::kRandom) return Agreement::kRounding;
   return cls.reduction == Reduction::kAverage ? Agreement::kLastPlaces : Agreement::kBits;
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/choice_id.h"
 #include "core/problem.h"
 
 namespace cotune::gputest {
@@ -41,9 +42,9 @@ std::vector<std::byte> SendData(const Problem& problem, int rank, Pattern patter
 std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                    bool with_nan = true);
 
-// The promise of a backend for such data: bits in rank order by its own kernels, NCCL's rounding by
-// NCCL, and by "host", whose schedules reduce in other orders.
-Agreement PromiseOf(std::string_view backend, const Problem& problem, Pattern pattern);
+// The promise of a choice for such data: bits in rank order by cotune's own kernels, those of rings
+// and trees excepted, and rounding by NCCL, by "host" and by those, which add up in other orders.
+Agreement PromiseOf(const ChoiceId& choice, const Problem& problem, Pattern pattern);
 // NCCL's min and max pass NaN over.
 bool KeepsNan(std::string_view backend, const Problem& problem);
 
