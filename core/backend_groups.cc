@@ -141,9 +141,15 @@ Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, ui
 Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t bytes,
                                      int64_t deadline_ns) {
   auto* begin = static_cast<std::byte*>(data);
+  const auto address = reinterpret_cast<uintptr_t>(data);
   Status ready = own;
+  if (ready && bytes > UINTPTR_MAX - address) {
+    ready = Fail(ErrorCode::kUsage, fmt::format("{} bytes are more than there can be", bytes));
+  }
   for (const RegisteredRange& range : registered_) {
-    const bool is_apart = begin + bytes <= range.begin || range.begin + range.bytes <= begin;
+    const auto other = reinterpret_cast<uintptr_t>(range.begin);
+    const bool is_apart =
+        address < other ? bytes <= other - address : range.bytes <= address - other;
     if (ready && !is_apart) {
       ready = Fail(ErrorCode::kUsage, "some of this memory is registered already");
     }
@@ -161,25 +167,29 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
                             all->records[0].number, rank, all->records[rank].number),
                 "", "", "register the same number of bytes on every rank");
   }
-  RegisteredRange range{begin, bytes, {}};
+  registered_.push_back(RegisteredRange{begin, bytes, {}});
   std::string reasons;
+  Status failed;
   for (BackendMember& member : members_) {
     if (member.group == nullptr) continue;
     const Result<Status> registered = RegisterWith(member, data, bytes, deadline_ns);
-    if (!registered) return tl::make_unexpected(registered.error());
-    if (*registered) {
-      range.backends.push_back(member.backend->name());
-    } else {
-      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", member.backend->name(),
-                             registered->error().ToText());
+    failed = registered ? *registered : tl::make_unexpected(registered.error());
+    if (failed) {
+      registered_.back().backends.push_back(member.backend->name());
+      continue;
     }
+    const ErrorCode code = failed.error().code;
+    if (!registered || (code != ErrorCode::kUnsupported && code != ErrorCode::kUsage)) break;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", member.backend->name(),
+                           failed.error().ToText());
+    failed = {};
   }
-  if (range.backends.empty()) {
-    return Fail(ErrorCode::kUnsupported, "no backend takes registered memory", "",
-                std::move(reasons), "use plain buffers");
+  if (failed && registered_.back().backends.empty()) {
+    failed = Fail(ErrorCode::kUnsupported, "no backend takes registered memory", "",
+                  std::move(reasons), "use plain buffers");
   }
-  registered_.push_back(std::move(range));
-  return {};
+  if (!failed) UnregisterMemory(data);
+  return failed;
 }
 
 void BackendGroups::UnregisterMemory(void* data) {
@@ -194,11 +204,13 @@ void BackendGroups::UnregisterMemory(void* data) {
   registered_.erase(found);
 }
 
-bool BackendGroups::IsRegistered(const void* data, uint64_t bytes) const {
+bool BackendGroups::IsRegistered(const void* data, uint64_t bytes, std::string_view backend) const {
   const auto* begin = static_cast<const std::byte*>(data);
   return std::any_of(registered_.begin(), registered_.end(), [&](const RegisteredRange& range) {
-    return begin >= range.begin && bytes <= range.bytes &&
-           static_cast<uint64_t>(begin - range.begin) <= range.bytes - bytes;
+    const bool holds = begin >= range.begin && bytes <= range.bytes &&
+                       static_cast<uint64_t>(begin - range.begin) <= range.bytes - bytes;
+    return holds && (backend.empty() || std::find(range.backends.begin(), range.backends.end(),
+                                                  backend) != range.backends.end());
   });
 }
 

@@ -54,14 +54,16 @@ class BackendGroups {
 
   // Registers memory of this rank with every member that takes some; the same bytes on all ranks.
   // `own`: a failure to have the memory at all, which ends it on every rank. kUnsupported: no
-  // backend takes such memory; kUsage: the ranks differ, or it overlaps registered memory.
+  // backend takes such memory; kUsage: the ranks differ, or it overlaps registered memory. What is
+  // no refusal of a backend but a failure (a rank lost, a deadline) ends it, and nothing is
+  // registered.
   Status RegisterMemory(const Status& own, void* data, uint64_t bytes, int64_t deadline_ns);
   // Memory that begins at `data`, if it is registered; does not wait for the other ranks. No launch
   // that uses it is on its way.
   void UnregisterMemory(void* data);
-  // Whether all of it lies in memory that is registered; equal on all ranks where they use their
-  // memory alike. Not collective.
-  bool IsRegistered(const void* data, uint64_t bytes) const;
+  // Whether all of it lies in memory that is registered, with that backend, if one is given; equal
+  // on all ranks where they use their memory alike. Not collective.
+  bool IsRegistered(const void* data, uint64_t bytes, std::string_view backend = {}) const;
 
   // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
   // What its old group had registered is registered again.

@@ -123,6 +123,8 @@ struct MemoryView {
   Status registered;
   bool is_registered = false;
   bool end_is_registered = false;
+  bool is_registered_with_scripted = false;
+  bool is_registered_with_other = false;
   uint64_t scripted_bytes = 0;
   uint64_t other_bytes = 0;
   uint64_t bytes_after_recreate = 0;
@@ -151,6 +153,8 @@ std::vector<MemoryView> RegisterOnThreeRanks(
       view.registered = (*groups)->RegisterMemory(own_of(rank), memory, bytes_of(rank), 0);
       view.is_registered = (*groups)->IsRegistered(memory + 8, 56);
       view.end_is_registered = (*groups)->IsRegistered(memory + 8, 57);
+      view.is_registered_with_scripted = (*groups)->IsRegistered(memory, 64, "scripted");
+      view.is_registered_with_other = (*groups)->IsRegistered(memory, 64, "other");
       view.scripted_bytes = scripted.registered_bytes;
       view.other_bytes = other.registered_bytes;
       if (!view.registered) return;
@@ -189,9 +193,32 @@ TEST(BackendGroupsTest, ABackendThatRefusesMemoryOnOneRankHasItOnNone) {
   for (const MemoryView& view : RegisterOnThreeRanks(refuse, k64Bytes, kWell)) {
     ASSERT_TRUE(view.registered) << view.registered.error().ToText();
     EXPECT_TRUE(view.is_registered);
+    EXPECT_TRUE(view.is_registered_with_scripted);
+    EXPECT_FALSE(view.is_registered_with_other);
     EXPECT_EQ(view.scripted_bytes, 64u);
     EXPECT_EQ(view.other_bytes, 0u);
     EXPECT_EQ(view.bytes_at_the_end, 0u);
+  }
+}
+
+TEST(BackendGroupsTest, AFailureThatIsNoRefusalEndsItAndNothingStaysRegistered) {
+  const auto fail = [](int, BackendForTest&, BackendForTest& other) {
+    other.register_fails_on_rank = 2;
+    other.register_error = ErrorCode::kDeadline;
+  };
+  for (const MemoryView& view : RegisterOnThreeRanks(fail, k64Bytes, kWell)) {
+    ASSERT_FALSE(view.registered);
+    EXPECT_EQ(view.registered.error().code, ErrorCode::kDeadline);
+    EXPECT_FALSE(view.is_registered);
+    EXPECT_EQ(view.scripted_bytes + view.other_bytes, 0u);
+  }
+}
+
+TEST(BackendGroupsTest, MemoryBeyondTheLastAddressIsRefused) {
+  const auto endless = [](int) { return UINT64_MAX; };
+  for (const MemoryView& view : RegisterOnThreeRanks(kNoChange, endless, kWell)) {
+    ASSERT_FALSE(view.registered);
+    EXPECT_EQ(view.registered.error().code, ErrorCode::kUsage);
   }
 }
 

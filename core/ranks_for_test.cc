@@ -148,7 +148,7 @@ class GroupForTest final : public BackendGroup {
                                         const Choice& choice, int64_t) override;
   Status RegisterMemory(void* data, uint64_t bytes, int64_t) override {
     if (backend_.register_fails_on_rank == rank()) {
-      return Fail(ErrorCode::kUnsupported, "scripted refusal of memory");
+      return Fail(backend_.register_error, "scripted refusal of memory");
     }
     registered_.emplace(data, bytes);
     backend_.registered_bytes += bytes;

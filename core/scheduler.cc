@@ -49,6 +49,13 @@ class Scheduler::Pass {
         rows_(scheduler.rows_),
         measured_ns_(scheduler.measured_ns_),
         watchdog_(scheduler.parts_.clock) {}
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+  ~Pass() {
+    // Of a pass that failed, something may still be on its way.
+    SymmetricRegion::Retire(std::move(symmetric_), parts_.device.stream(),
+                            parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
+  }
 
   Status Run();
 
@@ -105,6 +112,8 @@ Status Scheduler::Pass::Run() {
   parts_.observer.OnStage(Stage::kKnownCells);
   if (Status shared = ShareKnownCells(); !shared) return shared;
   Plan();
+  // Before plans are made: those that need registered memory are refused where there is none.
+  if (Status made = MakeSymmetricRegion(); !made) return made;
   parts_.observer.OnStage(Stage::kPrecompile);
   Precompile();
   parts_.observer.OnStage(Stage::kWarm);
@@ -324,7 +333,6 @@ Status Scheduler::Pass::MakeSymmetricRegion() {
 }
 
 Status Scheduler::Pass::Benchmark() {
-  if (Status made = MakeSymmetricRegion(); !made) return made;
   for (size_t i = first_; i < nodes_.size(); ++i) {
     MultiTemplate& node = *nodes_[i];
     node.set_time_cell(

@@ -22,7 +22,12 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
   std::unique_ptr<SymmetricRegion> region(new SymmetricRegion(device, groups));
   Result<std::unique_ptr<DeviceBuffer>> memory =
       Fail(ErrorCode::kUsage, "0 bytes are no memory to register");
-  if (bytes > 0) memory = device.AllocateShareable(bytes);
+  const Status attached = device.Attach();
+  if (!attached) {
+    memory = tl::make_unexpected(attached.error());
+  } else if (bytes > 0) {
+    memory = device.AllocateShareable(bytes);
+  }
   Status allocated;
   void* data = nullptr;
   if (memory) {
@@ -40,6 +45,14 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
 
 SymmetricRegion::~SymmetricRegion() {
   if (is_registered_) groups_.UnregisterMemory(memory_->data());
+}
+
+void SymmetricRegion::Retire(std::unique_ptr<SymmetricRegion> region, void* stream,
+                             int64_t deadline_ns) {
+  if (region == nullptr || region->device_.Synchronize(stream, deadline_ns)) return;
+  // A kernel or copy may still be at it: to lose the memory is better than to lose the context.
+  static_cast<void>(region->memory_.release());
+  region->is_registered_ = false;
 }
 
 uint64_t SymmetricRegion::BytesFor(std::initializer_list<uint64_t> buffer_bytes) {

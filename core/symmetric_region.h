@@ -19,8 +19,11 @@ class SymmetricRegion {
   // reach, or no backend takes any. The device and the groups outlive the region.
   static Result<std::unique_ptr<SymmetricRegion>> Create(Device& device, BackendGroups& groups,
                                                          uint64_t bytes, int64_t deadline_ns);
-  // Unregisters; all ranks do it at the same place in the order of their calls.
+  // Unregisters; all ranks do it at the same place in the order of their calls, which are over.
   ~SymmetricRegion();
+  // The same for calls that may not be over, after a failure: waits for the stream, and keeps the
+  // memory for as long as the process lives when the stream has not run to its end by the deadline.
+  static void Retire(std::unique_ptr<SymmetricRegion> region, void* stream, int64_t deadline_ns);
   SymmetricRegion(const SymmetricRegion&) = delete;
   SymmetricRegion& operator=(const SymmetricRegion&) = delete;
 

@@ -104,20 +104,25 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   return problem;
 }
 
-bool Dispatcher::IsSymmetric(const Call& call, const Problem& problem) const {
+bool Dispatcher::IsSymmetric(const Call& call, const Problem& problem,
+                             std::string_view backend) const {
   if (call.count == 0) return false;
   const BackendGroups& groups = job_.groups();
   const uint64_t element_bytes = SizeBytes(call.dtype);
-  if (!groups.IsRegistered(call.recv, problem.recv_elements() * element_bytes)) return false;
+  if (!groups.IsRegistered(call.recv, problem.recv_elements() * element_bytes, backend)) {
+    return false;
+  }
   // Ranks that are not the root have nothing to send, and all ranks must say the same.
   return call.collective == Collective::kBroadcast ||
-         groups.IsRegistered(call.send, problem.send_elements() * element_bytes);
+         groups.IsRegistered(call.send, problem.send_elements() * element_bytes, backend);
 }
 
-Dispatcher::PlanKey Dispatcher::KeyOf(const Problem& problem, const DispatchTable& table) {
+Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
+                                      const DispatchTable& table) const {
   PlanKey key{problem, table.Lookup(DispatchKey::Of(problem.cls), problem.bytes()), &table};
-  if (key.choice_index != DispatchTable::kNoChoice ||
-      problem.cls.buffer_class == BufferClass::kPlain) {
+  if (problem.cls.buffer_class == BufferClass::kPlain) return key;
+  if (key.choice_index != DispatchTable::kNoChoice &&
+      IsSymmetric(call, problem, table.choices()[key.choice_index].backend())) {
     return key;
   }
   key.problem.cls.buffer_class = BufferClass::kPlain;
@@ -130,7 +135,7 @@ Status Dispatcher::Run(const Call& call) {
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return tl::make_unexpected(problem.error());
   const DispatchTable* table = table_.load(std::memory_order_acquire);
-  const PlanKey key = KeyOf(*problem, *table);
+  const PlanKey key = KeyOf(call, *problem, *table);
   const Result<CachedPlan*> plan = PlanFor(key);
   if (!plan) return Remember(tl::make_unexpected(plan.error()));
   LaunchArguments arguments;
@@ -281,7 +286,7 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   if (!problem) return tl::make_unexpected(problem.error());
   const DispatchTable& current = table();
   const uint64_t bytes = problem->bytes();
-  const PlanKey key = KeyOf(*problem, current);
+  const PlanKey key = KeyOf(call, *problem, current);
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
   const Result<CachedPlan*> plan = PlanFor(key);
   if (!plan) return tl::make_unexpected(plan.error());

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -75,11 +76,11 @@ class Dispatcher {
   using PlanList = std::list<std::unique_ptr<CachedPlan>>;
 
   Result<Problem> ProblemOf(const Call& call) const;
-  // Whether all ranks have registered the call's buffers.
-  bool IsSymmetric(const Call& call, const Problem& problem) const;
-  // By what the table says of the problem; one with registered buffers that the table does not know
-  // runs as one with plain buffers.
-  static PlanKey KeyOf(const Problem& problem, const DispatchTable& table);
+  // Whether all ranks have registered the call's buffers, with that backend if one is given.
+  bool IsSymmetric(const Call& call, const Problem& problem, std::string_view backend = {}) const;
+  // By what the table says of the problem. One with registered buffers that the table does not know
+  // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
+  PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);

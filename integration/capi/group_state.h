@@ -60,6 +60,9 @@ struct cotune_group {
   cotune_result error_result = COTUNE_SUCCESS;
 
   cotune::Job& job() const { return *node->job; }
+
+  // Memory of calls that failed may still be in use.
+  ~cotune_group();
 };
 
 namespace cotune::capi {

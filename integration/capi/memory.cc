@@ -17,7 +17,6 @@ tl::unexpected<Error> NoSuchMemory(const char* call, const char* how) {
 // One rank's mistake must not leave the others waiting: every rank hears of it.
 Status Allocate(cotune_group& group, uint64_t bytes, void** data) {
   Job& job = group.job();
-  if (Status attached = job.device().Attach(); !attached) return attached;
   auto region = SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job));
   if (!region) return tl::make_unexpected(region.error());
   *data = (*region)->data();
@@ -59,6 +58,15 @@ Status Unregister(cotune_group& group, void* data) {
 
 }  // namespace
 }  // namespace cotune::capi
+
+cotune_group::~cotune_group() {
+  if (memory.empty()) return;
+  dispatcher.reset();  // its plans
+  const int64_t deadline_ns = cotune::DeadlineAfter(job().clock().now_ns(), call_timeout_ns);
+  for (auto& [data, region] : memory) {
+    cotune::SymmetricRegion::Retire(std::move(region), stream, deadline_ns);
+  }
+}
 
 extern "C" {
 

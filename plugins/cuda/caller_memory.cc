@@ -19,7 +19,7 @@ Result<ExportedMemory> ExportMemory(const Gpu& gpu, void* data, uint64_t bytes) 
     return Fail(COTUNE_INVALID_ARGUMENT,
                 fmt::format("there is no memory of GPU {} at {:#x}", gpu.ordinal(), address));
   }
-  if (address + bytes > base + size) {
+  if (bytes > size - (address - base)) {
     return Fail(COTUNE_INVALID_ARGUMENT,
                 fmt::format("{} bytes at {:#x} are more than one allocation of {} bytes", bytes,
                             address, size));

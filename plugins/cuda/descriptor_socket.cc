@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace cotune::cuda {
 
@@ -27,34 +30,49 @@ tl::unexpected<border::Failure> Failed(const char* call) {
               code);
 }
 
-// 1 when the socket is ready, 0 when it was not in time, -1 with errno.
-int Await(int fd, int16_t events, int timeout_ms) {
-  pollfd waited{fd, events, 0};
-  return poll(&waited, 1, timeout_ms);
-}
+// The time that is left for a wait that signals may interrupt.
+class TimeLeft {
+ public:
+  explicit TimeLeft(int timeout_ms)
+      : end_(std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms)) {}
+  int ms() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end_ - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<int64_t>(0, left.count()));
+  }
 
-// The only descriptor of a message, and none of any other kind stays open.
+ private:
+  std::chrono::steady_clock::time_point end_;
+};
+
+// The only descriptor of a message; if there are more, none, and all are closed.
 Descriptor DescriptorOf(msghdr& message) {
-  Descriptor found;
+  std::vector<Descriptor> found;
   for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
        each = CMSG_NXTHDR(&message, each)) {
     if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(each), sizeof(fd));
-    found = Descriptor(fd);
+    const size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof(int), sizeof(fd));
+      found.emplace_back(fd);
+    }
   }
-  return found;
+  return found.size() == 1 ? std::move(found.front()) : Descriptor();
 }
 
-int64_t PidOf(msghdr& message) {
-  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
-       each = CMSG_NXTHDR(&message, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_CREDENTIALS) continue;
-    ucred credentials{};
-    std::memcpy(&credentials, CMSG_DATA(each), sizeof(credentials));
-    return credentials.pid;
-  }
-  return 0;
+// The zero in front marks the abstract namespace.
+sockaddr_un AddressOf(const std::string& name, socklen_t* length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t size = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), size);
+  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+  return address;
+}
+
+bool FillRandom(void* data, size_t bytes) {
+  return getrandom(data, bytes, 0) == static_cast<ssize_t>(bytes);
 }
 
 }  // namespace
@@ -70,36 +88,31 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 Result<DescriptorSocket> DescriptorSocket::Open() {
   DescriptorSocket made(Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
-  const int fd = made.socket_.get();
-  if (fd < 0) return Failed("socket");
-  const int on = 1;
-  if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) return Failed("setsockopt");
-  // Bound without a name, the kernel gives it one that nobody has.
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address.sun_family)) != 0) {
+  if (made.socket_.get() < 0) return Failed("socket");
+  std::array<uint64_t, 2> bits{};
+  if (!FillRandom(bits.data(), sizeof(bits)) ||
+      !FillRandom(made.secret_.data(), sizeof(made.secret_))) {
+    return Failed("getrandom");
+  }
+  made.name_ = fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+  socklen_t length = 0;
+  const sockaddr_un address = AddressOf(made.name_, &length);
+  if (bind(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     return Failed("bind");
   }
-  socklen_t length = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return Failed("getsockname");
-  }
-  // Behind the family and the zero that marks the namespace.
-  constexpr size_t kBegin = offsetof(sockaddr_un, sun_path) + 1;
-  if (length > kBegin) made.name_.assign(address.sun_path + 1, length - kBegin);
   return made;
 }
 
-Result<void> DescriptorSocket::Send(const std::string& to, int64_t tag, int descriptor,
-                                    int timeout_ms) const {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, to.data(), std::min(to.size(), sizeof(address.sun_path) - 1));
-  iovec data{&tag, sizeof(tag)};
+Result<void> DescriptorSocket::Send(const std::string& to, const DescriptorLabel& label,
+                                    int descriptor, int timeout_ms) const {
+  socklen_t length = 0;
+  sockaddr_un address = AddressOf(to, &length);
+  DescriptorLabel sent = label;
+  iovec data{&sent, sizeof(sent)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_name = &address;
-  message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + to.size());
+  message.msg_namelen = length;
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
@@ -109,13 +122,17 @@ Result<void> DescriptorSocket::Send(const std::string& to, int64_t tag, int desc
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(descriptor));
-  // No time at all would mean no limit.
-  const int limit_ms = std::max(1, timeout_ms);
-  const timeval limit{limit_ms / 1000, limit_ms % 1000 * 1000};
-  if (setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
-    return Failed("setsockopt");
+  const TimeLeft left(timeout_ms);
+  while (true) {
+    // No time at all would mean no limit.
+    const int limit_ms = std::max(1, left.ms());
+    const timeval limit{limit_ms / 1000, limit_ms % 1000 * 1000};
+    if (setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
+      return Failed("setsockopt");
+    }
+    if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return {};
+    if (errno != EINTR) break;
   }
-  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return {};
   if (errno == ECONNREFUSED) {
     return Fail(COTUNE_UNSUPPORTED,
                 "a peer cannot be reached by a Unix socket: it has gone, or lives in another "
@@ -128,28 +145,32 @@ Result<void> DescriptorSocket::Send(const std::string& to, int64_t tag, int desc
   return Failed("sendmsg");
 }
 
-Result<ReceivedDescriptor> DescriptorSocket::Receive(int timeout_ms) const {
-  const int ready = Await(socket_.get(), POLLIN, timeout_ms);
-  if (ready < 0) return Failed("poll");
-  if (ready == 0) {
-    return Fail(COTUNE_DEADLINE_EXCEEDED, "a peer's file descriptor did not come in time");
+Result<DescriptorSocket::Received> DescriptorSocket::Receive(int timeout_ms) const {
+  const TimeLeft left(timeout_ms);
+  while (true) {
+    pollfd waited{socket_.get(), POLLIN, 0};
+    const int ready = poll(&waited, 1, left.ms());
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) return Failed("poll");
+    if (ready == 0) {
+      return Fail(COTUNE_DEADLINE_EXCEEDED, "a peer's file descriptor did not come in time");
+    }
+    DescriptorLabel label;
+    iovec data{&label, sizeof(label)};
+    alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (bytes < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (bytes < 0) return Failed("recvmsg");
+    Descriptor descriptor = DescriptorOf(message);
+    // Anybody on the machine can send to the socket.
+    const bool is_meant = bytes == sizeof(label) && label.secret == secret_;
+    if (is_meant && descriptor.get() >= 0) return Received{label.sender, std::move(descriptor)};
   }
-  ReceivedDescriptor received;
-  iovec data{&received.tag, sizeof(received.tag)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (bytes < 0) return Failed("recvmsg");
-  received.sender_pid = PidOf(message);
-  received.descriptor = DescriptorOf(message);
-  if (bytes != sizeof(received.tag) || received.descriptor.get() < 0) {
-    return Fail(COTUNE_INTERNAL, "a message between ranks came without a file descriptor");
-  }
-  return received;
 }
 
 }  // namespace cotune::cuda

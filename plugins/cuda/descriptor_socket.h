@@ -2,8 +2,10 @@
 #ifndef COTUNE_PLUGINS_CUDA_DESCRIPTOR_SOCKET_H_
 #define COTUNE_PLUGINS_CUDA_DESCRIPTOR_SOCKET_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "plugins/border/failure.h"
 
@@ -23,33 +25,44 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// What arrived. sender_pid: as the kernel tells it, 0 where it lives in another PID namespace.
-struct ReceivedDescriptor {
-  int64_t tag = 0;
-  int64_t sender_pid = 0;
-  Descriptor descriptor;
+// Random bits that only those know who were told.
+using Secret = std::array<uint64_t, 2>;
+
+// What goes with a descriptor.
+struct DescriptorLabel {
+  int64_t sender = 0;
+  Secret secret{};  // of the receiver
 };
 
-// One end: a datagram socket with a name in the abstract namespace, which needs no file and goes
-// with the process. One thread.
+// One end: a datagram socket with a random name in the abstract namespace, which needs no file and
+// goes with the process. One thread.
 class DescriptorSocket {
  public:
   static border::Result<DescriptorSocket> Open();
 
-  // Of this end, for Send of another process: printable, at most 15 characters.
+  // Of this end, for Send of another process: 32 characters, printable.
   const std::string& name() const { return name_; }
+  // Receive takes only what is labelled with it.
+  const Secret& secret() const { return secret_; }
 
-  // tag: tells the receiver what it is. Waits while the receiver's queue is full.
+  // Waits while the receiver's queue is full, COTUNE_DEADLINE_EXCEEDED when it stays so.
   // COTUNE_UNSUPPORTED: there is no such end, as for processes in different network namespaces.
-  border::Result<void> Send(const std::string& to, int64_t tag, int descriptor,
+  border::Result<void> Send(const std::string& to, const DescriptorLabel& label, int descriptor,
                             int timeout_ms) const;
-  // The next one; COTUNE_DEADLINE_EXCEEDED when none has come.
-  border::Result<ReceivedDescriptor> Receive(int timeout_ms) const;
+
+  struct Received {
+    int64_t sender = 0;
+    Descriptor descriptor;
+  };
+  // The next one that has the secret; everything else is dropped. COTUNE_DEADLINE_EXCEEDED when
+  // none has come.
+  border::Result<Received> Receive(int timeout_ms) const;
 
  private:
   explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
   Descriptor socket_;
   std::string name_;
+  Secret secret_{};
 };
 
 }  // namespace cotune::cuda

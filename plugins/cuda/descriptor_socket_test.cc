@@ -33,7 +33,8 @@ TEST(DescriptorSocketTest, AnotherProcessSendsItsMemory) {
   if (child == 0) {
     const auto own = DescriptorSocket::Open();
     const Descriptor memory = MemoryWith("of the child");
-    const bool sent = own && own->Send(socket->name(), 7, memory.get(), kSoonMs);
+    const bool sent =
+        own && own->Send(socket->name(), {7, socket->secret()}, memory.get(), kSoonMs);
     _exit(sent ? 0 : 1);
   }
   const auto received = socket->Receive(kSoonMs);
@@ -41,8 +42,7 @@ TEST(DescriptorSocketTest, AnotherProcessSendsItsMemory) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   ASSERT_TRUE(received) << received.error().message;
-  EXPECT_EQ(received->tag, 7);
-  EXPECT_EQ(received->sender_pid, child);
+  EXPECT_EQ(received->sender, 7);
   EXPECT_EQ(TextOf(received->descriptor), "of the child");
 }
 
@@ -52,16 +52,16 @@ TEST(DescriptorSocketTest, EndsHaveNamesOfTheirOwnAndKeepTheOrder) {
   ASSERT_TRUE(left && right);
   EXPECT_NE(left->name(), right->name());
   EXPECT_FALSE(left->name().empty());
-  EXPECT_LE(left->name().size(), 15u);
+  EXPECT_EQ(left->name().size(), 32u);
+  EXPECT_NE(left->secret(), right->secret());
   for (int64_t tag = 0; tag < 5; ++tag) {
     const Descriptor memory = MemoryWith(std::to_string(tag).c_str());
-    ASSERT_TRUE(left->Send(right->name(), tag, memory.get(), kSoonMs));
+    ASSERT_TRUE(left->Send(right->name(), {tag, right->secret()}, memory.get(), kSoonMs));
   }
   for (int64_t tag = 0; tag < 5; ++tag) {
     const auto received = right->Receive(kSoonMs);
     ASSERT_TRUE(received) << received.error().message;
-    EXPECT_EQ(received->tag, tag);
-    EXPECT_EQ(received->sender_pid, getpid());
+    EXPECT_EQ(received->sender, tag);
     EXPECT_EQ(TextOf(received->descriptor), std::to_string(tag));
   }
 }
@@ -76,12 +76,33 @@ TEST(DescriptorSocketTest, NobodyThereAndNothingThereAreTold) {
     gone = other->name();
   }
   const Descriptor memory = MemoryWith("x");
-  const auto sent = socket->Send(gone, 0, memory.get(), kSoonMs);
+  const auto sent = socket->Send(gone, {}, memory.get(), kSoonMs);
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().status, COTUNE_UNSUPPORTED);
   const auto received = socket->Receive(0);
   ASSERT_FALSE(received);
   EXPECT_EQ(received.error().status, COTUNE_DEADLINE_EXCEEDED);
+}
+
+// Whoever does not know the secret, sends something else, or several descriptors is not heard, and
+// nothing that was sent stays open.
+TEST(DescriptorSocketTest, StrangersAreDropped) {
+  const auto socket = DescriptorSocket::Open();
+  const auto stranger = DescriptorSocket::Open();
+  ASSERT_TRUE(socket && stranger);
+  const Descriptor memory = MemoryWith("of a stranger");
+  const Descriptor next = MemoryWith("x");
+  ASSERT_TRUE(stranger->Send(socket->name(), {1, stranger->secret()}, memory.get(), kSoonMs));
+  const auto none = socket->Receive(0);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().status, COTUNE_DEADLINE_EXCEEDED);
+  ASSERT_TRUE(stranger->Send(socket->name(), {1, {}}, memory.get(), kSoonMs));
+  ASSERT_TRUE(stranger->Send(socket->name(), {2, socket->secret()}, memory.get(), kSoonMs));
+  const auto received = socket->Receive(kSoonMs);
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_EQ(received->sender, 2);
+  // The lowest free number: those of the dropped messages are free again.
+  EXPECT_EQ(received->descriptor.get(), next.get() + 1);
 }
 
 // A receiver that does not read makes the sender wait, and then say so.
@@ -91,7 +112,8 @@ TEST(DescriptorSocketTest, AFullQueueEndsAtTheTimeout) {
   ASSERT_TRUE(left && right);
   const Descriptor memory = MemoryWith("x");
   border::Result<void> sent;
-  for (int i = 0; i < 100'000 && sent; ++i) sent = left->Send(right->name(), i, memory.get(), 1);
+  for (int i = 0; i < 100'000 && sent; ++i)
+    sent = left->Send(right->name(), {i, right->secret()}, memory.get(), 1);
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().status, COTUNE_DEADLINE_EXCEEDED);
 }

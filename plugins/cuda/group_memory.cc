@@ -1,6 +1,5 @@
 // Callers' memory, registered by all ranks of a group.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +30,7 @@ int MillisecondsUntil(int64_t deadline_ns, int64_t now_ns) {
 }  // namespace
 
 Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes) const {
+  if (auto failure = Health()) return tl::unexpected(*failure);
   if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
   auto exported = ExportMemory(gpu_, data, bytes);
   if (!exported) return tl::unexpected(exported.error());
@@ -40,17 +40,17 @@ Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes)
 }
 
 Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
-  if (auto failure = Health()) return tl::unexpected(*failure);
+  // Whatever has happened to this rank, its peers hear of it.
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   const int number = registrations_++;
   auto registration = BeginRegistration(data, bytes);
   Result<MemoryOffer> own = MemoryOffer{};
   if (registration) {
-    own->pid = getpid();
     own->bytes = bytes;
     own->allocation_bytes = registration->own.allocation_bytes;
     own->offset = registration->own.offset;
     registration->socket.name().copy(own->socket, sizeof(own->socket) - 1);
+    std::copy_n(registration->socket.secret().begin(), 2, own->secret);
   } else {
     own = tl::unexpected(registration.error());
   }
@@ -79,22 +79,27 @@ Result<Group::MappedCallers> Group::MapCallers(const Registration& registration,
                   fmt::format("group rank {} registers {} bytes, group rank {} registers {}", rank_,
                               offers[static_cast<size_t>(rank_)].bytes, peer, offer.bytes));
     }
-    if (peer == rank_) continue;
-    auto sent =
-        registration.socket.Send(offer.socket, rank_, registration.own.descriptor.get(), left_ms());
-    if (!sent) return tl::unexpected(sent.error());
   }
+  // To every peer, also behind one that cannot be reached: the others wait for it.
+  Result<void> all_sent;
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer == rank_) continue;
+    const MemoryOffer& offer = offers[static_cast<size_t>(peer)];
+    const DescriptorLabel label{rank_, {offer.secret[0], offer.secret[1]}};
+    auto sent =
+        registration.socket.Send(offer.socket, label, registration.own.descriptor.get(), left_ms());
+    if (!sent) all_sent = sent;
+  }
+  if (!all_sent) return tl::unexpected(all_sent.error());
   MappedCallers mapped;
   mapped.begin[static_cast<size_t>(rank_)] = static_cast<unsigned char*>(data);
   for (int left = world_size_ - 1; left > 0;) {
     auto received = registration.socket.Receive(left_ms());
     if (!received) return tl::unexpected(received.error());
-    const auto peer = static_cast<size_t>(received->tag);
-    // Anybody can send to the socket: only the rank's own process counts.
-    const bool is_known = received->tag >= 0 && received->tag < world_size_ &&
-                          received->tag != rank_ && mapped.begin[peer] == nullptr &&
-                          received->sender_pid == offers[peer].pid;
-    if (!is_known) continue;
+    const auto peer = static_cast<size_t>(received->sender);
+    const bool is_new = received->sender >= 0 && received->sender < world_size_ &&
+                        received->sender != rank_ && mapped.begin[peer] == nullptr;
+    if (!is_new) continue;
     auto mapping = PeerMapping::Map(gpu_, received->descriptor, offers[peer].allocation_bytes);
     if (!mapping) return tl::unexpected(mapping.error());
     mapped.begin[peer] = mapping->data() + offers[peer].offset;

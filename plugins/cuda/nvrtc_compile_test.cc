@@ -186,7 +186,7 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {is_for_8 && on(Transport::kLamport), 160},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {is_broadcast && on(Transport::kLl), 32},
-      {spec.threads == 256, 32},
+      {spec.threads <= 256, 32},
       {spec.world_size == 3 && spec.unroll == 2 && on(Transport::kZeroCopy), 32},
   };
   int bytes_max = 0;
@@ -261,9 +261,14 @@ TEST(NvrtcCompileListTest, AllWorkIsCompiledAndEveryShapeOfEachKindOnSm90) {
   std::set<std::string> works;
   for (const char* architecture : kArchitectures) {
     for (const Kernel& kernel : KernelsFor(architecture)) {
-      KernelSpec spec = kernel.spec;
-      spec.uses_pdl = true;  // as in the list
-      works.insert(work_of.at(NameOf(spec)));
+      auto found = work_of.find(NameOf(kernel.spec));
+      if (found == work_of.end()) {
+        KernelSpec spec = kernel.spec;
+        spec.uses_pdl = true;  // as sm_90 has it
+        found = work_of.find(NameOf(spec));
+      }
+      ASSERT_NE(found, work_of.end()) << kernel.name;
+      works.insert(found->second);
     }
   }
   EXPECT_EQ(works.size(), all.size());

@@ -21,7 +21,8 @@ struct MemoryOffer {
   // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;
-  char socket[16] = {};
+  char socket[40] = {};
+  uint64_t secret[2] = {};
 };
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a

@@ -27,6 +27,7 @@ class RegisteredMemory {
   // The range that begins here; none is fine. No launch that uses it may be on its way or captured.
   void Remove(const void* begin);
 
+  bool is_empty() const { return ranges_.empty(); }
   // Where `bytes` from `data` on lie on all ranks; [hot]. COTUNE_INVALID_ARGUMENT when they are not
   // all in one range.
   border::Result<AddressOnRanks> Find(const void* data, uint64_t bytes) const;

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "plugins/nccl/deadline_watch.h"
+
 namespace cotune::nccl {
 namespace {
 
@@ -25,6 +27,9 @@ const char* NameOf(Protocol protocol) {
 }  // namespace
 
 Result<void> Group::CheckWay(const Problem& problem, const Way& way) const {
+  if (way.uses_windows && problem.count > 0 && windows_.is_empty()) {
+    return Fail(COTUNE_UNSUPPORTED, "no memory is registered with this group");
+  }
   if (!way.decision) return {};
   const std::optional<CellSet>& allowed = allowed_[IndexOf(problem.collective)];
   if (!allowed) {
@@ -93,10 +98,21 @@ bool Group::IsIdle() const {
 }
 
 Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
+  // NCCL waits for ranks that died on the way to it.
+  const DeadlineWatch watch(deadline_ns - NowNs(), [this] {
+    Declare(
+        {COTUNE_DEADLINE_EXCEEDED, 0, -1,
+         fmt::format("the ranks of group '{}' had not registered memory by the deadline: one is "
+                     "slow, stopped, or has died",
+                     meeting_.group_name())});
+    EndCommunicators();
+  });
   const std::lock_guard lock(call_mutex_);
-  if (HasFailed()) return tl::unexpected(*Declared());
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  auto registered = windows_.Register(origin_, meeting_, data, bytes, deadline_ns);
+  Result<void> healthy;
+  if (HasFailed()) healthy = tl::unexpected(*Declared());
+  auto registered = windows_.Register(healthy, origin_, meeting_, data, bytes, deadline_ns);
+  if (HasFailed()) return tl::unexpected(*Declared());
   // A deadline has ended the communicator that makes others.
   if (!registered && origin_.get() == nullptr) Declare(registered.error());
   return registered;

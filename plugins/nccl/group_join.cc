@@ -2,45 +2,16 @@
 // every connection that a choice needs is made before the first launch.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <thread>
 
+#include "plugins/nccl/deadline_watch.h"
 #include "plugins/nccl/group.h"
 
 namespace cotune::nccl {
 namespace {
 
 constexpr uint64_t kWarmUpCount = 64;  // f32 elements of one block
-
-// Calls `end` when the deadline passes before this object goes.
-class DeadlineWatch {
- public:
-  template <class End>
-  DeadlineWatch(int64_t left_ns, End end)
-      : thread_([this, left_ns, end = std::move(end)] {
-          std::unique_lock lock(mutex_);
-          const auto left = std::chrono::nanoseconds(std::max<int64_t>(left_ns, 0));
-          if (!changed_.wait_for(lock, left, [this] { return is_over_; })) end();
-        }) {}
-  ~DeadlineWatch() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_over_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  DeadlineWatch(const DeadlineWatch&) = delete;
-  DeadlineWatch& operator=(const DeadlineWatch&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_over_ = false;
-  std::thread thread_;  // last: it uses the others
-};
 
 // Device memory for a scope.
 class ScratchMemory {

@@ -13,22 +13,32 @@ void WindowMemory::UnregisterAll() {
   while (!windows_.empty()) Unregister(reinterpret_cast<void*>(windows_.begin()->first));
 }
 
-Result<void> WindowMemory::Register(Communicator& origin, Rendezvous& meeting, void* data,
-                                    uint64_t bytes, int64_t deadline_ns) {
+Result<void> WindowMemory::Register(const Result<void>& healthy, Communicator& origin,
+                                    Rendezvous& meeting, void* data, uint64_t bytes,
+                                    int64_t deadline_ns) {
   if (!nccl_.has_windows()) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("NCCL {} has no symmetric memory; 2.27 or newer has",
                             VersionText(nccl_.version())));
   }
-  // All ranks are ready before any registers: registering waits for all, without a deadline.
-  const auto ready = GetReady(origin, meeting, data, deadline_ns);
   const int call = calls_++;
-  Result<Announcement> own = Announcement{};
-  if (!ready) own = tl::unexpected(ready.error());
-  auto all = meeting.Meet(fmt::format("window{}", call), own, deadline_ns);
-  if (!all) return tl::unexpected(all.error());
+  Result<void> own = healthy;
+  if (own && AddressOf(data) % kNcclWinAlignment != 0) {
+    own = Fail(COTUNE_UNSUPPORTED,
+               fmt::format("NCCL registers memory that begins at a multiple of {} bytes, and {:#x} "
+                           "is none",
+                           kNcclWinAlignment, AddressOf(data)));
+  }
+  // All ranks go into each collective call of NCCL, or none does.
+  auto done = Meet(meeting, fmt::format("window{}", call), own, deadline_ns);
+  if (!done) return done;
+  if (own_.get() == nullptr) {
+    own = own_.CreateFrom(origin, {meeting.rank(), meeting.world_size()}, deadline_ns);
+    done = Meet(meeting, fmt::format("windows of {}", call), own, deadline_ns);
+    if (!done) return done;
+  }
   NcclWindow window = nullptr;
-  auto done = nccl_.Check(
+  done = nccl_.Check(
       nccl_->CommWindowRegister(own_.get(), data, bytes, &window, kNcclWinCollSymmetric),
       "ncclCommWindowRegister", own_.get());
   if (!done) return done;
@@ -41,17 +51,13 @@ Result<void> WindowMemory::Register(Communicator& origin, Rendezvous& meeting, v
   return {};
 }
 
-Result<void> WindowMemory::GetReady(Communicator& origin, const Rendezvous& meeting,
-                                    const void* data, int64_t deadline_ns) {
-  if (AddressOf(data) % kNcclWinAlignment != 0) {
-    return Fail(
-        COTUNE_UNSUPPORTED,
-        fmt::format("NCCL registers memory that begins at a multiple of {} bytes, and {:#x} "
-                    "is none",
-                    kNcclWinAlignment, AddressOf(data)));
-  }
-  if (own_.get() != nullptr) return {};
-  return own_.CreateFrom(origin, {meeting.rank(), meeting.world_size()}, deadline_ns);
+Result<void> WindowMemory::Meet(Rendezvous& meeting, const std::string& phase,
+                                const Result<void>& own, int64_t deadline_ns) {
+  Result<Announcement> word = Announcement{};
+  if (!own) word = tl::unexpected(own.error());
+  const auto all = meeting.Meet(phase, word, deadline_ns);
+  if (!all) return tl::unexpected(all.error());
+  return {};
 }
 
 void WindowMemory::Unregister(void* data) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "plugins/nccl/border_names.h"
 #include "plugins/nccl/communicator.h"
@@ -21,14 +22,17 @@ class WindowMemory {
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;
 
-  // Collective: the caller's memory, the same bytes on all ranks. Fails on all ranks when one has
-  // not come that far. COTUNE_UNSUPPORTED: NCCL or this memory does not do.
-  Result<void> Register(Communicator& origin, Rendezvous& meeting, void* data, uint64_t bytes,
-                        int64_t deadline_ns);
+  // Collective: the caller's memory, the same bytes on all ranks. healthy: a failure of this rank
+  // before, which all ranks hear of. Fails on all ranks when one has not come that far.
+  // COTUNE_UNSUPPORTED: NCCL or this memory does not do. Waits in NCCL without a deadline in the
+  // end: the caller watches it.
+  Result<void> Register(const Result<void>& healthy, Communicator& origin, Rendezvous& meeting,
+                        void* data, uint64_t bytes, int64_t deadline_ns);
   // What begins at `data`, if it is registered.
   void Unregister(void* data);
   void UnregisterAll();
 
+  bool is_empty() const { return windows_.empty(); }
   // Whether all of it lies in one window.
   bool Holds(const void* pointer, uint64_t bytes) const;
 
@@ -41,9 +45,9 @@ class WindowMemory {
     NcclWindow handle = nullptr;
   };
 
-  // What this rank needs before the ranks meet.
-  Result<void> GetReady(Communicator& origin, const Rendezvous& meeting, const void* data,
-                        int64_t deadline_ns);
+  // All ranks are here, and each says whether it can go on; fails on all when one cannot.
+  static Result<void> Meet(Rendezvous& meeting, const std::string& phase, const Result<void>& own,
+                           int64_t deadline_ns);
 
   const NcclLibrary& nccl_;
   Communicator own_;

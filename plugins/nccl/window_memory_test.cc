@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <memory>
 #include <numeric>
 
@@ -143,6 +144,7 @@ TEST_F(WindowMemoryTest, UnregisteredMemoryIsNoLongerThere) {
 }
 
 TEST_F(WindowMemoryTest, MemoryThatIsNotAlignedIsRefusedOnAllRanks) {
+  std::barrier both_are_out(2);
   WithGroups([&](Group& group) {
     const auto memory = std::make_unique<Memory<8192>>();
     unsigned char* bytes = memory->bytes + (group.rank() == 1 ? 16 : 0);
@@ -150,6 +152,8 @@ TEST_F(WindowMemoryTest, MemoryThatIsNotAlignedIsRefusedOnAllRanks) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
     EXPECT_THAT(refused.error().message, HasSubstr("multiple of 4096"));
+    // Nobody was left in NCCL, waiting for those who did not come.
+    both_are_out.arrive_and_wait();
     EXPECT_TRUE(group.RegisterMemory(memory->bytes, 4096, Soon()));
   });
   words_left_ = 2;
@@ -165,6 +169,7 @@ TEST_F(WindowMemoryTest, AnAbortedGroupLetsGoOfItsMemory) {
     EXPECT_EQ(refused.error().status, COTUNE_ABORTED);
   });
   state_.windows = 0;  // they went with the communicator
+  words_left_ = 2;
 }
 
 TEST_F(WindowMemoryTest, OldNcclHasNone) {
