@@ -80,7 +80,8 @@ class BackendForTest final : public Backend {
 
   int groups_created = 0;
   int plans_prepared = 0;
-  int register_fails_on_rank = -1;     // memory with its groups
+  int register_fails_on_rank = -1;  // memory with its groups, with this code
+  ErrorCode register_error = ErrorCode::kUnsupported;
   uint64_t registered_bytes = 0;       // by its groups now
   std::set<const void*> recv_buffers;  // of all calls
 
