@@ -182,7 +182,8 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       // Shapes are chosen on sm_90.
       {architecture == "sm_80", 400},
       {architecture == "sm_100", 300},
-      {is_for_8 && on(Transport::kLl), 64},
+      {is_for_8 && on(Transport::kLl), 400},
+      {is_for_8 && on(Transport::kFlagged), 16},
       {is_for_8 && on(Transport::kLamport), 160},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {is_broadcast && on(Transport::kLl), 32},

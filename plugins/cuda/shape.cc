@@ -101,8 +101,8 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
     const uint64_t wanted = BlocksFor(packs, threads, 1);
     if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kBlocksMax);
   }
-  // The packs of so many peers do not fit into registers: "ll" keeps their flags as well.
-  const int unroll_max = spec.transport == Transport::kLl && problem.world_size > 4 ? 1 : 4;
+  // More packs of so many peers do not fit into registers; "ll" keeps their flags as well.
+  const int unroll_max = problem.world_size <= 4 ? 4 : spec.transport == Transport::kLl ? 1 : 2;
   for (int unroll = 1; unroll <= unroll_max; unroll *= 2) {
     // More packs a thread than there are only makes registers and multiprocessors idle.
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;

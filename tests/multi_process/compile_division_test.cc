@@ -45,6 +45,10 @@ class CompilingGroup final : public BackendGroup {
     if (!code || *code != "code of " + kernel) return Fail(ErrorCode::kInternal, "other code");
     return std::make_unique<EmptyPlan>();
   }
+  Status RegisterMemory(void*, uint64_t, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+  void UnregisterMemory(void*) override {}
   Status Health() override { return {}; }
   void Abort() override {}
 
