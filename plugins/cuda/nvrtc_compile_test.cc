@@ -188,7 +188,8 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {is_broadcast && on(Transport::kLl), 32},
       {spec.threads <= 256, 32},
-      {spec.world_size == 3 && spec.unroll == 2 && on(Transport::kZeroCopy), 32},
+      {on(Transport::kBits), 40},
+      {on(Transport::kZeroCopy), 32},
   };
   int bytes_max = 0;
   for (const auto& [is_known, bytes] : known) {
