@@ -71,7 +71,9 @@ class Call {
           static_cast<int>(r) != problem.root) {
         continue;
       }
-      std::memcpy(received_[r].data() + at, inputs_[r].data(), inputs_[r].size());
+      // Not memcpy: with no elements these point nowhere.
+      std::copy(inputs_[r].begin(), inputs_[r].end(),
+                received_[r].begin() + static_cast<ptrdiff_t>(at));
     }
   }
 
