@@ -63,6 +63,9 @@ size_t Race::Leader() const {
 
 void Race::DropLosers(size_t leader) {
   const Competitor& best = choices_[leader];
+  const auto has_enough = [this](const Competitor& competitor) {
+    return static_cast<int32_t>(competitor.samples_ns.size()) >= rules_.min_rounds;
+  };
   for (size_t i : Racing()) {
     Competitor& competitor = choices_[i];
     if (i == leader || competitor.samples_ns.empty()) continue;
@@ -73,13 +76,14 @@ void Race::DropLosers(size_t leader) {
         rounds_ >= kSecondCutRound &&
         own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
     // The default stays until its interval lies outside of the noise and beyond the leader's: where
-    // they overlap it wins.
+    // they overlap it wins. Both intervals are of enough samples, since a later outlier would give
+    // the default back what it had lost, with nobody left to measure.
     const bool is_default = i == default_index_;
     const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
     double bar_ns = margin * static_cast<double>(best.interval.median_ns);
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
-    const bool slower =
-        rounds_ >= rules_.min_rounds && static_cast<double>(competitor.interval.low_ns) > bar_ns;
+    const bool slower = has_enough(best) && (!is_default || has_enough(competitor)) &&
+                        static_cast<double>(competitor.interval.low_ns) > bar_ns;
     const bool early = !is_default && (first_cut || second_cut);
     if (early || slower) competitor.state = State::kOutpaced;
   }

@@ -22,10 +22,11 @@ struct RaceRules {
 //   round 1     nobody is dropped: one sample may be a spike
 //   round 2     drops whose best sample is over 3 x the leader's best
 //   round 5     drops whose best sample is over 1.25 x the leader's median
-//   min_rounds  from then drops whose 99 % interval lies above the leader's median
+//   min_rounds  samples of the leader: drops whose 99 % interval lies above its median
 // It ends when every survivor has min_rounds valid samples and one competitor is left, all
 // survivors are within the noise of the leader, or the leader's interval is within 1 %; and at
-// max_rounds. The default choice always races for min_rounds.
+// max_rounds. The default choice always races for min_rounds
+// valid samples.
 class Race {
  public:
   // default_index: SIZE_MAX when the default choice does not take part.

@@ -59,6 +59,21 @@ TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
   EXPECT_FALSE(close.outpaced(0));
 }
 
+// Three samples of the default do not count, and the leader's eighth is an outlier: the default is
+// still there, so that more rounds decide.
+TEST(RaceTest, TheDefaultIsNotDroppedBeforeBothHaveEnoughSamples) {
+  Race race(2, 0, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return round < 3 ? 0 : 27'000 + round * 10;
+    return round == 7 ? 81'000 : 19'000 + round * 10;
+  });
+  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_GE(race.samples_ns(0).size(), 8u);
+  EXPECT_GT(race.samples_ns(1).size(), 8u);
+  const auto of = [&](size_t choice) { return MedianWithInterval(race.samples_ns(choice)); };
+  EXPECT_LT(of(1).high_ns, of(0).low_ns);
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

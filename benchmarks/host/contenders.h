@@ -39,10 +39,12 @@ class Contender {
   virtual std::string Chosen() { return ""; }
 };
 
-// Tunes `collectives` (COTUNE_COLLECTIVE_*) at `sizes_bytes` first. Ranks come from the launcher.
+// Tunes `collectives` (COTUNE_COLLECTIVE_*) at `sizes_bytes` first, with a database if one is
+// given. Ranks come from the launcher.
 std::unique_ptr<Contender> MakeCotune(const std::string& plugin_path,
                                       const std::vector<cotune_collective>& collectives,
-                                      const std::vector<uint64_t>& sizes_bytes);
+                                      const std::vector<uint64_t>& sizes_bytes,
+                                      const std::string& database_path);
 
 // MPI_Init has been called.
 std::unique_ptr<Contender> MakeOpenMpi();

@@ -11,7 +11,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 class Cotune : public Contender {
  public:
   Cotune(const std::string& plugin_path, const std::vector<cotune_collective>& collectives,
-         const std::vector<uint64_t>& sizes_bytes) {
+         const std::vector<uint64_t>& sizes_bytes, const std::string& database_path) {
     cotune_group_options options{};
     options.struct_size = sizeof(options);
     options.plugin_path = plugin_path.c_str();
@@ -24,6 +24,7 @@ class Cotune : public Contender {
     tune.sizes_bytes = sizes_bytes.data();
     tune.size_count = sizes_bytes.size();
     tune.budget_ns = 600 * kSecondNs;
+    tune.database_path = database_path.empty() ? nullptr : database_path.c_str();
     Check(cotune_tune(group_, &tune, nullptr));
   }
 
@@ -97,8 +98,9 @@ void Die(const std::string& text) {
 
 std::unique_ptr<Contender> MakeCotune(const std::string& plugin_path,
                                       const std::vector<cotune_collective>& collectives,
-                                      const std::vector<uint64_t>& sizes_bytes) {
-  return std::make_unique<Cotune>(plugin_path, collectives, sizes_bytes);
+                                      const std::vector<uint64_t>& sizes_bytes,
+                                      const std::string& database_path) {
+  return std::make_unique<Cotune>(plugin_path, collectives, sizes_bytes, database_path);
 }
 
 }  // namespace cotune::bench

@@ -2,7 +2,8 @@
 //
 //   peers_bench --ranks 2,4 --sizes 64,4096,1048576 --collective all_reduce,broadcast
 //
-// Starts itself by mpirun once for each number of ranks. cotune tunes first. Then, for each
+// Starts itself by mpirun once for each number of ranks, bound to cores as mpirun does by itself.
+// cotune tunes first. Then, for each
 // collective and size, rounds in which the contenders take turns: a barrier, calls back to back for
 // some milliseconds, the largest mean over the ranks. A time is the median over the rounds. Values
 // are compared with what is right before. bytes is the larger of one rank's send and receive
@@ -47,6 +48,7 @@ struct Options {
   std::vector<uint64_t> sizes_bytes = {64,      256,     1024,    4096,     16384,   65536,
                                        1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
   int rounds = 9;
+  std::string database_path;  // empty: what cotune tuned is not kept
 };
 
 double LargestOverRanks(double value) {
@@ -214,7 +216,8 @@ int RunRank(const Options& options, const std::string& plugin_path) {
   const std::string folder = CommonFolder(rank);
   {
     std::vector<std::unique_ptr<Contender>> contenders;
-    contenders.push_back(MakeCotune(plugin_path, collectives, options.sizes_bytes));
+    contenders.push_back(
+        MakeCotune(plugin_path, collectives, options.sizes_bytes, options.database_path));
     contenders.push_back(MakeOpenMpi());
     contenders.push_back(MakeGloo(rank, world_size, folder));
     Bench(options, std::move(contenders)).Run();
@@ -232,9 +235,8 @@ int RunUnderMpirun(int ranks, char** argv) {
   if (child == 0) {
     const std::string count = std::to_string(ranks);
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-    std::vector<const char*> words = {
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-        "-n",     count.c_str(),         self.c_str()};
+    std::vector<const char*> words = {"mpirun", "--allow-run-as-root", "--oversubscribe",
+                                      "-n",     count.c_str(),         self.c_str()};
     for (char** each = argv + 1; *each != nullptr; ++each) words.push_back(*each);
     words.push_back(nullptr);
     execvp(words[0], const_cast<char**>(words.data()));
@@ -263,6 +265,7 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::Range(uint64_t{4}, uint64_t{1} << 32));
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000));
+  app.add_option("--db", options.database_path, "tuned database: read and added to by cotune");
   app.add_option("--plugin-path", plugin_path, "folder of cotune_host.so");
   CLI11_PARSE(app, argc, argv);
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) return RunRank(options, plugin_path);

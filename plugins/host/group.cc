@@ -22,7 +22,7 @@ constexpr int64_t kSliceNs = 20'000'000;
 constexpr int kSpins = 2000;
 // With fewer processors than ranks the awaited rank may be runnable but have none: give it this
 // one.
-constexpr int kYields = 8;
+constexpr int kYields = 500;
 
 int UsableProcessors() {
   cpu_set_t set;
@@ -100,7 +100,6 @@ bool Group::Spin(const PublishedWait& wait) {
       Pause();
       if (IsOver(wait)) return true;
     }
-    return false;
   }
   for (int i = 0; i < kYields; ++i) {
     sched_yield();
