@@ -59,13 +59,14 @@ TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
   EXPECT_FALSE(close.outpaced(0));
 }
 
-// Three samples of the default do not count, and the leader's eighth is an outlier: the default is
-// still there, so that more rounds decide.
+// The first three rounds do not count for both, and a later sample of the leader is an outlier: the
+// default is still there, so that more rounds decide.
 TEST(RaceTest, TheDefaultIsNotDroppedBeforeBothHaveEnoughSamples) {
   Race race(2, 0, RaceRules{});
   RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
-    if (choice == 0) return round < 3 ? 0 : 27'000 + round * 10;
-    return round == 7 ? 81'000 : 19'000 + round * 10;
+    if (round < 3) return 0;
+    if (choice == 0) return 27'000 + round * 10;
+    return round == 9 ? 81'000 : 19'000 + round * 10;
   });
   EXPECT_TRUE(race.outpaced(0));
   EXPECT_GE(race.samples_ns(0).size(), 8u);
