@@ -18,11 +18,14 @@ using Kind = PublishedWait::Kind;
 
 // How long a waiter sleeps at most before it looks at deadline, failure and its peers.
 constexpr int64_t kSliceNs = 20'000'000;
-// Polls before a waiter gives up its processor: some tens of microseconds.
-constexpr int kSpins = 2000;
-// With fewer processors than ranks the awaited rank may be runnable but have none: give it this
-// one.
-constexpr int kYields = 500;
+// How long a waiter polls before it sleeps. Longer than it takes to wake an idle processor (some 50
+// us on virtual machines), and than a rank needs for a chunk as a rule: a waiter that sleeps while
+// its peer copies pays for that in every chunk.
+constexpr int64_t kPollNs = 300'000;
+// Polls between two offers of the processor to others: with one for each rank (ranks may have come
+// to share one all the same), and with fewer.
+constexpr int kPollsPerYield = 64;
+constexpr int kPollsPerYieldCrowded = 4;
 
 int UsableProcessors() {
   cpu_set_t set;
@@ -94,24 +97,26 @@ bool Group::IsOver(const PublishedWait& wait) {
   return true;
 }
 
-bool Group::Spin(const PublishedWait& wait) {
-  if (spins_) {
-    for (int i = 0; i < kSpins; ++i) {
+bool Group::Poll(const PublishedWait& wait, int64_t until_ns) {
+  const int polls = spins_ ? kPollsPerYield : kPollsPerYieldCrowded;
+  int64_t end_ns = 0;
+  do {
+    for (int i = 0; i < polls; ++i) {
       Pause();
       if (IsOver(wait)) return true;
     }
-  }
-  for (int i = 0; i < kYields; ++i) {
     sched_yield();
     if (IsOver(wait)) return true;
-  }
-  return false;
+    const int64_t now_ns = NowNs();
+    if (end_ns == 0) end_ns = until_ns - now_ns < kPollNs ? until_ns : now_ns + kPollNs;
+    if (now_ns >= end_ns) return false;
+  } while (true);
 }
 
 WaitOutcome Group::Wait(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns) {
   if (IsOver(wait)) return WaitOutcome::kReached;
   if (HasFailed()) return WaitOutcome::kFailed;
-  if (until_ns > 0 && Spin(wait)) return WaitOutcome::kReached;
+  if (until_ns > 0 && Poll(wait, until_ns)) return WaitOutcome::kReached;
   Own().waiting.store(Pack(wait), std::memory_order_release);
   const WaitOutcome outcome = SleepUntilOver(wait, until_ns, deadline_ns);
   if (outcome == WaitOutcome::kReached) Own().waiting.store(0, std::memory_order_release);

@@ -109,7 +109,8 @@ class Group {
   RankWords& Own() const { return segment_.control().ranks[rank_]; }
   bool IsOver(const PublishedWait& wait);
   bool AllReached(uint32_t target);
-  bool Spin(const PublishedWait& wait);
+  // True: the wait was over before its time and that of polling were.
+  bool Poll(const PublishedWait& wait, int64_t until_ns);
   WaitOutcome SleepUntilOver(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns);
   void Sleep(const PublishedWait& wait, int64_t slice_ns);
   std::array<RankState, kMaxRanks> ReadStates() const;
