@@ -1,7 +1,6 @@
 #include "core/scheduler.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "core/cell_benchmark.h"
@@ -11,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/step_record.h"
 #include "core/symmetric_region.h"
+#include "core/usable_processors.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -246,16 +246,18 @@ void Scheduler::Pass::Precompile() {
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status Scheduler::Pass::Warm() {
   StepRecord record = StepRecord::FromStatus(memory_);
-  record.number = std::max(1u, std::thread::hardware_concurrency());
+  record.items = {UsableProcessors()};
   const Result<ExchangedRecords> all = ExchangeRecords(
       parts_.exchange, "warm", record, 0, parts_.clock.now_ns() + settings_.warm_timeout_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  int64_t cores = record.number;
-  for (const StepRecord& other : all->records) cores = std::min(cores, other.number);
-  const bool core_for_each_rank = cores >= parts_.exchange.world_size();
+  std::vector<std::string> processors;
+  for (const StepRecord& rank : all->records) {
+    if (!rank.items.empty()) processors.push_back(rank.items.front());
+  }
+  const bool core_for_each_rank = CountDistinctProcessors(processors) >= all->records.size();
   start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
   if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
   begin_ns_ = coordinator_now_ns_ = all->coordinator_now_ns;

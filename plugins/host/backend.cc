@@ -187,7 +187,8 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    if (!plan->group->BeginOperation(plan->operation.call())) {
+    if (!plan->group->BeginOperation(plan->operation.call(),
+                                     plan->operation.schedule().meets_its_sources)) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "
                   "until it is complete");
@@ -207,7 +208,7 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
   switch (plan->operation.Run(until_ns)) {
     case Advance::kComplete:
       plan->in_flight = false;
-      plan->group->EndOperation();
+      if (!plan->group->EndOperation()) break;
       return COTUNE_OK;
     case Advance::kInProgress:
       return COTUNE_IN_PROGRESS;

@@ -30,7 +30,9 @@ Schedule PassOn(const Problem& problem, int rank, int parent, bool has_children,
 }  // namespace
 
 Schedule ScheduleBroadcastFlat(const Problem& problem, int rank, const SlotSize& size) {
-  return PassOn(problem, rank, problem.root, rank == problem.root, size);
+  Schedule schedule = PassOn(problem, rank, problem.root, rank == problem.root, size);
+  schedule.meets_its_sources = true;
+  return schedule;
 }
 
 Schedule ScheduleBroadcastTree(const Problem& problem, int rank, const SlotSize& size) {

@@ -3,6 +3,7 @@
 #define COTUNE_PLUGINS_HOST_CONTROL_BLOCK_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -60,6 +61,7 @@ constexpr GroupFailure UnpackFailure(uint32_t bits) {
 }
 
 inline constexpr uint32_t kCallsKept = 4;
+inline constexpr uint32_t kProcessorWords = 128;  // a bit for each processor that Linux can have
 
 constexpr uint64_t PackCall(uint32_t number, uint32_t digest) {
   return (static_cast<uint64_t>(number) << 32) | digest;
@@ -71,12 +73,14 @@ struct alignas(kCacheLineBytes) RankWords {
   FutexWord progress;
   std::atomic<uint64_t> waiting;       // packed PublishedWait
   std::atomic<uint32_t> arrivals;      // of this rank, to name the ones that a barrier lacks
+  std::atomic<int32_t> processor;      // 1 + the one that it ran on when it last began a call
   std::atomic<uint64_t> send_address;  // in this rank's process, while others may read it
-  // Of the latest calls, by their number in the group: number and digest of their record, and the
-  // record. A rank is at most two iterations in front of another; calls without data have none and
-  // may overwrite what another rank has not seen.
-  alignas(kCacheLineBytes) std::atomic<uint64_t> calls[kCallsKept];
-  std::atomic<uint64_t> call_kinds[kCallsKept];
+  // Of the latest calls, by their number in the group: number and digest of their record, in the
+  // line of the progress, with which they arrive at the others; and the record. A rank is at most
+  // two iterations in front of another; calls without data have none and may overwrite what another
+  // rank has not seen.
+  std::atomic<uint64_t> calls[kCallsKept];
+  alignas(kCacheLineBytes) std::atomic<uint64_t> call_kinds[kCallsKept];
   std::atomic<uint64_t> call_counts[kCallsKept];
   alignas(kCacheLineBytes) std::atomic<uint32_t> membership;
   std::atomic<uint32_t> probed;  // has tried to read the others
@@ -90,12 +94,15 @@ struct ControlBlock {
   alignas(kCacheLineBytes) FutexWord members;  // ranks that have joined
   FutexWord probed;                            // ranks that have tried to read the others
   std::atomic<uint32_t> unreadable;            // a rank could not: 1 + the rank it tried
+  std::atomic<uint32_t> storers_fence;         // a rank could not join process fences
+  std::atomic<uint64_t> processors[kProcessorWords];       // that some rank may use
   alignas(kCacheLineBytes) FutexWord arrivals;             // of all ranks together
   alignas(kCacheLineBytes) std::atomic<uint32_t> failure;  // packed GroupFailure
   std::atomic<uint64_t> late_ranks;                        // bit a rank, for the message
   RankWords ranks[kMaxRanks];
 };
 
+static_assert(offsetof(RankWords, call_kinds) == kCacheLineBytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::is_standard_layout_v<ControlBlock>);
 

@@ -7,13 +7,16 @@
 
 #include <climits>
 
+#include "plugins/host/process_fence.h"
+
 namespace cotune::host {
 
-void FutexWord::SleepUnlessReached(uint32_t target, int64_t timeout_ns) {
+void FutexWord::SleepUnlessReached(uint32_t target, int64_t timeout_ns, WakeFence fence) {
   if (timeout_ns <= 0) return;
   constexpr int64_t kSecond = 1'000'000'000;
   const timespec timeout = {.tv_sec = timeout_ns / kSecond, .tv_nsec = timeout_ns % kSecond};
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  if (fence == WakeFence::kOfSleeper) FenceProcesses();
   const uint32_t seen = value_.load(std::memory_order_seq_cst);
   if (!HasReached(seen, target)) {
     // Not FUTEX_PRIVATE: the word is shared between processes. Every outcome (woken, changed,

@@ -12,20 +12,27 @@ constexpr bool HasReached(uint32_t value, uint32_t target) {
   return static_cast<int32_t>(value - target) >= 0;
 }
 
-// Lives in memory that processes share; all bytes zero is a valid initial state. Any thread.
+// Who sees to it that of a store and a sleeper one sees the other; see process_fence.h.
+enum class WakeFence { kOfStorer, kOfSleeper };
+
+// Lives in memory that processes share; all bytes zero is a valid initial state. Any thread. Store
+// and SleepUnlessReached of one word are given the same fence.
 class FutexWord {
  public:
   uint32_t Load() const { return value_.load(std::memory_order_acquire); }
 
   // Stores a value that is later than the present one, and wakes the sleepers. One writer.
-  void Store(uint32_t value) {
-    // Sequentially consistent, as the sleeper's announcement: one of the two sees the other.
+  void Store(uint32_t value, WakeFence fence) {
+    if (fence == WakeFence::kOfSleeper) {
+      value_.store(value, std::memory_order_release);
+      // The compiler keeps the order; the processor does where a sleeper fences it.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (sleepers_.load(std::memory_order_relaxed) != 0) WakeAll();
+      return;
+    }
     value_.store(value, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) WakeAll();
   }
-
-  // Stores without waking: for values that the next store supersedes soon.
-  void StoreQuietly(uint32_t value) { value_.store(value, std::memory_order_release); }
 
   // Adds one, wakes the sleepers when that made it `target`, and returns the new value. Any
   // writers.
@@ -37,7 +44,8 @@ class FutexWord {
 
   // Sleeps until the value has reached `target`, someone calls WakeAll, or about `timeout_ns` have
   // passed; may return early. The caller looks again.
-  void SleepUnlessReached(uint32_t target, int64_t timeout_ns);
+  void SleepUnlessReached(uint32_t target, int64_t timeout_ns,
+                          WakeFence fence = WakeFence::kOfStorer);
 
   void WakeAll();
 

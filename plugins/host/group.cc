@@ -18,21 +18,17 @@ using Kind = PublishedWait::Kind;
 
 // How long a waiter sleeps at most before it looks at deadline, failure and its peers.
 constexpr int64_t kSliceNs = 20'000'000;
-// How long a waiter polls before it sleeps. Longer than it takes to wake an idle processor (some 50
-// us on virtual machines), and than a rank needs for a chunk as a rule: a waiter that sleeps while
-// its peer copies pays for that in every chunk.
+// How long a waiter polls before it sleeps: longer than it takes to wake an idle processor (some 50
+// us on virtual machines), and than a rank needs for a chunk as a rule. Where waking takes longer,
+// ranks that wait for each other in turns would sleep in every call, each just before the other is
+// awake. So a sleep that did not last makes the next polling longer.
 constexpr int64_t kPollNs = 300'000;
+constexpr int64_t kLongestPollNs = 3'000'000;
+
 // Polls between two offers of the processor to others: with one for each rank (ranks may have come
 // to share one all the same), and with fewer.
 constexpr int kPollsPerYield = 64;
 constexpr int kPollsPerYieldCrowded = 4;
-
-int UsableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
 
 void Pause() {
 #if defined(__x86_64__)
@@ -49,7 +45,7 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, uin
       world_size_(params.world_size),
       slot_bytes_(slot_bytes),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
-      spins_(params.world_size <= UsableProcessors()) {}
+      poll_ns_(kPollNs) {}
 
 Group::~Group() {
   // A group that never came to be has no segment; there is nobody to tell.
@@ -97,18 +93,36 @@ bool Group::IsOver(const PublishedWait& wait) {
   return true;
 }
 
+bool Group::SharesProcessorWithAwaited(const PublishedWait& wait) const {
+  const int32_t own = sched_getcpu() + 1;
+  const auto shares = [&](int rank) {
+    return rank != rank_ &&
+           segment_.control().ranks[rank].processor.load(std::memory_order_relaxed) == own;
+  };
+  if (wait.kind == Kind::kOneRank) return shares(wait.rank);
+  for (int r = 0; r < world_size_; ++r) {
+    const bool awaited =
+        wait.kind == Kind::kArrivals || !HasReached(seen_[static_cast<size_t>(r)], wait.target);
+    if (awaited && shares(r)) return true;
+  }
+  return false;
+}
+
 bool Group::Poll(const PublishedWait& wait, int64_t until_ns) {
-  const int polls = spins_ ? kPollsPerYield : kPollsPerYieldCrowded;
+  const int polls = has_processor_each_ ? kPollsPerYield : kPollsPerYieldCrowded;
   int64_t end_ns = 0;
   do {
     for (int i = 0; i < polls; ++i) {
       Pause();
       if (IsOver(wait)) return true;
     }
+    // A rank that waits here for one on the same processor, with another one idle, sleeps: waking
+    // up it is given the idle one, and meanwhile the other can run. Yielding promises neither.
+    if (has_processor_each_ && SharesProcessorWithAwaited(wait)) return false;
     sched_yield();
     if (IsOver(wait)) return true;
     const int64_t now_ns = NowNs();
-    if (end_ns == 0) end_ns = until_ns - now_ns < kPollNs ? until_ns : now_ns + kPollNs;
+    if (end_ns == 0) end_ns = until_ns - now_ns < poll_ns_ ? until_ns : now_ns + poll_ns_;
     if (now_ns >= end_ns) return false;
   } while (true);
 }
@@ -118,8 +132,11 @@ WaitOutcome Group::Wait(const PublishedWait& wait, int64_t until_ns, int64_t dea
   if (HasFailed()) return WaitOutcome::kFailed;
   if (until_ns > 0 && Poll(wait, until_ns)) return WaitOutcome::kReached;
   Own().waiting.store(Pack(wait), std::memory_order_release);
+  const int64_t begin_ns = NowNs();
   const WaitOutcome outcome = SleepUntilOver(wait, until_ns, deadline_ns);
   if (outcome == WaitOutcome::kReached) Own().waiting.store(0, std::memory_order_release);
+  const bool was_short = NowNs() - begin_ns < kLongestPollNs;
+  poll_ns_ = was_short ? std::min(2 * poll_ns_, kLongestPollNs) : kPollNs;
   return outcome;
 }
 
@@ -127,6 +144,8 @@ WaitOutcome Group::SleepUntilOver(const PublishedWait& wait, int64_t until_ns,
                                   int64_t deadline_ns) {
   while (true) {
     if (IsOver(wait)) return WaitOutcome::kReached;
+    // A rank whose call does not fit may never make the signal that this one waits for.
+    if (world_size_ > 1 && operation_in_flight_) CompareCallsNow();
     if (HasFailed()) return WaitOutcome::kFailed;
     const int64_t now_ns = NowNs();
     if (now_ns >= deadline_ns) {
@@ -154,12 +173,12 @@ void Group::Sleep(const PublishedWait& wait, int64_t slice_ns) {
     case Kind::kNone:
       return;
     case Kind::kOneRank:
-      control.ranks[wait.rank].progress.SleepUnlessReached(wait.target, slice_ns);
+      control.ranks[wait.rank].progress.SleepUnlessReached(wait.target, slice_ns, wake_fence_);
       return;
     case Kind::kAllRanks:
       for (int r = 0; r < world_size_; ++r) {
         if (HasReached(seen_[static_cast<size_t>(r)], wait.target)) continue;
-        control.ranks[r].progress.SleepUnlessReached(wait.target, slice_ns);
+        control.ranks[r].progress.SleepUnlessReached(wait.target, slice_ns, wake_fence_);
         return;
       }
       return;
@@ -210,15 +229,25 @@ void Group::CheckAlive(uint64_t ranks, const PublishedWait& wait) {
   }
 }
 
-void Group::CompareCalls(const CallRecord& call) {
-  if (world_size_ == 1) return;
-  ++calls_;
+void Group::PublishCall() {
   const uint32_t slot = calls_ % kCallsKept;
-  const uint64_t own = PackCall(calls_, call.digest);
-  Own().call_kinds[slot].store(call.kind, std::memory_order_relaxed);
-  Own().call_counts[slot].store(call.count, std::memory_order_relaxed);
-  // Sequentially consistent, as the loads below: of two ranks at least one sees the other's call.
-  Own().calls[slot].store(own);
+  Own().processor.store(sched_getcpu() + 1, std::memory_order_relaxed);
+  Own().call_kinds[slot].store(call_.kind, std::memory_order_relaxed);
+  Own().call_counts[slot].store(call_.count, std::memory_order_relaxed);
+  Own().calls[slot].store(PackCall(calls_, call_.digest), std::memory_order_release);
+  is_call_published_ = true;
+}
+
+bool Group::CompareCallsNow() {
+  PublishCall();
+  // Sequentially consistent, as the loads below.
+  Own().calls[calls_ % kCallsKept].store(PackCall(calls_, call_.digest));
+  return CompareCalls();
+}
+
+bool Group::CompareCalls() {
+  const uint32_t slot = calls_ % kCallsKept;
+  const uint64_t own = PackCall(calls_, call_.digest);
   int equal = 1;
   int differing = 0;
   int culprit = -1;
@@ -228,12 +257,13 @@ void Group::CompareCalls(const CallRecord& call) {
     ++(other == own ? equal : differing);
     if (other != own) culprit = r;
   }
-  if (culprit < 0) return;
+  if (culprit < 0) return true;
   // Those that are in the minority are at fault; of two alone, the higher rank.
   int reporter = rank_;
   if (equal < differing || (equal == differing && rank_ > culprit)) std::swap(reporter, culprit);
   Declare({GroupFailure::Kind::kOtherCall, static_cast<uint8_t>(culprit),
            static_cast<uint8_t>(reporter), static_cast<uint8_t>(slot)});
+  return false;
 }
 
 std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {

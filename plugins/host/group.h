@@ -53,7 +53,9 @@ class Group {
 
   // Progress of this rank in group iteration `iteration`: see ProgressNumber.
   void Signal(uint32_t iteration, uint32_t step) {
-    Own().progress.Store(ProgressNumber(iteration, step));
+    if (!is_call_published_) PublishCall();
+    signalled_iteration_ = iteration;
+    Own().progress.Store(ProgressNumber(iteration, step), wake_fence_);
   }
   // Adds this rank's arrival; returns how often it has arrived.
   uint32_t Arrive();
@@ -62,9 +64,12 @@ class Group {
   // Iterations that this rank has ended since the group began; the same on all ranks between
   // collectives.
   uint32_t iteration() const { return iteration_; }
+  // Says so to the others where this rank has not signalled in the iteration; otherwise its next
+  // signal tells them, in time for whoever waits for the end (see schedule.h).
   void EndIteration() {
+    const bool has_signalled = signalled_iteration_ == iteration_;
     ++iteration_;
-    Signal(iteration_, 0);
+    if (!has_signalled) Signal(iteration_, 0);
   }
 
   // Tells the others where this rank's send buffer is, for ReadPeer.
@@ -77,16 +82,28 @@ class Group {
   // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
   std::string WhyPeersAreUnreadable() const;
 
-  // One operation at a time: false when another is in flight. Compares the call with what the other
-  // ranks have begun: of two ranks whose calls do not fit together the later one finds it here,
-  // before it has taken part, and the group fails.
-  bool BeginOperation(const CallRecord& call) {
+  // One operation at a time: false when another is in flight. Calls are compared with what the
+  // other ranks have begun. With `compares_at_end` EndOperation does it, when all ranks have come
+  // whose data this one got, and a wait that lasts. Otherwise it is done here, so that of two ranks
+  // whose calls do not fit together the later one finds it before it has taken part. The group
+  // fails then.
+  bool BeginOperation(const CallRecord& call, bool compares_at_end) {
     if (operation_in_flight_) return false;
     operation_in_flight_ = true;
-    CompareCalls(call);
+    compares_at_end_ = compares_at_end && world_size_ > 1;
+    call_ = call;
+    ++calls_;
+    is_call_published_ = world_size_ == 1;
+    if (!compares_at_end && world_size_ > 1) CompareCallsNow();
     return true;
   }
-  void EndOperation() { operation_in_flight_ = false; }
+  // False: the calls of the ranks do not fit together, and the group has failed.
+  bool EndOperation() {
+    operation_in_flight_ = false;
+    if (!compares_at_end_) return true;
+    if (!is_call_published_) PublishCall();
+    return CompareCalls();
+  }
 
   // "job rank 7 (rank 3 of the group)".
   std::string NameOf(int rank) const;
@@ -111,13 +128,20 @@ class Group {
   bool AllReached(uint32_t target);
   // True: the wait was over before its time and that of polling were.
   bool Poll(const PublishedWait& wait, int64_t until_ns);
+  // Whether an awaited rank was last seen on this rank's processor.
+  bool SharesProcessorWithAwaited(const PublishedWait& wait) const;
   WaitOutcome SleepUntilOver(const PublishedWait& wait, int64_t until_ns, int64_t deadline_ns);
   void Sleep(const PublishedWait& wait, int64_t slice_ns);
   std::array<RankState, kMaxRanks> ReadStates() const;
+  // Before the first signal of a call, so that who sees the signal sees the call.
+  void PublishCall();
+  // False, and the group has failed: another rank's call of the same number is known and differs.
+  bool CompareCalls();
+  // Of two ranks that do this at the same time one sees the other's call.
+  bool CompareCallsNow();
+  std::string WhyCallsDiffer(const GroupFailure& failure) const;
   // Declares the group failed when one of these ranks, for which `wait` waits directly or through
   // others, is dead or has left.
-  void CompareCalls(const CallRecord& call);
-  std::string WhyCallsDiffer(const GroupFailure& failure) const;
   void CheckAlive(uint64_t ranks, const PublishedWait& wait);
   void DeclareLate(uint64_t ranks);
   void Declare(const GroupFailure& failure);
@@ -131,11 +155,17 @@ class Group {
   uint64_t slot_bytes_;
   std::vector<int32_t> job_ranks_;
   SharedSegment segment_;
-  bool spins_ = false;  // every rank can have a processor of its own
+  bool has_processor_each_ = false;              // every rank can have a processor of its own
+  int64_t poll_ns_;                              // before a wait sleeps
+  WakeFence wake_fence_ = WakeFence::kOfStorer;  // of all ranks' progress
   bool operation_in_flight_ = false;
   uint32_t iteration_ = 0;
+  uint32_t signalled_iteration_ = UINT32_MAX;  // of the latest signal
   uint32_t arrivals_ = 0;
   uint32_t calls_ = 0;  // operations begun
+  CallRecord call_;     // the latest
+  bool is_call_published_ = true;
+  bool compares_at_end_ = false;
   int64_t last_alive_check_ns_ = 0;
   // Latest progress read of each rank: most waits are over by it, without reading shared memory.
   std::array<uint32_t, kMaxRanks> seen_{};

@@ -1,13 +1,16 @@
 // How a group comes to be: rank 0 makes the segment and announces it, the others map it, and nobody
 // goes on before all have joined.
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "plugins/host/group.h"
+#include "plugins/host/process_fence.h"
 
 namespace cotune::host {
 namespace {
@@ -27,6 +30,23 @@ SegmentAnnouncement WordOf(const Failure& failure, int failed_rank) {
   const size_t length = std::min(failure.message.size(), sizeof(word.message) - 1);
   std::memcpy(word.message, failure.message.data(), length);
   return word;
+}
+
+// Ranks may be bound to different processors, so that only all of them together know whether each
+// can have one.
+void NoteProcessors(ControlBlock& control) {
+  std::array<uint64_t, kProcessorWords> set{};
+  auto* const bits = reinterpret_cast<cpu_set_t*>(set.data());
+  if (sched_getaffinity(0, sizeof(set), bits) != 0) return;
+  for (size_t i = 0; i < set.size(); ++i) {
+    if (set[i] != 0) control.processors[i].fetch_or(set[i]);
+  }
+}
+
+int CountProcessors(const ControlBlock& control) {
+  int count = 0;
+  for (const auto& word : control.processors) count += std::popcount(word.load());
+  return count;
 }
 
 }  // namespace
@@ -66,9 +86,14 @@ Result<void> Group::MeetMembers(int64_t deadline_ns) {
   Own().token_address.store(reinterpret_cast<uint64_t>(segment_.control().token));
   Own().membership.store(static_cast<uint32_t>(Membership::kMember));
   ControlBlock& control = segment_.control();
+  if (!JoinProcessFences()) control.storers_fence.store(1);
+  NoteProcessors(control);
   control.members.AddOne(static_cast<uint32_t>(world_size_));
   auto joined = AwaitMembers(control.members, deadline_ns);
   if (!joined) return joined;
+  // Known to all now, and nobody has waited for another's progress yet.
+  if (control.storers_fence.load() == 0) wake_fence_ = WakeFence::kOfSleeper;
+  has_processor_each_ = CountProcessors(control) >= world_size_;
   ProbePeers();
   Own().probed.store(1);
   control.probed.AddOne(static_cast<uint32_t>(world_size_));

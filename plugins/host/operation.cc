@@ -69,6 +69,9 @@ WaitOutcome Operation::Execute(const Op& op, int64_t until_ns) {
     case OpKind::kWaitSignal:
       return group_.Wait({PublishedWait::Kind::kOneRank, op.peer, ProgressNumber(now, op.step)},
                          until_ns, deadline_ns_);
+    case OpKind::kWaitAllSignals:
+      return group_.Wait({PublishedWait::Kind::kAllRanks, 0, ProgressNumber(now, op.step)},
+                         until_ns, deadline_ns_);
     case OpKind::kWaitArrived:
       return group_.Wait({PublishedWait::Kind::kArrivals, 0, group_.arrivals()}, until_ns,
                          deadline_ns_);

@@ -82,7 +82,7 @@ cotune_status_t Put(void* context, const char* key, const void* data, uint64_t s
     entry->size = size;
     entry->used = true;
   }
-  store.version.Store(store.version.Load() + 1);
+  store.version.Store(store.version.Load() + 1, WakeFence::kOfStorer);
   store.Unlock();
   return entry == nullptr ? COTUNE_OUT_OF_RESOURCES : COTUNE_OK;
 }
@@ -162,7 +162,7 @@ const char* JobForTest::Setting(void* context, const char* key) {
 void JobForTest::Post(int event) {
   store_->Lock();
   FutexWord& word = store_->events[event];
-  word.Store(word.Load() + 1);
+  word.Store(word.Load() + 1, WakeFence::kOfStorer);
   store_->Unlock();
 }
 

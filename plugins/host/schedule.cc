@@ -107,6 +107,7 @@ void ScheduleBuilder::Reduce(const std::vector<Place>& sources, Place destinatio
 
 void ScheduleBuilder::Signal(int step) {
   Append(OpKind::kSignal).step = static_cast<uint8_t>(step);
+  last_step_ = step;
 }
 
 void ScheduleBuilder::WaitSignal(int peer, int step) {
@@ -116,6 +117,12 @@ void ScheduleBuilder::WaitSignal(int peer, int step) {
 }
 
 void ScheduleBuilder::Barrier() {
+  schedule_.meets_its_sources = true;
+  if (schedule_.problem.world_size <= kMaxRanksMeetingBySignals) {
+    Signal(last_step_ + 1);
+    Append(OpKind::kWaitAllSignals).step = static_cast<uint8_t>(last_step_);
+    return;
+  }
   Append(OpKind::kArrive);
   Append(OpKind::kWaitArrived);
 }

@@ -13,10 +13,13 @@
 // `regions` regions of one chunk each. A rank writes only its own slot.
 //
 // Order. Each rank has one progress number, which only grows: kSignal k in group iteration n makes
-// it (n, k), and the end of iteration n makes it (n + 1, 0). kWaitSignal waits for one rank's
-// number. kArrive adds one to the group's arrival count, which every rank does equally often;
-// kWaitArrived waits until all ranks have arrived as often as this one. Before it first writes its
-// slot in an iteration n a rank waits (kWaitSlotFree) until all ranks have ended iteration n - 2.
+// it (n, k), and the end of an iteration n without a signal makes it (n + 1, 0). With one, the next
+// number, of iteration n + 1, says the same: whoever waits for it has ended n + 1, for which nobody
+// needs him any more. kWaitSignal waits for one rank's
+// number, kWaitAllSignals for the same of all ranks. kArrive adds one to the group's arrival count,
+// which every rank does equally often; kWaitArrived waits until all ranks have arrived as often as
+// this one. Before it first writes its slot in an iteration n a rank waits (kWaitSlotFree) until
+// all ranks have ended iteration n - 2.
 #ifndef COTUNE_PLUGINS_HOST_SCHEDULE_H_
 #define COTUNE_PLUGINS_HOST_SCHEDULE_H_
 
@@ -32,6 +35,9 @@ inline constexpr int kMaxRanks = 64;
 // Signals of one iteration are numbered 1 to kMaxStep; the ring needs 2 * (kMaxRanks - 1).
 inline constexpr int kMaxStep = 255;
 inline constexpr size_t kCacheLineBytes = 64;
+// Ranks that meet by reading each other's progress. It takes one way of a cache line between two
+// processors; a common count takes as many as there are ranks, but wakes sleepers by one call.
+inline constexpr int kMaxRanksMeetingBySignals = 8;
 
 enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput };
 
@@ -47,13 +53,14 @@ struct Place {
 };
 
 enum class OpKind : uint8_t {
-  kCopy,          // sources[0] → destination (and second_destination)
-  kReduce,        // sources, in order → destination (and second_destination)
-  kSignal,        // progress of this rank becomes `step` of this iteration
-  kWaitSignal,    // until rank `peer` has signalled `step` of this iteration
-  kArrive,        // adds one to the arrival count
-  kWaitArrived,   // until all ranks have arrived
-  kWaitSlotFree,  // until all ranks have ended the iteration before the last
+  kCopy,            // sources[0] → destination (and second_destination)
+  kReduce,          // sources, in order → destination (and second_destination)
+  kSignal,          // progress of this rank becomes `step` of this iteration
+  kWaitSignal,      // until rank `peer` has signalled `step` of this iteration
+  kWaitAllSignals,  // until every rank has signalled `step` of this iteration
+  kArrive,          // adds one to the arrival count
+  kWaitArrived,     // until all ranks have arrived
+  kWaitSlotFree,    // until all ranks have ended the iteration before the last
 };
 
 // Which iterations an operation takes part in.
@@ -82,6 +89,9 @@ struct Schedule {
   int max_lag = 0;           // largest lag of the operations
   int regions = 1;           // of a half slot
   bool reads_peers = false;  // some rank has a place in kPeerInput: send buffers are published
+  // Every rank itself waits for each rank whose data it gets: what is wrong with that one's call it
+  // can find after its waits.
+  bool meets_its_sources = false;
   uint64_t chunk_elements = 0;
   // Element i of a chunk lies this times i into a region, also where less is stored for an element:
   // parts that hold partial results and parts that hold elements then never overlap.
@@ -152,6 +162,7 @@ class ScheduleBuilder {
               bool finish);
   void Signal(int step);
   void WaitSignal(int peer, int step);
+  // All ranks meet. After the signals that were appended so far.
   void Barrier();
   void WaitSlotFree();
 
@@ -164,6 +175,7 @@ class ScheduleBuilder {
   Schedule schedule_;
   uint8_t lag_ = 0;
   When when_ = When::kAlways;
+  int last_step_ = 0;
   uint16_t part_begin_ = 0;
   uint16_t part_end_ = 1;
 };

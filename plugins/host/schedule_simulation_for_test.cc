@@ -125,8 +125,9 @@ void ScheduleSimulation::EndIteration(int r) {
   Rank& rank = ranks_[static_cast<size_t>(r)];
   rank.op = 0;
   ++rank.iteration;
+  const bool has_signalled = rank.progress > uint64_t{rank.group_iteration} * 256;
   ++rank.group_iteration;
-  Publish(rank, uint64_t{rank.group_iteration} * 256);
+  if (!has_signalled) Publish(rank, uint64_t{rank.group_iteration} * 256);
 }
 
 bool ScheduleSimulation::ExecuteSync(const Op& op, int r) {
@@ -152,11 +153,16 @@ bool ScheduleSimulation::ExecuteSync(const Op& op, int r) {
       Join(rank.clock, peer.published);
       return true;
     }
+    case OpKind::kWaitAllSignals:
+      return JoinAll(rank, now + op.step);
     default:
       break;
   }
   // kWaitSlotFree: all have ended the iteration before the last one.
-  const uint64_t needed = now >= 256 ? now - 256 : 0;
+  return JoinAll(rank, now >= 256 ? now - 256 : 0);
+}
+
+bool ScheduleSimulation::JoinAll(Rank& rank, uint64_t needed) {
   for (const Rank& peer : ranks_) {
     if (peer.progress < needed) return false;
   }

@@ -62,6 +62,8 @@ class ScheduleSimulation {
   // False when the rank has to wait.
   bool Step(int rank);
   bool ExecuteSync(const Op& op, int rank);
+  // False when some rank's progress is less than `needed`.
+  bool JoinAll(Rank& rank, uint64_t needed);
   void ExecuteData(const Schedule& schedule, const Op& op, int rank);
   void EndIteration(int rank);
   void Publish(Rank& rank, uint64_t progress);

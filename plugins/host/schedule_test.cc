@@ -142,11 +142,12 @@ TEST(ScheduleSimulationTest, SixtyFourRanks) {
 class BrokenScheduleTest : public testing::TestWithParam<OpKind> {};
 
 TEST_P(BrokenScheduleTest, IsNoticed) {
-  constexpr int kRanks = 4;
-  const SlotSize size = SmallSlot(kRanks);
+  // More ranks count arrivals where fewer read each other's signals.
+  const int ranks = GetParam() == OpKind::kWaitArrived ? kMaxRanksMeetingBySignals + 1 : 4;
+  const SlotSize size = SmallSlot(ranks);
   int noticed = 0;
   for (const NamedAlgorithm& algorithm : kAlgorithms) {
-    const Problem problem{.type = ElementType::kI32, .count = 1000, .world_size = kRanks};
+    const Problem problem{.type = ElementType::kI32, .count = 1000, .world_size = ranks};
     SimulatedCollective collective = Build(algorithm, problem, size, false);
     bool changed = false;
     for (Schedule& schedule : collective.schedules) {
@@ -156,7 +157,7 @@ TEST_P(BrokenScheduleTest, IsNoticed) {
     }
     if (!changed) continue;
     for (uint64_t seed = 0; seed < 8; ++seed) {
-      ScheduleSimulation simulation(kRanks, size.slot_bytes, seed);
+      ScheduleSimulation simulation(ranks, size.slot_bytes, seed);
       if (!simulation.Run({collective, collective}).empty()) {
         ++noticed;
         break;
@@ -167,7 +168,8 @@ TEST_P(BrokenScheduleTest, IsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BrokenScheduleTest,
-                         testing::Values(OpKind::kSignal, OpKind::kWaitSignal, OpKind::kWaitArrived,
+                         testing::Values(OpKind::kSignal, OpKind::kWaitSignal,
+                                         OpKind::kWaitAllSignals, OpKind::kWaitArrived,
                                          OpKind::kWaitSlotFree, OpKind::kReduce));
 
 TEST(ScheduleShapeTest, PartsCoverAChunkOnCacheLines) {

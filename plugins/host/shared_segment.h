@@ -13,7 +13,7 @@
 namespace cotune::host {
 
 inline constexpr uint32_t kSegmentMagic = 0x686f7374;  // "host"
-inline constexpr uint32_t kSegmentVersion = 2;         // of the control block and this record
+inline constexpr uint32_t kSegmentVersion = 3;         // of the control block and this record
 
 // What group rank 0 tells the others through the job's store. Plain bytes; all ranks are processes
 // of one machine and one plugin version.
