@@ -221,7 +221,7 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
 }
 
 Status CellBenchmark::SetRepetitions(Entrant& entrant) {
-  const int64_t sample_ns = parts_.settings.sample_ns;
+  const int64_t sample_ns = parts_.settings.SampleNs(problem_.cls.memory);
   entrant.verdict.repetitions = 1;
   if (entrant.check_ns >= sample_ns * kWarmRepetitionsMax) return {};
   const auto warm = static_cast<int32_t>(

@@ -21,9 +21,10 @@ namespace {
 constexpr int64_t kSamplesPerChoice = 12;
 constexpr int64_t kStepNs = 300'000;
 
-int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, const TuningSettings& settings) {
+int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, MemoryKind memory,
+                         const TuningSettings& settings) {
   const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000) * copies;
-  return kSamplesPerChoice * (std::max(model_ns, settings.sample_ns) + kStepNs);
+  return kSamplesPerChoice * (std::max(model_ns, settings.SampleNs(memory)) + kStepNs);
 }
 
 std::string ListText(const ChoiceList& list) {
@@ -185,7 +186,7 @@ void Scheduler::Pass::Plan() {
     const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
     const int32_t copies = OperandBuffers::WantedCopies(problem, parts_.device.cache_bytes());
     for (const Choice& choice : list.choices) {
-      plan.estimated_ns += EstimateChoiceNs(choice, copies, settings_);
+      plan.estimated_ns += EstimateChoiceNs(choice, copies, parts_.device.kind(), settings_);
       workspace_bytes += choice.workspace_bytes;
     }
     plan.choices_to_measure += static_cast<int64_t>(list.choices.size());

@@ -207,6 +207,7 @@ TEST(SchedulerTest, TheDefaultWinsInsideTheNoise) {
 Tune TuneOnSmallCache() {
   Tune tune;
   tune.node_sizes = {{16384}};
+  tune.settings.sample_ns = 200'000;
   tune.device = [](int) { return DeviceScript{std::nullopt, 131072}; };
   tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 30'000)}; };
   return tune;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/problem.h"
+
 namespace cotune {
 
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedText().
@@ -27,8 +29,18 @@ struct TuningSettings {
       300'000'000'000;     // every rank has compiled and created its groups by then
   int64_t budget_ns = 0;   // measuring stops when it is used up; 0: none
   int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
-  double noise_percent = 2.0;   // inside it the backend's default wins
-  int64_t sample_ns = 200'000;  // calls are repeated until one sample takes this long
+  double noise_percent = 2.0;  // inside it the backend's default wins
+  // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
+  int64_t sample_ns = 0;
+
+  int64_t SampleNs(MemoryKind memory) const {
+    return sample_ns > 0 ? sample_ns : DefaultSampleNs(memory);
+  }
+  // The clock and the start of a sample are exact to about 1 us on both. Calls on host memory vary
+  // more, with what else the cores do.
+  static int64_t DefaultSampleNs(MemoryKind memory) {
+    return memory == MemoryKind::kHost ? 500'000 : 200'000;
+  }
 
   // "name=value" lines in a fixed order.
   std::string AgreedText() const;
