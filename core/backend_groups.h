@@ -64,6 +64,7 @@ class BackendGroups {
   // Whether all of it lies in memory that is registered, with that backend, if one is given; equal
   // on all ranks where they use their memory alike. Not collective.
   bool IsRegistered(const void* data, uint64_t bytes, std::string_view backend = {}) const;
+  bool HasRegisteredMemory() const { return !registered_.empty(); }
 
   // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
   // What its old group had registered is registered again.

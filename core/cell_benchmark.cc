@@ -64,7 +64,8 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::string label, int64_t budget_ns)
     : parts_(parts), label_(std::move(label)), budget_ns_(budget_ns), window_ns_(kWindowMinNs) {
   for (const std::unique_ptr<ChoiceCaller>& caller : callers) {
-    entrants_.push_back(Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0, nullptr, 0});
+    entrants_.push_back(
+        Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0, 0, nullptr, 0});
   }
 }
 
@@ -232,6 +233,7 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
     return Drop(entrant, OutcomeOf(failure->code), failure->what);
   }
   const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
+  entrant.call_ns = call_ns;
   entrant.verdict.repetitions =
       static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kRepetitionsMax));
   const int32_t copies = buffers_->copies();
@@ -336,6 +338,12 @@ Result<int64_t> CellBenchmark::TakeSample(Entrant& entrant, const ExchangedRecor
   return std::max<int64_t>(1, span_ns / entrant.verdict.repetitions);
 }
 
+int64_t CellBenchmark::StartDelayNs(const Entrant& entrant) const {
+  // Several calls begin with one that is not timed, in front of the start, and may find all cold.
+  const bool has_untimed_call = entrant.verdict.repetitions > 1;
+  return window_ns_ + (has_untimed_call ? 2 * entrant.call_ns : 0);
+}
+
 Result<std::vector<int64_t>> CellBenchmark::MeasureRound(const std::vector<size_t>& order,
                                                          CellResult& result) {
   std::vector<int64_t> times_ns(order.size(), 0);
@@ -344,8 +352,9 @@ Result<std::vector<int64_t>> CellBenchmark::MeasureRound(const std::vector<size_
   // Each step carries the sample before it, so that a round of n choices takes n + 1 steps.
   for (size_t turn = 0; turn <= order.size(); ++turn) {
     const bool is_last = turn == order.size();
+    const int64_t start_delay_ns = is_last ? 0 : StartDelayNs(entrants_[order[turn]]);
     Result<ExchangedRecords> all = Exchange(
-        is_last ? "round end" : entrants_[order[turn]].caller->id().text(), record, window_ns_);
+        is_last ? "round end" : entrants_[order[turn]].caller->id().text(), record, start_delay_ns);
     if (!all) return tl::make_unexpected(all.error());
     if (turn > 0 && entrants_[order[turn - 1]].in) {
       Entrant& before = entrants_[order[turn - 1]];
@@ -354,7 +363,7 @@ Result<std::vector<int64_t>> CellBenchmark::MeasureRound(const std::vector<size_
       times_ns[turn - 1] = *time_ns;
       if (!before.in && !is_last) {
         // Making the group anew took time: line up once more.
-        all = Exchange("again", StepRecord{}, window_ns_);
+        all = Exchange("again", StepRecord{}, start_delay_ns);
         if (!all) return tl::make_unexpected(all.error());
       }
     }

@@ -64,6 +64,7 @@ class CellBenchmark {
     Verdict verdict;
     bool in = true;        // has not failed
     int64_t check_ns = 0;  // one call on the slowest rank
+    int64_t call_ns = 0;   // the same in a row, when the repetitions were chosen
     // Calls for samples, and how many they are; made when first needed.
     std::unique_ptr<TimedCalls> timed;
     int32_t timed_repetitions = 0;
@@ -88,6 +89,8 @@ class CellBenchmark {
   // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
   // started late.
   Result<std::vector<int64_t>> MeasureRound(const std::vector<size_t>& order, CellResult& result);
+  // From the release of the ranks to the common start of a sample; the same on all ranks.
+  int64_t StartDelayNs(const Entrant& entrant) const;
   // The time of one call out of all ranks' records; 0 as above.
   Result<int64_t> TakeSample(Entrant& entrant, const ExchangedRecords& all,
                              int64_t planned_start_ns, CellResult& result);

@@ -11,12 +11,15 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual int64_t now_ns() const = 0;
+  // At most now_ns(), and at most 20 ms less; for where reading the clock counts.
+  virtual int64_t coarse_now_ns() const { return now_ns(); }
 };
 
 // CLOCK_MONOTONIC.
 class MonotonicClock final : public Clock {
  public:
   int64_t now_ns() const override;
+  int64_t coarse_now_ns() const override;
 };
 
 // The deadline that lies this far ahead; a time without end stays one.

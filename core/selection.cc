@@ -144,10 +144,12 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
-  // Also one that the race let go: it was seen as slower than the leader of that moment.
-  const bool default_kept = fallback != nullptr && fallback != fastest &&
-                            (WithinNoise(*fallback, *fastest, rules.noise_percent) ||
-                             IntervalsOverlap(*fallback, *fastest));
+  // Also one that the race let go, as far as noise goes. Intervals of both lay apart then, and
+  // later samples of the winner are no second chance.
+  const bool default_kept =
+      fallback != nullptr && fallback != fastest &&
+      (WithinNoise(*fallback, *fastest, rules.noise_percent) ||
+       (fallback->outcome == Outcome::kTimed && IntervalsOverlap(*fallback, *fastest)));
   const Verdict* chosen = default_kept ? fallback : fastest;
   const Verdict* runner_up =
       Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });

@@ -16,23 +16,8 @@ bool EndsTheGroup(ErrorCode code) {
   return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
 }
 
-bool IsInPlace(const Call& call, uint64_t block_bytes, int rank) {
-  const auto* send = static_cast<const std::byte*>(call.send);
-  const auto* recv = static_cast<const std::byte*>(call.recv);
-  switch (call.collective) {
-    case Collective::kAllReduce:
-    case Collective::kAllToAll:
-      return send == recv;
-    case Collective::kAllGather:
-      return send == recv + rank * block_bytes;
-    case Collective::kReduceScatter:
-      return recv == send + rank * block_bytes;
-    case Collective::kBroadcast:
-      // Only the root has a send buffer, so the other ranks cannot tell.
-      return false;
-  }
-  return false;
-}
+// Below it the deadline of a call is taken from the exact clock.
+constexpr int64_t kCoarseTimeoutNs = 1'000'000'000;
 
 }  // namespace
 
@@ -57,7 +42,7 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
   return hash ^ (hash >> 31);
 }
 
-Dispatcher::Dispatcher(Job& job) : job_(job) {
+Dispatcher::Dispatcher(Job& job) : job_(job), rank_(job.rank()), world_size_(job.world_size()) {
   tables_.push_back(std::make_unique<DispatchTable>());
   table_.store(tables_.back().get(), std::memory_order_release);
   job_.set_drop_plans([this] { DropPlans(); });
@@ -66,6 +51,7 @@ Dispatcher::Dispatcher(Job& job) : job_(job) {
 Dispatcher::~Dispatcher() { job_.set_drop_plans(nullptr); }
 
 void Dispatcher::DropPlans() {
+  latest_ = {};
   plan_of_.clear();
   plans_.clear();
 }
@@ -75,6 +61,32 @@ void Dispatcher::SetTable(DispatchTable table) {
   table_.store(tables_.back().get(), std::memory_order_release);
 }
 
+bool Dispatcher::IsInPlace(const Call& call) const {
+  // Without elements the buffers say nothing, and every rank has to come to the same answer.
+  if (call.count == 0) return false;
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  const uint64_t own_block = static_cast<uint64_t>(rank_) * call.count * SizeBytes(call.dtype);
+  switch (call.collective) {
+    case Collective::kAllReduce:
+    case Collective::kAllToAll:
+      return send == recv;
+    case Collective::kAllGather:
+      return send == recv + own_block;
+    case Collective::kReduceScatter:
+      return recv == send + own_block;
+    case Collective::kBroadcast:
+      // Only the root has a send buffer, so the other ranks cannot tell.
+      return false;
+  }
+  return false;
+}
+
+bool Dispatcher::HasBuffers(const Call& call) const {
+  const bool needs_send = call.collective != Collective::kBroadcast || call.root == rank_;
+  return call.count == 0 || (call.recv != nullptr && (!needs_send || call.send != nullptr));
+}
+
 Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   Problem problem;
   ProblemClass& cls = problem.cls;
@@ -82,11 +94,10 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   cls.dtype = call.dtype;
   cls.reduction = call.reduction;
   cls.memory = job_.device().kind();
-  cls.world_size = job_.world_size();
+  cls.world_size = world_size_;
   cls.ranks_per_node = cls.world_size;
   cls.root = call.root;
-  // Without elements the buffers say nothing, and every rank has to come to the same answer.
-  cls.in_place = call.count > 0 && IsInPlace(call, call.count * SizeBytes(call.dtype), job_.rank());
+  cls.in_place = IsInPlace(call);
   problem.count = call.count;
   problem.topology_digest = job_.topology_digest();
   const bool bad_root = call.root < 0 || call.root >= cls.world_size;
@@ -94,8 +105,7 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   if (bad_root || bad_reduction || (call.root != 0 && call.collective != Collective::kBroadcast)) {
     return tl::make_unexpected(Validate(cls).error());
   }
-  const bool needs_send = call.collective != Collective::kBroadcast || call.root == job_.rank();
-  if (call.count > 0 && (call.recv == nullptr || (needs_send && call.send == nullptr))) {
+  if (!HasBuffers(call)) {
     return Fail(ErrorCode::kUsage,
                 fmt::format("the {} buffer is NULL", call.recv == nullptr ? "receive" : "send"),
                 ToText(problem));
@@ -132,18 +142,17 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
 
 Status Dispatcher::Run(const Call& call) {
   if (!failed_) return failed_;
-  const Result<Problem> problem = ProblemOf(call);
-  if (!problem) return tl::make_unexpected(problem.error());
-  const DispatchTable* table = table_.load(std::memory_order_acquire);
-  const PlanKey key = KeyOf(call, *problem, *table);
-  const Result<CachedPlan*> plan = PlanFor(key);
+  const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(tl::make_unexpected(plan.error()));
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
   arguments.stream = call.stream;
   last_timeout_ns_ = call.timeout_ns;
-  arguments.deadline_ns = DeadlineAfter(job_.clock().now_ns(), call.timeout_ns);
+  const Clock& clock = job_.clock();
+  const bool is_coarse = call.timeout_ns >= kCoarseTimeoutNs;
+  arguments.deadline_ns =
+      DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), call.timeout_ns);
   job_.observer().OnStage(Stage::kDispatch);
   return Remember((*plan)->caller->Launch(arguments));
 }
@@ -204,6 +213,23 @@ Status Dispatcher::Health() {
   return {};
 }
 
+Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
+  const DispatchTable* table = table_.load(std::memory_order_acquire);
+  LatestCall wanted{table,           latest_.plan, call.count,     call.root,
+                    call.collective, call.dtype,   call.reduction, IsInPlace(call)};
+  // Whether buffers are registered changes from call to call.
+  const bool is_plain = !job_.groups().HasRegisteredMemory();
+  if (is_plain && latest_.plan != nullptr && wanted == latest_ && HasBuffers(call)) {
+    return latest_.plan;
+  }
+  const Result<Problem> problem = ProblemOf(call);
+  if (!problem) return tl::make_unexpected(problem.error());
+  const Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table));
+  wanted.plan = plan && is_plain ? *plan : nullptr;
+  latest_ = wanted;
+  return plan;
+}
+
 Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) {
@@ -215,6 +241,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
   if (plans_.size() > kPlansMax) {
+    if (latest_.plan == plans_.back().get()) latest_ = {};
     plan_of_.erase(plans_.back()->key);
     plans_.pop_back();
   }

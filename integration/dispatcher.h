@@ -74,8 +74,24 @@ class Dispatcher {
   };
   struct CachedPlan;
   using PlanList = std::list<std::unique_ptr<CachedPlan>>;
+  // The latest call that had plain buffers, by all that its plan depends on.
+  struct LatestCall {
+    const DispatchTable* table = nullptr;
+    CachedPlan* plan = nullptr;  // nullptr: there is none
+    uint64_t count = 0;
+    int32_t root = 0;
+    Collective collective = Collective::kAllReduce;
+    Dtype dtype = Dtype::kF32;
+    Reduction reduction = Reduction::kNone;
+    bool in_place = false;
+    bool operator==(const LatestCall&) const = default;
+  };
 
   Result<Problem> ProblemOf(const Call& call) const;
+  bool IsInPlace(const Call& call) const;
+  bool HasBuffers(const Call& call) const;
+  // The plan of this call. One that equals the latest takes it without a lookup.
+  Result<CachedPlan*> PlanOf(const Call& call);
   // Whether all ranks have registered the call's buffers, with that backend if one is given.
   bool IsSymmetric(const Call& call, const Problem& problem, std::string_view backend = {}) const;
   // By what the table says of the problem. One with registered buffers that the table does not know
@@ -95,11 +111,14 @@ class Dispatcher {
   void DropPlans();
 
   Job& job_;
+  const int rank_;
+  const int world_size_;
   std::atomic<const DispatchTable*> table_;
   // Tables stay until the dispatcher goes: a lookup may still be reading one.
   std::vector<std::unique_ptr<DispatchTable>> tables_;
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
+  LatestCall latest_;
   Status failed_;
   int64_t last_timeout_ns_ = 0;  // of a call
 };

@@ -49,6 +49,14 @@ Schedule ScheduleAllToAllPairwise(const Problem& problem, int rank, const SlotSi
 // Each rank reads its blocks straight from the others' processes. Not in place.
 Schedule ScheduleAllToAllPeerRead(const Problem& problem, int rank, const SlotSize& size);
 
+// Small problems, in tagged lines: data comes with the word that says so. What a rank publishes
+// fits kLinesPerHalf lines, of which each block begins a new one.
+Schedule ScheduleAllReduceLines(const Problem& problem, int rank, const SlotSize& size);
+Schedule ScheduleAllGatherLines(const Problem& problem, int rank, const SlotSize& size);
+Schedule ScheduleReduceScatterLines(const Problem& problem, int rank, const SlotSize& size);
+Schedule ScheduleAllToAllLines(const Problem& problem, int rank, const SlotSize& size);
+Schedule ScheduleBroadcastLines(const Problem& problem, int rank, const SlotSize& size);
+
 // The root publishes; all copy from it.
 Schedule ScheduleBroadcastFlat(const Problem& problem, int rank, const SlotSize& size);
 // Down a binomial tree from the root.

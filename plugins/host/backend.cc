@@ -187,8 +187,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    if (!plan->group->BeginOperation(plan->operation.call(),
-                                     plan->operation.schedule().meets_its_sources)) {
+    if (!plan->group->BeginOperation(plan->operation.call())) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "
                   "until it is complete");
@@ -208,7 +207,7 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
   switch (plan->operation.Run(until_ns)) {
     case Advance::kComplete:
       plan->in_flight = false;
-      if (!plan->group->EndOperation()) break;
+      plan->group->EndOperation();
       return COTUNE_OK;
     case Advance::kInProgress:
       return COTUNE_IN_PROGRESS;

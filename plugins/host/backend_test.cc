@@ -61,17 +61,17 @@ TEST_F(BackendTest, ListsAsManyAsFitAndTellsHowManyThereAre) {
   uint32_t count = 0;
   ASSERT_EQ(BackendApi()->list_choices(backend_, &problem, nullptr, 0, 0, &count, &error),
             COTUNE_OK);
-  ASSERT_EQ(count, 4u);
+  ASSERT_EQ(count, 5u);
   constexpr uint32_t kStride = sizeof(cotune_choice_t) + 40;  // a newer host's entries are larger
   std::vector<char> memory(kStride * 3, 0x5a);
   ASSERT_EQ(BackendApi()->list_choices(backend_, &problem,
                                        reinterpret_cast<cotune_choice_t*>(memory.data()), kStride,
                                        2, &count, &error),
             COTUNE_OK);
-  EXPECT_EQ(count, 4u);
+  EXPECT_EQ(count, 5u);
   cotune_choice_t second;
   std::memcpy(&second, memory.data() + kStride, sizeof(second));
-  EXPECT_STREQ(second.name, "two_shot?chunk=65536");
+  EXPECT_STREQ(second.name, "one_shot?transport=ll");
   EXPECT_EQ(second.struct_size, sizeof(cotune_choice_t));
   EXPECT_TRUE(
       std::all_of(memory.begin() + 2 * kStride, memory.end(), [](char c) { return c == 0x5a; }));
@@ -84,7 +84,8 @@ TEST_F(BackendTest, DefaultsFollowTheSize) {
     }
     return "none";
   };
-  EXPECT_EQ(default_of(Sum(16, 4)), "one_shot?chunk=65536");
+  EXPECT_EQ(default_of(Sum(16, 4)), "one_shot?transport=ll");
+  EXPECT_EQ(default_of(Sum(1000, 4)), "one_shot?chunk=65536");
   EXPECT_EQ(default_of(Sum(1 << 20, 4)), "two_shot?chunk=262144");
   EXPECT_EQ(default_of(Sum(16, 1)), "copy");
 }

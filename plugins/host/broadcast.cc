@@ -30,9 +30,7 @@ Schedule PassOn(const Problem& problem, int rank, int parent, bool has_children,
 }  // namespace
 
 Schedule ScheduleBroadcastFlat(const Problem& problem, int rank, const SlotSize& size) {
-  Schedule schedule = PassOn(problem, rank, problem.root, rank == problem.root, size);
-  schedule.meets_its_sources = true;
-  return schedule;
+  return PassOn(problem, rank, problem.root, rank == problem.root, size);
 }
 
 Schedule ScheduleBroadcastTree(const Problem& problem, int rank, const SlotSize& size) {

@@ -30,6 +30,7 @@ struct Algorithm {
   Build build;
   Price (*price)(double world_size);
   uint64_t largest_bytes;  // beyond it the algorithm cannot win and is refused; 0: no limit
+  bool in_lines = false;   // small problems, in tagged lines
 };
 
 constexpr uint64_t kChunkBytes[] = {64 << 10, 256 << 10, 1 << 20};
@@ -43,12 +44,20 @@ constexpr uint64_t kLargestOneShotBytes = 4 << 20;
 
 double Rounds(double world_size) { return std::ceil(std::log2(world_size)); }
 
+// Half a step: nothing is waited for but the data.
+Price LinesPrice(double n) { return {0.5, n + 2}; }
+
 constexpr Algorithm kAlgorithms[] = {
     {Collective::kAllReduce, "one_shot", ScheduleAllReduceOneShot,
      [](double n) {
        return Price{1, n + 2};
      },
      kLargestOneShotBytes},
+    {Collective::kAllReduce, "one_shot", ScheduleAllReduceLines, LinesPrice, 0, true},
+    {Collective::kAllGather, "direct", ScheduleAllGatherLines, LinesPrice, 0, true},
+    {Collective::kReduceScatter, "direct", ScheduleReduceScatterLines, LinesPrice, 0, true},
+    {Collective::kAllToAll, "direct", ScheduleAllToAllLines, LinesPrice, 0, true},
+    {Collective::kBroadcast, "flat", ScheduleBroadcastLines, LinesPrice, 0, true},
     {Collective::kAllReduce, "two_shot", ScheduleAllReduceTwoShot,
      [](double n) {
        return Price{2, 3 + 3 * (n - 1) / n};
@@ -139,8 +148,23 @@ bool IsPeerRead(const Algorithm& algorithm) {
   return std::string_view(algorithm.name) == "peer_read";
 }
 
+// Blocks that a rank publishes.
+uint64_t PublishedBlocks(const Problem& problem) {
+  const bool has_blocks = problem.collective == Collective::kReduceScatter ||
+                          problem.collective == Collective::kAllToAll;
+  return has_blocks ? static_cast<uint64_t>(problem.world_size) : 1;
+}
+
 std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
   if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'copy' runs";
+  if (algorithm.in_lines) {
+    const uint64_t lines = LinesOf(problem.count * ElementBytes(problem.type));
+    if (lines * PublishedBlocks(problem) > kLinesPerHalf) {
+      return fmt::format("small problems only: what a rank publishes must fit {} lines of {} bytes",
+                         kLinesPerHalf, kLinePayloadBytes);
+    }
+    return "";
+  }
   if (algorithm.largest_bytes != 0 && ProblemBytes(problem) > algorithm.largest_bytes) {
     return fmt::format("every rank reads the whole input of all; not offered above {} bytes",
                        algorithm.largest_bytes);
@@ -163,7 +187,10 @@ std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
   return "";
 }
 
+constexpr std::string_view kInLines = "?transport=ll";
+
 std::string NameOf(const Algorithm& algorithm, uint64_t chunk_bytes) {
+  if (algorithm.in_lines) return std::string(algorithm.name).append(kInLines);
   return fmt::format("{}?chunk={}", algorithm.name, chunk_bytes);
 }
 
@@ -173,7 +200,8 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
                    std::vector<Choice>& choices) {
   const std::string refusal = RefusalOf(algorithm, problem);
   if (!refusal.empty()) {
-    choices.push_back({.name = algorithm.name, .reason = refusal});
+    choices.push_back(
+        {.name = algorithm.in_lines ? NameOf(algorithm, 0) : algorithm.name, .reason = refusal});
     return;
   }
   uint64_t last_elements = 0;
@@ -218,11 +246,20 @@ std::string_view DefaultAlgorithm(const Problem& problem) {
   }
 }
 
+// Beyond it whole copies behind one signal are as fast as lines that are looked at one by one.
+constexpr uint64_t kLargestDefaultInLinesBytes = 1 << 10;
+
 void MarkDefault(const Problem& problem, std::vector<Choice>& choices) {
   const std::string_view algorithm = DefaultAlgorithm(problem);
+  const bool prefers_lines = ProblemBytes(problem) <= kLargestDefaultInLinesBytes;
   Choice* chosen = nullptr;
   for (Choice& choice : choices) {
     if (!choice.reason.empty()) continue;
+    if (choice.name.ends_with(kInLines)) {
+      if (!prefers_lines) continue;
+      chosen = &choice;
+      break;
+    }
     const bool fits = std::string_view(choice.name).starts_with(algorithm);
     // The second size of chunk where there are several: it stays in the second-level cache.
     if (fits && (chosen == nullptr || choice.name.ends_with("=262144"))) chosen = &choice;
@@ -256,14 +293,19 @@ Result<Schedule> ScheduleOf(const Problem& problem, std::string_view choice_name
   const std::string_view algorithm_name = choice_name.substr(0, choice_name.find('?'));
   const auto algorithm =
       std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [&](const Algorithm& a) {
-        return a.collective == problem.collective && a.name == algorithm_name;
+        return a.collective == problem.collective && a.name == algorithm_name &&
+               a.in_lines == choice_name.ends_with(kInLines);
       });
   const std::string refusal =
       algorithm == std::end(kAlgorithms) ? "" : RefusalOf(*algorithm, problem);
   if (!refusal.empty()) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, refusal));
   }
-  const std::optional<uint64_t> chunk_bytes = ChunkOf(choice_name);
+  const bool in_lines = algorithm != std::end(kAlgorithms) && algorithm->in_lines;
+  const std::optional<uint64_t> chunk_bytes =
+      in_lines && choice_name.size() == algorithm_name.size() + kInLines.size()
+          ? std::optional<uint64_t>(kChunkBytes[0])
+          : ChunkOf(choice_name);
   if (algorithm == std::end(kAlgorithms) || !chunk_bytes) {
     return Fail(
         COTUNE_INVALID_ARGUMENT,

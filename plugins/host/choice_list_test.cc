@@ -28,9 +28,10 @@ Problem AllReduceOf(uint64_t bytes, int world_size) {
 
 TEST(ListChoicesTest, NamesAreStable) {
   // Tuned databases store these names.
-  EXPECT_EQ(Runnable(AllReduceOf(1 << 10, 4)),
-            (std::vector<std::string>{"one_shot?chunk=65536", "two_shot?chunk=65536",
-                                      "ring?chunk=65536", "tree?chunk=65536"}));
+  EXPECT_EQ(
+      Runnable(AllReduceOf(1 << 10, 4)),
+      (std::vector<std::string>{"one_shot?chunk=65536", "one_shot?transport=ll",
+                                "two_shot?chunk=65536", "ring?chunk=65536", "tree?chunk=65536"}));
   EXPECT_EQ(Runnable(AllReduceOf(64 << 20, 4)),
             (std::vector<std::string>{"two_shot?chunk=65536", "two_shot?chunk=262144",
                                       "two_shot?chunk=1048576", "ring?chunk=65536",
@@ -73,6 +74,8 @@ TEST(ListChoicesTest, NoTwoChoicesAreTheSame) {
       for (const std::string& name : Runnable(problem)) {
         const auto schedule = ScheduleOf(problem, name, 0, kDefaultSlotBytes);
         ASSERT_TRUE(schedule.has_value());
+        // Data in lines is another way of the same algorithm.
+        if (name.ends_with("transport=ll")) continue;
         EXPECT_TRUE(seen.insert({name.substr(0, name.find('?')), schedule->chunk_elements}).second)
             << name;
       }
@@ -94,13 +97,35 @@ TEST(ListChoicesTest, ReadingPeersIsNotForSmallOrOverwrittenBuffers) {
   EXPECT_FALSE(has_peer_read());
 }
 
+TEST(ListChoicesTest, LinesAreForWhatFitsThemAndTheDefaultWhereItIsSmall) {
+  Problem problem{
+      .collective = Collective::kAllToAll, .type = ElementType::kU8, .count = 1, .world_size = 4};
+  const auto lines = [&] {
+    for (const Choice& choice : ListChoices(problem, kDefaultSlotBytes)) {
+      if (choice.name == "direct?transport=ll") return choice;
+    }
+    return Choice{};
+  };
+  EXPECT_TRUE(lines().is_default);
+  problem.count = 256;
+  EXPECT_TRUE(lines().is_default);
+  problem.count = 257;  // 1028 bytes
+  EXPECT_EQ(lines().reason, "");
+  EXPECT_FALSE(lines().is_default);
+  problem.count = kLinesPerHalf / 4 * kLinePayloadBytes;
+  EXPECT_EQ(lines().reason, "");
+  ++problem.count;
+  EXPECT_NE(lines().reason, "");
+  EXPECT_FALSE(ScheduleOf(problem, "direct?transport=ll", 0, kDefaultSlotBytes).has_value());
+}
+
 TEST(ListChoicesTest, RefusalsSayWhy) {
   const std::vector<Choice> alone = ListChoices(AllReduceOf(4096, 1), kDefaultSlotBytes);
-  ASSERT_EQ(alone.size(), 5u);
+  ASSERT_EQ(alone.size(), 6u);
   EXPECT_EQ(alone[0].name, "copy");
   EXPECT_TRUE(alone[0].is_default);
-  EXPECT_EQ(alone[2].name, "two_shot");
-  EXPECT_EQ(alone[2].reason, "needs 2 ranks or more; with 1 rank only 'copy' runs");
+  EXPECT_EQ(alone[3].name, "two_shot");
+  EXPECT_EQ(alone[3].reason, "needs 2 ranks or more; with 1 rank only 'copy' runs");
   const std::vector<Choice> large = ListChoices(AllReduceOf(8 << 20, 4), kDefaultSlotBytes);
   EXPECT_EQ(large[0].name, "one_shot");
   EXPECT_NE(large[0].reason, "");
@@ -108,8 +133,9 @@ TEST(ListChoicesTest, RefusalsSayWhy) {
 
 TEST(ScheduleOfTest, UnknownAndRefusedNamesAreErrors) {
   const Problem problem = AllReduceOf(1024, 4);
-  for (const char* name :
-       {"", "two_shot", "two_shot?chunk=1", "direct?chunk=65536", "two_shot?chunk=65536&x=1"}) {
+  for (const char* name : {"", "two_shot", "two_shot?transport=ll", "one_shot?transport=l",
+                           "one_shot?x=1?transport=ll", "two_shot?chunk=1", "direct?chunk=65536",
+                           "two_shot?chunk=65536&x=1"}) {
     const auto schedule = ScheduleOf(problem, name, 0, kDefaultSlotBytes);
     ASSERT_FALSE(schedule.has_value()) << name;
     EXPECT_EQ(schedule.error().status, COTUNE_INVALID_ARGUMENT);

@@ -58,6 +58,7 @@ std::string Group::NameOf(int rank) const {
 }
 
 uint32_t Group::Arrive() {
+  if (!is_call_published_) PublishCall();
   ++arrivals_;
   Own().arrivals.store(arrivals_, std::memory_order_release);
   segment_.control().arrivals.AddOne(arrivals_ * static_cast<uint32_t>(world_size_));
@@ -134,7 +135,8 @@ WaitOutcome Group::Wait(const PublishedWait& wait, int64_t until_ns, int64_t dea
   Own().waiting.store(Pack(wait), std::memory_order_release);
   const int64_t begin_ns = NowNs();
   const WaitOutcome outcome = SleepUntilOver(wait, until_ns, deadline_ns);
-  if (outcome == WaitOutcome::kReached) Own().waiting.store(0, std::memory_order_release);
+  if (outcome != WaitOutcome::kReached) return outcome;
+  Own().waiting.store(0, std::memory_order_release);
   const bool was_short = NowNs() - begin_ns < kLongestPollNs;
   poll_ns_ = was_short ? std::min(2 * poll_ns_, kLongestPollNs) : kPollNs;
   return outcome;
@@ -240,20 +242,25 @@ void Group::PublishCall() {
 
 bool Group::CompareCallsNow() {
   PublishCall();
-  // Sequentially consistent, as the loads below.
+  // Sequentially consistent, as the loads of the others' calls.
   Own().calls[calls_ % kCallsKept].store(PackCall(calls_, call_.digest));
-  return CompareCalls();
+  // The earliest difference is the mistake; what comes after follows from it.
+  for (uint32_t back = kCallsKept; back > 0; --back) {
+    if (!CompareCalls(calls_ - (back - 1))) return false;
+  }
+  return true;
 }
 
-bool Group::CompareCalls() {
-  const uint32_t slot = calls_ % kCallsKept;
-  const uint64_t own = PackCall(calls_, call_.digest);
+bool Group::CompareCalls(uint32_t number) {
+  const uint32_t slot = number % kCallsKept;
+  const uint64_t own = Own().calls[slot].load();
+  if ((own >> 32) != number) return true;
   int equal = 1;
   int differing = 0;
   int culprit = -1;
   for (int r = 0; r < world_size_; ++r) {
     const uint64_t other = segment_.control().ranks[r].calls[slot].load();
-    if (r == rank_ || (other >> 32) != calls_) continue;
+    if (r == rank_ || (other >> 32) != number) continue;
     ++(other == own ? equal : differing);
     if (other != own) culprit = r;
   }
@@ -266,14 +273,58 @@ bool Group::CompareCalls() {
   return false;
 }
 
-std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
-  const auto text = [&](int rank) {
-    const RankWords& words = segment_.control().ranks[rank];
-    return TextOf(words.call_kinds[failure.call % kCallsKept].load(),
-                  words.call_counts[failure.call % kCallsKept].load());
+bool Group::CallsFit(const PublishedWait& wait) {
+  const uint32_t slot = calls_ % kCallsKept;
+  const uint64_t own = PackCall(calls_, call_.digest);
+  const auto fits = [&](int rank) {
+    const uint64_t other =
+        segment_.control().ranks[rank].calls[slot].load(std::memory_order_acquire);
+    // One that is already further on has been this far. One that is not so far signals another
+    // call.
+    const auto number = static_cast<uint32_t>(other >> 32);
+    return rank == rank_ || other == own || (number != calls_ && HasReached(number, calls_));
   };
-  const std::string one = text(failure.culprit);
-  const std::string other = text(failure.reporter);
+  if (wait.kind == Kind::kOneRank) {
+    if (fits(wait.rank)) return true;
+    DeclareOtherCall(wait.rank);
+    return false;
+  }
+  for (int r = 0; r < world_size_; ++r) {
+    if (fits(r)) continue;
+    DeclareOtherCall(r);
+    return false;
+  }
+  return true;
+}
+
+void Group::DeclareOtherCall(int rank) {
+  if (!CompareCallsNow()) return;
+  Declare({GroupFailure::Kind::kOtherCall, static_cast<uint8_t>(rank), static_cast<uint8_t>(rank_),
+           static_cast<uint8_t>(calls_ % kCallsKept)});
+}
+
+std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
+  const uint32_t slot = failure.call % kCallsKept;
+  const auto words = [&](int rank) -> const RankWords& { return segment_.control().ranks[rank]; };
+  const auto number = [&](int rank, uint32_t at) {
+    return static_cast<uint32_t>(words(rank).calls[at].load() >> 32);
+  };
+  const auto text = [&](int rank, uint32_t at) {
+    return TextOf(words(rank).call_kinds[at].load(), words(rank).call_counts[at].load());
+  };
+  const std::string other = text(failure.reporter, slot);
+  const uint32_t reached = number(failure.reporter, slot);
+  if (!HasReached(number(failure.culprit, slot), reached)) {
+    uint32_t latest = 0;
+    for (uint32_t at = 1; at < kCallsKept; ++at) {
+      if (HasReached(number(failure.culprit, at), number(failure.culprit, latest))) latest = at;
+    }
+    return fmt::format(
+        "{} is in its call {}, {}, and {} in its call {}, {}; has one left out a call?",
+        NameOf(failure.culprit), number(failure.culprit, latest), text(failure.culprit, latest),
+        NameOf(failure.reporter), reached, other);
+  }
+  const std::string one = text(failure.culprit, slot);
   if (one == other) {
     return fmt::format("{} runs {} by another choice than {}; were they tuned in one job?",
                        NameOf(failure.culprit), one, NameOf(failure.reporter));

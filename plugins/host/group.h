@@ -16,6 +16,7 @@
 #include "plugins/host/control_block.h"
 #include "plugins/host/late_ranks.h"
 #include "plugins/host/shared_segment.h"
+#include "plugins/host/tagged_line.h"
 
 namespace cotune::host {
 
@@ -64,13 +65,29 @@ class Group {
   // Iterations that this rank has ended since the group began; the same on all ranks between
   // collectives.
   uint32_t iteration() const { return iteration_; }
-  // Says so to the others where this rank has not signalled in the iteration; otherwise its next
-  // signal tells them, in time for whoever waits for the end (see schedule.h).
-  void EndIteration() {
+  // `quietly`: the others are told only where this rank has not signalled in the iteration.
+  void EndIteration(bool quietly) {
     const bool has_signalled = signalled_iteration_ == iteration_;
     ++iteration_;
-    if (!has_signalled) Signal(iteration_, 0);
+    ++iterations_ended_;
+    if (quietly && has_signalled) return;
+    if (!is_call_published_) PublishCall();
+    Own().progress.Store(ProgressNumber(iteration_, 0), wake_fence_);
   }
+
+  // The tagged lines of a rank for the present iteration, and their tag in the present call.
+  TaggedLine* Lines(int rank) const {
+    return segment_.Lines(rank) + (iteration_ & 1) * kLinesPerHalf;
+  }
+  uint64_t LineTagNow() const { return LineTag(iterations_ended_, call_.digest); }
+  // Lines of `rank` with that tag were seen: it has begun the iteration, and so ended all before.
+  void NoteBegun(int rank) {
+    uint32_t& seen = seen_[static_cast<size_t>(rank)];
+    const uint32_t begun = ProgressNumber(iteration_, 0);
+    if (!HasReached(seen, begun)) seen = begun;
+  }
+  // Rank `rank` has signalled after lines that this one cannot read: its call is another one.
+  void DeclareOtherCall(int rank);
 
   // Tells the others where this rank's send buffer is, for ReadPeer.
   void PublishSendBuffer(const void* send) {
@@ -82,28 +99,25 @@ class Group {
   // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
   std::string WhyPeersAreUnreadable() const;
 
-  // One operation at a time: false when another is in flight. Calls are compared with what the
-  // other ranks have begun. With `compares_at_end` EndOperation does it, when all ranks have come
-  // whose data this one got, and a wait that lasts. Otherwise it is done here, so that of two ranks
-  // whose calls do not fit together the later one finds it before it has taken part. The group
-  // fails then.
-  bool BeginOperation(const CallRecord& call, bool compares_at_end) {
+  // One operation at a time: false when another is in flight. The call is made known to the others
+  // with the first signal of it.
+  bool BeginOperation(const CallRecord& call) {
     if (operation_in_flight_) return false;
     operation_in_flight_ = true;
-    compares_at_end_ = compares_at_end && world_size_ > 1;
     call_ = call;
     ++calls_;
     is_call_published_ = world_size_ == 1;
-    if (!compares_at_end && world_size_ > 1) CompareCallsNow();
     return true;
   }
-  // False: the calls of the ranks do not fit together, and the group has failed.
-  bool EndOperation() {
+  void EndOperation() {
     operation_in_flight_ = false;
-    if (!compares_at_end_) return true;
     if (!is_call_published_) PublishCall();
-    return CompareCalls();
   }
+  // After a wait in the first iteration of a call, for those that it was for: whether their call
+  // fits this one. If not the group has failed. No rank takes data, or passes it on, of a rank that
+  // it has not asked this of; that one has published before it signalled. Waits that last compare
+  // with all, since what they wait for may never come.
+  bool CallsFit(const PublishedWait& wait);
 
   // "job rank 7 (rank 3 of the group)".
   std::string NameOf(int rank) const;
@@ -135,9 +149,10 @@ class Group {
   std::array<RankState, kMaxRanks> ReadStates() const;
   // Before the first signal of a call, so that who sees the signal sees the call.
   void PublishCall();
-  // False, and the group has failed: another rank's call of the same number is known and differs.
-  bool CompareCalls();
-  // Of two ranks that do this at the same time one sees the other's call.
+  // False, and the group has failed: another rank's call of that number is known and differs.
+  bool CompareCalls(uint32_t number);
+  // The same of all calls that are kept. Of two ranks that do this at the same time one sees the
+  // other's call.
   bool CompareCallsNow();
   std::string WhyCallsDiffer(const GroupFailure& failure) const;
   // Declares the group failed when one of these ranks, for which `wait` waits directly or through
@@ -160,12 +175,12 @@ class Group {
   WakeFence wake_fence_ = WakeFence::kOfStorer;  // of all ranks' progress
   bool operation_in_flight_ = false;
   uint32_t iteration_ = 0;
+  uint64_t iterations_ended_ = 0;              // the same without wrap-around
   uint32_t signalled_iteration_ = UINT32_MAX;  // of the latest signal
   uint32_t arrivals_ = 0;
   uint32_t calls_ = 0;  // operations begun
   CallRecord call_;     // the latest
   bool is_call_published_ = true;
-  bool compares_at_end_ = false;
   int64_t last_alive_check_ns_ = 0;
   // Latest progress read of each rank: most waits are over by it, without reading shared memory.
   std::array<uint32_t, kMaxRanks> seen_{};

@@ -1,5 +1,6 @@
 #include "plugins/host/operation.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,13 @@ Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
   if (Reduces(schedule_.problem)) {
     kernel_ = FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }
+  uint64_t parts = 0;
+  for (const Op& op : schedule_.ops) {
+    if (op.destination.space == Space::kStaging) {
+      parts = std::max<uint64_t>(parts, op.destination.block + 1u);
+    }
+  }
+  staging_.resize(parts * schedule_.region_bytes);
 }
 
 void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
@@ -46,8 +54,8 @@ Advance Operation::Run(int64_t until_ns) {
       if (outcome == WaitOutcome::kFailed) return Advance::kFailed;
     }
     next_op_ = 0;
+    group_.EndIteration(schedule_.EndsQuietly(iteration_));
     ++iteration_;
-    group_.EndIteration();
   }
   return Advance::kComplete;
 }
@@ -57,6 +65,11 @@ WaitOutcome Operation::Execute(const Op& op, int64_t until_ns) {
   switch (op.kind) {
     case OpKind::kCopy:
       return Copy(op) ? WaitOutcome::kReached : WaitOutcome::kFailed;
+    case OpKind::kPutLines:
+      Put(op);
+      return WaitOutcome::kReached;
+    case OpKind::kTakeLines:
+      return Take(op, until_ns);
     case OpKind::kReduce:
       Reduce(op);
       return WaitOutcome::kReached;
@@ -67,19 +80,26 @@ WaitOutcome Operation::Execute(const Op& op, int64_t until_ns) {
       group_.Arrive();
       return WaitOutcome::kReached;
     case OpKind::kWaitSignal:
-      return group_.Wait({PublishedWait::Kind::kOneRank, op.peer, ProgressNumber(now, op.step)},
-                         until_ns, deadline_ns_);
+      return WaitForSignals({PublishedWait::Kind::kOneRank, op.peer, ProgressNumber(now, op.step)},
+                            until_ns);
     case OpKind::kWaitAllSignals:
-      return group_.Wait({PublishedWait::Kind::kAllRanks, 0, ProgressNumber(now, op.step)},
-                         until_ns, deadline_ns_);
+      return WaitForSignals({PublishedWait::Kind::kAllRanks, 0, ProgressNumber(now, op.step)},
+                            until_ns);
     case OpKind::kWaitArrived:
-      return group_.Wait({PublishedWait::Kind::kArrivals, 0, group_.arrivals()}, until_ns,
-                         deadline_ns_);
+      return WaitForSignals({PublishedWait::Kind::kArrivals, 0, group_.arrivals()}, until_ns);
     case OpKind::kWaitSlotFree:
       return group_.Wait({PublishedWait::Kind::kAllRanks, 0, ProgressNumber(now - 1, 0)}, until_ns,
                          deadline_ns_);
   }
   return WaitOutcome::kFailed;
+}
+
+WaitOutcome Operation::WaitForSignals(const PublishedWait& wait, int64_t until_ns) {
+  const WaitOutcome outcome = group_.Wait(wait, until_ns, deadline_ns_);
+  if (outcome == WaitOutcome::kReached && iteration_ == 0 && !group_.CallsFit(wait)) {
+    return WaitOutcome::kFailed;
+  }
+  return outcome;
 }
 
 Operation::Range Operation::RangeOf(const Op& op) const {
@@ -104,6 +124,9 @@ std::byte* Operation::Locate(const Place& place, const Range& range) const {
     return group_.Slot(place.rank) + range.half * (group_.slot_bytes() / 2) +
            place.block * schedule_.region_bytes + range.part_begin * schedule_.slot_element_bytes;
   }
+  if (place.space == Space::kStaging) {
+    return const_cast<std::byte*>(staging_.data()) + place.block * schedule_.region_bytes;
+  }
   const uint64_t offset = ByteOffset(place, range);
   if (place.space == Space::kOutput) return receive_ + offset;
   // Kernels take sources as const; nothing writes through a place in the input.
@@ -125,6 +148,43 @@ bool Operation::Copy(const Op& op) {
     CopyBytes(Locate(op.second_destination, range), source, bytes);
   }
   return true;
+}
+
+// A schedule with lines has one chunk, which is one part.
+void Operation::Put(const Op& op) {
+  const Range range = RangeOf(op);
+  const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
+  const std::byte* source = Locate(schedule_.sources[op.source_begin], range);
+  TaggedLine* lines = group_.Lines(schedule_.rank);
+  PutLines(source, bytes, group_.LineTagNow(),
+           lines + op.destination.block * schedule_.lines_per_region);
+}
+
+WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
+  // Before the wait for the signal behind the lines, which has all that a long wait needs.
+  constexpr int kPolls = 1000;
+  const Range range = RangeOf(op);
+  const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
+  const Place& place = schedule_.sources[op.source_begin];
+  const TaggedLine* lines = group_.Lines(place.rank) + place.block * schedule_.lines_per_region;
+  const uint64_t tag = group_.LineTagNow();
+  std::byte* destination = Locate(op.destination, range);
+  uint64_t taken = 0;
+  for (int i = 0; i < kPolls && taken < LinesOf(bytes); ++i) {
+    taken = TakeLines(lines, taken, bytes, tag, destination);
+  }
+  if (taken < LinesOf(bytes)) {
+    const WaitOutcome outcome = group_.Wait({PublishedWait::Kind::kOneRank, place.rank,
+                                             ProgressNumber(group_.iteration(), kLinesAreThere)},
+                                            until_ns, deadline_ns_);
+    if (outcome != WaitOutcome::kReached) return outcome;
+    if (TakeLines(lines, taken, bytes, tag, destination) < LinesOf(bytes)) {
+      group_.DeclareOtherCall(place.rank);
+      return WaitOutcome::kFailed;
+    }
+  }
+  group_.NoteBegun(place.rank);
+  return WaitOutcome::kReached;
 }
 
 void Operation::Reduce(const Op& op) {

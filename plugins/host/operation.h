@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plugins/host/group.h"
 #include "plugins/host/reduce_kernel.h"
@@ -48,12 +49,16 @@ class Operation {
   WaitOutcome Execute(const Op& op, int64_t until_ns);
   // False: the group has failed.
   bool Copy(const Op& op);
+  void Put(const Op& op);
+  WaitOutcome Take(const Op& op, int64_t until_ns);
+  WaitOutcome WaitForSignals(const PublishedWait& wait, int64_t until_ns);
   void Reduce(const Op& op);
 
   Group& group_;
   Schedule schedule_;
   CallRecord call_;
   ReduceKernel kernel_ = nullptr;
+  std::vector<std::byte> staging_;  // [parts][region_bytes]
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;
   int64_t deadline_ns_ = 0;

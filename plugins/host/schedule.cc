@@ -53,6 +53,7 @@ ScheduleBuilder::ScheduleBuilder(const Problem& problem, int rank, const SlotSha
       shape.partial ? PartialBytes(problem.type) : ElementBytes(problem.type);
   schedule_.region_bytes =
       RoundUp(schedule_.chunk_elements * schedule_.slot_element_bytes, kCacheLineBytes);
+  schedule_.lines_per_region = LinesOf(problem.count * ElementBytes(problem.type));
   part_end_ = static_cast<uint16_t>(shape.parts);
 }
 
@@ -89,6 +90,16 @@ void ScheduleBuilder::Copy(Place source, Place destination, Place second_destina
   schedule_.ops.back().second_destination = second_destination;
 }
 
+void ScheduleBuilder::PutLines(Place source, Place lines) {
+  Copy(source, lines);
+  schedule_.ops.back().kind = OpKind::kPutLines;
+}
+
+void ScheduleBuilder::TakeLines(Place lines, Place destination) {
+  Copy(lines, destination);
+  schedule_.ops.back().kind = OpKind::kTakeLines;
+}
+
 void ScheduleBuilder::Reduce(const std::vector<Place>& sources, Place destination, bool finish) {
   Op& op = Append(OpKind::kReduce);
   op.source_begin = static_cast<uint32_t>(schedule_.sources.size());
@@ -117,7 +128,6 @@ void ScheduleBuilder::WaitSignal(int peer, int step) {
 }
 
 void ScheduleBuilder::Barrier() {
-  schedule_.meets_its_sources = true;
   if (schedule_.problem.world_size <= kMaxRanksMeetingBySignals) {
     Signal(last_step_ + 1);
     Append(OpKind::kWaitAllSignals).step = static_cast<uint8_t>(last_step_);

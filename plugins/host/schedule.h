@@ -13,13 +13,16 @@
 // `regions` regions of one chunk each. A rank writes only its own slot.
 //
 // Order. Each rank has one progress number, which only grows: kSignal k in group iteration n makes
-// it (n, k), and the end of an iteration n without a signal makes it (n + 1, 0). With one, the next
-// number, of iteration n + 1, says the same: whoever waits for it has ended n + 1, for which nobody
-// needs him any more. kWaitSignal waits for one rank's
+// it (n, k), and the end of iteration n makes it (n + 1, 0). kWaitSignal waits for one rank's
 // number, kWaitAllSignals for the same of all ranks. kArrive adds one to the group's arrival count,
 // which every rank does equally often; kWaitArrived waits until all ranks have arrived as often as
 // this one. Before it first writes its slot in an iteration n a rank waits (kWaitSlotFree) until
-// all ranks have ended iteration n - 2.
+// all ranks have ended iteration n - 2. Lines that carry iteration n say the same of their writer
+// as progress (n, 0).
+//
+// Where a schedule ends with a signal in its last iteration n, a rank does not store (n + 1, 0)
+// (EndsQuietly). Whoever waits for that number is in iteration n + 2, and gets it by the first
+// signal or the end of n + 1, which need nothing of n + 2.
 #ifndef COTUNE_PLUGINS_HOST_SCHEDULE_H_
 #define COTUNE_PLUGINS_HOST_SCHEDULE_H_
 
@@ -39,12 +42,26 @@ inline constexpr size_t kCacheLineBytes = 64;
 // processors; a common count takes as many as there are ranks, but wakes sleepers by one call.
 inline constexpr int kMaxRanksMeetingBySignals = 8;
 
-enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput };
+// Lines of a rank that carry data with its tag (tagged_line.h), and how many each half of them has.
+inline constexpr size_t kLinePayloadBytes = kCacheLineBytes - sizeof(uint64_t);
+inline constexpr uint64_t kLinesPerHalf = 32;
+
+// The signal behind them.
+inline constexpr int kLinesAreThere = 1;
+
+// Lines that `bytes` bytes take.
+constexpr uint64_t LinesOf(uint64_t bytes) {
+  return (bytes + kLinePayloadBytes - 1) / kLinePayloadBytes;
+}
+
+enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput, kLines, kStaging };
 
 // Where an operation reads or writes: the chunk of block `block` of the caller's send or receive
 // buffer, or region `block` of the slot of rank `rank`, or (as the source of a copy only) block
-// `block` of the send buffer of rank `rank`, straight from that process. `partial` marks f32
-// partial results of a 16-bit type (see ReduceArguments).
+// `block` of the send buffer of rank `rank`, straight from that process; or region
+// `block` of the tagged lines of rank `rank` (kPutLines and kTakeLines only), or part `block` of
+// private memory of the executor. `partial` marks f32 partial results of a 16-bit type (see
+// ReduceArguments).
 struct Place {
   Space space = Space::kInput;
   uint8_t rank = 0;
@@ -54,6 +71,8 @@ struct Place {
 
 enum class OpKind : uint8_t {
   kCopy,            // sources[0] → destination (and second_destination)
+  kPutLines,        // sources[0] → the own lines at `destination`, tagged with iteration and call
+  kTakeLines,       // the lines at sources[0], when they have come → destination
   kReduce,          // sources, in order → destination (and second_destination)
   kSignal,          // progress of this rank becomes `step` of this iteration
   kWaitSignal,      // until rank `peer` has signalled `step` of this iteration
@@ -89,14 +108,12 @@ struct Schedule {
   int max_lag = 0;           // largest lag of the operations
   int regions = 1;           // of a half slot
   bool reads_peers = false;  // some rank has a place in kPeerInput: send buffers are published
-  // Every rank itself waits for each rank whose data it gets: what is wrong with that one's call it
-  // can find after its waits.
-  bool meets_its_sources = false;
   uint64_t chunk_elements = 0;
   // Element i of a chunk lies this times i into a region, also where less is stored for an element:
   // parts that hold partial results and parts that hold elements then never overlap.
   uint64_t slot_element_bytes = 0;
   uint64_t region_bytes = 0;
+  uint64_t lines_per_region = 0;
   std::vector<Op> ops;
   std::vector<Place> sources;
 
@@ -105,6 +122,11 @@ struct Schedule {
   }
   // Equal on all ranks, as every number of a schedule that is not an operation.
   uint64_t Iterations() const { return problem.count == 0 ? 0 : Chunks() + max_lag; }
+  // Whether the end of an iteration goes unsaid where the rank has signalled in it. A broadcast's
+  // inner ranks signal late, and the root would wait for them.
+  bool EndsQuietly(uint64_t iteration) const {
+    return iteration + 1 == Iterations() && problem.collective != Collective::kBroadcast;
+  }
   // Elements of chunk `chunk`; the last one is shorter as a rule.
   uint64_t ChunkLength(uint64_t chunk) const {
     const uint64_t rest = problem.count - chunk * chunk_elements;
@@ -146,6 +168,10 @@ class ScheduleBuilder {
   static Place PeerInput(int rank, int block = 0) {
     return {Space::kPeerInput, static_cast<uint8_t>(rank), U16(block), false};
   }
+  static Place Lines(int rank, int region = 0) {
+    return {Space::kLines, static_cast<uint8_t>(rank), U16(region), false};
+  }
+  static Place Staging(int part) { return {Space::kStaging, 0, U16(part), false}; }
   static Place PartialSlot(int rank, int region = 0) {
     return {Space::kSlot, static_cast<uint8_t>(rank), U16(region), true};
   }
@@ -157,6 +183,8 @@ class ScheduleBuilder {
 
   void Copy(Place source, Place destination);
   void Copy(Place source, Place destination, Place second_destination);
+  void PutLines(Place source, Place lines);
+  void TakeLines(Place lines, Place destination);
   void Reduce(const std::vector<Place>& sources, Place destination, bool finish);
   void Reduce(const std::vector<Place>& sources, Place destination, Place second_destination,
               bool finish);

@@ -9,6 +9,8 @@
 namespace cotune::host {
 namespace {
 
+constexpr uint64_t kHalfLineBytes = kLinesPerHalf * kLinePayloadBytes;
+
 void Join(std::vector<uint32_t>& into, const std::vector<uint32_t>& from) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
 }
@@ -21,15 +23,20 @@ uint64_t BlockOffset(const Problem& problem, int rank) {
 }  // namespace
 
 ScheduleSimulation::ScheduleSimulation(int world_size, uint64_t slot_bytes, uint64_t seed)
-    : world_size_(world_size), slot_bytes_(slot_bytes), random_(seed) {
+    : world_size_(world_size),
+      slot_bytes_(slot_bytes),
+      stride_bytes_(slot_bytes + 2 * kHalfLineBytes),
+      random_(seed) {
   const auto ranks = static_cast<size_t>(world_size);
-  slots_.resize(ranks * slot_bytes);
+  slots_.resize(ranks * stride_bytes_);
+  tags_.resize(ranks * 2 * kLinesPerHalf);
   history_.assign(slots_.size(), {.read = Clock(ranks, 0)});
   ranks_.resize(ranks);
   for (size_t r = 0; r < ranks; ++r) {
     ranks_[r].clock.assign(ranks, 0);
     ranks_[r].clock[r] = 1;
     ranks_[r].published.assign(ranks, 0);
+    ranks_[r].seen.assign(ranks, 0);
   }
   arrived_clock_.assign(ranks, 0);
 }
@@ -107,6 +114,10 @@ bool ScheduleSimulation::Step(int r) {
   if (schedule.IsActive(op, rank.iteration)) {
     if (op.kind == OpKind::kCopy || op.kind == OpKind::kReduce) {
       ExecuteData(schedule, op, r);
+    } else if (op.kind == OpKind::kPutLines) {
+      PutLines(schedule, op, r);
+    } else if (op.kind == OpKind::kTakeLines) {
+      if (!TakeLines(schedule, op, r)) return false;
     } else if (!ExecuteSync(op, r)) {
       return false;
     }
@@ -123,11 +134,12 @@ void ScheduleSimulation::Publish(Rank& rank, uint64_t progress) {
 
 void ScheduleSimulation::EndIteration(int r) {
   Rank& rank = ranks_[static_cast<size_t>(r)];
+  const bool quietly = ScheduleOf(rank.collective, r).EndsQuietly(rank.iteration);
   rank.op = 0;
   ++rank.iteration;
   const bool has_signalled = rank.progress > uint64_t{rank.group_iteration} * 256;
   ++rank.group_iteration;
-  if (!has_signalled) Publish(rank, uint64_t{rank.group_iteration} * 256);
+  if (!quietly || !has_signalled) Publish(rank, uint64_t{rank.group_iteration} * 256);
 }
 
 bool ScheduleSimulation::ExecuteSync(const Op& op, int r) {
@@ -163,10 +175,13 @@ bool ScheduleSimulation::ExecuteSync(const Op& op, int r) {
 }
 
 bool ScheduleSimulation::JoinAll(Rank& rank, uint64_t needed) {
-  for (const Rank& peer : ranks_) {
-    if (peer.progress < needed) return false;
+  const auto has_told = [&](size_t peer) { return rank.seen[peer] >= needed; };
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].progress < needed && !has_told(r)) return false;
   }
-  for (const Rank& peer : ranks_) Join(rank.clock, peer.published);
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (!has_told(r)) Join(rank.clock, ranks_[r].published);
+  }
   return true;
 }
 
@@ -177,12 +192,20 @@ std::byte* ScheduleSimulation::Locate(const Schedule& schedule, const Place& pla
   const uint64_t part = schedule.PartBegin(schedule.ChunkLength(chunk), op.part_begin);
   if (place.space == Space::kSlot) {
     const uint64_t half = (rank.group_iteration - op.lag) % 2 * (slot_bytes_ / 2);
-    return slots_.data() + place.rank * slot_bytes_ + half + place.block * schedule.region_bytes +
+    return slots_.data() + place.rank * stride_bytes_ + half + place.block * schedule.region_bytes +
            part * schedule.slot_element_bytes;
   }
   const Problem& problem = schedule.problem;
   const bool in_place = (*collectives_)[rank.collective].in_place;
   if (place.space == Space::kPeerInput) return LocatePeerInput(schedule, place, op, r);
+  if (place.space == Space::kStaging) {
+    return rank.staging.data() + place.block * schedule.region_bytes;
+  }
+  if (place.space == Space::kLines) {
+    return slots_.data() + place.rank * stride_bytes_ + slot_bytes_ +
+           rank.group_iteration % 2 * kHalfLineBytes +
+           place.block * schedule.lines_per_region * kLinePayloadBytes;
+  }
   uint64_t offset = (place.block * problem.count + chunk * schedule.chunk_elements + part) *
                     ElementBytes(problem.type);
   std::vector<std::byte>& output = rank.outputs[rank.collective];
@@ -217,8 +240,41 @@ std::byte* ScheduleSimulation::LocatePeerInput(const Schedule& schedule, const P
   return peer.outputs[rank.collective].data() + offset;
 }
 
+std::span<ScheduleSimulation::LineTag> ScheduleSimulation::TagsOf(const Schedule& schedule,
+                                                                  const Place& lines, int r) {
+  const uint64_t half = ranks_[static_cast<size_t>(r)].group_iteration % 2;
+  const uint64_t first = (lines.rank * 2 + half) * kLinesPerHalf;
+  const uint64_t begin = lines.block * schedule.lines_per_region;
+  if (begin + schedule.lines_per_region > kLinesPerHalf) race_ = "access beyond the lines";
+  return std::span(tags_).subspan(first, kLinesPerHalf).subspan(begin, schedule.lines_per_region);
+}
+
+void ScheduleSimulation::PutLines(const Schedule& schedule, const Op& op, int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  ExecuteData(schedule, op, r);
+  for (LineTag& tag : TagsOf(schedule, op.destination, r)) {
+    tag = {rank.group_iteration, rank.clock};
+  }
+  ++rank.clock[static_cast<size_t>(r)];
+}
+
+bool ScheduleSimulation::TakeLines(const Schedule& schedule, const Op& op, int r) {
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  const Place& lines = schedule.sources[op.source_begin];
+  const std::span<const LineTag> tags = TagsOf(schedule, lines, r);
+  for (const LineTag& tag : tags) {
+    if (tag.iteration != rank.group_iteration) return false;
+  }
+  for (const LineTag& tag : tags) Join(rank.clock, tag.clock);
+  ExecuteData(schedule, op, r);
+  rank.seen[lines.rank] = std::max(rank.seen[lines.rank], uint64_t{rank.group_iteration} * 256);
+  return true;
+}
+
 void ScheduleSimulation::ExecuteData(const Schedule& schedule, const Op& op, int r) {
-  const Rank& rank = ranks_[static_cast<size_t>(r)];
+  Rank& rank = ranks_[static_cast<size_t>(r)];
+  rank.staging.resize(
+      std::max(rank.staging.size(), static_cast<size_t>(world_size_) * schedule.region_bytes));
   const Problem& problem = schedule.problem;
   const uint64_t length = schedule.ChunkLength(rank.iteration - op.lag);
   const uint64_t count =
@@ -262,8 +318,12 @@ void ScheduleSimulation::NoteAccess(const std::byte* at, uint64_t bytes, int r, 
   const auto self = static_cast<size_t>(r);
   Rank& rank = ranks_[self];
   const auto begin = static_cast<size_t>(at - slots_.data());
-  if (writes && begin / slot_bytes_ != self) race_ = "rank writes the slot of another rank";
-  if (begin / slot_bytes_ != (begin + bytes - 1) / slot_bytes_) race_ = "access beyond the slot";
+  if (writes && begin / stride_bytes_ != self) race_ = "rank writes the slot of another rank";
+  const auto is_line = [&](size_t i) { return i % stride_bytes_ >= slot_bytes_; };
+  const size_t end = begin + bytes - 1;
+  if (begin / stride_bytes_ != end / stride_bytes_ || is_line(begin) != is_line(end)) {
+    race_ = "access beyond the slot";
+  }
   for (size_t i = begin; i < begin + bytes && race_.empty(); ++i) {
     ByteHistory& byte = history_[i];
     bool ordered = byte.writer < 0 || byte.written <= rank.clock[static_cast<size_t>(byte.writer)];
@@ -278,7 +338,7 @@ void ScheduleSimulation::NoteAccess(const std::byte* at, uint64_t bytes, int r, 
     }
     if (!ordered) {
       race_ = "race: rank " + std::to_string(r) + (writes ? " writes" : " reads") + " byte " +
-              std::to_string(i % slot_bytes_) + " of slot " + std::to_string(i / slot_bytes_) +
+              std::to_string(i % stride_bytes_) + " of slot " + std::to_string(i / stride_bytes_) +
               " in " + (*collectives_)[rank.collective].name + " op " + std::to_string(rank.op);
     }
   }

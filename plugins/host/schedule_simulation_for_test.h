@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,12 @@ class ScheduleSimulation {
     Clock read;
   };
 
+  // Whose a tagged line is: the iteration, and the clock of its writer.
+  struct LineTag {
+    uint64_t iteration = UINT64_MAX;
+    Clock clock;
+  };
+
   struct Rank {
     size_t collective = 0;
     uint64_t iteration = 0;  // of the collective
@@ -51,7 +58,9 @@ class ScheduleSimulation {
     uint32_t arrivals = 0;
     uint64_t progress = 0;  // group iteration * 256 + step, without wrap-around
     Clock clock;
-    Clock published;                             // the clock when the progress was stored
+    Clock published;             // the clock when the progress was stored
+    std::vector<uint64_t> seen;  // progress of the others that lines have told
+    std::vector<std::byte> staging;
     std::vector<std::vector<std::byte>> inputs;  // by collective
     std::vector<std::vector<std::byte>> outputs;
   };
@@ -65,6 +74,10 @@ class ScheduleSimulation {
   // False when some rank's progress is less than `needed`.
   bool JoinAll(Rank& rank, uint64_t needed);
   void ExecuteData(const Schedule& schedule, const Op& op, int rank);
+  void PutLines(const Schedule& schedule, const Op& op, int rank);
+  // False when they have not come.
+  bool TakeLines(const Schedule& schedule, const Op& op, int rank);
+  std::span<LineTag> TagsOf(const Schedule& schedule, const Place& lines, int rank);
   void EndIteration(int rank);
   void Publish(Rank& rank, uint64_t progress);
   std::byte* Locate(const Schedule& schedule, const Place& place, const Op& op, int rank);
@@ -75,11 +88,13 @@ class ScheduleSimulation {
 
   int world_size_;
   uint64_t slot_bytes_;
+  uint64_t stride_bytes_;  // a slot and the payload of the lines
   std::mt19937_64 random_;
   const std::vector<SimulatedCollective>* collectives_ = nullptr;
   std::vector<Rank> ranks_;
   std::vector<std::byte> slots_;
   std::vector<ByteHistory> history_;
+  std::vector<LineTag> tags_;
   uint32_t total_arrivals_ = 0;
   Clock arrived_clock_;
   std::string race_;

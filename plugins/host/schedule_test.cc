@@ -25,6 +25,7 @@ struct NamedAlgorithm {
   const char* name;
   Collective collective;
   Schedule (*build)(const Problem&, int, const SlotSize&);
+  bool in_lines = false;
 };
 
 constexpr NamedAlgorithm kAlgorithms[] = {
@@ -44,11 +45,27 @@ constexpr NamedAlgorithm kAlgorithms[] = {
     {"broadcast flat", Collective::kBroadcast, ScheduleBroadcastFlat},
     {"broadcast tree", Collective::kBroadcast, ScheduleBroadcastTree},
     {"broadcast chain", Collective::kBroadcast, ScheduleBroadcastChain},
+    {"all_reduce lines", Collective::kAllReduce, ScheduleAllReduceLines, true},
+    {"all_gather lines", Collective::kAllGather, ScheduleAllGatherLines, true},
+    {"reduce_scatter lines", Collective::kReduceScatter, ScheduleReduceScatterLines, true},
+    {"all_to_all lines", Collective::kAllToAll, ScheduleAllToAllLines, true},
+    {"broadcast lines", Collective::kBroadcast, ScheduleBroadcastLines, true},
 };
+
+// The largest count that the algorithm takes, or `count`.
+uint64_t CountFor(const NamedAlgorithm& algorithm, ElementType type, int world_size,
+                  uint64_t count) {
+  if (!algorithm.in_lines) return count;
+  const bool has_blocks = algorithm.collective == Collective::kReduceScatter ||
+                          algorithm.collective == Collective::kAllToAll;
+  const uint64_t lines = kLinesPerHalf / (has_blocks ? static_cast<uint64_t>(world_size) : 1);
+  return std::min(count, lines * kLinePayloadBytes / ElementBytes(type));
+}
 
 SimulatedCollective Build(const NamedAlgorithm& algorithm, Problem problem, const SlotSize& size,
                           bool in_place) {
   problem.collective = algorithm.collective;
+  problem.count = CountFor(algorithm, problem.type, problem.world_size, problem.count);
   // Refused by the list of choices: others would read what is being overwritten.
   if (algorithm.build == ScheduleAllToAllPeerRead) in_place = false;
   if (algorithm.collective != Collective::kBroadcast) problem.root = 0;
@@ -168,9 +185,10 @@ TEST_P(BrokenScheduleTest, IsNoticed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BrokenScheduleTest,
-                         testing::Values(OpKind::kSignal, OpKind::kWaitSignal,
-                                         OpKind::kWaitAllSignals, OpKind::kWaitArrived,
-                                         OpKind::kWaitSlotFree, OpKind::kReduce));
+                         testing::Values(OpKind::kSignal, OpKind::kWaitSignal, OpKind::kPutLines,
+                                         OpKind::kTakeLines, OpKind::kWaitAllSignals,
+                                         OpKind::kWaitArrived, OpKind::kWaitSlotFree,
+                                         OpKind::kReduce));
 
 TEST(ScheduleShapeTest, PartsCoverAChunkOnCacheLines) {
   const Problem problem{.type = ElementType::kF32, .count = 100, .world_size = 3};

@@ -19,6 +19,9 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kControlBytes =
     (sizeof(ControlBlock) + kPageBytes - 1) / kPageBytes * kPageBytes;
 
+constexpr uint64_t kLinesBytes = 2 * kLinesPerHalf * sizeof(TaggedLine);
+static_assert(kLinesBytes % kPageBytes == 0);
+
 std::string ErrorText(int code) { return std::strerror(code); }
 
 tl::unexpected<Failure> NoMemory(const char* call, uint64_t bytes, int code,
@@ -53,11 +56,16 @@ SharedSegment::~SharedSegment() {
 }
 
 uint64_t SharedSegment::SegmentBytes(int world_size, uint64_t slot_bytes) {
-  return kControlBytes + static_cast<uint64_t>(world_size) * slot_bytes;
+  return kControlBytes + static_cast<uint64_t>(world_size) * (kLinesBytes + slot_bytes);
+}
+
+TaggedLine* SharedSegment::Lines(int rank) const {
+  return reinterpret_cast<TaggedLine*>(base_ + kControlBytes +
+                                       static_cast<uint64_t>(rank) * (kLinesBytes + slot_bytes_));
 }
 
 std::byte* SharedSegment::Slot(int rank) const {
-  return base_ + kControlBytes + static_cast<uint64_t>(rank) * slot_bytes_;
+  return reinterpret_cast<std::byte*>(Lines(rank)) + kLinesBytes;
 }
 
 void SharedSegment::CloseFile() {
@@ -114,13 +122,14 @@ SegmentAnnouncement SharedSegment::Announce() const {
 }
 
 Result<void> SharedSegment::ReserveSlot(int rank) {
-  const auto offset = static_cast<off_t>(Slot(rank) - base_);
-  if (fallocate(file_, 0, offset, static_cast<off_t>(slot_bytes_)) != 0) {
-    return NoMemory("reservation", slot_bytes_, errno, "see free memory and the memory cgroup");
+  auto* const begin = reinterpret_cast<std::byte*>(Lines(rank));
+  const uint64_t bytes = kLinesBytes + slot_bytes_;
+  if (fallocate(file_, 0, begin - base_, static_cast<off_t>(bytes)) != 0) {
+    return NoMemory("reservation", bytes, errno, "see free memory and the memory cgroup");
   }
 #ifdef MADV_POPULATE_WRITE
   // Only saves page faults later: a kernel that does not know it changes nothing.
-  madvise(Slot(rank), slot_bytes_, MADV_POPULATE_WRITE);
+  madvise(begin, bytes, MADV_POPULATE_WRITE);
 #endif
   return {};
 }

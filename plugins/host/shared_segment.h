@@ -1,4 +1,5 @@
-// The memory that the ranks of a group share: a control block and one slot for each rank.
+// The memory that the ranks of a group share: a control block, and for each rank tagged lines and a
+// slot.
 #ifndef COTUNE_PLUGINS_HOST_SHARED_SEGMENT_H_
 #define COTUNE_PLUGINS_HOST_SHARED_SEGMENT_H_
 
@@ -9,11 +10,12 @@
 #include "plugins/host/border_names.h"
 #include "plugins/host/control_block.h"
 #include "plugins/host/process_identity.h"
+#include "plugins/host/tagged_line.h"
 
 namespace cotune::host {
 
 inline constexpr uint32_t kSegmentMagic = 0x686f7374;  // "host"
-inline constexpr uint32_t kSegmentVersion = 3;         // of the control block and this record
+inline constexpr uint32_t kSegmentVersion = 4;         // of the control block and this record
 
 // What group rank 0 tells the others through the job's store. Plain bytes; all ranks are processes
 // of one machine and one plugin version.
@@ -55,8 +57,8 @@ class SharedSegment {
   // What Open of the other ranks needs; the segment's file must stay open until they have it.
   SegmentAnnouncement Announce() const;
 
-  // Takes the pages of `rank`'s slot now, so that a lack of memory is an error here and not a
-  // signal in the middle of a collective.
+  // Takes the pages of `rank`'s lines and slot now, so that a lack of memory is an error here and
+  // not a signal in the middle of a collective.
   Result<void> ReserveSlot(int rank);
 
   // The mapping needs no file descriptor; everyone closes it once all have joined.
@@ -65,6 +67,8 @@ class SharedSegment {
   bool IsMapped() const { return base_ != nullptr; }
   ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(base_); }
   std::byte* Slot(int rank) const;
+  // Two halves of kLinesPerHalf lines.
+  TaggedLine* Lines(int rank) const;
 
  private:
   static uint64_t SegmentBytes(int world_size, uint64_t slot_bytes);
