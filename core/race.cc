@@ -37,8 +37,10 @@ void Race::AddRound(const std::vector<int64_t>& times_ns) {
   const std::vector<size_t> order = NextRound();
   ++rounds_;
   for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
-    if (times_ns[i] <= 0) continue;
     Competitor& competitor = choices_[order[i]];
+    competitor.by_round_ns.resize(static_cast<size_t>(rounds_));
+    if (times_ns[i] <= 0) continue;
+    competitor.by_round_ns.back() = times_ns[i];
     competitor.samples_ns.push_back(times_ns[i]);
     competitor.best_ns = std::min(competitor.best_ns, times_ns[i]);
     competitor.interval = MedianWithInterval(competitor.samples_ns);
@@ -59,6 +61,18 @@ size_t Race::Leader() const {
     }
   }
   return leader;
+}
+
+double Race::PairedSlowdown(const Competitor& a, const Competitor& b) const {
+  constexpr double kParts = 1e6;
+  std::vector<int64_t> slowdowns;
+  for (size_t round = 0; round < std::min(a.by_round_ns.size(), b.by_round_ns.size()); ++round) {
+    const auto a_ns = static_cast<double>(a.by_round_ns[round]);
+    const auto b_ns = static_cast<double>(b.by_round_ns[round]);
+    if (a_ns > 0 && b_ns > 0) slowdowns.push_back(static_cast<int64_t>(a_ns / b_ns * kParts));
+  }
+  if (static_cast<int32_t>(slowdowns.size()) < rules_.min_rounds) return 0;
+  return static_cast<double>(MedianWithInterval(slowdowns).low_ns) / kParts;
 }
 
 void Race::DropLosers(size_t leader) {
@@ -82,8 +96,9 @@ void Race::DropLosers(size_t leader) {
     const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
     double bar_ns = margin * static_cast<double>(best.interval.median_ns);
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
-    const bool slower = has_enough(best) && (!is_default || has_enough(competitor)) &&
-                        static_cast<double>(competitor.interval.low_ns) > bar_ns;
+    const bool slower_alone = has_enough(best) && (!is_default || has_enough(competitor)) &&
+                              static_cast<double>(competitor.interval.low_ns) > bar_ns;
+    const bool slower = slower_alone || PairedSlowdown(competitor, best) > margin;
     const bool early = !is_default && (first_cut || second_cut);
     if (early || slower) competitor.state = State::kOutpaced;
   }

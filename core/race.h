@@ -22,7 +22,8 @@ struct RaceRules {
 //   round 1     nobody is dropped: one sample may be a spike
 //   round 2     drops whose best sample is over 3 x the leader's best
 //   round 5     drops whose best sample is over 1.25 x the leader's median
-//   min_rounds  samples of the leader: drops whose 99 % interval lies above its median
+//   min_rounds  samples of the leader: drops whose 99 % interval lies above its median, or who is
+//               slower than it in the same rounds: what slows a round slows both (PairedSlowdown)
 // It ends when every survivor has min_rounds valid samples and one competitor is left, all
 // survivors are within the noise of the leader, or the leader's interval is within 1 %; and at
 // max_rounds. The default choice always races for min_rounds
@@ -51,6 +52,7 @@ class Race {
   struct Competitor {
     State state = State::kRacing;
     std::vector<int64_t> samples_ns;
+    std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
     int64_t best_ns = INT64_MAX;
     MedianInterval interval;
   };
@@ -59,6 +61,9 @@ class Race {
   // Racing choice with the smallest median; SIZE_MAX when none has a sample.
   size_t Leader() const;
   void DropLosers(size_t leader);
+  // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
+  // than min_rounds rounds in which both have a sample.
+  double PairedSlowdown(const Competitor& a, const Competitor& b) const;
   bool Decided() const;
 
   std::vector<Competitor> choices_;

@@ -75,6 +75,30 @@ TEST(RaceTest, TheDefaultIsNotDroppedBeforeBothHaveEnoughSamples) {
   EXPECT_LT(of(1).high_ns, of(0).low_ns);
 }
 
+// The machine speeds up and slows down by half from round to round, alike for all.
+TEST(RaceTest, RoundsAreComparedPairByPair) {
+  const auto speed = [](int32_t round) { return 100 + (round * 37) % 50; };
+  Race apart(3, 0, RaceRules{});
+  RunToEnd(apart, [&](size_t choice, int32_t round) -> int64_t {
+    return (choice == 1 ? 1000 : 1040) * speed(round);
+  });
+  EXPECT_TRUE(apart.outpaced(0));
+  EXPECT_TRUE(apart.outpaced(2));
+  EXPECT_EQ(apart.samples_ns(0).size(), 8u);
+  // A default inside the noise keeps its place, however sure that is.
+  Race close(2, 0, RaceRules{.min_rounds = 8, .max_rounds = 30});
+  RunToEnd(close, [&](size_t choice, int32_t round) -> int64_t {
+    return (choice == 1 ? 1000 : 1015) * speed(round);
+  });
+  EXPECT_FALSE(close.outpaced(0));
+  // Where pairs say nothing (each is faster in every other round) nobody is dropped by them.
+  Race equal(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 30});
+  RunToEnd(equal, [&](size_t choice, int32_t round) -> int64_t {
+    return (static_cast<int32_t>(choice) == round % 2 ? 1000 : 1100) * speed(round);
+  });
+  EXPECT_FALSE(equal.outpaced(0) || equal.outpaced(1));
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

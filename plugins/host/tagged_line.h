@@ -22,7 +22,7 @@ static_assert(sizeof(TaggedLine) == kCacheLineBytes);
 // Different for every iteration of one call, and in one iteration for calls that do not fit
 // together. `iteration` is counted without wrap-around: a line may have been written long ago.
 constexpr uint64_t LineTag(uint64_t iteration, uint32_t call_digest) {
-  const uint64_t number = iteration + 1;  // lines begin as zeroes
+  const uint64_t number = 2 * iteration + 1;  // odd: lines begin as zeroes
   return ((call_digest ^ (number >> 32)) << 32) | (number & UINT32_MAX);
 }
 
