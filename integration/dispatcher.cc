@@ -224,7 +224,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
   }
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return tl::make_unexpected(problem.error());
-  const Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table));
+  Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table));
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
   return plan;

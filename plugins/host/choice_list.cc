@@ -247,7 +247,7 @@ std::string_view DefaultAlgorithm(const Problem& problem) {
 }
 
 // Beyond it whole copies behind one signal are as fast as lines that are looked at one by one.
-constexpr uint64_t kLargestDefaultInLinesBytes = 1 << 10;
+constexpr uint64_t kLargestDefaultInLinesBytes = 512;
 
 void MarkDefault(const Problem& problem, std::vector<Choice>& choices) {
   const std::string_view algorithm = DefaultAlgorithm(problem);

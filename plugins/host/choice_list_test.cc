@@ -107,9 +107,9 @@ TEST(ListChoicesTest, LinesAreForWhatFitsThemAndTheDefaultWhereItIsSmall) {
     return Choice{};
   };
   EXPECT_TRUE(lines().is_default);
-  problem.count = 256;
+  problem.count = 128;
   EXPECT_TRUE(lines().is_default);
-  problem.count = 257;  // 1028 bytes
+  problem.count = 129;  // 516 bytes
   EXPECT_EQ(lines().reason, "");
   EXPECT_FALSE(lines().is_default);
   problem.count = kLinesPerHalf / 4 * kLinePayloadBytes;

@@ -38,6 +38,9 @@ class Group {
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   uint64_t slot_bytes() const { return slot_bytes_; }
+  // Whether every rank can have a processor of its own: at least as many as ranks in all ranks'
+  // sets together. (Sets can be such that two ranks share one all the same; waits bear with that.)
+  bool has_processor_each() const { return has_processor_each_; }
   std::byte* Slot(int rank) const { return segment_.Slot(rank); }
   int64_t NowNs() const { return host_.now_ns(host_.context); }
 

@@ -161,8 +161,9 @@ void Operation::Put(const Op& op) {
 }
 
 WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
-  // Before the wait for the signal behind the lines, which has all that a long wait needs.
-  constexpr int kPolls = 1000;
+  // Before the wait for the signal behind the lines, which has all that a long wait needs. With
+  // fewer processors than ranks it comes soon: it gives this one up.
+  const int polls = group_.has_processor_each() ? 1000 : 10;
   const Range range = RangeOf(op);
   const uint64_t bytes = range.count * ElementBytes(schedule_.problem.type);
   const Place& place = schedule_.sources[op.source_begin];
@@ -170,7 +171,7 @@ WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
   const uint64_t tag = group_.LineTagNow();
   std::byte* destination = Locate(op.destination, range);
   uint64_t taken = 0;
-  for (int i = 0; i < kPolls && taken < LinesOf(bytes); ++i) {
+  for (int i = 0; i < polls && taken < LinesOf(bytes); ++i) {
     taken = TakeLines(lines, taken, bytes, tag, destination);
   }
   if (taken < LinesOf(bytes)) {
