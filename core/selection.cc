@@ -76,6 +76,11 @@ bool WithinNoise(const Verdict& slower, const Verdict& faster, double noise_perc
 }
 
 std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
+  if (fallback.outcome == Outcome::kOutpaced) {
+    return fmt::format(
+        "the default, {:.1f} us: in its rounds faster than what is left, {} ({:.1f} us)",
+        Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns));
+  }
   const std::string head = fmt::format(
       "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
       Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
@@ -144,12 +149,19 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
-  // Also one that the race let go, as far as noise goes. Intervals of both lay apart then, and
-  // later samples of the winner are no second chance.
-  const bool default_kept =
-      fallback != nullptr && fallback != fastest &&
-      (WithinNoise(*fallback, *fastest, rules.noise_percent) ||
-       (fallback->outcome == Outcome::kTimed && IntervalsOverlap(*fallback, *fastest)));
+  // One that the race let go was slower than the leader beyond the noise. Only where that one is
+  // gone and who is left was slower still in the same rounds does it get its place back.
+  const auto keeps_place = [&](const Verdict& v) {
+    if (v.outcome == Outcome::kOutpaced) {
+      const auto begin = fastest->samples_ns.begin();
+      const size_t rounds = std::min(v.samples_ns.size(), fastest->samples_ns.size());
+      const MedianInterval then =
+          MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)});
+      return v.median_ns < then.median_ns;
+    }
+    return WithinNoise(v, *fastest, rules.noise_percent) || IntervalsOverlap(v, *fastest);
+  };
+  const bool default_kept = fallback != nullptr && fallback != fastest && keeps_place(*fallback);
   const Verdict* chosen = default_kept ? fallback : fastest;
   const Verdict* runner_up =
       Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });

@@ -30,11 +30,12 @@ struct SelectionRules {
 };
 
 // The fastest choice; but the default choice when it is within noise_percent of the fastest or
-// their 99 % intervals overlap. Ties: smaller median, then smaller id. Choices that have no time,
-// computed wrong or failed cannot win, and one that was outpaced wins only when none was timed to
-// the end. With several backends the default is the first one in the choice list that has a time:
-// what runs when nothing is tuned. kEnvironment, with every choice's fate, when no choice has a
-// time.
+// their 99 % intervals overlap, unless the race has dropped it: then only when the fastest was
+// slower than it in the rounds that it took part in. Ties: smaller median, then smaller id. Choices
+// that have no time, computed wrong or failed cannot win, and one that was outpaced wins only when
+// none was timed to the end. With several backends the default is the first one in the choice list
+// that has a time: what runs when nothing is tuned. kEnvironment, with every choice's fate, when no
+// choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
 
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at

@@ -148,6 +148,23 @@ TEST(SelectWinnerTest, DefaultWinsWhereIntervalsTouch) {
   EXPECT_EQ(winner_with_half_width(4'999).id, Id("host/ring"));
 }
 
+TEST(SelectWinnerTest, ADefaultThatTheRaceDroppedIsComparedInItsOwnRounds) {
+  Verdict dropped = Default(Timed("host/tree", 100'000));
+  dropped.samples_ns.assign(8, 100'000);
+  dropped.outcome = Outcome::kOutpaced;
+  // Then the machine slowed down: 30 % for all that were left.
+  Verdict ring = Timed("host/ring", 117'000, 20'000);
+  ring.samples_ns.assign(8, 90'000);
+  ring.samples_ns.insert(ring.samples_ns.end(), 12, 117'000);
+  EXPECT_EQ(SelectWinner(Cell({ring, dropped}), {}).value().id, Id("host/ring"));
+  // Who had been faster failed, and who is left never was.
+  ring.samples_ns.assign(20, 117'000);
+  const Winner winner = SelectWinner(Cell({ring, dropped}), {}).value();
+  EXPECT_EQ(winner.id, Id("host/tree"));
+  EXPECT_EQ(winner.why,
+            "the default, 100.0 us: in its rounds faster than what is left, host/ring (117.0 us)");
+}
+
 TEST(SelectWinnerTest, DefaultThatIsFastestNamesTheNext) {
   const Winner winner =
       SelectWinner(Cell({Timed("host/ring", 50'000), Default(Timed("host/tree", 40'000))}), {})

@@ -69,16 +69,19 @@ constexpr uint64_t PackCall(uint32_t number, uint32_t digest) {
 
 enum class Membership : uint32_t { kAbsent, kMember, kLeft };
 
+// Of a group that has just come to be. Progress numbers wrap around soon after it, so that this is
+// nothing that only long jobs meet.
+inline constexpr uint32_t kFirstIteration = (1u << 24) - 1000;
+
 struct alignas(kCacheLineBytes) RankWords {
   FutexWord progress;
   std::atomic<uint64_t> waiting;       // packed PublishedWait
   std::atomic<uint32_t> arrivals;      // of this rank, to name the ones that a barrier lacks
   std::atomic<int32_t> processor;      // 1 + the one that it ran on when it last began a call
   std::atomic<uint64_t> send_address;  // in this rank's process, while others may read it
-  // Of the latest calls, by their number in the group: number and digest of their record, in the
-  // line of the progress, with which they arrive at the others; and the record. A rank is at most
-  // two iterations in front of another; calls without data have none and may overwrite what another
-  // rank has not seen.
+  // Of the latest calls with elements, by their number in the group: number and digest of their
+  // record, in the line of the progress, with which they arrive at the others; and the record. A
+  // rank is at most two iterations, and so two such calls, in front of another.
   std::atomic<uint64_t> calls[kCallsKept];
   alignas(kCacheLineBytes) std::atomic<uint64_t> call_kinds[kCallsKept];
   std::atomic<uint64_t> call_counts[kCallsKept];

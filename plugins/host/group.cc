@@ -45,7 +45,9 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, uin
       world_size_(params.world_size),
       slot_bytes_(slot_bytes),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
-      poll_ns_(kPollNs) {}
+      poll_ns_(kPollNs) {
+  seen_.fill(ProgressNumber(kFirstIteration, 0));
+}
 
 Group::~Group() {
   // A group that never came to be has no segment; there is nobody to tell.
@@ -55,6 +57,33 @@ Group::~Group() {
 std::string Group::NameOf(int rank) const {
   return fmt::format("job rank {} (rank {} of group '{}')", job_ranks_[static_cast<size_t>(rank)],
                      rank, name_);
+}
+
+void Group::LookAtAll() {
+  for (int r = 0; r < world_size_; ++r) {
+    seen_[static_cast<size_t>(r)] = segment_.control().ranks[r].progress.Load();
+  }
+}
+
+bool Group::BeginOperation(const CallRecord& call) {
+  if (operation_in_flight_) return false;
+  operation_in_flight_ = true;
+  if (call.count == 0) {
+    calls_without_elements_ = std::rotl(calls_without_elements_, 5) ^ call.digest;
+    return true;
+  }
+  call_ = call;
+  call_.digest ^= calls_without_elements_;
+  ++calls_;
+  is_call_published_ = world_size_ == 1;
+  return true;
+}
+
+void Group::EndOperation() {
+  operation_in_flight_ = false;
+  if (!is_call_published_) PublishCall();
+  if (is_waiting_published_) Own().waiting.store(0, std::memory_order_release);
+  is_waiting_published_ = false;
 }
 
 uint32_t Group::Arrive() {
@@ -133,10 +162,12 @@ WaitOutcome Group::Wait(const PublishedWait& wait, int64_t until_ns, int64_t dea
   if (HasFailed()) return WaitOutcome::kFailed;
   if (until_ns > 0 && Poll(wait, until_ns)) return WaitOutcome::kReached;
   Own().waiting.store(Pack(wait), std::memory_order_release);
+  is_waiting_published_ = true;
   const int64_t begin_ns = NowNs();
   const WaitOutcome outcome = SleepUntilOver(wait, until_ns, deadline_ns);
   if (outcome != WaitOutcome::kReached) return outcome;
   Own().waiting.store(0, std::memory_order_release);
+  is_waiting_published_ = false;
   const bool was_short = NowNs() - begin_ns < kLongestPollNs;
   poll_ns_ = was_short ? std::min(2 * poll_ns_, kLongestPollNs) : kPollNs;
   return outcome;
@@ -258,14 +289,25 @@ bool Group::CompareCalls(uint32_t number) {
   int equal = 1;
   int differing = 0;
   int culprit = -1;
-  for (int r = 0; r < world_size_; ++r) {
-    const uint64_t other = segment_.control().ranks[r].calls[slot].load();
-    if (r == rank_ || (other >> 32) != number) continue;
-    ++(other == own ? equal : differing);
-    if (other != own) culprit = r;
-  }
+  const auto count = [&] {
+    equal = 1;
+    differing = 0;
+    for (int r = 0; r < world_size_; ++r) {
+      const uint64_t other = segment_.control().ranks[r].calls[slot].load();
+      if (r == rank_ || (other >> 32) != number) continue;
+      ++(other == own ? equal : differing);
+      if (other != own) culprit = r;
+    }
+  };
+  count();
   if (culprit < 0) return true;
-  // Those that are in the minority are at fault; of two alone, the higher rank.
+  // Those that are in the minority are at fault; of two alone, the higher rank. The others may be
+  // about to come.
+  const int64_t end_ns = NowNs() + kSliceNs;
+  while (equal == differing && equal + differing < world_size_ && NowNs() < end_ns) {
+    sched_yield();
+    count();
+  }
   int reporter = rank_;
   if (equal < differing || (equal == differing && rank_ > culprit)) std::swap(reporter, culprit);
   Declare({GroupFailure::Kind::kOtherCall, static_cast<uint8_t>(culprit),
@@ -276,13 +318,11 @@ bool Group::CompareCalls(uint32_t number) {
 bool Group::CallsFit(const PublishedWait& wait) {
   const uint32_t slot = calls_ % kCallsKept;
   const uint64_t own = PackCall(calls_, call_.digest);
+  // One that is not so far has signalled another call, as has one that is so far ahead that its
+  // record of this call is gone.
   const auto fits = [&](int rank) {
-    const uint64_t other =
-        segment_.control().ranks[rank].calls[slot].load(std::memory_order_acquire);
-    // One that is already further on has been this far. One that is not so far signals another
-    // call.
-    const auto number = static_cast<uint32_t>(other >> 32);
-    return rank == rank_ || other == own || (number != calls_ && HasReached(number, calls_));
+    return rank == rank_ ||
+           segment_.control().ranks[rank].calls[slot].load(std::memory_order_acquire) == own;
   };
   if (wait.kind == Kind::kOneRank) {
     if (fits(wait.rank)) return true;
@@ -326,8 +366,10 @@ std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
   }
   const std::string one = text(failure.culprit, slot);
   if (one == other) {
-    return fmt::format("{} runs {} by another choice than {}; were they tuned in one job?",
-                       NameOf(failure.culprit), one, NameOf(failure.reporter));
+    return fmt::format(
+        "{} runs {} by another choice than {}, or after other calls with no elements; were they "
+        "tuned in one job?",
+        NameOf(failure.culprit), one, NameOf(failure.reporter));
   }
   return fmt::format(
       "{} called {} where {} called {}; all ranks of a group make the same calls in the same order",

@@ -73,6 +73,7 @@ class Group {
     const bool has_signalled = signalled_iteration_ == iteration_;
     ++iteration_;
     ++iterations_ended_;
+    if (iteration_ % kIterationsSeenIsGood == 0) LookAtAll();
     if (quietly && has_signalled) return;
     if (!is_call_published_) PublishCall();
     Own().progress.Store(ProgressNumber(iteration_, 0), wake_fence_);
@@ -82,7 +83,10 @@ class Group {
   TaggedLine* Lines(int rank) const {
     return segment_.Lines(rank) + (iteration_ & 1) * kLinesPerHalf;
   }
-  uint64_t LineTagNow() const { return LineTag(iterations_ended_, call_.digest); }
+  uint64_t LineTagNow() const {
+    // With the number of the call, which need not be the same in equal iterations.
+    return LineTag(iterations_ended_, call_.digest ^ (calls_ * 0x9E3779B1u));
+  }
   // Lines of `rank` with that tag were seen: it has begun the iteration, and so ended all before.
   void NoteBegun(int rank) {
     uint32_t& seen = seen_[static_cast<size_t>(rank)];
@@ -102,20 +106,11 @@ class Group {
   // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
   std::string WhyPeersAreUnreadable() const;
 
-  // One operation at a time: false when another is in flight. The call is made known to the others
-  // with the first signal of it.
-  bool BeginOperation(const CallRecord& call) {
-    if (operation_in_flight_) return false;
-    operation_in_flight_ = true;
-    call_ = call;
-    ++calls_;
-    is_call_published_ = world_size_ == 1;
-    return true;
-  }
-  void EndOperation() {
-    operation_in_flight_ = false;
-    if (!is_call_published_) PublishCall();
-  }
+  // One operation at a time: false when another is in flight. A call with elements is made known to
+  // the others with its first signal; one without is part of what the next one with elements is
+  // compared by.
+  bool BeginOperation(const CallRecord& call);
+  void EndOperation();
   // After a wait in the first iteration of a call, for those that it was for: whether their call
   // fits this one. If not the group has failed. No rank takes data, or passes it on, of a rank that
   // it has not asked this of; that one has published before it signalled. Waits that last compare
@@ -177,14 +172,20 @@ class Group {
   int64_t poll_ns_;                              // before a wait sleeps
   WakeFence wake_fence_ = WakeFence::kOfStorer;  // of all ranks' progress
   bool operation_in_flight_ = false;
-  uint32_t iteration_ = 0;
+  uint32_t iteration_ = kFirstIteration;
   uint64_t iterations_ended_ = 0;              // the same without wrap-around
   uint32_t signalled_iteration_ = UINT32_MAX;  // of the latest signal
   uint32_t arrivals_ = 0;
-  uint32_t calls_ = 0;  // operations begun
-  CallRecord call_;     // the latest
+  uint32_t calls_ = 0;                   // operations with elements begun
+  uint32_t calls_without_elements_ = 0;  // digest of all of them
+  bool is_waiting_published_ = false;
+  CallRecord call_;  // the latest
   bool is_call_published_ = true;
   int64_t last_alive_check_ns_ = 0;
+  // Far less than the iterations after which a number that was not looked at again would seem to
+  // lie ahead.
+  static constexpr uint32_t kIterationsSeenIsGood = 1u << 20;
+  void LookAtAll();
   // Latest progress read of each rank: most waits are over by it, without reading shared memory.
   std::array<uint32_t, kMaxRanks> seen_{};
 };

@@ -84,6 +84,7 @@ Result<void> Group::MeetMembers(int64_t deadline_ns) {
   Own().pid.store(self.pid);
   Own().start_ticks.store(self.start_ticks);
   Own().token_address.store(reinterpret_cast<uint64_t>(segment_.control().token));
+  Own().progress.Store(ProgressNumber(kFirstIteration, 0), WakeFence::kOfStorer);
   Own().membership.store(static_cast<uint32_t>(Membership::kMember));
   ControlBlock& control = segment_.control();
   if (!JoinProcessFences()) control.storers_fence.store(1);

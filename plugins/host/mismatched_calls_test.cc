@@ -71,7 +71,7 @@ TEST_P(MismatchTest, IsNamedByAll) {
     const auto says = [&](const std::string& text) {
       return message.find(text) != std::string::npos;
     };
-    const bool told = status == COTUNE_PEER_FAILED && says("job rank 2 ") &&
+    const bool told = status == COTUNE_PEER_FAILED && error.failed_rank == kOther &&
                       says(mismatch.usual_text) && says(mismatch.other_text);
     const bool needs_nothing = mismatch.usual.collective == COTUNE_BROADCAST ||
                                (rank == kOther && mismatch.other.count == 0);
@@ -134,9 +134,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{"Collective", kSum, "one_shot?chunk=65536",
                  AbiProblem(COTUNE_ALL_TO_ALL, kF32, 0, kCount, kRanks), "pairwise?chunk=65536",
                  "all_reduce of 3000", "all_to_all of 3000"},
-        Mismatch{"NoElements", kSum, "one_shot?chunk=65536",
-                 AbiProblem(COTUNE_ALL_REDUCE, kF32, COTUNE_SUM, 0, kRanks), "one_shot?chunk=65536",
-                 "all_reduce of 3000", "all_reduce of 0"},
+        Mismatch{"NoElements", kSum, "one_shot?chunk=65536", SumOf(kF32, 0), "one_shot?chunk=65536",
+                 "all_reduce of 3000", "calls with no elements"},
+        Mismatch{"NoElementsInLines", SumOf(kF32, 20), "one_shot?transport=ll", SumOf(kF32, 0),
+                 "one_shot?transport=ll", "all_reduce of 20", "calls with no elements"},
         Mismatch{"Root", AbiProblem(COTUNE_BROADCAST, kF32, 0, kCount, kRanks, 0),
                  "chain?chunk=65536", AbiProblem(COTUNE_BROADCAST, kF32, 0, kCount, kRanks, 1),
                  "chain?chunk=65536", "from rank 0", "from rank 1"},

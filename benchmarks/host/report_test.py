@@ -1,0 +1,60 @@
+"""report.py on cells that are made up here."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER))
+import report  # noqa: E402
+
+
+def cell(collective, size, cotune, openmpi, gloo, ranks=2):
+    return {
+        "collective": collective, "dtype": "f32", "ranks": ranks, "bytes": size, "winner": "host/x",
+        "us": {"cotune": cotune, "openmpi": openmpi, "gloo": gloo},
+    }
+
+
+class ReportTest(unittest.TestCase):
+    def test_medians_and_the_faster_peer(self):
+        cells = [
+            cell("all_reduce", 64, [9.0, 0.5, 0.4], [1.0, 1.0, 7.0], [50.0]),
+            cell("all_reduce", 1 << 20, [300.0], [900.0], [200.0]),
+            cell("broadcast", 64, [1.0], [4.0], [8.0]),
+        ]
+        text = report.report(cells)
+        self.assertIn("| 64 | 0.5 (0.50) | 1 (0.25) |", text)
+        self.assertIn("| 1M | 300 (1.50) | - |", text)
+        self.assertIn("Faster than both in 2 of 3 cells, geometric mean 0.57; worst 1.50 at all_reduce of 1M.", text)
+
+    def test_ranks_have_tables_of_their_own(self):
+        text = report.report([cell("broadcast", 64, [1.0], [2.0], [2.0], ranks) for ranks in (4, 2)])
+        self.assertLess(text.index("### 2 ranks"), text.index("### 4 ranks"))
+
+    def test_only_what_lies_between_the_comments_is_replaced(self):
+        text = report.put_into(f"a\n{report.BEGIN}\nold\n{report.END}\nb\n", "new")
+        self.assertEqual(text, f"a\n{report.BEGIN}\n\nnew\n{report.END}\nb\n")
+        with self.assertRaises(ValueError):
+            report.put_into("no comments", "new")
+
+    def test_a_file_without_cells_leaves_the_document(self):
+        with tempfile.TemporaryDirectory() as folder:
+            document = pathlib.Path(folder, "performance.md")
+            document.write_text(f"{report.BEGIN}\n{report.END}\n")
+            data = pathlib.Path(folder, "data")
+            for content in ("", "{", json.dumps({"ranks": 2})):
+                data.write_text(content)
+                run = subprocess.run(
+                    [sys.executable, FOLDER / "report.py", data, "--doc", document], capture_output=True, text=True, check=False
+                )
+                self.assertEqual(run.returncode, 1)
+                self.assertIn(str(data), run.stderr)
+            self.assertEqual(document.read_text(), f"{report.BEGIN}\n{report.END}\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
