@@ -1,4 +1,5 @@
-#include <mpi.h>
+#define OMPI_SKIP_MPICXX 1  // the C++ classes, which MPI has given up, ask for paths of their own
+#include <mpi/mpi.h>
 
 #include "benchmarks/host/contenders.h"
 

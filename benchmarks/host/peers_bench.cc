@@ -8,7 +8,8 @@
 // some milliseconds, the largest mean over the ranks. A time is the median over the rounds. Values
 // are compared with what is right before. bytes is the larger of one rank's send and receive
 // buffer. With a file in BENCHMARK_OUT the same as JSON, a line for each cell.
-#include <mpi.h>
+#define OMPI_SKIP_MPICXX 1  // the C++ classes, which MPI has given up, ask for paths of their own
+#include <mpi/mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
