@@ -27,6 +27,7 @@ constexpr uint64_t kBitsBytesMin = 8 << 10;
 constexpr uint64_t kBitsBytesMax = 32 << 20;
 constexpr uint64_t kMovedLlBytesMax = 1 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
+constexpr uint64_t kRootToAllBytesMax = 1 << 20;
 constexpr uint64_t kFlaggedBytesMin = 256 << 10;
 constexpr uint64_t kZeroCopyBytesMin = 64 << 10;
 
@@ -96,6 +97,15 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
     return fmt::format("its flags cost time of their own; not offered below {} bytes",
                        kFlaggedBytesMin);
   }
+  const bool is_broadcast = problem.collective == Collective::kBroadcast;
+  if (spec.algorithm == Algorithm::kTwoShot && is_broadcast && problem.world_size == 2) {
+    return "of two ranks nobody is left to pass data on to";
+  }
+  if (spec.transport == Transport::kEscape && spec.algorithm == Algorithm::kDirect &&
+      is_broadcast && problem.world_size > 2 && bytes > kRootToAllBytesMax) {
+    return fmt::format("the root sends all data to each peer; not offered above {} bytes",
+                       kRootToAllBytesMax);
+  }
   if (spec.algorithm == Algorithm::kTwoShot && bytes < kTwoShotBytesMin) {
     return fmt::format("two exchanges cost more than one; not offered below {} bytes",
                        kTwoShotBytesMin);
@@ -119,8 +129,8 @@ std::vector<Choice> ListKinds(const Problem& problem) {
     kinds.push_back(kind);
   };
   const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kBits,
-                                    Transport::kFlagged, Transport::kZeroCopy}) {
+  for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kEscape,
+                                    Transport::kBits, Transport::kFlagged, Transport::kZeroCopy}) {
     // What is added up has "lamport", which needs no flag, or types for which nobody is in a hurry.
     if (transport == Transport::kBits && border::Reduces(problem)) continue;
     for (const Algorithm algorithm :
@@ -131,6 +141,7 @@ std::vector<Choice> ListKinds(const Problem& problem) {
       add(algorithm, transport);
     }
   }
+  if (problem.collective == Collective::kBroadcast) add(Algorithm::kTwoShot, Transport::kEscape);
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
     if (HasQueuedKernel(problem.collective, algorithm)) add(algorithm, Transport::kQueued);
   }

@@ -92,12 +92,14 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
         EXPECT_LE((ranks - 1) * (packs * 16 + threads * 8), kLamportBytes) << choice.name;
         continue;
       }
+      const bool is_two_shot = choice.spec.algorithm == Algorithm::kTwoShot;
       uint64_t slots = ranks * packs;
-      if (choice.spec.algorithm == Algorithm::kTwoShot) slots *= 2;
-      if (problem.collective == Collective::kBroadcast) slots = packs + ranks * threads;
-      const bool is_lamport = choice.spec.transport == Transport::kLamport;
-      EXPECT_LE(slots * (is_lamport ? 16 : 32), is_lamport ? kLamportBytes : kLlBytes)
-          << choice.name;
+      if (is_two_shot && problem.collective == Collective::kAllReduce) slots *= 2;
+      if (!is_two_shot && problem.collective == Collective::kBroadcast) {
+        slots = packs + ranks * threads;
+      }
+      const bool is_ll = choice.spec.transport == Transport::kLl;
+      EXPECT_LE(slots * (is_ll ? 32 : 16), is_ll ? kLlBytes : kLamportBytes) << choice.name;
     }
   });
 }

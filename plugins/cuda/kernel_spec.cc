@@ -15,7 +15,7 @@ using border::Reduction;
 
 // The kernels of one kind of collective, by transport.
 struct Sources {
-  const char* self_announcing;  // lamport and ll
+  const char* self_announcing;  // lamport, ll and escape
   const char* bits;             // null: there is none
   const char* flagged;
   const char* zero_copy;
@@ -23,7 +23,9 @@ struct Sources {
 
 Sources SourcesOf(const KernelSpec& spec) {
   if (spec.collective == Collective::kBroadcast) {
-    return {"broadcast.cu", "broadcast_bits.cu", "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
+    const bool is_two_shot = spec.algorithm == Algorithm::kTwoShot;
+    return {is_two_shot ? "broadcast_two_shot.cu" : "broadcast.cu", "broadcast_bits.cu",
+            "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
   }
   if (spec.collective != Collective::kAllReduce) {
     return {"blocks.cu", "blocks_bits.cu", "blocks_flagged.cu", "blocks_zero_copy.cu"};
@@ -112,6 +114,8 @@ const char* Define(Transport transport) {
       return "LAMPORT";
     case Transport::kLl:
       return "LL";
+    case Transport::kEscape:
+      return "ESCAPE";
     case Transport::kBits:
       return "BITS";
     case Transport::kFlagged:
@@ -150,6 +154,8 @@ const char* Name(Transport transport) {
       return "lamport";
     case Transport::kLl:
       return "ll";
+    case Transport::kEscape:
+      return "escape";
     case Transport::kBits:
       return "bits";
     case Transport::kFlagged:

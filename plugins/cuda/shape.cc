@@ -32,16 +32,21 @@ bool HasRounds(const KernelSpec& spec) {
 
 // A broadcast in shares, which their receivers pass on.
 bool PassesOn(const Problem& problem, const KernelSpec& spec) {
-  return (HasRounds(spec) || spec.transport == Transport::kBits) &&
+  return (HasRounds(spec) || spec.transport == Transport::kBits ||
+          spec.algorithm == Algorithm::kTwoShot) &&
          problem.collective == Collective::kBroadcast;
+}
+
+bool IsTwoShotAllReduce(const Problem& problem, const KernelSpec& spec) {
+  return spec.algorithm == Algorithm::kTwoShot && problem.collective == Collective::kAllReduce;
 }
 
 // Packs that one thread after the other works off: all data, one block, or one share of it.
 uint64_t WorkPacks(const Problem& problem, const KernelSpec& spec) {
   const uint64_t packs = CeilDivide(problem.count * border::ElementBytes(problem.type), kPackBytes);
   const auto ranks = static_cast<uint64_t>(problem.world_size);
-  if (spec.algorithm == Algorithm::kTwoShot) return CeilDivide(packs, ranks);
-  return PassesOn(problem, spec) ? CeilDivide(packs, ranks - 1) : packs;
+  if (PassesOn(problem, spec)) return CeilDivide(packs, ranks - 1);
+  return spec.algorithm == Algorithm::kTwoShot ? CeilDivide(packs, ranks) : packs;
 }
 
 // Bytes that take one pack over the link: with "bits", 8 for all packs of a thread beside them.
@@ -64,7 +69,8 @@ bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
                           static_cast<uint64_t>(shape.unroll);
   const auto ranks = static_cast<uint64_t>(problem.world_size);
   uint64_t slots = ranks * step_packs;
-  if (spec.algorithm == Algorithm::kTwoShot) slots *= 2;
+  // What is added up, and then the results.
+  if (IsTwoShotAllReduce(problem, spec)) slots *= 2;
   if (spec.transport == Transport::kBits) slots -= step_packs;  // none for the rank itself
   // One sender, and a greeting of each thread of each rank.
   if (problem.collective == Collective::kBroadcast && !PassesOn(problem, spec)) {
@@ -250,8 +256,7 @@ double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape
   // One round before the callers' buffers are used, one after it.
   const double exchanges = has_results || spec.transport == Transport::kZeroCopy ? 2 : 1;
   // In shares, the root sends each of them once, and their receivers pass on as much.
-  const double copies =
-      (spec.algorithm == Algorithm::kTwoShot ? 2 : 1) * (problem.world_size - 1.0);
+  const double copies = (IsTwoShotAllReduce(problem, spec) ? 2 : 1) * (problem.world_size - 1.0);
   const uint64_t packs = WorkPacks(problem, spec);
   const double bytes_out =
       static_cast<double>(packs) * copies * SlotBytes(spec.transport, shape.unroll);

@@ -8,6 +8,7 @@
 
 #include "core/float16.h"
 #include "fmt/format.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
 
 namespace cotune::gputest {
 namespace {
@@ -92,13 +93,9 @@ typename Type::Bits ExactElement(const ProblemClass& cls, uint64_t mixed) {
 }
 
 template <class Type>
-typename Type::Bits RandomElement(uint64_t mixed) {
-  if constexpr (Type::kIsFloat) {
-    const double whole = static_cast<double>(static_cast<int64_t>(mixed) >> 10);
-    return Type::Narrow(static_cast<typename Type::Sum>(whole * 0x1p-53));
-  } else {
-    return static_cast<typename Type::Bits>(mixed);
-  }
+typename Type::Bits RandomFloat(uint64_t mixed) {
+  const double whole = static_cast<double>(static_cast<int64_t>(mixed) >> 10);
+  return Type::Narrow(static_cast<typename Type::Sum>(whole * 0x1p-53));
 }
 
 // All ranks draw from one kind at an index, so that no partial result is rounded: the answer does
@@ -140,9 +137,16 @@ typename Type::Bits SpecialElement(const ProblemClass& cls, uint64_t kind, uint6
   return static_cast<Bits>(one | sign);
 }
 
+// Eight bytes that own kernels cannot send as they are, or that they send others as.
+constexpr uint64_t kEscaped[] = {~cuda::kEscapeMask, ~cuda::kEscapeMask ^ 1};
+
 template <class Type>
-typename Type::Bits BitsElement(uint64_t mixed) {
+typename Type::Bits BitsElement(uint64_t mixed, uint64_t mixed_of_eight_bytes, uint64_t index) {
   using Bits = typename Type::Bits;
+  if (mixed_of_eight_bytes >> 60 == 0) {
+    const uint64_t place = index * sizeof(Bits) % sizeof(uint64_t);
+    return static_cast<Bits>(kEscaped[mixed_of_eight_bytes % 2] >> 8 * place);
+  }
   switch (mixed >> 60) {
     case 0:
       return static_cast<Bits>(~Bits{0});
@@ -161,16 +165,19 @@ typename Type::Bits Element(const ProblemClass& cls, int rank, Pattern pattern, 
     case Pattern::kExact:
       return ExactElement<Type>(cls, mixed);
     case Pattern::kRandom:
-      return RandomElement<Type>(mixed);
+      if constexpr (Type::kIsFloat) return RandomFloat<Type>(mixed);
+      break;
     case Pattern::kSpecial:
       if constexpr (Type::kIsFloat) {
         return SpecialElement<Type>(cls, Mixed(salt, 0, index), mixed, with_nan);
       }
-      return RandomElement<Type>(mixed);
+      break;
     case Pattern::kBits:
       break;
   }
-  return BitsElement<Type>(mixed);
+  const uint64_t eight_bytes = index * sizeof(typename Type::Bits) / sizeof(uint64_t);
+  return BitsElement<Type>(mixed, Mixed(~salt, static_cast<uint64_t>(rank) + 1, eight_bytes),
+                           index);
 }
 
 template <typename Sum>

@@ -16,9 +16,10 @@ namespace cotune::gputest {
 
 enum class Pattern {
   kExact,    // small numbers: every order of reducing gives the same bits
-  kRandom,   // floats in (-1, 1), integers of any bits
+  kRandom,   // floats in (-1, 1), integers as kBits
   kSpecial,  // NaN, infinities, zeros of both signs, subnormals, the largest number
-  kBits,     // any bits at all, all ones and all zeros often; for data that is only moved
+  kBits,     // any bits at all, often all ones, all zeros and eight bytes that own kernels escape;
+             // for data that is only moved
 };
 
 std::string_view Name(Pattern pattern);

@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "core/float16.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
 
 namespace cotune::gputest {
 namespace {
@@ -98,8 +100,20 @@ TEST(Reference, DataDiffersByRankSaltAndElement) {
   const Problem p = ProblemOf(Collective::kAllGather, Dtype::kI64, Reduction::kNone, 2, 1000);
   EXPECT_NE(SendData(p, 0, Pattern::kBits, 1), SendData(p, 1, Pattern::kBits, 1));
   EXPECT_NE(SendData(p, 0, Pattern::kBits, 1), SendData(p, 0, Pattern::kBits, 2));
-  const auto values = Sent<int64_t>(p, 0, Pattern::kRandom);
-  EXPECT_EQ(std::set<int64_t>(values.begin(), values.end()).size(), 1000u);
+  const Problem floats = ProblemOf(Collective::kAllGather, Dtype::kF64, Reduction::kNone, 2, 1000);
+  const auto values = Sent<double>(floats, 0, Pattern::kRandom);
+  EXPECT_EQ(std::set<double>(values.begin(), values.end()).size(), 1000u);
+}
+
+TEST(Reference, BitsHaveWhatOwnKernelsCannotSendAsItIs) {
+  for (const Dtype dtype : {Dtype::kBf16, Dtype::kU8, Dtype::kI64}) {
+    const Problem p = ProblemOf(Collective::kBroadcast, dtype, Reduction::kNone, 2, 8000);
+    std::map<uint64_t, int> found;
+    for (const uint64_t bits : As<uint64_t>(SendData(p, 0, Pattern::kBits, 1))) ++found[bits];
+    EXPECT_GT(found[~cuda::kEscapeMask], 5);
+    EXPECT_GT(found[~cuda::kEscapeMask ^ 1], 5);
+    EXPECT_GT(found.size(), 100u);
+  }
 }
 
 TEST(Reference, SpecialDataHasEveryKind) {

@@ -37,6 +37,8 @@ def one_shot() -> list[dict]:
         + variants(*kernel, "LL", [e for e in TYPES if e not in FLOATS], REDUCTIONS, [3])
         + variants(*kernel, "LL", ["F32", "BF16"], ["SUM"], [3])
         + variants(*kernel, "LL", ["I64"], ["SUM"], [2, 4, 5, 8])
+        + variants(*kernel, "ESCAPE", TYPES, ["SUM"], [3])
+        + variants(*kernel, "ESCAPE", ["I32"], ["MIN"], [2, 4, 5, 8])
     )
 
 
@@ -49,6 +51,8 @@ def two_shot() -> list[dict]:
         + variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], [2, 4, 5, 8])
         + variants(*kernel, "LL", ["F32", "U8"], ["SUM"], [3])
         + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
+        + variants(*kernel, "ESCAPE", ["BF16", "U8"], ["SUM"], [3])
+        + variants(*kernel, "ESCAPE", ["I64"], ["MAX"], WORLDS)
         + variants(*flagged, "FLAGGED", TYPES, ["SUM"], [3])
         + variants(*flagged, "FLAGGED", ["BF16"], ["AVERAGE"], [3])
         + variants(*flagged, "FLAGGED", ["F32"], ["SUM"], [2, 4, 5, 8])
@@ -65,6 +69,8 @@ def reduce_scatter() -> list[dict]:
         variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], WORLDS)
         + variants(*kernel, "LL", ["U8"], ["AVERAGE"], [3])
         + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
+        + variants(*kernel, "ESCAPE", ["U8"], ["AVERAGE"], [3])
+        + variants(*kernel, "ESCAPE", ["I32"], ["SUM"], WORLDS)
         + variants(*flagged, "FLAGGED", ["F16", "U8"], ["AVERAGE"], [3])
         + variants(*flagged, "FLAGGED", ["BF16"], ["SUM"], WORLDS)
         + variants(*zero_copy, "ZERO_COPY", ["U8"], ["AVERAGE"], [3])
@@ -75,10 +81,13 @@ def reduce_scatter() -> list[dict]:
 def move() -> list[dict]:
     moved = []
     for collective, file in (("ALL_GATHER", "blocks"), ("ALL_TO_ALL", "blocks"), ("BROADCAST", "broadcast")):
-        for transport, suffix in (("LL", ""), ("BITS", "_bits"), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")):
+        for transport, suffix in (
+            ("LL", ""), ("ESCAPE", ""), ("BITS", "_bits"), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")
+        ):
             kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
             moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])
-    return moved
+    passed_on = ("broadcast_two_shot.cu", "BROADCAST", "two_shot", "ESCAPE")
+    return moved + variants(*passed_on, ["U8"], [""], [3, 4, 5, 8]) + variants(*passed_on, ["F32"], [""], [3])
 
 
 # Partial sums of 16-bit floats travel in another way for some reductions. Products of special values depend on the order

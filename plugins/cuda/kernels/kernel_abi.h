@@ -131,11 +131,13 @@ struct QueueWords {
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
 // Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero;
-// "bits" kernels use that of "lamport".
+// "bits" and "escape" kernels use that of "lamport". A word beside a slot of "escape", which is
+// seldom used, lies kBesideOffset behind it and begins like the slot.
 constexpr unsigned long long kLamportBytes = 16ull << 20;
 constexpr unsigned long long kLlBytes = 8ull << 20;
 constexpr unsigned long long kLamportBegin = kControlBytes;
-constexpr unsigned long long kLlBegin = kLamportBegin + kStepBuffers * kLamportBytes;
+constexpr unsigned long long kBesideOffset = kStepBuffers * kLamportBytes;
+constexpr unsigned long long kLlBegin = kLamportBegin + 2 * kBesideOffset;
 // Of one block index of "flagged" kernels: slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
 constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
@@ -143,6 +145,10 @@ constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
 constexpr unsigned long long kQueueBlockBytes = 1ull << 20;
 constexpr unsigned long long kQueuesBegin = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
 constexpr unsigned long long kArenaBytes = kQueuesBegin + kQueueBlocksMax * kQueueBlockBytes;
+
+// By what "escape" kernels XOR every eight bytes on their way, so that those that need a word
+// beside them are none that data often holds. No other meaning.
+constexpr unsigned long long kEscapeMask = 0x5BD1E995A3C59AC3ull;
 
 // What one slot takes from one peer.
 constexpr unsigned long long FlaggedSlotBytes(int world_size) {

@@ -40,6 +40,11 @@ struct Transport {
     const unsigned int* w = raw.pack.word;
     return w[0] != kEmpty && w[1] != kEmpty && w[2] != kEmpty && w[3] != kEmpty;
   }
+  static __device__ __forceinline__ bool Complete(unsigned char* /*slot*/, Raw& /*raw*/,
+                                                  int /*peer*/, unsigned int /*step*/,
+                                                  Patience& /*patience*/) {
+    return true;
+  }
   static __device__ __forceinline__ Pack Value(const Raw& raw) { return raw.pack; }
   static __device__ __forceinline__ void Clear(unsigned char* slot) {
     StoreRelaxed(slot, Pack{{kEmpty, kEmpty, kEmpty, kEmpty}});
@@ -72,12 +77,108 @@ struct Transport {
   static __device__ __forceinline__ bool IsThere(const Raw& raw) {
     return (raw.low.word[1] & raw.low.word[3] & raw.high.word[1] & raw.high.word[3]) == kFull;
   }
+  static __device__ __forceinline__ bool Complete(unsigned char* /*slot*/, Raw& /*raw*/,
+                                                  int /*peer*/, unsigned int /*step*/,
+                                                  Patience& /*patience*/) {
+    return true;
+  }
   static __device__ __forceinline__ Pack Value(const Raw& raw) {
     return Pack{{raw.low.word[0], raw.low.word[2], raw.high.word[0], raw.high.word[2]}};
   }
   static __device__ __forceinline__ void Clear(unsigned char* slot) {
     StoreRelaxed(slot, Pack{{0, 0, 0, 0}});
     StoreRelaxed(slot + kPlaneBytes, Pack{{0, 0, 0, 0}});
+  }
+};
+
+#elif defined(COTUNE_TRANSPORT_ESCAPE)
+
+// For any bits, and nothing but them on the way: a half of a pack (eight bytes, which arrive whole)
+// is empty when it is all ones. One that would look empty travels as kEscaped, and so does one that
+// is kEscaped itself; which of the two it was is said in a word beside the slot, that the reader
+// looks at only then. A mask makes both rare.
+struct Transport {
+  static constexpr unsigned long long kBegin = kLamportBegin;
+  static constexpr unsigned long long kBytes = kLamportBytes;
+  static constexpr int kSlotBytes = 16;
+  static constexpr unsigned long long kEmpty = ~0ull;
+  static constexpr unsigned long long kEscaped = kEmpty - 1;
+  struct Raw {
+    unsigned long long half[2];  // as on their way
+  };
+
+  static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
+  static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
+    Raw raw = Masked(p);
+    // kEscaped or kEmpty.
+    const bool low = raw.half[0] >= kEscaped;
+    const bool high = raw.half[1] >= kEscaped;
+    if (low || high) {
+      const unsigned long long were_empty =
+          (raw.half[0] == kEmpty ? 1u : 0u) | (raw.half[1] == kEmpty ? 2u : 0u);
+      StoreRelaxedHalf(slot + kBesideOffset, were_empty);
+      if (low) raw.half[0] = kEscaped;
+      if (high) raw.half[1] = kEscaped;
+    }
+    StoreRelaxed(slot, PackOf(raw));
+  }
+  static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
+    return HalvesOf(LoadRelaxed(slot));
+  }
+  static __device__ __forceinline__ bool IsThere(const Raw& raw) {
+    return raw.half[0] != kEmpty && raw.half[1] != kEmpty;
+  }
+  // Once it is there: waits for the word beside it, if it has one, and takes that out. False: gave
+  // up.
+  static __device__ __forceinline__ bool Complete(unsigned char* slot, Raw& raw, int peer,
+                                                  unsigned int step, Patience& patience) {
+    const bool low = raw.half[0] == kEscaped;
+    const bool high = raw.half[1] == kEscaped;
+    if (!low && !high) return true;
+    const unsigned long long were_empty = TakeBeside(slot + kBesideOffset, peer, step, patience);
+    if (were_empty == kEmpty) return false;
+    if (low && (were_empty & 1) != 0) raw.half[0] = kEmpty;
+    if (high && (were_empty & 2) != 0) raw.half[1] = kEmpty;
+    return true;
+  }
+  static __device__ __forceinline__ Pack Value(const Raw& raw) {
+    return PackOf({{raw.half[0] ^ kEscapeMask, raw.half[1] ^ kEscapeMask}});
+  }
+  static __device__ __forceinline__ void Clear(unsigned char* slot) {
+    StoreRelaxed(slot, Pack{{~0u, ~0u, ~0u, ~0u}});
+  }
+
+ private:
+  static __device__ __forceinline__ Raw HalvesOf(const Pack& p) {
+    return {{static_cast<unsigned long long>(p.word[1]) << 32 | p.word[0],
+             static_cast<unsigned long long>(p.word[3]) << 32 | p.word[2]}};
+  }
+  static __device__ __forceinline__ Raw Masked(const Pack& p) {
+    const Raw raw = HalvesOf(p);
+    return {{raw.half[0] ^ kEscapeMask, raw.half[1] ^ kEscapeMask}};
+  }
+  static __device__ __forceinline__ Pack PackOf(const Raw& raw) {
+    return Pack{{static_cast<unsigned int>(raw.half[0]),
+                 static_cast<unsigned int>(raw.half[0] >> 32),
+                 static_cast<unsigned int>(raw.half[1]),
+                 static_cast<unsigned int>(raw.half[1] >> 32)}};
+  }
+  // kEmpty: gave up. It is read back until it is seen empty, as slots are before another step.
+  static __device__ __noinline__ unsigned long long TakeBeside(unsigned char* word, int peer,
+                                                               unsigned int step,
+                                                               Patience& patience) {
+    unsigned long long value = LoadRelaxedHalf(word);
+    for (unsigned int polls = 1; value == kEmpty; ++polls) {
+      if (polls % 1024 == 0 && patience.IsOver(peer, step)) return kEmpty;
+      value = LoadRelaxedHalf(word);
+    }
+    StoreRelaxedHalf(word, kEmpty);
+    if (LoadRelaxedHalf(word) != kEmpty) {
+      // Never so: a peer that wrote again has broken the protocol.
+      patience.Fail(kProtocol, peer, step);
+      return kEmpty;
+    }
+    return value;
   }
 };
 
@@ -94,52 +195,64 @@ struct Transport {
 #endif
 
 #if !defined(COTUNE_TRANSPORT_BITS)
-// Waits for one pack of every peer that sends one in this rank's scratch, takes them out and leaves
-// the slots empty. slot(q) is that of peer q. All loads are in flight at once. False: gave up.
+// Waits for one pack of each of some ranks in this rank's scratch, takes them out and leaves the
+// slots empty. slot(j) is that of rank from(j), of those with sends(j). All loads are in flight at
+// once. False: gave up.
 //
 // is_last: no step of this launch follows. Before one that follows, the slots must be seen empty in
 // memory: a peer that hears from this thread in the next step may then write into them, and nothing
 // else keeps its data from arriving before the store that empties them. Reading back what was
 // stored waits for that, at a fraction of what a fence costs. At the end of a launch the hardware
 // does it.
-template <typename SlotOf, typename Sends>
-__device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
-                                        unsigned int step, bool is_last, Patience& patience) {
-  typename Transport::Raw raw[kPeers];
+template <int kCount, typename From, typename SlotOf, typename Sends>
+__device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
+                                            Pack (&values)[kCount], unsigned int step, bool is_last,
+                                            Patience& patience) {
+  typename Transport::Raw raw[kCount];
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
 #pragma unroll
-    for (int q = 0; q < kPeers; ++q) raw[q] = Transport::Load(slot(q));
+    for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
 #pragma unroll
-    for (int q = 0; q < kPeers; ++q) {
-      if (sends(q) && !Transport::IsThere(raw[q])) missing = q;
+    for (int j = 0; j < kCount; ++j) {
+      if (sends(j) && !Transport::IsThere(raw[j])) missing = j;
     }
     if (missing < 0) break;
-    if (polls % 1024 == 0 && patience.IsOver(PeerAt(missing, rank), step)) return false;
+    if (polls % 1024 == 0 && patience.IsOver(from(missing), step)) return false;
   }
 #pragma unroll
-  for (int q = 0; q < kPeers; ++q) {
-    values[q] = Transport::Value(raw[q]);
-    if (sends(q)) Transport::Clear(slot(q));
+  for (int j = 0; j < kCount; ++j) {
+    if (!sends(j)) continue;
+    if (!Transport::Complete(slot(j), raw[j], from(j), step, patience)) return false;
+    values[j] = Transport::Value(raw[j]);
+    Transport::Clear(slot(j));
   }
   if (is_last) return true;
   bool is_clear = true;
 #pragma unroll
-  for (int q = 0; q < kPeers; ++q) raw[q] = Transport::Load(slot(q));
+  for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
 #pragma unroll
-  for (int q = 0; q < kPeers; ++q) {
-    if (sends(q) && Transport::IsThere(raw[q])) is_clear = false;
+  for (int j = 0; j < kCount; ++j) {
+    if (sends(j) && Transport::IsThere(raw[j])) is_clear = false;
   }
   // Never so: a peer that wrote again has broken the protocol.
-  if (!is_clear) patience.Fail(kProtocol, rank, step);
+  if (!is_clear) patience.Fail(kProtocol, from(0), step);
   return is_clear;
+}
+
+// The same for all peers of `rank`.
+template <typename SlotOf, typename Sends>
+__device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
+                                        unsigned int step, bool is_last, Patience& patience) {
+  return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, step, is_last,
+                     patience);
 }
 
 #endif
 
-// For when every peer sends.
+// For when every rank sends.
 struct Everybody {
-  __device__ __forceinline__ bool operator()(int /*q*/) const { return true; }
+  __device__ __forceinline__ bool operator()(int /*j*/) const { return true; }
 };
 
 // One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
