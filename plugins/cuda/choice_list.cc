@@ -22,10 +22,6 @@ using border::Result;
 
 // Beyond these sizes a choice cannot win against its neighbours.
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
-constexpr uint64_t kFloatLlBytesMax = 256 << 10;
-constexpr uint64_t kBitsBytesMin = 8 << 10;
-constexpr uint64_t kBitsBytesMax = 32 << 20;
-constexpr uint64_t kMovedLlBytesMax = 1 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kRootToAllBytesMax = 1 << 20;
 constexpr uint64_t kFlaggedBytesMin = 256 << 10;
@@ -66,14 +62,8 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
   if (spec.transport == Transport::kLamport && only_moves) {
     return "one NaN would arrive as another: data that is only moved must stay as it is";
   }
-  if (spec.transport == Transport::kLl && IsLamportType(problem.type) && !only_moves &&
-      bytes > kFloatLlBytesMax) {
-    return fmt::format("half of what it sends are flags; not offered above {} bytes",
-                       kFloatLlBytesMax);
-  }
-  if (spec.transport == Transport::kLl && only_moves && bytes > kMovedLlBytesMax) {
-    return fmt::format("half of what it sends are flags; not offered above {} bytes",
-                       kMovedLlBytesMax);
+  if (spec.transport == Transport::kEscape && IsLamportType(problem.type) && !only_moves) {
+    return "its elements have a bit pattern to spare: \"lamport\" needs no escape";
   }
   if (spec.algorithm == Algorithm::kOneShot && bytes > kOneShotBytesMax) {
     return fmt::format("every rank gets all data of all; not offered above {} bytes",
@@ -88,10 +78,6 @@ std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
       return fmt::format("its barriers cost time of their own; not offered below {} bytes",
                          kZeroCopyBytesMin);
     }
-  }
-  if (spec.transport == Transport::kBits && (bytes < kBitsBytesMin || bytes > kBitsBytesMax)) {
-    return fmt::format("its flag bits take part of the link; offered from {} to {} bytes",
-                       kBitsBytesMin, kBitsBytesMax);
   }
   if (spec.transport == Transport::kFlagged && bytes < kFlaggedBytesMin) {
     return fmt::format("its flags cost time of their own; not offered below {} bytes",
@@ -129,10 +115,8 @@ std::vector<Choice> ListKinds(const Problem& problem) {
     kinds.push_back(kind);
   };
   const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  for (const Transport transport : {Transport::kLamport, Transport::kLl, Transport::kEscape,
-                                    Transport::kBits, Transport::kFlagged, Transport::kZeroCopy}) {
-    // What is added up has "lamport", which needs no flag, or types for which nobody is in a hurry.
-    if (transport == Transport::kBits && border::Reduces(problem)) continue;
+  for (const Transport transport :
+       {Transport::kLamport, Transport::kEscape, Transport::kFlagged, Transport::kZeroCopy}) {
     for (const Algorithm algorithm :
          {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
       if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;

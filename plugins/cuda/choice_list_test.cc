@@ -87,48 +87,49 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
         EXPECT_LE(choice.blocks * kFlaggedBlockBytes, kArenaBytes - kFlaggedBegin) << choice.name;
         continue;
       }
-      if (choice.spec.transport == Transport::kBits) {
-        // A group of each thread of each peer: its packs and eight bytes.
-        EXPECT_LE((ranks - 1) * (packs * 16 + threads * 8), kLamportBytes) << choice.name;
-        continue;
-      }
       const bool is_two_shot = choice.spec.algorithm == Algorithm::kTwoShot;
       uint64_t slots = ranks * packs;
       if (is_two_shot && problem.collective == Collective::kAllReduce) slots *= 2;
       if (!is_two_shot && problem.collective == Collective::kBroadcast) {
         slots = packs + ranks * threads;
       }
-      const bool is_ll = choice.spec.transport == Transport::kLl;
-      EXPECT_LE(slots * (is_ll ? 32 : 16), is_ll ? kLlBytes : kLamportBytes) << choice.name;
+      EXPECT_LE(slots * 16, kScratchBytes) << choice.name;
     }
   });
 }
 
-TEST(ChoiceListTest, FlagBitsAreAFewChoicesForDataThatIsOnlyMoved) {
+TEST(ChoiceListTest, FloatsThatAreReducedSayThemselvesThatTheyAreThereAndAllElseIsEscaped) {
   ForEachProblem([](const Problem& problem) {
-    int found = 0;
+    if (problem.world_size == 1) return;
+    const bool is_lamport = border::Reduces(problem) && (problem.type == ElementType::kF32 ||
+                                                         problem.type == ElementType::kF16 ||
+                                                         problem.type == ElementType::kBf16);
+    int lamport = 0;
+    int escape = 0;
     for (const Choice& choice : Runnable(problem)) {
-      if (choice.is_copy || choice.spec.transport != Transport::kBits) continue;
-      ++found;
+      lamport += choice.spec.transport == Transport::kLamport ? 1 : 0;
+      escape += choice.spec.transport == Transport::kEscape ? 1 : 0;
       EXPECT_TRUE(FindChoice(problem, choice.name, {}).has_value()) << choice.name;
     }
-    const uint64_t bytes = border::ProblemBytes(problem);
-    const bool is_offered = problem.world_size > 1 && !border::Reduces(problem) &&
-                            bytes >= 8u << 10 && bytes <= 32u << 20;
-    EXPECT_EQ(found > 0, is_offered) << static_cast<int>(problem.collective) << " " << bytes;
-    EXPECT_LE(found, 8);
+    EXPECT_EQ(lamport > 0, is_lamport) << static_cast<int>(problem.collective);
+    EXPECT_EQ(escape > 0, !is_lamport) << static_cast<int>(problem.collective);
   });
 }
 
-TEST(ChoiceListTest, OnlyFloatsThatAreReducedSayThemselvesThatTheyAreThere) {
-  ForEachProblem([](const Problem& problem) {
+TEST(ChoiceListTest, ABroadcastIsPassedOnWhereItIsLargeAndThereIsSomebodyToDoIt) {
+  const auto algorithms = [](uint64_t bytes, int world_size) {
+    std::set<Algorithm> found;
+    const Problem problem = ProblemOf(Collective::kBroadcast, ElementType::kU8, bytes, world_size);
     for (const Choice& choice : Runnable(problem)) {
-      if (choice.is_copy || choice.spec.transport != Transport::kLamport) continue;
-      EXPECT_TRUE(border::Reduces(problem)) << "data that is only moved keeps every bit";
-      EXPECT_TRUE(problem.type == ElementType::kF32 || problem.type == ElementType::kF16 ||
-                  problem.type == ElementType::kBf16);
+      if (choice.spec.transport == Transport::kEscape) found.insert(choice.spec.algorithm);
     }
-  });
+    return found;
+  };
+  using Set = std::set<Algorithm>;
+  EXPECT_EQ(algorithms(1 << 10, 4), Set{Algorithm::kDirect});
+  EXPECT_EQ(algorithms(64 << 10, 4), (Set{Algorithm::kDirect, Algorithm::kTwoShot}));
+  EXPECT_EQ(algorithms(64 << 20, 4), Set{Algorithm::kTwoShot});
+  EXPECT_EQ(algorithms(64 << 20, 2), Set{Algorithm::kDirect});
 }
 
 TEST(ChoiceListTest, NamesAreFoundAgain) {
@@ -195,7 +196,7 @@ TEST(ChoiceListTest, ChunksOfAnotherSizeAreFoundByName) {
            "direct?blocks=16&chunk=0&pdl=1&threads=512&transport=flagged&unroll=2",
            "direct?blocks=16&chunk=8200&pdl=1&threads=512&transport=flagged&unroll=2",
            "direct?blocks=16&pdl=1&threads=512&transport=flagged&unroll=2",
-           "direct?blocks=16&chunk=8192&pdl=1&threads=512&transport=ll&unroll=2",
+           "direct?blocks=16&chunk=8192&pdl=1&threads=512&transport=escape&unroll=2",
        }) {
     EXPECT_FALSE(FindChoice(problem, wrong, {}).has_value()) << wrong;
   }

@@ -15,8 +15,7 @@ using border::Reduction;
 
 // The kernels of one kind of collective, by transport.
 struct Sources {
-  const char* self_announcing;  // lamport, ll and escape
-  const char* bits;             // null: there is none
+  const char* self_announcing;  // lamport and escape
   const char* flagged;
   const char* zero_copy;
 };
@@ -24,14 +23,16 @@ struct Sources {
 Sources SourcesOf(const KernelSpec& spec) {
   if (spec.collective == Collective::kBroadcast) {
     const bool is_two_shot = spec.algorithm == Algorithm::kTwoShot;
-    return {is_two_shot ? "broadcast_two_shot.cu" : "broadcast.cu", "broadcast_bits.cu",
-            "broadcast_flagged.cu", "broadcast_zero_copy.cu"};
+    return {is_two_shot ? "broadcast_two_shot.cu" : "broadcast.cu", "broadcast_flagged.cu",
+            "broadcast_zero_copy.cu"};
   }
   if (spec.collective != Collective::kAllReduce) {
-    return {"blocks.cu", "blocks_bits.cu", "blocks_flagged.cu", "blocks_zero_copy.cu"};
+    const bool is_scatter = spec.collective == Collective::kReduceScatter;
+    return {is_scatter ? "reduce_scatter.cu" : "blocks.cu", "blocks_flagged.cu",
+            "blocks_zero_copy.cu"};
   }
   const bool is_one_shot = spec.algorithm == Algorithm::kOneShot;
-  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu", nullptr,
+  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu",
           "all_reduce_two_shot_flagged.cu", "all_reduce_two_shot_zero_copy.cu"};
 }
 
@@ -50,7 +51,6 @@ const char* SourceName(const KernelSpec& spec) {
   if (spec.transport == Transport::kQueued) return QueuedSource(spec);
   if (spec.transport == Transport::kCopyEngine) return "barrier.cu";
   const Sources sources = SourcesOf(spec);
-  if (spec.transport == Transport::kBits) return sources.bits;
   if (spec.transport == Transport::kFlagged) return sources.flagged;
   if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;
   return sources.self_announcing;
@@ -112,12 +112,8 @@ const char* Define(Transport transport) {
   switch (transport) {
     case Transport::kLamport:
       return "LAMPORT";
-    case Transport::kLl:
-      return "LL";
     case Transport::kEscape:
       return "ESCAPE";
-    case Transport::kBits:
-      return "BITS";
     case Transport::kFlagged:
       return "FLAGGED";
     case Transport::kZeroCopy:
@@ -152,12 +148,8 @@ const char* Name(Transport transport) {
   switch (transport) {
     case Transport::kLamport:
       return "lamport";
-    case Transport::kLl:
-      return "ll";
     case Transport::kEscape:
       return "escape";
-    case Transport::kBits:
-      return "bits";
     case Transport::kFlagged:
       return "flagged";
     case Transport::kZeroCopy:

@@ -12,20 +12,10 @@
 namespace cotune::cuda {
 
 enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect, kRing, kTree };
-// How packs travel: see kernels/transport.cuh for the first three, kernels/bits.cuh and
-// kernels/flagged.cuh for the next; the sixth leaves them in the callers' registered buffers. Rings
-// and trees have one of their own, kernels/queues.cuh. Of the last one copy engines do the work,
-// and the kernel is a barrier.
-enum class Transport : uint8_t {
-  kLamport,
-  kLl,
-  kEscape,
-  kBits,
-  kFlagged,
-  kZeroCopy,
-  kQueued,
-  kCopyEngine
-};
+// How packs travel: see kernels/transport.cuh for the first two, kernels/flagged.cuh for the next;
+// the fourth leaves them in the callers' registered buffers. Rings and trees have one of their own,
+// kernels/queues.cuh. Of the last one copy engines do the work, and the kernel is a barrier.
+enum class Transport : uint8_t { kLamport, kEscape, kFlagged, kZeroCopy, kQueued, kCopyEngine };
 
 // Whether a block sends chunks of some size, which is then a parameter of the choice.
 constexpr bool HasChunks(Transport transport) {
@@ -45,7 +35,7 @@ struct KernelSpec {
 };
 
 const char* Name(Algorithm algorithm);  // "one_shot", "two_shot", "direct", "ring", "tree"
-// "lamport", "ll", "escape", "bits", "flagged", "zero_copy", "queued", "copy_engine".
+// "lamport", "escape", "flagged", "zero_copy", "queued", "copy_engine".
 const char* Name(Transport transport);
 
 // The symbol of the kernel in every compiled unit.

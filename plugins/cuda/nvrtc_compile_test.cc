@@ -182,13 +182,12 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       // Shapes are chosen on sm_90.
       {architecture == "sm_80", 400},
       {architecture == "sm_100", 300},
-      {is_for_8 && on(Transport::kLl), 400},
       {is_for_8 && on(Transport::kFlagged), 16},
       {is_for_8 && on(Transport::kLamport), 160},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
-      {is_broadcast && on(Transport::kLl), 32},
       {spec.threads <= 256, 32},
-      {on(Transport::kBits), 40},
+      {on(Transport::kEscape), 40},
+      {is_for_8 && on(Transport::kEscape), 160},
       {on(Transport::kZeroCopy), 32},
   };
   int bytes_max = 0;

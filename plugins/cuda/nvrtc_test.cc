@@ -39,8 +39,8 @@ TEST_F(CompilerTest, OneKernelOfEachFileForEachGeneration) {
                                   border::Collective::kReduceScatter, border::Collective::kAllToAll,
                                   border::Collective::kBroadcast}) {
       for (const auto& [algorithm, transport] :
-           {std::pair(Algorithm::kOneShot, Transport::kLl),
-            std::pair(Algorithm::kTwoShot, Transport::kLl),
+           {std::pair(Algorithm::kOneShot, Transport::kEscape),
+            std::pair(Algorithm::kTwoShot, Transport::kEscape),
             std::pair(Algorithm::kTwoShot, Transport::kFlagged),
             std::pair(Algorithm::kTwoShot, Transport::kZeroCopy)}) {
         KernelSpec spec;

@@ -32,8 +32,7 @@ bool HasRounds(const KernelSpec& spec) {
 
 // A broadcast in shares, which their receivers pass on.
 bool PassesOn(const Problem& problem, const KernelSpec& spec) {
-  return (HasRounds(spec) || spec.transport == Transport::kBits ||
-          spec.algorithm == Algorithm::kTwoShot) &&
+  return (HasRounds(spec) || spec.algorithm == Algorithm::kTwoShot) &&
          problem.collective == Collective::kBroadcast;
 }
 
@@ -49,15 +48,6 @@ uint64_t WorkPacks(const Problem& problem, const KernelSpec& spec) {
   return spec.algorithm == Algorithm::kTwoShot ? CeilDivide(packs, ranks) : packs;
 }
 
-// Bytes that take one pack over the link: with "bits", 8 for all packs of a thread beside them.
-double SlotBytes(Transport transport, int unroll) {
-  if (transport == Transport::kBits) return 16 + 8.0 / unroll;
-  return transport == Transport::kLl ? 32 : 16;
-}
-double ScratchBytes(Transport transport) {
-  return static_cast<double>(transport == Transport::kLl ? kLlBytes : kLamportBytes);
-}
-
 // Whether one step, or the slots of all rounds, fit into scratch.
 bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
   if (HasRounds(spec)) {
@@ -71,13 +61,11 @@ bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
   uint64_t slots = ranks * step_packs;
   // What is added up, and then the results.
   if (IsTwoShotAllReduce(problem, spec)) slots *= 2;
-  if (spec.transport == Transport::kBits) slots -= step_packs;  // none for the rank itself
   // One sender, and a greeting of each thread of each rank.
   if (problem.collective == Collective::kBroadcast && !PassesOn(problem, spec)) {
     slots = step_packs + ranks * step_packs / static_cast<uint64_t>(shape.unroll);
   }
-  return static_cast<double>(slots) * SlotBytes(spec.transport, shape.unroll) <=
-         ScratchBytes(spec.transport);
+  return slots * kPackBytes <= kScratchBytes;
 }
 
 // Adds a shape that is new and can run.
@@ -107,41 +95,14 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
     const uint64_t wanted = BlocksFor(packs, threads, 1);
     if (wanted > 1 && wanted <= kMultiprocessors) add(threads, 1, kBlocksMax);
   }
-  // More packs of so many peers do not fit into registers; "ll" keeps their flags as well.
-  const int unroll_max = problem.world_size <= 4 ? 4 : spec.transport == Transport::kLl ? 1 : 2;
+  // More packs of so many peers do not fit into registers.
+  const int unroll_max = problem.world_size <= 4 ? 4 : 2;
   for (int unroll = 1; unroll <= unroll_max; unroll *= 2) {
     // More packs a thread than there are only makes registers and multiprocessors idle.
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
     for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
-  }
-  return shapes;
-}
-
-// Groups of 1, 2 or 4 packs, as many as there is work for and as fit into registers: those of all
-// peers are waited for at once. Each in the smallest blocks that can take all in one step, and in
-// larger ones; then, in the largest, a few grids that take several steps, as even as can be.
-std::vector<Shape> BitsShapes(const Problem& problem, const KernelSpec& spec) {
-  std::vector<Shape> shapes;
-  const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
-  const bool is_broadcast = problem.collective == Collective::kBroadcast;
-  const int unroll_max = problem.world_size <= 4 ? 4 : is_broadcast ? 2 : 1;
-  for (int unroll = 1; unroll <= unroll_max; unroll *= 2) {
-    int listed = 0;
-    for (const int threads : {64, 128, 256, 512}) {
-      const uint64_t wanted = BlocksFor(packs, threads, unroll);
-      if (wanted > kMultiprocessors || listed == 2) continue;
-      if (unroll > 1 && wanted < 16) continue;
-      Add({static_cast<int>(wanted), threads, unroll}, problem, spec, shapes);
-      ++listed;
-    }
-  }
-  const uint64_t all = BlocksFor(packs, 512, unroll_max);
-  for (const uint64_t blocks_max : {64, 96, 128}) {
-    if (all <= blocks_max) continue;
-    const uint64_t steps = CeilDivide(all, blocks_max);
-    Add({static_cast<int>(CeilDivide(all, steps)), 512, unroll_max}, problem, spec, shapes);
   }
   return shapes;
 }
@@ -222,16 +183,12 @@ double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape) {
   if (spec.transport == Transport::kZeroCopy) {
     return std::min(kPlainBytesPerUs, shape.blocks * kReadBytesPerUs);
   }
-  if (spec.transport == Transport::kBits) {
-    return std::min(350'000.0, shape.blocks * kBlockBytesPerUs / 2);
-  }
   return 350'000;
 }
 
 }  // namespace
 
 std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
-  if (spec.transport == Transport::kBits) return BitsShapes(problem, spec);
   if (spec.transport == Transport::kFlagged) return FlaggedShapes(problem, spec);
   if (spec.transport == Transport::kZeroCopy) return ZeroCopyShapes(problem, spec);
   if (spec.transport == Transport::kQueued) return QueuedShapes(problem, spec);
@@ -258,8 +215,7 @@ double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape
   // In shares, the root sends each of them once, and their receivers pass on as much.
   const double copies = (IsTwoShotAllReduce(problem, spec) ? 2 : 1) * (problem.world_size - 1.0);
   const uint64_t packs = WorkPacks(problem, spec);
-  const double bytes_out =
-      static_cast<double>(packs) * copies * SlotBytes(spec.transport, shape.unroll);
+  const double bytes_out = static_cast<double>(packs) * copies * static_cast<double>(kPackBytes);
   if (spec.transport == Transport::kFlagged) {
     return kLaunchUs +
            FlaggedUs(bytes_out, exchanges, std::max<uint64_t>(1, packs * kPackBytes), shape);

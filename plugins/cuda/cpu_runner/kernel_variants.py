@@ -34,11 +34,8 @@ def one_shot() -> list[dict]:
     return (
         variants(*kernel, "LAMPORT", FLOATS, REDUCTIONS, [3])
         + variants(*kernel, "LAMPORT", ["F32"], ["SUM"], [2, 4, 5, 8])
-        + variants(*kernel, "LL", [e for e in TYPES if e not in FLOATS], REDUCTIONS, [3])
-        + variants(*kernel, "LL", ["F32", "BF16"], ["SUM"], [3])
-        + variants(*kernel, "LL", ["I64"], ["SUM"], [2, 4, 5, 8])
-        + variants(*kernel, "ESCAPE", TYPES, ["SUM"], [3])
-        + variants(*kernel, "ESCAPE", ["I32"], ["MIN"], [2, 4, 5, 8])
+        + variants(*kernel, "ESCAPE", [e for e in TYPES if e not in FLOATS], REDUCTIONS, [3])
+        + variants(*kernel, "ESCAPE", ["I64"], ["SUM"], [2, 4, 5, 8])
     )
 
 
@@ -49,10 +46,8 @@ def two_shot() -> list[dict]:
     return (
         variants(*kernel, "LAMPORT", FLOATS, ["SUM"], [3])
         + variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], [2, 4, 5, 8])
-        + variants(*kernel, "LL", ["F32", "U8"], ["SUM"], [3])
-        + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
-        + variants(*kernel, "ESCAPE", ["BF16", "U8"], ["SUM"], [3])
-        + variants(*kernel, "ESCAPE", ["I64"], ["MAX"], WORLDS)
+        + variants(*kernel, "ESCAPE", ["F64", "U8"], ["SUM"], [3])
+        + variants(*kernel, "ESCAPE", ["I64"], ["SUM"], WORLDS)
         + variants(*flagged, "FLAGGED", TYPES, ["SUM"], [3])
         + variants(*flagged, "FLAGGED", ["BF16"], ["AVERAGE"], [3])
         + variants(*flagged, "FLAGGED", ["F32"], ["SUM"], [2, 4, 5, 8])
@@ -62,13 +57,11 @@ def two_shot() -> list[dict]:
 
 
 def reduce_scatter() -> list[dict]:
-    kernel = ("blocks.cu", "REDUCE_SCATTER", "direct")
+    kernel = ("reduce_scatter.cu", "REDUCE_SCATTER", "direct")
     flagged = ("blocks_flagged.cu", "REDUCE_SCATTER", "direct")
     zero_copy = ("blocks_zero_copy.cu", "REDUCE_SCATTER", "direct")
     return (
         variants(*kernel, "LAMPORT", ["BF16"], ["SUM"], WORLDS)
-        + variants(*kernel, "LL", ["U8"], ["AVERAGE"], [3])
-        + variants(*kernel, "LL", ["I64"], ["SUM"], WORLDS)
         + variants(*kernel, "ESCAPE", ["U8"], ["AVERAGE"], [3])
         + variants(*kernel, "ESCAPE", ["I32"], ["SUM"], WORLDS)
         + variants(*flagged, "FLAGGED", ["F16", "U8"], ["AVERAGE"], [3])
@@ -82,7 +75,7 @@ def move() -> list[dict]:
     moved = []
     for collective, file in (("ALL_GATHER", "blocks"), ("ALL_TO_ALL", "blocks"), ("BROADCAST", "broadcast")):
         for transport, suffix in (
-            ("LL", ""), ("ESCAPE", ""), ("BITS", "_bits"), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")
+            ("ESCAPE", ""), ("FLAGGED", "_flagged"), ("ZERO_COPY", "_zero_copy")
         ):
             kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
             moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])

@@ -26,11 +26,8 @@ struct Part {
 std::vector<Part> ScratchParts() {
   std::vector<Part> parts;
   for (unsigned int s = 0; s < kStepBuffers; ++s) {
-    parts.push_back({kLamportBegin + s * kLamportBytes, 0xFF});
-    parts.push_back({kLamportBegin + kBesideOffset + s * kLamportBytes, 0xFF});
-    // Two planes of halves.
-    parts.push_back({kLlBegin + s * kLlBytes, 0});
-    parts.push_back({kLlBegin + s * kLlBytes + kLlBytes / 2, 0});
+    parts.push_back({kScratchBegin + s * kScratchBytes, 0xFF});
+    parts.push_back({kScratchBegin + kBesideOffset + s * kScratchBytes, 0xFF});
   }
   return parts;
 }

@@ -8,7 +8,7 @@
 
 using namespace cotune::cuda;
 
-extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
+extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
   Launch launch(a);
@@ -21,6 +21,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned long long step_packs = static_cast<unsigned long long>(threads) * COTUNE_UNROLL;
   const bool is_root = a.rank == a.root;
   const bool is_in_place = a.send == a.recv;
+  constexpr int kOthers = kPeers - 1;
+  static_assert(kOthers > 0, "of two ranks nobody is left to pass data on to");
   for (unsigned long long base = 0; base < share; base += step_packs, launch.NextStep()) {
     const bool is_last = base + step_packs >= share;
     const auto place = [&](int u) {
@@ -60,36 +62,36 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       if (!Receive(slot, Everybody{}, greetings, a.rank, launch.step(), is_last, patience)) return;
       continue;
     }
-    constexpr int kOthers = kPeers - 1;
     // The ranks that are neither the root nor this one, beginning with the next.
     const auto other = [&](int j) {
       const int to_root = (a.root - a.rank + COTUNE_WORLD_SIZE) % COTUNE_WORLD_SIZE;
       return PeerAfter(a.rank, j + 1 < to_root ? j : j + 1);
     };
+    Pack own[COTUNE_UNROLL];
+    const auto root = [&](int /*u*/) { return a.root; };
+    const auto from_root = [&](int u) { return slot_in(a.rank, a.root, u); };
+    if (!ReceiveFrom(root, from_root, has, own, launch.step(), is_last, patience)) return;
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!has(u)) continue;
-      Pack own[1];
-      const auto root = [&](int /*j*/) { return a.root; };
-      const auto slot = [&](int /*j*/) { return slot_in(a.rank, a.root, u); };
-      if (!ReceiveFrom(root, slot, Everybody{}, own, launch.step(), is_last, patience)) return;
 #pragma unroll
-      for (int j = 0; j < kOthers; ++j) Transport::Send(slot_in(other(j), a.rank, u), own[0]);
-      if (index(a.rank, u) < packs) recv.Store(index(a.rank, u), own[0]);
+      for (int j = 0; j < kOthers; ++j) Transport::Send(slot_in(other(j), a.rank, u), own[u]);
+      if (index(a.rank, u) < packs) recv.Store(index(a.rank, u), own[u]);
     }
-    if (kOthers == 0) continue;
+    // Of each pack those of all others.
+    constexpr int kPacks = COTUNE_UNROLL * kOthers;
+    const auto owner = [&](int k) { return other(k % kOthers); };
+    const auto unroll = [&](int k) { return k / kOthers; };
+    Pack passed_on[kPacks];
+    const auto from_owner = [&](int k) { return slot_in(a.rank, owner(k), unroll(k)); };
+    const auto has_pack = [&](int k) { return has(unroll(k)); };
+    if (!ReceiveFrom(owner, from_owner, has_pack, passed_on, launch.step(), is_last, patience)) {
+      return;
+    }
 #pragma unroll
-    for (int u = 0; u < COTUNE_UNROLL; ++u) {
-      if (!has(u)) continue;
-      Pack passed_on[kOthers > 0 ? kOthers : 1];
-      const auto slot = [&](int j) { return slot_in(a.rank, other(j), u); };
-      if (!ReceiveFrom(other, slot, Everybody{}, passed_on, launch.step(), is_last, patience)) {
-        return;
-      }
-#pragma unroll
-      for (int j = 0; j < kOthers; ++j) {
-        if (index(other(j), u) < packs) recv.Store(index(other(j), u), passed_on[j]);
-      }
+    for (int k = 0; k < kPacks; ++k) {
+      const unsigned long long i = index(owner(k), unroll(k));
+      if (has_pack(k) && i < packs) recv.Store(i, passed_on[k]);
     }
   }
   launch.End();

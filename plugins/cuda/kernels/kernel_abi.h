@@ -47,8 +47,8 @@ struct KernelArguments {
 //
 // Scratch is cut into kStepBuffers parts, used in turn by steps. A step is one exchange of every
 // thread with the thread of the same index on every peer; a launch takes some consecutive steps.
-// Readers put scratch back into its first state (kSentinelByte or zero) as they read, so that data
-// itself says when it is there. Before a rank writes into the scratch of step s, every peer must
+// Readers put scratch back into its first state, all ones, as they read, so that data itself says
+// when it is there. Before a rank writes into the scratch of step s, every peer must
 // have done with step s - kStepBuffers:
 //  - Within a launch all steps but the last are full. A thread that is done with step s - 1 has
 //    heard, directly or through a peer, from that thread of every rank in step s - 1, which had
@@ -130,17 +130,14 @@ struct QueueWords {
   unsigned long long taken_here[kRanksMax];  // and from each source
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
-// Of one step. Words of "lamport" scratch begin as 0xFFFFFFFF, those of "ll" scratch as zero;
-// "bits" and "escape" kernels use that of "lamport". A word beside a slot of "escape", which is
-// seldom used, lies kBesideOffset behind it and begins like the slot.
-constexpr unsigned long long kLamportBytes = 16ull << 20;
-constexpr unsigned long long kLlBytes = 8ull << 20;
-constexpr unsigned long long kLamportBegin = kControlBytes;
-constexpr unsigned long long kBesideOffset = kStepBuffers * kLamportBytes;
-constexpr unsigned long long kLlBegin = kLamportBegin + 2 * kBesideOffset;
+// Of one step, for kernels whose data says itself when it is there. All bits begin as ones. A word
+// beside a slot of "escape", which is seldom used, lies kBesideOffset behind it.
+constexpr unsigned long long kScratchBytes = 16ull << 20;
+constexpr unsigned long long kScratchBegin = kControlBytes;
+constexpr unsigned long long kBesideOffset = kStepBuffers * kScratchBytes;
 // Of one block index of "flagged" kernels: slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
-constexpr unsigned long long kFlaggedBegin = kLlBegin + kStepBuffers * kLlBytes;
+constexpr unsigned long long kFlaggedBegin = kScratchBegin + 2 * kBesideOffset;
 // Of one block index of "queued" kernels: slots of all queues that end here.
 constexpr unsigned long long kQueueBlockBytes = 1ull << 20;
 constexpr unsigned long long kQueuesBegin = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
@@ -163,7 +160,7 @@ constexpr unsigned long long QueueSlotBytes(int world_size) {
 }
 
 // What is filled with 0xFF when a group is made; all else with zero.
-constexpr ByteRange kSentinelRanges[] = {{kLamportBegin, kLlBegin}};
+constexpr ByteRange kSentinelRanges[] = {{kScratchBegin, kFlaggedBegin}};
 
 }  // namespace cotune::cuda
 

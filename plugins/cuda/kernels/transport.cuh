@@ -7,13 +7,17 @@
 
 namespace cotune::cuda {
 
+// Blocks that a multiprocessor has room for at once; 0: as the compiler likes. With one peer kernels
+// need so few registers that two large ones fit, or four smaller ones, and are faster at all sizes.
+constexpr int kResidentBlocks = COTUNE_WORLD_SIZE == 2 ? 1024 / COTUNE_THREADS : 0;
+
 #if defined(COTUNE_TRANSPORT_LAMPORT)
 
 // For floats: empty words are one NaN bit pattern, which a sender replaces by another NaN. Each
 // word is looked at, so that words of one store may arrive one by one.
 struct Transport {
-  static constexpr unsigned long long kBegin = kLamportBegin;
-  static constexpr unsigned long long kBytes = kLamportBytes;
+  static constexpr unsigned long long kBegin = kScratchBegin;
+  static constexpr unsigned long long kBytes = kScratchBytes;
   static constexpr int kSlotBytes = 16;
   static constexpr unsigned int kEmpty = 0xFFFFFFFFu;
 #if defined(COTUNE_DTYPE_F32)
@@ -40,6 +44,8 @@ struct Transport {
     const unsigned int* w = raw.pack.word;
     return w[0] != kEmpty && w[1] != kEmpty && w[2] != kEmpty && w[3] != kEmpty;
   }
+  static constexpr bool kHasEscapes = false;
+  static __device__ __forceinline__ bool IsPlain(const Raw& raw) { return IsThere(raw); }
   static __device__ __forceinline__ bool Complete(unsigned char* /*slot*/, Raw& /*raw*/,
                                                   int /*peer*/, unsigned int /*step*/,
                                                   Patience& /*patience*/) {
@@ -51,150 +57,98 @@ struct Transport {
   }
 };
 
-#elif defined(COTUNE_TRANSPORT_LL)
-
-// For any bits: each word travels with a flag beside it, in one store of 8 bytes that arrives
-// whole. The halves of packs lie in two planes, so that what the threads of a warp store at once is
-// one piece: half a sector takes the link as long as a whole one.
-struct Transport {
-  static constexpr unsigned long long kBegin = kLlBegin;
-  static constexpr unsigned long long kBytes = kLlBytes;
-  static constexpr int kSlotBytes = 16;  // in each plane
-  static constexpr unsigned long long kPlaneBytes = kBytes / 2;
-  static constexpr unsigned int kFull = 1;
-  struct Raw {
-    Pack low, high;
-  };
-
-  static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
-  static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
-    StoreRelaxed(slot, Pack{{p.word[0], kFull, p.word[1], kFull}});
-    StoreRelaxed(slot + kPlaneBytes, Pack{{p.word[2], kFull, p.word[3], kFull}});
-  }
-  static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
-    return {LoadRelaxed(slot), LoadRelaxed(slot + kPlaneBytes)};
-  }
-  static __device__ __forceinline__ bool IsThere(const Raw& raw) {
-    return (raw.low.word[1] & raw.low.word[3] & raw.high.word[1] & raw.high.word[3]) == kFull;
-  }
-  static __device__ __forceinline__ bool Complete(unsigned char* /*slot*/, Raw& /*raw*/,
-                                                  int /*peer*/, unsigned int /*step*/,
-                                                  Patience& /*patience*/) {
-    return true;
-  }
-  static __device__ __forceinline__ Pack Value(const Raw& raw) {
-    return Pack{{raw.low.word[0], raw.low.word[2], raw.high.word[0], raw.high.word[2]}};
-  }
-  static __device__ __forceinline__ void Clear(unsigned char* slot) {
-    StoreRelaxed(slot, Pack{{0, 0, 0, 0}});
-    StoreRelaxed(slot + kPlaneBytes, Pack{{0, 0, 0, 0}});
-  }
-};
-
 #elif defined(COTUNE_TRANSPORT_ESCAPE)
 
 // For any bits, and nothing but them on the way: a half of a pack (eight bytes, which arrive whole)
 // is empty when it is all ones. One that would look empty travels as kEscaped, and so does one that
 // is kEscaped itself; which of the two it was is said in a word beside the slot, that the reader
-// looks at only then. A mask makes both rare.
+// looks at only then. A mask makes both rare. So are halves whose upper word is all ones, as that
+// of both is: all others are neither, which takes one comparison.
 struct Transport {
-  static constexpr unsigned long long kBegin = kLamportBegin;
-  static constexpr unsigned long long kBytes = kLamportBytes;
+  static constexpr unsigned long long kBegin = kScratchBegin;
+  static constexpr unsigned long long kBytes = kScratchBytes;
   static constexpr int kSlotBytes = 16;
-  static constexpr unsigned long long kEmpty = ~0ull;
-  static constexpr unsigned long long kEscaped = kEmpty - 1;
+  static constexpr unsigned int kAllOnes = ~0u;
+  static constexpr unsigned int kEscaped = kAllOnes - 1;  // the lower word
+  static constexpr bool kHasEscapes = true;
+  static constexpr unsigned long long kNothing = ~0ull;   // beside a slot
   struct Raw {
-    unsigned long long half[2];  // as on their way
+    Pack pack;  // as on its way
   };
 
   static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
   static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
-    Raw raw = Masked(p);
-    // kEscaped or kEmpty.
-    const bool low = raw.half[0] >= kEscaped;
-    const bool high = raw.half[1] >= kEscaped;
-    if (low || high) {
-      const unsigned long long were_empty =
-          (raw.half[0] == kEmpty ? 1u : 0u) | (raw.half[1] == kEmpty ? 2u : 0u);
-      StoreRelaxedHalf(slot + kBesideOffset, were_empty);
-      if (low) raw.half[0] = kEscaped;
-      if (high) raw.half[1] = kEscaped;
+    Pack masked = Masked(p);
+    if (!IsPlain({masked})) {
+      const bool low = masked.word[1] == kAllOnes && masked.word[0] >= kEscaped;
+      const bool high = masked.word[3] == kAllOnes && masked.word[2] >= kEscaped;
+      const unsigned long long were_empty = (low && masked.word[0] == kAllOnes ? 1u : 0u) |
+                                            (high && masked.word[2] == kAllOnes ? 2u : 0u);
+      if (low || high) StoreRelaxedHalf(slot + kBesideOffset, were_empty);
+      if (low) masked.word[0] = kEscaped;
+      if (high) masked.word[2] = kEscaped;
     }
-    StoreRelaxed(slot, PackOf(raw));
+    StoreRelaxed(slot, masked);
   }
   static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
-    return HalvesOf(LoadRelaxed(slot));
+    return {LoadRelaxed(slot)};
+  }
+  // There, and nothing is beside it.
+  static __device__ __forceinline__ bool IsPlain(const Raw& raw) {
+    return raw.pack.word[1] != kAllOnes && raw.pack.word[3] != kAllOnes;
   }
   static __device__ __forceinline__ bool IsThere(const Raw& raw) {
-    return raw.half[0] != kEmpty && raw.half[1] != kEmpty;
+    const unsigned int* w = raw.pack.word;
+    return (w[0] & w[1]) != kAllOnes && (w[2] & w[3]) != kAllOnes;
   }
   // Once it is there: waits for the word beside it, if it has one, and takes that out. False: gave
   // up.
   static __device__ __forceinline__ bool Complete(unsigned char* slot, Raw& raw, int peer,
                                                   unsigned int step, Patience& patience) {
-    const bool low = raw.half[0] == kEscaped;
-    const bool high = raw.half[1] == kEscaped;
+    unsigned int* w = raw.pack.word;
+    const bool low = w[1] == kAllOnes && w[0] == kEscaped;
+    const bool high = w[3] == kAllOnes && w[2] == kEscaped;
     if (!low && !high) return true;
     const unsigned long long were_empty = TakeBeside(slot + kBesideOffset, peer, step, patience);
-    if (were_empty == kEmpty) return false;
-    if (low && (were_empty & 1) != 0) raw.half[0] = kEmpty;
-    if (high && (were_empty & 2) != 0) raw.half[1] = kEmpty;
+    if (were_empty == kNothing) return false;
+    if (low && (were_empty & 1) != 0) w[0] = kAllOnes;
+    if (high && (were_empty & 2) != 0) w[2] = kAllOnes;
     return true;
   }
-  static __device__ __forceinline__ Pack Value(const Raw& raw) {
-    return PackOf({{raw.half[0] ^ kEscapeMask, raw.half[1] ^ kEscapeMask}});
-  }
+  static __device__ __forceinline__ Pack Value(const Raw& raw) { return Masked(raw.pack); }
   static __device__ __forceinline__ void Clear(unsigned char* slot) {
-    StoreRelaxed(slot, Pack{{~0u, ~0u, ~0u, ~0u}});
+    StoreRelaxed(slot, Pack{{kAllOnes, kAllOnes, kAllOnes, kAllOnes}});
   }
 
  private:
-  static __device__ __forceinline__ Raw HalvesOf(const Pack& p) {
-    return {{static_cast<unsigned long long>(p.word[1]) << 32 | p.word[0],
-             static_cast<unsigned long long>(p.word[3]) << 32 | p.word[2]}};
+  static __device__ __forceinline__ Pack Masked(const Pack& p) {
+    constexpr auto kLow = static_cast<unsigned int>(kEscapeMask);
+    constexpr auto kHigh = static_cast<unsigned int>(kEscapeMask >> 32);
+    return Pack{{p.word[0] ^ kLow, p.word[1] ^ kHigh, p.word[2] ^ kLow, p.word[3] ^ kHigh}};
   }
-  static __device__ __forceinline__ Raw Masked(const Pack& p) {
-    const Raw raw = HalvesOf(p);
-    return {{raw.half[0] ^ kEscapeMask, raw.half[1] ^ kEscapeMask}};
-  }
-  static __device__ __forceinline__ Pack PackOf(const Raw& raw) {
-    return Pack{{static_cast<unsigned int>(raw.half[0]),
-                 static_cast<unsigned int>(raw.half[0] >> 32),
-                 static_cast<unsigned int>(raw.half[1]),
-                 static_cast<unsigned int>(raw.half[1] >> 32)}};
-  }
-  // kEmpty: gave up. It is read back until it is seen empty, as slots are before another step.
+  // kNothing: gave up. It is read back until it is seen empty, as slots are before another step.
   static __device__ __noinline__ unsigned long long TakeBeside(unsigned char* word, int peer,
                                                                unsigned int step,
                                                                Patience& patience) {
     unsigned long long value = LoadRelaxedHalf(word);
-    for (unsigned int polls = 1; value == kEmpty; ++polls) {
-      if (polls % 1024 == 0 && patience.IsOver(peer, step)) return kEmpty;
+    for (unsigned int polls = 1; value == kNothing; ++polls) {
+      if (polls % 1024 == 0 && patience.IsOver(peer, step)) return kNothing;
       value = LoadRelaxedHalf(word);
     }
-    StoreRelaxedHalf(word, kEmpty);
-    if (LoadRelaxedHalf(word) != kEmpty) {
+    StoreRelaxedHalf(word, kNothing);
+    if (LoadRelaxedHalf(word) != kNothing) {
       // Never so: a peer that wrote again has broken the protocol.
       patience.Fail(kProtocol, peer, step);
-      return kEmpty;
+      return kNothing;
     }
     return value;
   }
-};
-
-#elif defined(COTUNE_TRANSPORT_BITS)
-
-// In groups of packs, see bits.cuh.
-struct Transport {
-  static constexpr unsigned long long kBegin = kLamportBegin;
-  static constexpr unsigned long long kBytes = kLamportBytes;
 };
 
 #else
 #error "compile with -DCOTUNE_TRANSPORT_..."
 #endif
 
-#if !defined(COTUNE_TRANSPORT_BITS)
 // Waits for one pack of each of some ranks in this rank's scratch, takes them out and leaves the
 // slots empty. slot(j) is that of rank from(j), of those with sends(j). All loads are in flight at
 // once. False: gave up.
@@ -215,15 +169,31 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
     for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      if (sends(j) && !Transport::IsThere(raw[j])) missing = j;
+      if (sends(j) && !Transport::IsPlain(raw[j])) missing = j;
     }
     if (missing < 0) break;
+    // All else is done seldom: whatever else was in the loop took 0.1 us or more of a call.
+    if (polls % (Transport::kHasEscapes ? 16 : 1024) != 0) continue;
     if (polls % 1024 == 0 && patience.IsOver(from(missing), step)) return false;
+    if constexpr (Transport::kHasEscapes) {
+      bool are_there = true;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        are_there = are_there && (!sends(j) || Transport::IsThere(raw[j]));
+      }
+      if (!are_there) continue;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, patience)) {
+          return false;
+        }
+      }
+      break;
+    }
   }
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     if (!sends(j)) continue;
-    if (!Transport::Complete(slot(j), raw[j], from(j), step, patience)) return false;
     values[j] = Transport::Value(raw[j]);
     Transport::Clear(slot(j));
   }
@@ -247,8 +217,6 @@ __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)
   return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, step, is_last,
                      patience);
 }
-
-#endif
 
 // For when every rank sends.
 struct Everybody {
