@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "core/sample_size.h"
 #include "core/selection.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -16,12 +17,7 @@ constexpr int64_t kWindowMinNs = 500'000;
 constexpr int64_t kWindowMaxNs = 5'000'000;
 constexpr int32_t kInvalidMax =
     16;  // samples of a cell that start late before it gives the window up
-constexpr int32_t kRepetitionsMax = 1000;
 constexpr int32_t kWarmRepetitionsMax = 16;
-// A sample on several copies of the operands ends where it began, so that what ran before it has
-// used all of them, if that takes no longer than so many samples. A call that takes longer gains
-// little by a cache and, as others are faster, is not in the race for long.
-constexpr int64_t kTurnSamplesMax = 10;
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -235,12 +231,7 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.call_ns = call_ns;
   entrant.verdict.repetitions =
-      static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kRepetitionsMax));
-  const int32_t copies = buffers_->copies();
-  const int32_t whole_turns = (entrant.verdict.repetitions + copies - 1) / copies * copies;
-  if (whole_turns * call_ns <= sample_ns * kTurnSamplesMax) {
-    entrant.verdict.repetitions = whole_turns;
-  }
+      CallsOfSample(sample_ns, call_ns, buffers_->copies(), problem_.cls.memory);
   return {};
 }
 

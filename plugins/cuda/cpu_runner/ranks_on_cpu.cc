@@ -27,7 +27,7 @@ std::vector<Part> ScratchParts() {
   std::vector<Part> parts;
   for (unsigned int s = 0; s < kStepBuffers; ++s) {
     parts.push_back({kScratchBegin + s * kScratchBytes, 0xFF});
-    parts.push_back({kScratchBegin + kBesideOffset + s * kScratchBytes, 0xFF});
+    parts.push_back({kScratchBegin + kEscapeOffset + s * kScratchBytes, 0xFF});
   }
   return parts;
 }

@@ -130,14 +130,16 @@ struct QueueWords {
   unsigned long long taken_here[kRanksMax];  // and from each source
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
-// Of one step, for kernels whose data says itself when it is there. All bits begin as ones. A word
-// beside a slot of "escape", which is seldom used, lies kBesideOffset behind it.
+// Of one step, for kernels whose data says itself when it is there: that of "lamport", and then that
+// of "escape", so that calls of both, where ranks do not call the same, find nothing of each other.
+// All bits begin as ones. The word beside a slot of "escape", which is seldom used, lies in front of
+// it, in scratch of "lamport".
 constexpr unsigned long long kScratchBytes = 16ull << 20;
 constexpr unsigned long long kScratchBegin = kControlBytes;
-constexpr unsigned long long kBesideOffset = kStepBuffers * kScratchBytes;
+constexpr unsigned long long kEscapeOffset = kStepBuffers * kScratchBytes;
 // Of one block index of "flagged" kernels: slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
-constexpr unsigned long long kFlaggedBegin = kScratchBegin + 2 * kBesideOffset;
+constexpr unsigned long long kFlaggedBegin = kScratchBegin + 2 * kEscapeOffset;
 // Of one block index of "queued" kernels: slots of all queues that end here.
 constexpr unsigned long long kQueueBlockBytes = 1ull << 20;
 constexpr unsigned long long kQueuesBegin = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;

@@ -8,7 +8,8 @@
 namespace cotune::cuda {
 
 // Blocks that a multiprocessor has room for at once; 0: as the compiler likes. With one peer kernels
-// need so few registers that two large ones fit, or four smaller ones, and are faster at all sizes.
+// need so few registers that two large ones fit, or four smaller ones, and that is faster for all
+// but broadcast.
 constexpr int kResidentBlocks = COTUNE_WORLD_SIZE == 2 ? 1024 / COTUNE_THREADS : 0;
 
 #if defined(COTUNE_TRANSPORT_LAMPORT)
@@ -65,7 +66,7 @@ struct Transport {
 // looks at only then. A mask makes both rare. So are halves whose upper word is all ones, as that
 // of both is: all others are neither, which takes one comparison.
 struct Transport {
-  static constexpr unsigned long long kBegin = kScratchBegin;
+  static constexpr unsigned long long kBegin = kScratchBegin + kEscapeOffset;
   static constexpr unsigned long long kBytes = kScratchBytes;
   static constexpr int kSlotBytes = 16;
   static constexpr unsigned int kAllOnes = ~0u;
@@ -84,7 +85,7 @@ struct Transport {
       const bool high = masked.word[3] == kAllOnes && masked.word[2] >= kEscaped;
       const unsigned long long were_empty = (low && masked.word[0] == kAllOnes ? 1u : 0u) |
                                             (high && masked.word[2] == kAllOnes ? 2u : 0u);
-      if (low || high) StoreRelaxedHalf(slot + kBesideOffset, were_empty);
+      if (low || high) StoreRelaxedHalf(slot - kEscapeOffset, were_empty);
       if (low) masked.word[0] = kEscaped;
       if (high) masked.word[2] = kEscaped;
     }
@@ -109,7 +110,7 @@ struct Transport {
     const bool low = w[1] == kAllOnes && w[0] == kEscaped;
     const bool high = w[3] == kAllOnes && w[2] == kEscaped;
     if (!low && !high) return true;
-    const unsigned long long were_empty = TakeBeside(slot + kBesideOffset, peer, step, patience);
+    const unsigned long long were_empty = TakeBeside(slot - kEscapeOffset, peer, step, patience);
     if (were_empty == kNothing) return false;
     if (low && (were_empty & 1) != 0) w[0] = kAllOnes;
     if (high && (were_empty & 2) != 0) w[2] = kAllOnes;
