@@ -24,8 +24,8 @@ using border::Result;
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kRootToAllBytesMax = 1 << 20;
-constexpr uint64_t kFlaggedBytesMin = 256 << 10;
-constexpr uint64_t kZeroCopyBytesMin = 64 << 10;
+constexpr uint64_t kFlaggedBytesMin = 8 << 20;
+constexpr uint64_t kZeroCopyBytesMin = 1 << 20;
 
 bool IsLamportType(ElementType type) {
   return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBf16;

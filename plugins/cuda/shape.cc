@@ -102,7 +102,8 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
-    for (const int blocks_max : {16, 32, 64, 128}) add(512, unroll, blocks_max);
+    // One for each multiprocessor; fewer never win.
+    add(512, unroll, static_cast<int>(kMultiprocessors));
   }
   return shapes;
 }
@@ -115,9 +116,9 @@ int UnrollFor(int world_size) { return world_size == 2 ? 4 : world_size <= 4 ? 2
 template <typename AddShapes>
 void ForEachGrid(const Problem& problem, const KernelSpec& spec, AddShapes add_shapes) {
   const uint64_t bytes = WorkPacks(problem, spec) * kPackBytes;
-  for (const int blocks : {16, 32, 64, 128}) {
+  for (const int blocks : {64, 128}) {
     const uint64_t block_bytes = CeilDivide(bytes, static_cast<uint64_t>(blocks));
-    if (blocks > 16 && block_bytes < kBlockBytesMin) break;
+    if (blocks > 64 && block_bytes < kBlockBytesMin) break;
     add_shapes(blocks, block_bytes);
   }
 }
