@@ -24,7 +24,7 @@ using border::Result;
 constexpr uint64_t kOneShotBytesMax = 8 << 20;
 constexpr uint64_t kTwoShotBytesMin = 16 << 10;
 constexpr uint64_t kRootToAllBytesMax = 1 << 20;
-constexpr uint64_t kFlaggedBytesMin = 8 << 20;
+constexpr uint64_t kFlaggedBytesMin = 1 << 20;
 constexpr uint64_t kZeroCopyBytesMin = 1 << 20;
 
 bool IsLamportType(ElementType type) {

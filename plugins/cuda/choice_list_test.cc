@@ -173,7 +173,7 @@ TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
       ASSERT_TRUE(found.has_value()) << choice.name;
       EXPECT_EQ(found->chunk_bytes, choice.chunk_bytes);
     }
-    const bool is_large = problem.world_size > 1 && border::ProblemBytes(problem) >= 8u << 20;
+    const bool is_large = problem.world_size > 1 && border::ProblemBytes(problem) >= 1u << 20;
     EXPECT_EQ(flagged > 0, is_large) << problem.count;
     EXPECT_LE(flagged, 6);
   });
