@@ -219,7 +219,10 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
 
 Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const int64_t sample_ns = parts_.settings.SampleNs(problem_.cls.memory);
-  entrant.verdict.repetitions = 1;
+  const auto calls_of = [&](int64_t call_ns) {
+    return CallsOfSample(sample_ns, call_ns, buffers_->copies(), problem_.cls.memory);
+  };
+  entrant.verdict.repetitions = calls_of(entrant.check_ns);
   if (entrant.check_ns >= sample_ns * kWarmRepetitionsMax) return {};
   const auto warm = static_cast<int32_t>(
       std::clamp<int64_t>(sample_ns / entrant.check_ns, 1, kWarmRepetitionsMax));
@@ -230,8 +233,7 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   }
   const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.call_ns = call_ns;
-  entrant.verdict.repetitions =
-      CallsOfSample(sample_ns, call_ns, buffers_->copies(), problem_.cls.memory);
+  entrant.verdict.repetitions = calls_of(call_ns);
   return {};
 }
 

@@ -178,7 +178,7 @@ double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Sha
   return (rounds + stages) * std::max(link_us, block_us);
 }
 
-// What a link carries at most; a little less where data is looked at word by word and emptied.
+// What a link carries at most; a little less where data is looked at and slots are emptied.
 double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape) {
   constexpr double kReadBytesPerUs = 11'000;  // as far as it waits for what it reads from peers
   if (spec.transport == Transport::kZeroCopy) {

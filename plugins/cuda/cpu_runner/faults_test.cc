@@ -29,6 +29,28 @@ TEST(FaultsTest, AnAbsentRankIsNamed) {
   }
 }
 
+// Packs that are there and escaped are no rank that is missing.
+TEST(FaultsTest, AnAbsentRankIsNamedWhateverTheOthersSend) {
+  int kernels = 0;
+  for (const KernelVariant* v : OneOfEachKind({.transport = "ESCAPE", .world_size = 3})) {
+    if (!v->reduction.empty() || v->collective == "BROADCAST") continue;
+    RanksOnCpu ranks(3);
+    ranks.set_timeout_ns(100'000);
+    const Problem p{v->collective, v->type, v->reduction, 500, 3, 0};
+    Call call(*v, {.count = p.count}, EscapedInputs(p));
+    ASSERT_TRUE(ranks.Run(
+        [&](int rank) {
+          if (rank != 1) call.Launch(ranks, rank);
+        },
+        9))
+        << NameOf(*v);
+    EXPECT_EQ(ranks.failure(0).peer, 1) << NameOf(*v);
+    EXPECT_EQ(ranks.failure(2).peer, 1) << NameOf(*v);
+    ++kernels;
+  }
+  EXPECT_EQ(kernels, 2);
+}
+
 TEST(FaultsTest, AbortEndsEveryWait) {
   for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {
     RanksOnCpu ranks(4);

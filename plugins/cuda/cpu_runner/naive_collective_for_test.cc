@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "plugins/cuda/kernels/kernel_abi.h"
+
 namespace cotune::cuda::cpu {
 namespace {
 
@@ -174,6 +176,24 @@ double FloatAt(std::string_view type, const Bytes& bytes, uint64_t element) {
   if (type == "F32") return Read<float>(bytes, element);
   if (type == "F64") return Read<double>(bytes, element);
   return DecodeHalf(Read<uint16_t>(bytes, element), type == "F16" ? 10 : 7);
+}
+
+std::vector<Bytes> EscapedInputs(const Problem& p) {
+  constexpr uint64_t kEmpty = ~kEscapeMask;
+  constexpr uint64_t kHalves[] = {kEmpty, 0, kEmpty ^ 1, kEmpty ^ 2, ~0ull, kEmpty & 0xFFFFFFFF};
+  std::vector<Bytes> inputs;
+  for (int r = 0; r < p.world_size; ++r) {
+    Bytes input(SendElements(p) * ElementBytes(p.type));
+    for (size_t at = 0; at < input.size(); at += sizeof(uint64_t)) {
+      const size_t half = at / sizeof(uint64_t);
+      // Both halves of a pack go through all of them, and other ranks are elsewhere.
+      const size_t pack = half / 2 + 7 * static_cast<size_t>(r);
+      const uint64_t bits = kHalves[(half % 2 == 0 ? pack / 6 : pack) % 6];
+      std::memcpy(input.data() + at, &bits, std::min(sizeof(bits), input.size() - at));
+    }
+    inputs.push_back(input);
+  }
+  return inputs;
 }
 
 }  // namespace cotune::cuda::cpu

@@ -37,6 +37,10 @@ Bytes ExpectedOutput(const Problem& problem, int rank, const std::vector<Bytes>&
 // The value of one element, for types that are floats.
 double FloatAt(std::string_view type, const Bytes& bytes, uint64_t element);
 
+// Data of all ranks in which every pair of eight bytes side by side occurs that "escape" kernels
+// have to look at: what would look empty, what looks like the escape, others like them, others.
+std::vector<Bytes> EscapedInputs(const Problem& p);
+
 }  // namespace cotune::cuda::cpu
 
 #endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_FOR_TEST_H_

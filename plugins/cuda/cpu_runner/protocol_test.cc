@@ -24,14 +24,20 @@ std::vector<std::unique_ptr<Call>> RandomCalls(const std::vector<const KernelVar
     const uint64_t random = Mix(seed * 1000 + static_cast<uint64_t>(i) + 1);
     const KernelVariant& v = *variants[random % variants.size()];
     const auto blocks = static_cast<unsigned int>(1 + (random >> 20) % 4);
-    made.push_back(std::make_unique<Call>(
-        v, CallShape{.count = kCounts[(random >> 16) % 6],
-                     .blocks = blocks,
-                     .threads = 8u << (random >> 24) % 2,
-                     .resident_blocks = (random >> 28) % 2 == 0 ? blocks : 1,
-                     .salt = static_cast<unsigned int>(i),
-                     .root = static_cast<int>((random >> 32) % 7) % v.world_size,
-                     .chunk_bytes = 512 << (random >> 36) % 3}));
+    const CallShape shape{.count = kCounts[(random >> 16) % 6],
+                          .blocks = blocks,
+                          .threads = 8u << (random >> 24) % 2,
+                          .resident_blocks = (random >> 28) % 2 == 0 ? blocks : 1,
+                          .salt = static_cast<unsigned int>(i),
+                          .root = static_cast<int>((random >> 32) % 7) % v.world_size,
+                          .chunk_bytes = 512 << (random >> 36) % 3};
+    // Words beside slots of "escape" lie where slots of "lamport" do.
+    if (v.reduction.empty() && (random >> 40) % 2 == 0) {
+      const Problem p{v.collective, v.type, v.reduction, shape.count, v.world_size, shape.root};
+      made.push_back(std::make_unique<Call>(v, shape, EscapedInputs(p)));
+    } else {
+      made.push_back(std::make_unique<Call>(v, shape));
+    }
   }
   return made;
 }

@@ -1,6 +1,6 @@
 // broadcast in two exchanges: the data is cut into a share for each rank but the root, which sends
-// to each its share; they pass it on to each other, pack by pack, as soon as it is there. With n
-// ranks, t_hop for one way over a link and t_0 for all else,
+// to each its share; they pass it on to each other, each thread its packs of a step as soon as they
+// are there. With n ranks, t_hop for one way over a link and t_0 for all else,
 //   t = t_0 + 2 t_hop + bytes / link,
 // as the root's link carries all data once, and every other link (n - 2) / (n - 1) of it meanwhile.
 #include "pack_array.cuh"

@@ -130,10 +130,11 @@ struct QueueWords {
   unsigned long long taken_here[kRanksMax];  // and from each source
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
-// Of one step, for kernels whose data says itself when it is there: that of "lamport", and then that
-// of "escape", so that calls of both, where ranks do not call the same, find nothing of each other.
-// All bits begin as ones. The word beside a slot of "escape", which is seldom used, lies in front of
-// it, in scratch of "lamport".
+// Of one step, for kernels whose data says itself when it is there: that of "lamport", and then
+// that of "escape", so that calls of both, where ranks do not call the same, wait for each other
+// until their deadline instead of taking what is not for them. All bits begin as ones. The word
+// beside a slot of "escape", which is seldom used, lies in front of it, in scratch of "lamport" of
+// the same step, which no other call of the ranks uses; alone it makes no pack of "lamport".
 constexpr unsigned long long kScratchBytes = 16ull << 20;
 constexpr unsigned long long kScratchBegin = kControlBytes;
 constexpr unsigned long long kEscapeOffset = kStepBuffers * kScratchBytes;

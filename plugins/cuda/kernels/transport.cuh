@@ -80,16 +80,19 @@ struct Transport {
   static __device__ __forceinline__ Pack Sendable(const Pack& p) { return p; }
   static __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) {
     Pack masked = Masked(p);
-    if (!IsPlain({masked})) {
-      const bool low = masked.word[1] == kAllOnes && masked.word[0] >= kEscaped;
-      const bool high = masked.word[3] == kAllOnes && masked.word[2] >= kEscaped;
-      const unsigned long long were_empty = (low && masked.word[0] == kAllOnes ? 1u : 0u) |
-                                            (high && masked.word[2] == kAllOnes ? 2u : 0u);
-      if (low || high) StoreRelaxedHalf(slot - kEscapeOffset, were_empty);
-      if (low) masked.word[0] = kEscaped;
-      if (high) masked.word[2] = kEscaped;
+    if (IsPlain({masked})) {
+      StoreRelaxed(slot, masked);
+      return;
     }
+    const bool low = masked.word[1] == kAllOnes && masked.word[0] >= kEscaped;
+    const bool high = masked.word[3] == kAllOnes && masked.word[2] >= kEscaped;
+    const unsigned long long were_empty = (low && masked.word[0] == kAllOnes ? 1u : 0u) |
+                                          (high && masked.word[2] == kAllOnes ? 2u : 0u);
+    if (low) masked.word[0] = kEscaped;
+    if (high) masked.word[2] = kEscaped;
     StoreRelaxed(slot, masked);
+    // They may arrive in either order.
+    if (low || high) StoreRelaxedHalf(slot - kEscapeOffset, were_empty);
   }
   static __device__ __forceinline__ Raw Load(const unsigned char* slot) {
     return {LoadRelaxed(slot)};
@@ -150,6 +153,11 @@ struct Transport {
 #error "compile with -DCOTUNE_TRANSPORT_..."
 #endif
 
+// As readers leave a slot.
+__device__ __forceinline__ bool IsEmpty(const Pack& p) {
+  return (p.word[0] & p.word[1] & p.word[2] & p.word[3]) == ~0u;
+}
+
 // Waits for one pack of each of some ranks in this rank's scratch, takes them out and leaves the
 // slots empty. slot(j) is that of rank from(j), of those with sends(j). All loads are in flight at
 // once. False: gave up.
@@ -175,22 +183,23 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
     if (missing < 0) break;
     // All else is done seldom: whatever else was in the loop took 0.1 us or more of a call.
     if (polls % (Transport::kHasEscapes ? 16 : 1024) != 0) continue;
-    if (polls % 1024 == 0 && patience.IsOver(from(missing), step)) return false;
     if constexpr (Transport::kHasEscapes) {
-      bool are_there = true;
+      missing = -1;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        are_there = are_there && (!sends(j) || Transport::IsThere(raw[j]));
+        if (sends(j) && !Transport::IsThere(raw[j])) missing = j;
       }
-      if (!are_there) continue;
+      if (missing < 0) {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, patience)) {
-          return false;
+        for (int j = 0; j < kCount; ++j) {
+          if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, patience)) {
+            return false;
+          }
         }
+        break;
       }
-      break;
     }
+    if (polls % 1024 == 0 && patience.IsOver(from(missing), step)) return false;
   }
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
@@ -204,7 +213,7 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
   for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
-    if (sends(j) && Transport::IsThere(raw[j])) is_clear = false;
+    if (sends(j) && !IsEmpty(raw[j].pack)) is_clear = false;
   }
   // Never so: a peer that wrote again has broken the protocol.
   if (!is_clear) patience.Fail(kProtocol, from(0), step);
