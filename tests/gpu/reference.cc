@@ -161,19 +161,12 @@ template <class Type>
 typename Type::Bits Element(const ProblemClass& cls, int rank, Pattern pattern, uint32_t salt,
                             bool with_nan, uint64_t index) {
   const uint64_t mixed = Mixed(salt, static_cast<uint64_t>(rank) + 1, index);
-  switch (pattern) {
-    case Pattern::kExact:
-      return ExactElement<Type>(cls, mixed);
-    case Pattern::kRandom:
-      if constexpr (Type::kIsFloat) return RandomFloat<Type>(mixed);
-      break;
-    case Pattern::kSpecial:
-      if constexpr (Type::kIsFloat) {
-        return SpecialElement<Type>(cls, Mixed(salt, 0, index), mixed, with_nan);
-      }
-      break;
-    case Pattern::kBits:
-      break;
+  if (pattern == Pattern::kExact) return ExactElement<Type>(cls, mixed);
+  if constexpr (Type::kIsFloat) {
+    if (pattern == Pattern::kRandom) return RandomFloat<Type>(mixed);
+    if (pattern == Pattern::kSpecial) {
+      return SpecialElement<Type>(cls, Mixed(salt, 0, index), mixed, with_nan);
+    }
   }
   const uint64_t eight_bytes = index * sizeof(typename Type::Bits) / sizeof(uint64_t);
   return BitsElement<Type>(mixed, Mixed(~salt, static_cast<uint64_t>(rank) + 1, eight_bytes),
