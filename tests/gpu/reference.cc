@@ -8,7 +8,6 @@
 
 #include "core/float16.h"
 #include "fmt/format.h"
-#include "plugins/cuda/kernels/kernel_abi.h"
 
 namespace cotune::gputest {
 namespace {
@@ -137,8 +136,7 @@ typename Type::Bits SpecialElement(const ProblemClass& cls, uint64_t kind, uint6
   return static_cast<Bits>(one | sign);
 }
 
-// Eight bytes that own kernels cannot send as they are, or that they send others as.
-constexpr uint64_t kEscaped[] = {~cuda::kEscapeMask, ~cuda::kEscapeMask ^ 1};
+constexpr uint64_t kEscaped[] = {kCannotBeSent, kCannotBeSent ^ 1};
 
 template <class Type>
 typename Type::Bits BitsElement(uint64_t mixed, uint64_t mixed_of_eight_bytes, uint64_t index) {

@@ -80,6 +80,8 @@ TEST(SpecialValuesTest, NegativeZeroKeepsItsSign) {
   }
 }
 
+static_assert(kEscapeMask == 0x5BD1E995A3C59AC3ull, "kCannotBeSent of tests/gpu is its complement");
+
 // All of them are moved, some reduced: by minimum and maximum, which keep one of the patterns, and
 // by sums.
 TEST(SpecialValuesTest, WhatLooksLikeAnEmptySlotArrives) {
