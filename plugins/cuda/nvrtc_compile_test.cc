@@ -177,7 +177,6 @@ std::optional<LocalMemory> LocalMemoryOf(const std::string& log) {
 int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
   const auto on = [&](Transport transport) { return spec.transport == transport; };
   const bool is_for_8 = spec.world_size == 8;
-  const bool is_broadcast = spec.collective == Collective::kBroadcast;
   const std::pair<bool, int> known[] = {
       // Shapes are chosen on sm_90.
       {architecture == "sm_80", 400},
