@@ -185,7 +185,7 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {is_for_8 && on(Transport::kLamport), 160},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {spec.threads <= 256, 32},
-      {spec.unroll > 1 && on(Transport::kEscape), 96},
+      {on(Transport::kEscape), spec.unroll > 1 ? 96 : 24},
       {is_for_8 && on(Transport::kEscape), 160},
       {on(Transport::kZeroCopy), 32},
   };
