@@ -102,7 +102,7 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
     if (unroll > 1 && packs <= static_cast<uint64_t>(unroll) * 1024) continue;
     add(256, unroll, kBlocksMax);
     add(512, unroll, kBlocksMax);
-    // One for each multiprocessor; fewer never win.
+    // One for each multiprocessor. Fewer won nowhere on 2 and 4 H200, in bf16.
     add(512, unroll, static_cast<int>(kMultiprocessors));
   }
   return shapes;
