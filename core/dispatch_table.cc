@@ -26,9 +26,11 @@ uint64_t Mix(uint64_t packed_key, uint64_t program_digest) noexcept {
 }
 
 // What is wrong with the ranges of a row, or empty.
-std::string RangeMistake(const std::vector<SizeRange>& ranges) {
+std::string RangeMistake(const DispatchRow& row) {
+  const std::vector<SizeRange>& ranges = row.ranges;
   if (ranges.empty()) return "there is no range";
-  uint64_t expected_first = 0;
+  const bool begins_anywhere = row.key.buffer_class == BufferClass::kSymmetric;
+  uint64_t expected_first = begins_anywhere ? ranges.front().first_bytes : 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].first_bytes != expected_first) {
       return fmt::format("range {} begins at {} bytes, not at {}", i, ranges[i].first_bytes,
@@ -85,7 +87,7 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                                 record.range_ends_bytes_size()));
   }
   DispatchRow row{*key, {}};
-  uint64_t first_bytes = 0;
+  uint64_t first_bytes = record.first_bytes();
   for (int i = 0; i < record.range_ends_bytes_size(); ++i) {
     if (record.range_choices(i) >= choices.size()) {
       return BadTable(where + ", field range_choices",
@@ -105,6 +107,12 @@ DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
           cls.buffer_class, cls.in_place, program_digest};
 }
 
+DispatchRow DispatchRow::Of(const DispatchKey& key,
+                            std::span<const std::pair<uint64_t, ChoiceId>> winners) {
+  const bool is_registered = key.buffer_class == BufferClass::kSymmetric;
+  return {key, MergeRanges(winners, is_registered ? winners.front().first : 0)};
+}
+
 std::string ToText(const DispatchKey& key) {
   std::string text = fmt::format("{}/{}/{}/{}/{}/{}", Name(key.collective), Name(key.reduction),
                                  Name(key.dtype), Name(key.memory), Name(key.buffer_class),
@@ -117,7 +125,7 @@ Result<DispatchTable> DispatchTable::Build(std::vector<DispatchRow> rows) {
   std::sort(rows.begin(), rows.end(),
             [](const DispatchRow& a, const DispatchRow& b) { return a.key < b.key; });
   for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string mistake = RangeMistake(rows[i].ranges);
+    const std::string mistake = RangeMistake(rows[i]);
     if (!mistake.empty()) {
       return Fail(ErrorCode::kInternal, "a row of the dispatch table is malformed",
                   ToText(rows[i].key), mistake);
@@ -131,6 +139,29 @@ Result<DispatchTable> DispatchTable::Build(std::vector<DispatchRow> rows) {
   table.rows_ = std::move(rows);
   table.Compile();
   return table;
+}
+
+const DispatchRow* DispatchTable::Find(const DispatchKey& key) const {
+  const auto is_before = [](const DispatchRow& a, const DispatchKey& b) { return a.key < b; };
+  const auto found = std::lower_bound(rows_.begin(), rows_.end(), key, is_before);
+  return found != rows_.end() && found->key == key ? &*found : nullptr;
+}
+
+// From where on a row is in force.
+uint64_t DispatchTable::FirstBytes(const DispatchRow& row) const {
+  DispatchKey plain = row.key;
+  plain.buffer_class = BufferClass::kPlain;
+  return Find(plain) == nullptr ? 0 : row.ranges.front().first_bytes;
+}
+
+std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t bytes) const {
+  const DispatchRow* row = Find(key);
+  if (row == nullptr || bytes < FirstBytes(*row)) return std::nullopt;
+  size_t at = 0;
+  while (at + 1 < row->ranges.size() && bytes >= row->ranges[at].end_bytes) ++at;
+  SizeRange range = row->ranges[at];
+  if (at == 0) range.first_bytes = FirstBytes(*row);
+  return range;
 }
 
 void DispatchTable::Compile() {
@@ -152,17 +183,20 @@ void DispatchTable::CompileRow(const DispatchRow& row) {
   while (slots_[at].used) at = (at + 1) & (slots_.size() - 1);
   slots_[at] = {packed_key, row.key.program_digest, static_cast<uint32_t>(buckets_.size()), true};
 
-  const auto base = static_cast<uint32_t>(range_ends_.size());
+  auto range_at = static_cast<uint32_t>(range_ends_.size());
+  if (const uint64_t first_bytes = FirstBytes(row); first_bytes > 0) {
+    range_ends_.push_back(first_bytes);
+    range_choices_.push_back(kNoChoice);
+  }
   for (const SizeRange& range : row.ranges) {
     range_ends_.push_back(range.end_bytes);
     const auto choice = std::lower_bound(choices_.begin(), choices_.end(), range.choice);
     range_choices_.push_back(static_cast<int32_t>(choice - choices_.begin()));
   }
-  uint32_t range = 0;
   for (int width = 0; width <= 64; ++width) {
     const uint64_t smallest = width == 0 ? 0 : uint64_t{1} << (width - 1);
-    while (row.ranges[range].end_bytes <= smallest) ++range;
-    buckets_.push_back(base + range);
+    while (range_ends_[range_at] <= smallest) ++range_at;
+    buckets_.push_back(range_at);
   }
   buckets_.push_back(static_cast<uint32_t>(range_ends_.size() - 1));
 }
@@ -209,6 +243,7 @@ std::string DispatchTable::Serialize() const {
     out->set_buffer_class(static_cast<uint32_t>(row.key.buffer_class));
     out->set_in_place(row.key.in_place);
     out->set_program_digest(row.key.program_digest);
+    out->set_first_bytes(row.ranges.front().first_bytes);
     for (const SizeRange& range : row.ranges) {
       out->add_range_ends_bytes(range.end_bytes);
       out->add_range_choices(positions.at(range.choice.text()));

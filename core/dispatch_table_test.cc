@@ -43,7 +43,7 @@ DispatchKey RandomKey(std::mt19937_64& random) {
   return key;
 }
 
-std::vector<SizeRange> RandomRanges(std::mt19937_64& random) {
+std::vector<std::pair<uint64_t, ChoiceId>> RandomWinners(std::mt19937_64& random) {
   std::vector<std::pair<uint64_t, ChoiceId>> winners;
   uint64_t bytes = random() % 5;
   for (uint64_t i = 0, n = 1 + random() % 40; i < n; ++i) {
@@ -52,18 +52,24 @@ std::vector<SizeRange> RandomRanges(std::mt19937_64& random) {
     if (bytes > UINT64_MAX - step) break;
     bytes += step;
   }
-  return MergeRanges(winners);
+  return winners;
 }
 
 std::vector<DispatchRow> RandomRows(std::mt19937_64& random, size_t n) {
   std::map<DispatchKey, DispatchRow> rows;
   while (rows.size() < n) {
     const DispatchKey key = RandomKey(random);
-    rows.insert_or_assign(key, DispatchRow{key, RandomRanges(random)});
+    rows.insert_or_assign(key, DispatchRow::Of(key, RandomWinners(random)));
   }
   std::vector<DispatchRow> result;
   for (auto& [key, row] : rows) result.push_back(std::move(row));
   return result;
+}
+
+bool HasPlainRow(const std::vector<DispatchRow>& rows, DispatchKey key) {
+  key.buffer_class = BufferClass::kPlain;
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const DispatchRow& row) { return row.key == key; });
 }
 
 // The oracle: walk the rows as they were given.
@@ -71,6 +77,9 @@ std::string NaiveLookup(const std::vector<DispatchRow>& rows, const DispatchKey&
                         uint64_t bytes) {
   for (const DispatchRow& row : rows) {
     if (row.key != key) continue;
+    if (bytes < row.ranges.front().first_bytes && !HasPlainRow(rows, key)) {
+      return row.ranges.front().choice.text();
+    }
     for (const SizeRange& range : row.ranges) {
       if (bytes >= range.first_bytes &&
           (bytes < range.end_bytes || range.end_bytes == UINT64_MAX)) {
@@ -115,6 +124,31 @@ TEST(DispatchTableTest, LooksUpAsTheRowsSay) {
   EXPECT_EQ(table.Lookup(other, 10), DispatchTable::kNoChoice);
 }
 
+TEST(DispatchTableTest, RegisteredBuffersHaveTheirRowFromTheSmallestMeasuredSizeOn) {
+  const DispatchKey plain;
+  DispatchKey registered;
+  registered.buffer_class = BufferClass::kSymmetric;
+  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {{1000, Id("h/a")}, {4000, Id("h/b")}};
+  const DispatchRow row = DispatchRow::Of(registered, winners);
+  EXPECT_EQ(row.ranges,
+            (std::vector<SizeRange>{{1000, 2000, Id("h/a")}, {2000, UINT64_MAX, Id("h/b")}}));
+  EXPECT_EQ(DispatchRow::Of(plain, winners).ranges.front().first_bytes, 0u);
+
+  const DispatchTable both = DispatchTable::Build({row, DispatchRow::Of(plain, winners)}).value();
+  EXPECT_EQ(LookupText(both, registered, 0), "");
+  EXPECT_EQ(LookupText(both, registered, 999), "");
+  EXPECT_EQ(LookupText(both, registered, 1000), "h/a");
+  EXPECT_EQ(LookupText(both, registered, UINT64_MAX), "h/b");
+  EXPECT_EQ(LookupText(both, plain, 999), "h/a");
+  EXPECT_EQ(DispatchTable::Parse(both.Serialize()).value(), both);
+
+  const DispatchTable alone = DispatchTable::Build({row}).value();
+  EXPECT_EQ(LookupText(alone, registered, 0), "h/a");
+  EXPECT_EQ(LookupText(alone, registered, 999), "h/a");
+  EXPECT_EQ(alone.RangeOf(registered, 999), (SizeRange{0, 2000, Id("h/a")}));
+  EXPECT_EQ(alone.rows(), std::vector<DispatchRow>{row}) << "a plain row may come later";
+}
+
 TEST(DispatchTableTest, SeveralRangesAmongTheLargestSizes) {
   constexpr uint64_t kHalf = uint64_t{1} << 63;
   const DispatchKey key;
@@ -137,9 +171,17 @@ TEST(DispatchTableTest, AgreesWithANaiveWalkAtEveryBoundaryOfRandomTables) {
     const DispatchTable table = DispatchTable::Build(rows).value();
     for (const DispatchRow& row : rows) {
       for (const SizeRange& range : row.ranges) {
-        for (uint64_t bytes : {range.first_bytes, range.end_bytes - 1, range.end_bytes,
-                               range.first_bytes + (range.end_bytes - range.first_bytes) / 2}) {
-          ASSERT_EQ(LookupText(table, row.key, bytes), NaiveLookup(rows, row.key, bytes)) << bytes;
+        for (uint64_t bytes :
+             {range.first_bytes, range.end_bytes - 1, range.end_bytes,
+              range.first_bytes + (range.end_bytes - range.first_bytes) / 2, range.first_bytes / 2,
+              range.first_bytes - (range.first_bytes > 0)}) {
+          const std::string expected = NaiveLookup(rows, row.key, bytes);
+          ASSERT_EQ(LookupText(table, row.key, bytes), expected) << bytes;
+          const std::optional<SizeRange> found = table.RangeOf(row.key, bytes);
+          ASSERT_EQ(found ? found->choice.text() : "", expected) << bytes;
+          if (!found) continue;
+          ASSERT_GE(bytes, found->first_bytes);
+          ASSERT_TRUE(bytes < found->end_bytes || found->end_bytes == UINT64_MAX) << bytes;
         }
       }
     }

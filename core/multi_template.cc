@@ -71,7 +71,7 @@ Result<DispatchRow> MultiTemplate::Finalize(const SelectionRules& rules) const {
     return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),
                 "every choice was refused or failed", "see `cotune explain` for the reasons");
   }
-  return DispatchRow{DispatchKey::Of(program_.anchor(), dispatch_digest()), MergeRanges(winners)};
+  return DispatchRow::Of(DispatchKey::Of(program_.anchor(), dispatch_digest()), winners);
 }
 
 }  // namespace cotune

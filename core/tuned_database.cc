@@ -114,7 +114,7 @@ std::vector<DispatchRow> RowsOf(const std::vector<Candidate>& candidates) {
       winners.emplace_back(candidate.bytes, *candidate.row->winner);
     }
     if (i + 1 == candidates.size() || candidates[i + 1].key != candidate.key) {
-      rows.push_back({candidate.key, MergeRanges(winners)});
+      rows.push_back(DispatchRow::Of(candidate.key, winners));
       winners.clear();
     }
   }

@@ -312,7 +312,6 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return tl::make_unexpected(problem.error());
   const DispatchTable& current = table();
-  const uint64_t bytes = problem->bytes();
   const PlanKey key = KeyOf(call, *problem, current);
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
   const Result<CachedPlan*> plan = PlanFor(key);
@@ -322,13 +321,9 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
   if (!explanation.from_table) return explanation;
-  for (const DispatchRow& row : current.rows()) {
-    if (row.key != dispatch_key) continue;
-    for (const SizeRange& range : row.ranges) {
-      if (bytes < range.first_bytes || bytes >= range.end_bytes) continue;
-      explanation.first_bytes = range.first_bytes;
-      explanation.end_bytes = range.end_bytes;
-    }
+  if (const std::optional<SizeRange> range = current.RangeOf(dispatch_key, problem->bytes())) {
+    explanation.first_bytes = range->first_bytes;
+    explanation.end_bytes = range->end_bytes;
   }
   return explanation;
 }

@@ -144,6 +144,26 @@ TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   EXPECT_EQ(Runs(broadcast), "fake/zero_copy");
 }
 
+TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {
+  const cotune_backend_api_t table = FakeWithMemory();
+  JoinWith(&table, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  const Call large = SumOf(16);
+  Call small = large;
+  small.count = 15;
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, send_.data(), 64, INT64_MAX));
+  ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  ProblemClass symmetric = Sum();
+  symmetric.buffer_class = BufferClass::kSymmetric;
+  const DispatchRow measured{DispatchKey::Of(symmetric), {{64, UINT64_MAX, Id("fake/zero_copy")}}};
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {DispatchRow{DispatchKey::Of(Sum()), {{0, UINT64_MAX, Id("fake/plain_winner")}}}, measured}));
+  EXPECT_EQ(Runs(small), "fake/plain_winner");
+  ASSERT_TRUE(dispatcher_->Run(small));
+  EXPECT_EQ(Runs(large), "fake/zero_copy");
+  dispatcher_->SetTable(*DispatchTable::Build({measured}));
+  EXPECT_EQ(Runs(small), "fake/zero_copy") << "nothing nearer was measured";
+}
+
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesWhereNothingElseIsTuned) {
   const cotune_backend_api_t table = FakeWithMemory();
   JoinWith(&table, "choice usual default\nchoice plain_winner");
