@@ -202,6 +202,13 @@ TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {
 TEST_F(BadInputTest, NoPluginAtAll) {
   environment_["COTUNE_PLUGIN_PATH"] = folder_.path();
   ExpectError({"tune"}, 3, "environment", {"no backend can be used", "COTUNE_PLUGIN_PATH"});
+  for (const std::string& path : {std::string(), folder_.path(), folder_.path() + "/missing"}) {
+    environment_["COTUNE_PLUGIN_PATH"] = path;
+    const ProgramEnd listed = Run({"plugin", "list"});
+    EXPECT_EQ(listed.exit_code, 3) << path;
+    EXPECT_NE(listed.err.find("set COTUNE_PLUGIN_PATH to the folder"), std::string::npos)
+        << listed.err;
+  }
 }
 
 TEST_F(BadInputTest, AStaleSocketIsNoObstacle) {

@@ -107,6 +107,9 @@ TEST_F(ChoicesTest, ABackendForGpusSaysWhyItOffersNothingHere) {
               std::string::npos)
         << plugin;
   }
+  const ProgramEnd asked_for = Run({"tune", "--backend", "cuda", "--sizes", "1K"});
+  EXPECT_EQ(asked_for.exit_code, 3) << asked_for.err;
+  EXPECT_NE(asked_for.err.find("where no GPU is visible"), std::string::npos) << asked_for.err;
 }
 
 TEST_F(ChoicesTest, ABackendThatCannotBeMadeIsListedAsRefused) {
@@ -114,7 +117,8 @@ TEST_F(ChoicesTest, ABackendThatCannotBeMadeIsListedAsRefused) {
                                          "fake.script=create_fails no luck today; choice a default",
                                          "--json"};
   const ProgramEnd end = Run(list);
-  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(end.exit_code, 3) << "nothing that is listed can be used: " << end.err;
+  EXPECT_NE(end.err.find("no plugin can be used"), std::string::npos) << end.err;
   const nlohmann::json plugin = Document(end)["result"]["plugins"][0];
   EXPECT_EQ(plugin["loaded"], false);
   EXPECT_EQ(plugin["state"], "refused");

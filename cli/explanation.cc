@@ -28,16 +28,33 @@ bool SameGroupShape(const DatabaseRow& row, const Problem& asked) {
          row.problem.cls.ranks_per_node == asked.cls.ranks_per_node;
 }
 
-std::optional<SizeRange> FindRange(const DispatchTable& table, const Problem& asked) {
-  const DispatchKey key = DispatchKey::Of(asked.cls);
-  for (const DispatchRow& row : table.rows()) {
-    if (!(row.key == key)) continue;
-    for (const SizeRange& range : row.ranges) {
-      const bool is_last = range.end_bytes == UINT64_MAX;
-      if (asked.bytes() < range.end_bytes || is_last) return range;
-    }
+// Of the measured sizes that count for a call the smallest and the largest; 0 and 0: none.
+struct MeasuredSizes {
+  uint64_t smallest_bytes = 0;
+  uint64_t largest_bytes = 0;
+};
+MeasuredSizes SizesMeasuredFor(const TunedDatabase& database, const Problem& asked,
+                               const Fingerprint& here) {
+  MeasuredSizes sizes{UINT64_MAX, 0};
+  for (const DatabaseRow& row : database.rows()) {
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (WhyNotValid(*row.fingerprint, here)) continue;
+    sizes.smallest_bytes = std::min(sizes.smallest_bytes, row.problem.bytes());
+    sizes.largest_bytes = std::max(sizes.largest_bytes, row.problem.bytes());
   }
-  return std::nullopt;
+  return sizes.smallest_bytes <= sizes.largest_bytes ? sizes : MeasuredSizes{};
+}
+
+// "" when the asked size lies among the measured ones.
+std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes) {
+  if (asked_bytes >= sizes.smallest_bytes && asked_bytes <= sizes.largest_bytes) return "";
+  const bool is_above = asked_bytes > sizes.largest_bytes;
+  return fmt::format(
+      "{} was measured, and this is the choice of the size next to it; should its backend refuse "
+      "it at {}, the default choice of the first backend runs",
+      is_above ? "nothing above " + FormatSizeBytes(sizes.largest_bytes)
+               : "nothing below " + FormatSizeBytes(sizes.smallest_bytes),
+      FormatSizeBytes(asked_bytes));
 }
 
 std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem& asked,
@@ -169,13 +186,29 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   const Result<DispatchTable> table =
       database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
   if (!table) return tl::make_unexpected(table.error());
-  explanation.range = FindRange(*table, asked);
+  Problem looked_up = asked;
+  explanation.range = table->RangeOf(DispatchKey::Of(asked.cls), asked.bytes());
+  if (!explanation.range && asked.cls.buffer_class == BufferClass::kSymmetric) {
+    looked_up.cls.buffer_class = BufferClass::kPlain;
+    explanation.range = table->RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
+    const uint64_t from_bytes = SizesMeasuredFor(database, asked, here).smallest_bytes;
+    explanation.notes.push_back(
+        from_bytes == 0
+            ? "this is the choice for plain buffers: nothing was measured on symmetric ones"
+            : fmt::format("this is the choice for plain buffers: symmetric ones were measured "
+                          "from {} up",
+                          FormatSizeBytes(from_bytes)));
+  }
   if (!explanation.range) {
+    explanation.notes.clear();
     explanation.misses = WhyNothing(database, asked, here);
     return explanation;
   }
+  const std::string beyond =
+      BeyondMeasuredText(SizesMeasuredFor(database, looked_up, here), asked.bytes());
+  if (!beyond.empty()) explanation.notes.push_back(beyond);
   Result<std::optional<DatabaseEntry>> entry =
-      NearestEntry(database, asked, *explanation.range, here);
+      NearestEntry(database, looked_up, *explanation.range, here);
   if (!entry) return tl::make_unexpected(entry.error());
   explanation.entry = std::move(*entry);
   return explanation;
@@ -241,6 +274,7 @@ std::string ExplanationText(const Explanation& explanation) {
   if (!explanation.range) return text + DefaultRunsText(explanation);
   text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));
+  for (const std::string& note : explanation.notes) text += "  note: " + note + "\n";
   if (explanation.entry) {
     text += WinnerText(*explanation.entry);
     text += fmt::format("  from: {}\n", explanation.database);

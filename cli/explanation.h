@@ -23,6 +23,10 @@ struct Explanation {
   // The measured size nearest to what was asked for, with the winner that runs.
   std::optional<DatabaseEntry> entry;
 
+  // What else to know of `range`: that it is the one of plain buffers, that nothing of the asked
+  // size was measured.
+  std::vector<std::string> notes;
+
   // Why there is nothing: one sentence a reason, most telling first.
   std::vector<std::string> misses;
 };

@@ -77,6 +77,46 @@ TEST(ExplanationTest, ASizeBetweenTheMeasuredOnesGetsItsRange) {
   EXPECT_EQ(Explained(Asked(1 << 20), here).entry->cell.problem.count, 65536u);
 }
 
+TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  EXPECT_TRUE(Explained(Asked(1024), here).notes.empty());
+  EXPECT_TRUE(Explained(Asked(65536), here).notes.empty());
+  const std::string above = ExplanationText(Explained(Asked(1 << 28), here));
+  EXPECT_NE(above.find("  note: nothing above 256K was measured"), std::string::npos) << above;
+  EXPECT_NE(above.find("refuse it at 1G, the default"), std::string::npos) << above;
+  const std::string below = ExplanationText(Explained(Asked(1023), here));
+  EXPECT_NE(below.find("  note: nothing below 4K was measured"), std::string::npos) << below;
+}
+
+TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  const auto symmetric = [](uint64_t count) {
+    Problem problem = Asked(count);
+    problem.cls.buffer_class = BufferClass::kSymmetric;
+    return problem;
+  };
+  Explanation explanation = Explained(symmetric(1024), here);
+  ASSERT_TRUE(explanation.range.has_value());
+  EXPECT_EQ(explanation.range->choice.text(), "host/ring?chunk=65536");
+  EXPECT_EQ(explanation.entry->cell.problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(explanation.notes,
+            std::vector<std::string>{
+                "this is the choice for plain buffers: nothing was measured on symmetric ones"});
+
+  TunedDatabase database = Database();
+  DatabaseEntry registered = EntryForTest(65536);
+  registered.cell.problem.cls.buffer_class = BufferClass::kSymmetric;
+  database.Put(registered);
+  explanation = Explain(database, "/db/x.tdb", symmetric(1024), here).value();
+  EXPECT_EQ(explanation.entry->cell.problem.count, 1024u);
+  EXPECT_EQ(explanation.notes,
+            std::vector<std::string>{
+                "this is the choice for plain buffers: symmetric ones were measured from 256K up"});
+  explanation = Explain(database, "/db/x.tdb", symmetric(65536), here).value();
+  EXPECT_EQ(explanation.entry->cell.problem.cls.buffer_class, BufferClass::kSymmetric);
+  EXPECT_TRUE(explanation.notes.empty());
+}
+
 TEST(ExplanationTest, AnotherMachineGetsTheDefaultAndTheReason) {
   Fingerprint here = EntryForTest(1).fingerprint;
   here.machine["cpu_model"] = "model b";

@@ -74,6 +74,7 @@ std::string ExplainJson(const Explanation& explanation) {
       {"database", explanation.database},
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
       {"entry", explanation.entry ? EntryJson(*explanation.entry) : Json(nullptr)},
+      {"notes", explanation.notes},
       {"misses", explanation.misses},
   };
   if (explanation.entry) {

@@ -1,4 +1,5 @@
 // `cotune plugin list`: every plugin that was found, and what became of it.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,7 +81,19 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
   }
   const int printed =
       console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
-  return printed != 0 || job ? printed : ExitCode(job.error().code);
+  if (printed != 0) return printed;
+  if (!job) return ExitCode(job.error().code);
+  const bool is_usable =
+      std::any_of(rows.begin(), rows.end(), [](const PluginRow& row) { return row.loaded; });
+  if (is_usable) return 0;
+  const Error nothing{ErrorCode::kEnvironment,
+                      rows.empty() ? "no plugin was found" : "no plugin can be used",
+                      "",
+                      "",
+                      "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so",
+                      {}};
+  console.LogError(nothing);
+  return ExitCode(nothing.code);
 }
 
 }  // namespace cotune::cli

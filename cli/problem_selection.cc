@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
 
 namespace cotune::cli {
@@ -49,7 +50,49 @@ Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
   return sizes;
 }
 
+uint64_t RoundedBytes(const ProblemClass& cls, uint64_t asked_bytes) {
+  return Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
+}
+
+bool IsTooSmall(const ProblemClass& cls, uint64_t asked_bytes) {
+  return asked_bytes > 0 && RoundedBytes(cls, asked_bytes) == 0;
+}
+
+std::string SizeText(const ProblemClass& cls, uint64_t bytes) {
+  return fmt::format("{} {} {}", Name(cls.collective), Name(cls.dtype), FormatSizeBytes(bytes));
+}
+
+// The first few of them: "a, b, and 3 more".
+std::string SomeOf(const std::vector<std::string>& texts) {
+  constexpr size_t kShownMax = 4;
+  const std::span<const std::string> shown(texts.data(), std::min(texts.size(), kShownMax));
+  std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  if (texts.size() > shown.size())
+    text += fmt::format(", and {} more", texts.size() - shown.size());
+  return text;
+}
+
+// Leaves classes of which no size remains out.
+Status LeaveOutTooSmall(ProblemSelection& selection) {
+  for (const ProblemClass& cls : selection.classes) {
+    for (const uint64_t bytes : selection.sizes_bytes) {
+      if (IsTooSmall(cls, bytes)) selection.too_small.push_back(SizeText(cls, bytes));
+    }
+  }
+  std::erase_if(selection.classes,
+                [&](const ProblemClass& cls) { return selection.SizesOf(cls).empty(); });
+  if (!selection.classes.empty()) return {};
+  return Fail(ErrorCode::kUsage, "no size has an element for every rank", "--sizes",
+              SomeOf(selection.too_small), "ask for larger sizes");
+}
+
 }  // namespace
+
+std::vector<uint64_t> ProblemSelection::SizesOf(const ProblemClass& cls) const {
+  std::vector<uint64_t> sizes = sizes_bytes;
+  std::erase_if(sizes, [&](uint64_t bytes) { return IsTooSmall(cls, bytes); });
+  return sizes;
+}
 
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
@@ -94,24 +137,29 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
       }
     }
   }
+  if (Status left = LeaveOutTooSmall(selection); !left) return tl::make_unexpected(left.error());
   return selection;
 }
 
 std::string RoundingText(const ProblemSelection& selection) {
-  constexpr size_t kShownMax = 4;
-  size_t count = 0;
-  std::string shown;
+  std::vector<std::string> rounded;
   for (const ProblemClass& cls : selection.classes) {
-    for (const uint64_t asked_bytes : selection.sizes_bytes) {
-      const uint64_t bytes = Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
-      if (bytes == asked_bytes || ++count > kShownMax) continue;
-      shown += fmt::format("{}{} {} {} -> {}", shown.empty() ? "" : ", ", Name(cls.collective),
-                           Name(cls.dtype), FormatSizeBytes(asked_bytes), FormatSizeBytes(bytes));
+    for (const uint64_t asked_bytes : selection.SizesOf(cls)) {
+      const uint64_t bytes = RoundedBytes(cls, asked_bytes);
+      if (bytes == asked_bytes) continue;
+      rounded.push_back(SizeText(cls, asked_bytes) + " -> " + FormatSizeBytes(bytes));
     }
   }
-  if (count == 0) return "";
-  if (count > kShownMax) shown += fmt::format(", and {} more", count - kShownMax);
-  return "sizes are rounded down to whole elements, the same number for every rank: " + shown;
+  std::string text;
+  if (!rounded.empty()) {
+    text = "sizes are rounded down to whole elements, the same number for every rank: " +
+           SomeOf(rounded);
+  }
+  if (!selection.too_small.empty()) {
+    text += fmt::format("{}left out, since they are less than an element for every rank: {}",
+                        text.empty() ? "" : "; ", SomeOf(selection.too_small));
+  }
+  return text;
 }
 
 Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size,

@@ -15,18 +15,25 @@ namespace cotune::cli {
 struct ProblemSelection {
   std::vector<ProblemClass> classes;  // collective by collective, then dtype, then reduction
   std::vector<uint64_t> sizes_bytes;
+
+  // Without those that are less than an element for every rank; not empty for one of `classes`.
+  std::vector<uint64_t> SizesOf(const ProblemClass& cls) const;
+
+  // "all_to_all f32 8": class and size of what is left out for that reason.
+  std::vector<std::string> too_small;
 };
 
 // Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x2. A
 // name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
-// name with the nearest one and the list, or sizes that do not parse.
+// name with the nearest one and the list, sizes that do not parse, or none that has an element for
+// every rank.
 // default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2.
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});
 
-// Which sizes are not those that were asked for, "all_gather f32 1001 -> 996", and why; "" when all
-// are.
+// Which sizes are not those that were asked for, "all_gather f32 1001 -> 996", or are left out, and
+// why; "" when all are as asked for.
 std::string RoundingText(const ProblemSelection& selection);
 
 // One call, for explain. `rounding` (may be nullptr) gets the RoundingText of its size.

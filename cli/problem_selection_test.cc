@@ -90,14 +90,37 @@ TEST(ProblemSelectionTest, RoundedSizesAreTold) {
   EXPECT_EQ(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3)),
             "sizes are rounded down to whole elements, the same number for every rank: all_reduce "
             "f32 1001 -> 1000, all_gather f32 1001 -> 996, all_gather u8 1001 -> 999");
-  flags.sizes = "1:7:+1";
+  flags.sizes = "12:17:+1";
   EXPECT_TRUE(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3))
-                  .ends_with("all_reduce f32 1 -> 0, all_reduce f32 2 -> 0, all_reduce f32 3 -> 0, "
-                             "all_reduce f32 5 -> 4, "
-                             "and 14 more"))
+                  .ends_with("all_reduce f32 13 -> 12, all_reduce f32 14 -> 12, "
+                             "all_reduce f32 15 -> 12, all_reduce f32 17 -> 16, and 9 more"))
       << RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3));
   flags.sizes = "1200";
   EXPECT_EQ(RoundingText(*SelectProblems(flags, MemoryKind::kHost, 3)), "");
+}
+
+TEST(ProblemSelectionTest, SizesWithoutAnElementForEveryRankAreLeftOut) {
+  ProblemFlags flags;
+  flags.collectives = {"all_reduce", "all_to_all"};
+  flags.sizes = "0,3,4,11,12";
+  const ProblemSelection selection = *SelectProblems(flags, MemoryKind::kHost, 3);
+  ASSERT_EQ(selection.classes.size(), 2u);
+  EXPECT_EQ(selection.SizesOf(selection.classes[0]), (std::vector<uint64_t>{0, 4, 11, 12}));
+  EXPECT_EQ(selection.SizesOf(selection.classes[1]), (std::vector<uint64_t>{0, 12}));
+  EXPECT_EQ(RoundingText(selection),
+            "sizes are rounded down to whole elements, the same number for every rank: all_reduce "
+            "f32 11 -> 8; left out, since they are less than an element for every rank: all_reduce "
+            "f32 3, all_to_all f32 3, all_to_all f32 4, all_to_all f32 11");
+  flags.sizes = "4";
+  const ProblemSelection one = *SelectProblems(flags, MemoryKind::kHost, 3);
+  ASSERT_EQ(one.classes.size(), 1u);
+  EXPECT_EQ(one.classes[0].collective, Collective::kAllReduce);
+  flags.sizes = "3";
+  const Error error = SelectProblems(flags, MemoryKind::kHost, 3).error();
+  EXPECT_EQ(error.code, ErrorCode::kUsage);
+  EXPECT_EQ(error.ToText(),
+            "no size has an element for every rank (--sizes): all_reduce f32 3, all_to_all f32 3; "
+            "ask for larger sizes");
 }
 
 TEST(ProblemSelectionTest, ExplainTakesOneCall) {

@@ -100,7 +100,7 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
 TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
   TuneRequest request;
   for (const ProblemClass& cls : work.selection.classes) {
-    request.nodes.push_back({cls, work.selection.sizes_bytes});
+    request.nodes.push_back({cls, work.selection.SizesOf(cls)});
   }
   request.database_path = database;
   request.force = work.force;

@@ -87,6 +87,16 @@ Status CheckWanted(const std::vector<std::string>& wanted, const std::vector<Plu
   return {};
 }
 
+tl::unexpected<Error> WrongMemory(const cotune_backend_api_t& table, MemoryKind memory) {
+  const bool is_host = memory == MemoryKind::kHost;
+  return Fail(ErrorCode::kUnsupported,
+              fmt::format("backend {} does not work on {} memory", table.name, Name(memory)), "",
+              is_host ? "this job uses host memory, as one does where no GPU is visible or the "
+                        "setting memory says host"
+                      : "",
+              is_host ? "see `cotune doctor` for the GPUs" : "");
+}
+
 }  // namespace
 
 const char* CotuneVersion() { return kCodeVersion + sizeof("cotune"); }
@@ -257,11 +267,9 @@ Status Job::LoadBackends() {
       continue;
     }
     Result<std::unique_ptr<Backend>> backend =
-        fits_memory
-            ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
-                           path.empty() ? "registered in the process" : path)
-            : Fail(ErrorCode::kUnsupported, fmt::format("backend {} does not work on {} memory",
-                                                        table->name, Name(options_.memory)));
+        fits_memory ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
+                                   path.empty() ? "registered in the process" : path)
+                    : WrongMemory(*table, options_.memory);
     if (backend) {
       backends_.push_back(std::move(*backend));
       continue;
