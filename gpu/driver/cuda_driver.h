@@ -98,6 +98,9 @@ using DriverResult = tl::expected<T, DriverError>;
   X(StreamEndCapture, cuStreamEndCapture, (CuStream stream, CuGraph* graph))                       \
   X(StreamWaitEvent, cuStreamWaitEvent, (CuStream stream, CuEvent event, unsigned int flags))      \
   X(StreamIsCapturing, cuStreamIsCapturing, (CuStream stream, CuStreamCaptureStatus* status))      \
+  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                                               \
+    (CuStream stream, CuStreamCaptureStatus* status, unsigned long long* id, CuGraph* graph,       \
+     const void** dependencies, size_t* dependency_count))                                         \
   X(GraphInstantiate, cuGraphInstantiateWithFlags,                                                 \
     (CuGraphExec* exec, CuGraph graph, unsigned long long flags))                                  \
   X(GraphUpload, cuGraphUpload, (CuGraphExec exec, CuStream stream))                               \

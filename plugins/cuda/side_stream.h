@@ -1,0 +1,40 @@
+// A stream beside a caller's, for work that may run at the same time as what follows there.
+#ifndef COTUNE_PLUGINS_CUDA_SIDE_STREAM_H_
+#define COTUNE_PLUGINS_CUDA_SIDE_STREAM_H_
+
+#include <memory>
+
+#include "plugins/border/failure.h"
+#include "plugins/cuda/gpu.h"
+
+namespace cotune::cuda {
+
+// One thread at a time; all but the end with the GPU's context current. The GPU outlives it.
+class SideStream {
+ public:
+  static border::Result<std::unique_ptr<SideStream>> Make(const Gpu& gpu);
+  // What was queued still runs to its end. A stream that is part of a capture which has not ended
+  // is left to the process.
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  // The stream for work that follows all that is on `stream` now; until Join nothing else may fork.
+  // `stream` itself, which is right too, where this stream is part of a capture that `stream` has
+  // no part in: it belongs to that until the capture ends.
+  border::Result<gpu::CuStream> Fork(gpu::CuStream stream);
+  // What is queued on `stream` from here on follows what was queued since Fork.
+  border::Result<void> Join(gpu::CuStream stream);
+
+ private:
+  explicit SideStream(const Gpu& gpu) : gpu_(gpu) {}
+
+  const Gpu& gpu_;
+  gpu::CuStream stream_ = nullptr;
+  gpu::CuEvent event_ = nullptr;
+  bool is_forked_ = false;
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_SIDE_STREAM_H_
