@@ -107,6 +107,10 @@ class Machine:
         """On the better kind of buffers, as the peers have theirs."""
         return min(self.ours(collective, size), self.registered(collective, size) or math.inf)
 
+    def mark(self, collective: str, size: int) -> str:
+        """Of a time of best_of_ours."""
+        return "r" if self.best_of_ours(collective, size) < self.ours(collective, size) else ""
+
     def peer(self, column: str, collective: str, size: int) -> float | None:
         found = [self.times_us[collective, size][name] for name in PEERS[column]
                  if name in self.times_us[collective, size]]
@@ -163,7 +167,7 @@ def ratios(machine: Machine, of_us, of_peer, sizes_max: float = math.inf) -> lis
 
 def worst_text(found: list[tuple[float, str, int]]) -> str:
     worst, collective, size = max(found)
-    return f"{worst:.2f} at {collective} {size_text(size)}"
+    return f"{worst:.3f} at {collective} {size_text(size)}"
 
 
 @dataclasses.dataclass
@@ -183,10 +187,11 @@ def time_goals(machine: Machine, goals: dict) -> list[Goal]:
         if not known:
             continue
         measured = [(machine.best_of_ours(collective, size), goal) for size, goal in known]
+        texts = [time_text(machine.best_of_ours(collective, size)) + machine.mark(collective, size) for size, _ in known]
         found.append(Goal(
             f"{collective}: {' / '.join(size_text(size) for size, _ in known)}",
             f"{' / '.join(f'{goal:g}' for _, goal in known)} us",
-            f"{' / '.join(time_text(each) for each, _ in measured)} us",
+            f"{' / '.join(texts)} us",
             all(each <= goal for each, goal in measured)))
     return found
 
@@ -243,7 +248,8 @@ def other_goals(machine: Machine, goals: dict) -> list[Goal]:
         over = host["call_ns"] - host["bare_launch_ns"]
         goal = goals["call_over_bare_launch_ns"]
         found.append(Goal("host time of a call over a bare launch", f"<= {goal:g} ns",
-                          f"{over} ns ({host['call_ns']} and {host['bare_launch_ns']})", over <= goal))
+                          f"{over} ns (a call {host['call_ns']}, a launch of an empty kernel {host['bare_launch_ns']})",
+                          over <= goal))
     tune = machine.last("tune")
     if "cold" in tune:
         pre_sync_ms = tune["cold"]["pre_sync_us"] / 1e3
@@ -349,7 +355,7 @@ def section(machines: list[Machine], goals: dict) -> str:
         BEGIN, "",
         "bf16, sums, out of place (symm_mem's two shots: in place). cotune and NCCL on plain buffers; \"registered\" is "
         "cotune on buffers in memory of cotune_memory_allocate, as NCCL symmetric has windows and symm_mem memory of its "
-        "own; busbw, \"of best peer\" and goals without NCCL take the better of the two. "
+        "own; busbw, \"of best peer\" and goals without NCCL take the better of the two (r: registered). "
         "A figure is the median of 21 replays of a CUDA graph of 20 calls (5 above 16M), of each replay the largest over "
         "ranks, which leave a barrier on their GPUs together right before it; the best of the runs. Values are checked "
         "before and after. bytes as nccl-tests counts them: the larger of one rank's send and receive buffer. NVLink "
