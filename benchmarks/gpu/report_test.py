@@ -104,11 +104,11 @@ class ReportTest(unittest.TestCase):
         lines = self.report(SAMPLE)
         self.assertEqual(self.row_of(lines, "all_reduce: 1K")[1:], ["2.4 us", "2.2 us", "met"])
         self.assertEqual(self.row_of(lines, "broadcast: 1M")[1:], ["8 us", "8.5r us", "missed"])
-        self.assertEqual(self.row_of(lines, "time by NCCL's, worst")[2:], ["1.050 at all_reduce 512M", "missed"])
+        self.assertEqual(self.row_of(lines, "time by NCCL's, worst")[2:], ["1.045 at all_reduce 512M", "missed"])
         # 8.8/2.2 and 12.3/9.0.
         self.assertEqual(self.row_of(lines, "gain over NCCL, geometric mean to 1M")[2:], ["2.34x", "missed"])
         self.assertEqual(self.row_of(lines, "time by the best peer's")[2:],
-                         ["2 of 3; worst 1.050 at all_reduce 512M", "missed"])
+                         ["2 of 3; worst 1.045 at all_reduce 512M", "missed"])
         self.assertEqual(self.row_of(lines, "the same, geometric mean")[2:], ["0.85", "missed"])
         self.assertEqual(self.row_of(lines, "busbw of all_reduce at 512M")[1:], [">= 360 GB/s", "350 GB/s", "missed"])
         self.assertEqual(self.row_of(lines, "host time of a call")[2:], 
