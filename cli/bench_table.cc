@@ -12,8 +12,9 @@ namespace {
 
 bool IsDispatched(const DatabaseEntry& entry, const Verdict& verdict, const DispatchTable& tuned) {
   const Problem& problem = entry.cell.problem;
-  const int32_t index =
-      tuned.Lookup(DispatchKey::Of(problem.cls, entry.cell.program_digest), problem.bytes());
+  const DispatchKey key =
+      tuned.DecidingKey(DispatchKey::Of(problem.cls, entry.cell.program_digest), problem.bytes());
+  const int32_t index = tuned.Lookup(key, problem.bytes());
   if (index == DispatchTable::kNoChoice) return verdict.is_default;
   return tuned.choices()[static_cast<size_t>(index)] == verdict.id;
 }

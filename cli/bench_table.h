@@ -11,7 +11,8 @@
 namespace cotune::cli {
 
 // One row a choice that was measured, cell by cell; '*' marks what `tuned` dispatches, which for a
-// class without a row is the default choice. With only_tuned no other rows. GB/s are 10^9 bytes.
+// class without a row is the default choice, and for small calls on symmetric buffers that of plain
+// ones. With only_tuned no other rows. GB/s are 10^9 bytes.
 std::string BenchTableText(const std::vector<DatabaseEntry>& entries, const DispatchTable& tuned,
                            bool only_tuned);
 

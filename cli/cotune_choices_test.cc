@@ -133,6 +133,7 @@ TEST_F(ChoicesTest, ABackendThatCannotBeMadeIsListedAsRefused) {
       Run({"plugin", "list", "--set", "fake.script=create_unsupported no device; choice a default",
            "--json"});
   EXPECT_EQ(Document(idle)["result"]["plugins"][0]["state"], "idle") << idle.out;
+  EXPECT_EQ(idle.exit_code, 3) << idle.err;
 }
 
 TEST_F(ChoicesTest, PluginsThatCouldNotBeTriedAreNotCalledLoaded) {

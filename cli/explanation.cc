@@ -45,6 +45,14 @@ MeasuredSizes SizesMeasuredFor(const TunedDatabase& database, const Problem& ask
   return sizes.smallest_bytes <= sizes.largest_bytes ? sizes : MeasuredSizes{};
 }
 
+// Why a call on symmetric buffers runs by the row of plain ones; `own` may be nullptr.
+std::string PlainChoiceText(const DispatchRow* own) {
+  const std::string text = "this is the choice for plain buffers: ";
+  if (own == nullptr) return text + "nothing was measured on symmetric ones";
+  return text + fmt::format("symmetric ones were measured from {} up",
+                            FormatSizeBytes(own->smallest_bytes));
+}
+
 // "" when the asked size lies among the measured ones.
 std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes) {
   if (asked_bytes >= sizes.smallest_bytes && asked_bytes <= sizes.largest_bytes) return "";
@@ -187,22 +195,15 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
       database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
   if (!table) return tl::make_unexpected(table.error());
   Problem looked_up = asked;
-  explanation.range = table->RangeOf(DispatchKey::Of(asked.cls), asked.bytes());
-  if (!explanation.range && asked.cls.buffer_class == BufferClass::kSymmetric) {
-    looked_up.cls.buffer_class = BufferClass::kPlain;
-    explanation.range = table->RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
-    const uint64_t from_bytes = SizesMeasuredFor(database, asked, here).smallest_bytes;
-    explanation.notes.push_back(
-        from_bytes == 0
-            ? "this is the choice for plain buffers: nothing was measured on symmetric ones"
-            : fmt::format("this is the choice for plain buffers: symmetric ones were measured "
-                          "from {} up",
-                          FormatSizeBytes(from_bytes)));
-  }
+  const DispatchKey own_key = DispatchKey::Of(asked.cls);
+  looked_up.cls.buffer_class = table->DecidingKey(own_key, asked.bytes()).buffer_class;
+  explanation.range = table->RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
   if (!explanation.range) {
-    explanation.notes.clear();
     explanation.misses = WhyNothing(database, asked, here);
     return explanation;
+  }
+  if (looked_up.cls.buffer_class != asked.cls.buffer_class) {
+    explanation.notes.push_back(PlainChoiceText(table->Find(own_key)));
   }
   const std::string beyond =
       BeyondMeasuredText(SizesMeasuredFor(database, looked_up, here), asked.bytes());

@@ -83,15 +83,22 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
       console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
   if (printed != 0) return printed;
   if (!job) return ExitCode(job.error().code);
-  const bool is_usable =
-      std::any_of(rows.begin(), rows.end(), [](const PluginRow& row) { return row.loaded; });
+  const bool is_usable = std::any_of(rows.begin(), rows.end(),
+                                     [](const PluginRow& row) { return row.state == "loaded"; });
   if (is_usable) return 0;
-  const Error nothing{ErrorCode::kEnvironment,
-                      rows.empty() ? "no plugin was found" : "no plugin can be used",
-                      "",
-                      "",
-                      "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so",
-                      {}};
+  const Error nothing =
+      rows.empty() ? Error{ErrorCode::kEnvironment,
+                           "no plugin was found",
+                           "",
+                           "",
+                           "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so",
+                           {}}
+                   : Error{ErrorCode::kEnvironment,
+                           "no plugin can be used",
+                           "",
+                           "",
+                           "see the reasons that are listed",
+                           {}};
   console.LogError(nothing);
   return ExitCode(nothing.code);
 }

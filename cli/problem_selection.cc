@@ -73,16 +73,22 @@ std::string SomeOf(const std::vector<std::string>& texts) {
 }
 
 // Leaves classes of which no size remains out.
-Status LeaveOutTooSmall(ProblemSelection& selection) {
+Status LeaveOutTooSmall(ProblemSelection& selection, std::string_view where) {
   for (const ProblemClass& cls : selection.classes) {
     for (const uint64_t bytes : selection.sizes_bytes) {
-      if (IsTooSmall(cls, bytes)) selection.too_small.push_back(SizeText(cls, bytes));
+      if (!IsTooSmall(cls, bytes)) continue;
+      // Reductions and kinds of buffers have the same text.
+      std::string text = SizeText(cls, bytes);
+      std::vector<std::string>& texts = selection.too_small;
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) {
+        texts.push_back(std::move(text));
+      }
     }
   }
   std::erase_if(selection.classes,
                 [&](const ProblemClass& cls) { return selection.SizesOf(cls).empty(); });
   if (!selection.classes.empty()) return {};
-  return Fail(ErrorCode::kUsage, "no size has an element for every rank", "--sizes",
+  return Fail(ErrorCode::kUsage, "no size has an element for every rank", std::string(where),
               SomeOf(selection.too_small), "ask for larger sizes");
 }
 
@@ -137,7 +143,10 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
       }
     }
   }
-  if (Status left = LeaveOutTooSmall(selection); !left) return tl::make_unexpected(left.error());
+  const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
+  const Status left =
+      LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes");
+  if (!left) return tl::make_unexpected(left.error());
   return selection;
 }
 
@@ -180,10 +189,11 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
     if (error.where.starts_with("--sizes")) error.where.replace(0, 7, "SIZE");
     return tl::make_unexpected(std::move(error));
   }
-  if (selection->classes.size() != 1 || selection->sizes_bytes.size() != 1) {
+  const size_t classes = selection->classes.size() + selection->too_small.size();
+  if (classes != 1 || selection->sizes_bytes.size() != 1) {
     return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
-                fmt::format("these arguments name {} collectives and {} sizes",
-                            selection->classes.size(), selection->sizes_bytes.size()),
+                fmt::format("these arguments name {} collectives and {} sizes", classes,
+                            selection->sizes_bytes.size()),
                 "write for example `cotune explain all_reduce 256K f32`");
   }
   const ProblemClass& cls = selection->classes.front();

@@ -93,6 +93,15 @@ TEST(BenchTableTest, OnlyTunedKeepsWhatIsDispatched) {
   std::vector<DatabaseEntry> kept = OnlyTuned(entries, tuned);
   ASSERT_EQ(kept[0].cell.verdicts.size(), 1u);
   EXPECT_EQ(kept[0].cell.verdicts[0].id.text(), "host/ring?chunk=65536");
+  // Calls on symmetric buffers below the smallest size measured on them run by the plain row.
+  std::vector<DatabaseEntry> symmetric = entries;
+  symmetric[0].cell.problem.cls.buffer_class = BufferClass::kSymmetric;
+  const DispatchRow larger{DispatchKey::Of(symmetric[0].cell.problem.cls),
+                           {{0, UINT64_MAX, IdForTest("host/two_shot")}},
+                           16385};
+  kept = OnlyTuned(symmetric, DispatchTable::Build({larger, tuned.rows()[0]}).value());
+  ASSERT_EQ(kept[0].cell.verdicts.size(), 1u);
+  EXPECT_EQ(kept[0].cell.verdicts[0].id.text(), "host/ring?chunk=65536");
   // Without a row the default runs.
   kept = OnlyTuned(entries, DispatchTable());
   ASSERT_EQ(kept[0].cell.verdicts.size(), 1u);

@@ -25,12 +25,16 @@ uint64_t Mix(uint64_t packed_key, uint64_t program_digest) noexcept {
   return product ^ product >> 32;
 }
 
+DispatchKey OnPlainBuffers(DispatchKey key) {
+  key.buffer_class = BufferClass::kPlain;
+  return key;
+}
+
 // What is wrong with the ranges of a row, or empty.
 std::string RangeMistake(const DispatchRow& row) {
   const std::vector<SizeRange>& ranges = row.ranges;
   if (ranges.empty()) return "there is no range";
-  const bool begins_anywhere = row.key.buffer_class == BufferClass::kSymmetric;
-  uint64_t expected_first = begins_anywhere ? ranges.front().first_bytes : 0;
+  uint64_t expected_first = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].first_bytes != expected_first) {
       return fmt::format("range {} begins at {} bytes, not at {}", i, ranges[i].first_bytes,
@@ -45,6 +49,10 @@ std::string RangeMistake(const DispatchRow& row) {
   if (expected_first != UINT64_MAX) {
     return fmt::format("the last range ends at {} bytes, so larger sizes have none",
                        expected_first);
+  }
+  if (row.smallest_bytes >= ranges.front().end_bytes) {
+    return fmt::format("{} bytes, the smallest measured size, are beyond the first range",
+                       row.smallest_bytes);
   }
   return "";
 }
@@ -86,8 +94,8 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                     fmt::format("{} choices for {} ranges", record.range_choices_size(),
                                 record.range_ends_bytes_size()));
   }
-  DispatchRow row{*key, {}};
-  uint64_t first_bytes = record.first_bytes();
+  DispatchRow row{*key, {}, record.smallest_bytes()};
+  uint64_t first_bytes = 0;
   for (int i = 0; i < record.range_ends_bytes_size(); ++i) {
     if (record.range_choices(i) >= choices.size()) {
       return BadTable(where + ", field range_choices",
@@ -109,8 +117,12 @@ DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
 
 DispatchRow DispatchRow::Of(const DispatchKey& key,
                             std::span<const std::pair<uint64_t, ChoiceId>> winners) {
+  // A call without data counts as one on plain buffers.
   const bool is_registered = key.buffer_class == BufferClass::kSymmetric;
-  return {key, MergeRanges(winners, is_registered ? winners.front().first : 0)};
+  if (is_registered && winners.front().first == 0 && winners.size() > 1) {
+    winners = winners.subspan(1);
+  }
+  return {key, MergeRanges(winners), winners.front().first};
 }
 
 std::string ToText(const DispatchKey& key) {
@@ -149,9 +161,13 @@ const DispatchRow* DispatchTable::Find(const DispatchKey& key) const {
 
 // From where on a row is in force.
 uint64_t DispatchTable::FirstBytes(const DispatchRow& row) const {
-  DispatchKey plain = row.key;
-  plain.buffer_class = BufferClass::kPlain;
-  return Find(plain) == nullptr ? 0 : row.ranges.front().first_bytes;
+  const DispatchRow* plain = Find(OnPlainBuffers(row.key));
+  const bool has_smaller = plain != nullptr && plain->smallest_bytes < row.smallest_bytes;
+  return has_smaller ? row.smallest_bytes : 0;
+}
+
+DispatchKey DispatchTable::DecidingKey(const DispatchKey& key, uint64_t bytes) const {
+  return Lookup(key, bytes) == kNoChoice ? OnPlainBuffers(key) : key;
 }
 
 std::optional<SizeRange> DispatchTable::RangeOf(const DispatchKey& key, uint64_t bytes) const {
@@ -184,6 +200,7 @@ void DispatchTable::CompileRow(const DispatchRow& row) {
   slots_[at] = {packed_key, row.key.program_digest, static_cast<uint32_t>(buckets_.size()), true};
 
   auto range_at = static_cast<uint32_t>(range_ends_.size());
+  // In front of what is left of the first range.
   if (const uint64_t first_bytes = FirstBytes(row); first_bytes > 0) {
     range_ends_.push_back(first_bytes);
     range_choices_.push_back(kNoChoice);
@@ -243,7 +260,7 @@ std::string DispatchTable::Serialize() const {
     out->set_buffer_class(static_cast<uint32_t>(row.key.buffer_class));
     out->set_in_place(row.key.in_place);
     out->set_program_digest(row.key.program_digest);
-    out->set_first_bytes(row.ranges.front().first_bytes);
+    out->set_smallest_bytes(row.smallest_bytes);
     for (const SizeRange& range : row.ranges) {
       out->add_range_ends_bytes(range.end_bytes);
       out->add_range_choices(positions.at(range.choice.text()));

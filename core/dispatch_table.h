@@ -37,13 +37,11 @@ std::string ToText(const DispatchKey& key);
 // One row as it is built, committed and printed.
 struct DispatchRow {
   DispatchKey key;
-  // Ascending, without gaps, to UINT64_MAX; from 0 on, but for rows of registered buffers.
-  std::vector<SizeRange> ranges;
+  std::vector<SizeRange> ranges;  // ascending, without gaps, 0..UINT64_MAX
+  uint64_t smallest_bytes = 0;    // that was measured; in the first range
   bool operator==(const DispatchRow&) const = default;
 
-  // The row of a key whose measured sizes have these winners, as for MergeRanges. That of
-  // registered buffers begins at the smallest measured size: what wins there uses that the buffers
-  // are registered, which costs small calls time, and they have the row of plain buffers.
+  // The row of a key whose measured sizes have these winners, as for MergeRanges.
   static DispatchRow Of(const DispatchKey& key,
                         std::span<const std::pair<uint64_t, ChoiceId>> winners);
 };
@@ -53,17 +51,22 @@ class DispatchTable {
  public:
   // An empty table: every lookup gives kNoChoice, which means the backend's own default.
   DispatchTable() = default;
-  // Rows in any order. kInternal when two rows have the same key, ranges are not ascending and
-  // without gaps, or a row of plain buffers does not begin at 0.
+  // Rows in any order. kInternal when two rows have the same key, ranges are not total and
+  // ascending, or the smallest measured size is beyond the first of them.
   static Result<DispatchTable> Build(std::vector<DispatchRow> rows);
 
   static constexpr int32_t kNoChoice = -1;
-  // Index into choices(), or kNoChoice. A row of registered buffers has none below its first range
-  // when there is a row of plain buffers; alone, its first range reaches down to 0. [hot]: any
-  // thread, no lock, no allocation.
+  // Index into choices(), or kNoChoice. A row of registered buffers has none below its smallest
+  // measured size where smaller ones were measured on plain buffers: what wins on registered ones
+  // uses that they are, which costs small calls time. [hot]: any thread, no lock, no allocation.
   int32_t Lookup(const DispatchKey& key, uint64_t bytes) const noexcept;
+  // The key whose row decides: that of plain buffers where the key's own has no choice for the
+  // size.
+  DispatchKey DecidingKey(const DispatchKey& key, uint64_t bytes) const;
   // The range that Lookup finds, from where it is in force; nothing where Lookup gives kNoChoice.
   std::optional<SizeRange> RangeOf(const DispatchKey& key, uint64_t bytes) const;
+  // nullptr: there is none.
+  const DispatchRow* Find(const DispatchKey& key) const;
 
   const std::vector<ChoiceId>& choices() const { return choices_; }  // distinct, ascending
   const std::vector<DispatchRow>& rows() const { return rows_; }     // ascending by key
@@ -84,7 +87,6 @@ class DispatchTable {
     uint32_t first_bucket = 0;
     bool used = false;
   };
-  const DispatchRow* Find(const DispatchKey& key) const;
   uint64_t FirstBytes(const DispatchRow& row) const;
   void Compile();
   void CompileRow(const DispatchRow& row);
@@ -96,7 +98,7 @@ class DispatchTable {
   // range of a size lies from its own entry to the next one, both included.
   std::vector<uint32_t> buckets_;
   std::vector<uint64_t> range_ends_;
-  std::vector<int32_t> range_choices_;  // kNoChoice below the first range of a row
+  std::vector<int32_t> range_choices_;  // kNoChoice where a row is not in force
 };
 
 }  // namespace cotune

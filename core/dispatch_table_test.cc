@@ -45,7 +45,7 @@ DispatchKey RandomKey(std::mt19937_64& random) {
 
 std::vector<std::pair<uint64_t, ChoiceId>> RandomWinners(std::mt19937_64& random) {
   std::vector<std::pair<uint64_t, ChoiceId>> winners;
-  uint64_t bytes = random() % 5;
+  uint64_t bytes = random() % 2 == 0 ? random() % 5 : random() >> random() % 64;
   for (uint64_t i = 0, n = 1 + random() % 40; i < n; ++i) {
     winners.emplace_back(bytes, Id("host/algorithm" + std::to_string(random() % 6)));
     const uint64_t step = 1 + (random() >> (4 + random() % 58));
@@ -60,16 +60,21 @@ std::vector<DispatchRow> RandomRows(std::mt19937_64& random, size_t n) {
   while (rows.size() < n) {
     const DispatchKey key = RandomKey(random);
     rows.insert_or_assign(key, DispatchRow::Of(key, RandomWinners(random)));
+    if (rows.size() == n) break;
+    DispatchKey other_buffers = key;
+    other_buffers.buffer_class = static_cast<BufferClass>(1 - static_cast<int>(key.buffer_class));
+    rows.insert_or_assign(other_buffers, DispatchRow::Of(other_buffers, RandomWinners(random)));
   }
   std::vector<DispatchRow> result;
   for (auto& [key, row] : rows) result.push_back(std::move(row));
   return result;
 }
 
-bool HasPlainRow(const std::vector<DispatchRow>& rows, DispatchKey key) {
+bool HasPlainRowFromBelow(const std::vector<DispatchRow>& rows, DispatchKey key, uint64_t bytes) {
   key.buffer_class = BufferClass::kPlain;
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](const DispatchRow& row) { return row.key == key; });
+  return std::any_of(rows.begin(), rows.end(), [&](const DispatchRow& row) {
+    return row.key == key && row.smallest_bytes < bytes;
+  });
 }
 
 // The oracle: walk the rows as they were given.
@@ -77,8 +82,10 @@ std::string NaiveLookup(const std::vector<DispatchRow>& rows, const DispatchKey&
                         uint64_t bytes) {
   for (const DispatchRow& row : rows) {
     if (row.key != key) continue;
-    if (bytes < row.ranges.front().first_bytes && !HasPlainRow(rows, key)) {
-      return row.ranges.front().choice.text();
+    const bool is_below = bytes < row.smallest_bytes;
+    if (key.buffer_class == BufferClass::kSymmetric && is_below &&
+        HasPlainRowFromBelow(rows, key, row.smallest_bytes)) {
+      return "";
     }
     for (const SizeRange& range : row.ranges) {
       if (bytes >= range.first_bytes &&
@@ -124,29 +131,56 @@ TEST(DispatchTableTest, LooksUpAsTheRowsSay) {
   EXPECT_EQ(table.Lookup(other, 10), DispatchTable::kNoChoice);
 }
 
+std::vector<std::pair<uint64_t, ChoiceId>> WinnersFrom(uint64_t bytes) {
+  return {{bytes, Id("h/a")}, {4 * bytes, Id("h/b")}};
+}
+
 TEST(DispatchTableTest, RegisteredBuffersHaveTheirRowFromTheSmallestMeasuredSizeOn) {
   const DispatchKey plain;
   DispatchKey registered;
   registered.buffer_class = BufferClass::kSymmetric;
-  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {{1000, Id("h/a")}, {4000, Id("h/b")}};
-  const DispatchRow row = DispatchRow::Of(registered, winners);
-  EXPECT_EQ(row.ranges,
-            (std::vector<SizeRange>{{1000, 2000, Id("h/a")}, {2000, UINT64_MAX, Id("h/b")}}));
-  EXPECT_EQ(DispatchRow::Of(plain, winners).ranges.front().first_bytes, 0u);
+  const DispatchRow row = DispatchRow::Of(registered, WinnersFrom(1000));
+  EXPECT_EQ(row.smallest_bytes, 1000u);
 
-  const DispatchTable both = DispatchTable::Build({row, DispatchRow::Of(plain, winners)}).value();
+  const DispatchTable both =
+      DispatchTable::Build({row, DispatchRow::Of(plain, WinnersFrom(999))}).value();
   EXPECT_EQ(LookupText(both, registered, 0), "");
   EXPECT_EQ(LookupText(both, registered, 999), "");
+  EXPECT_EQ(both.DecidingKey(registered, 999), plain);
+  EXPECT_EQ(both.RangeOf(registered, 999), std::nullopt);
   EXPECT_EQ(LookupText(both, registered, 1000), "h/a");
+  EXPECT_EQ(both.DecidingKey(registered, 1000), registered);
+  EXPECT_EQ(both.RangeOf(registered, 1000), (SizeRange{1000, 2000, Id("h/a")}));
   EXPECT_EQ(LookupText(both, registered, UINT64_MAX), "h/b");
-  EXPECT_EQ(LookupText(both, plain, 999), "h/a");
+  EXPECT_EQ(LookupText(both, plain, 500), "h/a");
+  EXPECT_EQ(both.RangeOf(plain, 500)->first_bytes, 0u);
   EXPECT_EQ(DispatchTable::Parse(both.Serialize()).value(), both);
+}
 
+TEST(DispatchTableTest, RegisteredBuffersKeepSmallSizesWherePlainOnesHaveNoneMeasured) {
+  DispatchKey registered;
+  registered.buffer_class = BufferClass::kSymmetric;
+  const DispatchRow row = DispatchRow::Of(registered, WinnersFrom(1000));
   const DispatchTable alone = DispatchTable::Build({row}).value();
-  EXPECT_EQ(LookupText(alone, registered, 0), "h/a");
   EXPECT_EQ(LookupText(alone, registered, 999), "h/a");
   EXPECT_EQ(alone.RangeOf(registered, 999), (SizeRange{0, 2000, Id("h/a")}));
-  EXPECT_EQ(alone.rows(), std::vector<DispatchRow>{row}) << "a plain row may come later";
+  EXPECT_EQ(alone.DecidingKey(registered, 999), registered);
+  const DispatchTable beside_larger =
+      DispatchTable::Build({row, DispatchRow::Of(DispatchKey{}, WinnersFrom(1 << 20))}).value();
+  EXPECT_EQ(LookupText(beside_larger, registered, 999), "h/a");
+  EXPECT_EQ(beside_larger.RangeOf(registered, 999), (SizeRange{0, 2000, Id("h/a")}));
+}
+
+TEST(DispatchTableTest, ACallWithoutDataSaysNothingOfRegisteredBuffers) {
+  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {{0, Id("h/empty")},
+                                                              {1 << 20, Id("h/a")}};
+  DispatchKey registered;
+  registered.buffer_class = BufferClass::kSymmetric;
+  const DispatchRow row = DispatchRow::Of(registered, winners);
+  EXPECT_EQ(row.smallest_bytes, 1u << 20);
+  EXPECT_EQ(row.ranges, (std::vector<SizeRange>{{0, UINT64_MAX, Id("h/a")}}));
+  EXPECT_EQ(DispatchRow::Of(registered, {winners.data(), 1}).ranges.front().choice, Id("h/empty"));
+  EXPECT_EQ(DispatchRow::Of(DispatchKey{}, winners).ranges.size(), 2u);
 }
 
 TEST(DispatchTableTest, SeveralRangesAmongTheLargestSizes) {
@@ -254,6 +288,9 @@ TEST(DispatchTableTest, BuildRefusesMalformedRows) {
             "range 0 ends at 0 bytes, at or before its begin");
   EXPECT_EQ(cause_of({{0, 5, Id("h/a")}}),
             "the last range ends at 5 bytes, so larger sizes have none");
+  const DispatchRow beyond{key, {{0, 5, Id("h/a")}, {5, UINT64_MAX, Id("h/b")}}, 5};
+  EXPECT_EQ(DispatchTable::Build({beyond}).error().cause,
+            "5 bytes, the smallest measured size, are beyond the first range");
   const DispatchRow row{key, {{0, UINT64_MAX, Id("h/a")}}};
   const Result<DispatchTable> twice = DispatchTable::Build({row, row});
   ASSERT_FALSE(twice.has_value());
@@ -290,6 +327,8 @@ TEST(DispatchTableTest, ParseNamesTheBadField) {
             "row 0, field range_choices: choice 1 of 1");
   EXPECT_THAT(where_of([](auto& r) { r.mutable_rows(0)->set_range_ends_bytes(0, 8); }),
               HasSubstr("ends at 8 bytes"));
+  EXPECT_THAT(where_of([](auto& r) { r.mutable_rows(0)->set_smallest_bytes(UINT64_MAX); }),
+              HasSubstr("beyond the first range"));
   EXPECT_THAT(where_of([](auto& r) { r.set_choices(0, "nonsense"); }), HasSubstr("choice 0"));
   EXPECT_THAT(where_of([](auto& r) { r.add_choices("h/unused"); }), HasSubstr("canonical"));
   EXPECT_THAT(DispatchTable::Parse("\xff\xff").error().cause, HasSubstr("not a table"));

@@ -9,9 +9,17 @@ MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_b
     : program_(std::move(program)),
       size_hints_bytes_(std::move(size_hints_bytes)),
       topology_digest_(topology_digest) {
-  // Hints that round down to the same count are one cell.
+  // Hints that round down to the same count are one cell. Less than an element for every rank is
+  // none, unless nothing else is asked for.
   const ProblemClass& cls = program_.anchor();
-  for (uint64_t& hint : size_hints_bytes_) hint = Problem{cls, CountForBytes(cls, hint), 0}.bytes();
+  const auto rounded = [&](uint64_t hint) {
+    return Problem{cls, CountForBytes(cls, hint), 0}.bytes();
+  };
+  const auto is_too_small = [&](uint64_t hint) { return hint > 0 && rounded(hint) == 0; };
+  if (!std::all_of(size_hints_bytes_.begin(), size_hints_bytes_.end(), is_too_small)) {
+    std::erase_if(size_hints_bytes_, is_too_small);
+  }
+  for (uint64_t& hint : size_hints_bytes_) hint = rounded(hint);
   std::sort(size_hints_bytes_.begin(), size_hints_bytes_.end());
   size_hints_bytes_.erase(std::unique(size_hints_bytes_.begin(), size_hints_bytes_.end()),
                           size_hints_bytes_.end());

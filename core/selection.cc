@@ -92,16 +92,15 @@ std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, doub
                             IntervalText(fastest));
 }
 
-// What counted where the medians alone would have kept the default: round by round it was slower.
-// "" where they say enough.
-std::string SlowerInRounds(const Verdict& winner, const Verdict& fallback) {
-  if (fallback.outcome != Outcome::kOutpaced || !IntervalsOverlap(winner, fallback)) return "";
-  const size_t rounds = std::min(winner.samples_ns.size(), fallback.samples_ns.size());
-  size_t slower = 0;
-  for (size_t i = 0; i < rounds; ++i) {
-    slower += fallback.samples_ns[i] > winner.samples_ns[i] ? 1 : 0;
-  }
-  return fmt::format(", slower in {} of the {} rounds that both ran", slower, rounds);
+// What counted where the times alone would have kept the default; "" where they say enough.
+std::string WhyDefaultDropped(const Verdict& winner, const Verdict& fallback) {
+  const bool looks_alike =
+      IntervalsOverlap(winner, fallback) || fallback.median_ns <= winner.median_ns;
+  if (fallback.outcome != Outcome::kOutpaced || !looks_alike) return "";
+  return fmt::format(
+      ", which the race dropped after {} samples, slower than the leader of its rounds "
+      "beyond the noise",
+      fallback.samples_ns.size());
 }
 
 std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict* fallback,
@@ -116,7 +115,7 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
                        ComparedText(winner, "the next, ", *runner_up), interval);
   }
   if (fallback != nullptr) {
-    return ComparedText(winner, "the default ", *fallback) + SlowerInRounds(winner, *fallback) +
+    return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(winner, *fallback) +
            "; " + interval;
   }
   std::string text =
@@ -193,19 +192,18 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   return winner;
 }
 
-std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners,
-                                   uint64_t first_bytes) {
+std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners) {
   std::vector<SizeRange> ranges;
   for (size_t i = 0; i < winners.size(); ++i) {
     const auto& [bytes, choice] = winners[i];
     if (!ranges.empty() && ranges.back().choice == choice) continue;
-    uint64_t begin_bytes = first_bytes;
+    uint64_t first_bytes = 0;
     if (!ranges.empty()) {
       const uint64_t below = winners[i - 1].first;
-      begin_bytes = std::max(below + 1, GeometricMeanUp(below, bytes));
-      ranges.back().end_bytes = begin_bytes;
+      first_bytes = std::max(below + 1, GeometricMeanUp(below, bytes));
+      ranges.back().end_bytes = first_bytes;
     }
-    ranges.push_back({begin_bytes, UINT64_MAX, choice});
+    ranges.push_back({first_bytes, UINT64_MAX, choice});
   }
   return ranges;
 }

@@ -47,12 +47,11 @@ struct SizeRange {
   bool operator==(const SizeRange&) const = default;
 };
 
-// Covers first_bytes..UINT64_MAX: neighbouring sizes with the same winner are merged, a boundary
-// lies at the geometric mean of the two measured sizes (rounded up, so that each measured size
-// stays with its own winner), the ends extend outwards. `winners` are (bytes, winner), strictly
-// ascending in bytes, not empty; first_bytes is at most the first of them.
-std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners,
-                                   uint64_t first_bytes = 0);
+// Covers 0..UINT64_MAX: neighbouring sizes with the same winner are merged, a boundary lies at the
+// geometric mean of the two measured sizes (rounded up, so that each measured size stays with its
+// own winner), the ends extend outwards. `winners` are (bytes, winner), strictly ascending in
+// bytes, not empty.
+std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners);
 
 // Median and 99 % order-statistic interval of samples (any order). With fewer than 8 samples the
 // interval is the range. The median of an even number is the mean of the two in the middle, rounded

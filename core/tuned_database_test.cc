@@ -246,10 +246,11 @@ TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
   ASSERT_EQ(table.rows().size(), 2u);
   EXPECT_EQ(
       table.rows()[0],
-      (DispatchRow{
-          key, {{0, 2048, IdForTest("host/tree")}, {2048, UINT64_MAX, IdForTest("host/ring")}}}));
+      (DispatchRow{key,
+                   {{0, 2048, IdForTest("host/tree")}, {2048, UINT64_MAX, IdForTest("host/ring")}},
+                   1024}));
   EXPECT_EQ(table.rows()[1],
-            (DispatchRow{program_key, {{0, UINT64_MAX, IdForTest("host/fused")}}}));
+            (DispatchRow{program_key, {{0, UINT64_MAX, IdForTest("host/fused")}}, 1024}));
   EXPECT_EQ(database.BuildTable(2, 2, EntryForTest(8).fingerprint).value().choices().at(0).text(),
             "host/pair");
   EXPECT_TRUE(database.BuildTable(2, 1, EntryForTest(8).fingerprint).value().rows().empty());

@@ -135,6 +135,7 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
       IsSymmetric(call, problem, table.choices()[key.choice_index].backend())) {
     return key;
   }
+  // Also where the row of registered buffers has nothing to say of this size.
   key.problem.cls.buffer_class = BufferClass::kPlain;
   key.choice_index = table.Lookup(DispatchKey::Of(key.problem.cls), problem.bytes());
   return key;

@@ -154,7 +154,8 @@ TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasured
   ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
   ProblemClass symmetric = Sum();
   symmetric.buffer_class = BufferClass::kSymmetric;
-  const DispatchRow measured{DispatchKey::Of(symmetric), {{64, UINT64_MAX, Id("fake/zero_copy")}}};
+  const DispatchRow measured{
+      DispatchKey::Of(symmetric), {{0, UINT64_MAX, Id("fake/zero_copy")}}, 64};
   dispatcher_->SetTable(*DispatchTable::Build(
       {DispatchRow{DispatchKey::Of(Sum()), {{0, UINT64_MAX, Id("fake/plain_winner")}}}, measured}));
   EXPECT_EQ(Runs(small), "fake/plain_winner");

@@ -160,8 +160,9 @@ COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
 /* Calls whose buffers lie in such memory have choices of their own, which use it in place (the
  * receive buffer and, except for broadcast, the send buffer; winners after cotune_tune with
- * is_symmetric; without, they run as others do). All ranks use such memory alike: a buffer lies at
- * the same distance from the beginning of its memory on all of them. */
+ * is_symmetric; without, and below the smallest size that was tuned, they run as others do). All
+ * ranks use such memory alike: a buffer lies at the same distance from the beginning of its memory
+ * on all of them. */
 
 /* `bytes` of new memory on the group's device; collective, the same bytes on all ranks.
  * COTUNE_ERROR_UNSUPPORTED for groups of host memory, and where no backend takes such memory. */

@@ -177,15 +177,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
       if (!kernel) return tl::unexpected(kernel.error());
       function = *kernel;
     }
-    std::unique_ptr<SideStream> side;
-    if (transport == Transport::kCopyEngine) {
-      const gpu::CurrentContext current(ranks.gpu().driver(), ranks.gpu().context());
-      auto made = SideStream::Make(ranks.gpu());
-      if (!made) return tl::unexpected(made.error());
-      side = std::move(*made);
-    }
-    *plan = new cotune_plan_t{&ranks,
-                              Plan(ranks, *checked, std::move(*choice), function, std::move(side))};
+    *plan = new cotune_plan_t{&ranks, Plan(ranks, *checked, std::move(*choice), function)};
     return {};
   });
 }

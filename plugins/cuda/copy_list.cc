@@ -18,19 +18,22 @@ uint64_t BlockBytes(const Problem& problem) {
 }
 
 // all_gather and all_to_all: a block for each rank.
-std::vector<BufferCopy> BlockCopies(const Problem& problem, int rank) {
+CopyList BlockCopies(const Problem& problem, int rank) {
   const uint64_t bytes = BlockBytes(problem);
+  CopyList list{.phases = {{}}};
+  if (bytes == 0) return list;
   const bool is_exchange = problem.collective == Collective::kAllToAll;
-  std::vector<BufferCopy> copies;
-  for (int hop = 1; hop <= problem.world_size; ++hop) {
-    const int to = (rank + hop) % problem.world_size;
-    if (bytes == 0 || (to == rank && problem.in_place)) continue;
-    copies.push_back({.from_offset_bytes = is_exchange ? static_cast<uint64_t>(to) * bytes : 0,
+  const auto copy_to = [&](int to) {
+    return BufferCopy{.from_offset_bytes = is_exchange ? static_cast<uint64_t>(to) * bytes : 0,
                       .to_rank = to,
                       .to_offset_bytes = static_cast<uint64_t>(rank) * bytes,
-                      .bytes = bytes});
+                      .bytes = bytes};
+  };
+  for (int hop = 1; hop < problem.world_size; ++hop) {
+    list.phases[0].push_back(copy_to((rank + hop) % problem.world_size));
   }
-  return copies;
+  if (!problem.in_place) list.own = copy_to(rank);
+  return list;
 }
 
 // The part of a broadcast that a rank passes on which is not the root: whole lines of memory.
@@ -51,11 +54,12 @@ Share ShareOf(const Problem& problem, int rank) {
 
 // broadcast: the root copies to each rank its share, which copies it to the others, so that no link
 // carries more than the data once.
-std::vector<std::vector<BufferCopy>> BroadcastPhases(const Problem& problem, int rank) {
-  std::vector<std::vector<BufferCopy>> phases(problem.world_size > 2 ? 2 : 1);
+CopyList BroadcastCopies(const Problem& problem, int rank) {
+  CopyList list;
+  list.phases.resize(problem.world_size > 2 ? 2 : 1);
   const auto add = [&](size_t phase, int to, const Share& share) {
     if (share.bytes == 0) return;
-    phases[phase].push_back({phase == 1, share.begin, to, share.begin, share.bytes});
+    list.phases[phase].push_back({phase == 1, share.begin, to, share.begin, share.bytes});
   };
   for (int hop = 1; hop < problem.world_size; ++hop) {
     const int to = (rank + hop) % problem.world_size;
@@ -65,15 +69,18 @@ std::vector<std::vector<BufferCopy>> BroadcastPhases(const Problem& problem, int
       add(1, to, ShareOf(problem, rank));
     }
   }
-  if (rank == problem.root && !problem.in_place) add(0, rank, {0, BlockBytes(problem)});
-  return phases;
+  const uint64_t bytes = BlockBytes(problem);
+  if (rank == problem.root && !problem.in_place && bytes > 0) {
+    list.own = BufferCopy{.to_rank = rank, .bytes = bytes};
+  }
+  return list;
 }
 
 }  // namespace
 
-std::vector<std::vector<BufferCopy>> CopyPhases(const Problem& problem, int rank) {
-  if (problem.collective == Collective::kBroadcast) return BroadcastPhases(problem, rank);
-  return {BlockCopies(problem, rank)};
+CopyList CopiesOf(const Problem& problem, int rank) {
+  return problem.collective == Collective::kBroadcast ? BroadcastCopies(problem, rank)
+                                                      : BlockCopies(problem, rank);
 }
 
 std::string CopyRefusal(const Problem& problem) {

@@ -3,6 +3,7 @@
 #define COTUNE_PLUGINS_CUDA_COPY_LIST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +29,18 @@ constexpr bool HasCopies(border::Collective collective) {
          collective == border::Collective::kBroadcast;
 }
 
-// The copies of `rank`, one after the other in phases: before the first one, between them and after
-// the last one all ranks wait for each other. As many phases on every rank. Peers come in the order
-// rank + 1, rank + 2, ..., so that every link carries one copy at a time; what a rank copies for
-// itself comes last. Of a problem that has copies, not all_to_all in place. Pure.
-std::vector<std::vector<BufferCopy>> CopyPhases(const border::Problem& problem, int rank);
+// The copies of one rank.
+struct CopyList {
+  // One phase after the other, in each one copy after the other: before the first phase, between
+  // them and after the last all ranks wait for each other. As many on every rank. Peers come in the
+  // order rank + 1, rank + 2, ..., so that every link carries one copy at a time.
+  std::vector<std::vector<BufferCopy>> phases;
+  // From this rank to itself, at any time while the call runs: no peer reads or writes there.
+  std::optional<BufferCopy> own{};
+};
+
+// Of a problem that has copies, not all_to_all in place. Pure.
+CopyList CopiesOf(const border::Problem& problem, int rank);
 
 // Why the problem is not done by copy engines; "": it can be. Pure.
 std::string CopyRefusal(const border::Problem& problem);

@@ -86,6 +86,9 @@ Result<MemoryOffer> Group::OfferArena() {
     return tl::unexpected(done.error());
   }
   if (auto done = AllocateHostWords(); !done) return tl::unexpected(done.error());
+  auto side_stream = SideStream::Make(gpu_);
+  if (!side_stream) return tl::unexpected(side_stream.error());
+  side_stream_ = std::move(*side_stream);
   auto arena = memory_.Take(kArenaBytes);
   if (!arena) return tl::unexpected(arena.error());
   arena_ = *arena;

@@ -17,6 +17,7 @@
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/peer_memory.h"
 #include "plugins/cuda/registered_memory.h"
+#include "plugins/cuda/side_stream.h"
 
 namespace cotune::cuda {
 
@@ -47,6 +48,9 @@ class Group {
   void UnregisterMemory(void* data);
   // Callers' buffers that kernels reach on all ranks; empty until somebody registers some.
   const RegisteredMemory& registered() const { return registered_; }
+
+  // Beside the stream of a call.
+  SideStream& side_stream() { return *side_stream_; }
 
   // What every kernel of this group gets; the call's own fields are left empty.
   const KernelArguments& arguments() const { return arguments_; }
@@ -97,6 +101,7 @@ class Group {
   std::vector<int32_t> job_ranks_;
   gpu::CuDevicePointer arena_ = 0;
   HostWords* words_ = nullptr;
+  std::unique_ptr<SideStream> side_stream_;
   std::atomic<bool> is_aborted_{false};
   KernelArguments arguments_{};
   RegisteredMemory registered_;

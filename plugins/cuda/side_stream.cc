@@ -5,21 +5,30 @@ namespace {
 
 using border::Result;
 
-// 0: captures nothing. Numbers of captures are unique in a process.
-Result<unsigned long long> CaptureOf(const Gpu& gpu, gpu::CuStream stream) {
+Result<StreamCapture> CaptureOf(const Gpu& gpu, gpu::CuStream stream) {
   gpu::CuStreamCaptureStatus status = gpu::kCuCaptureNone;
-  unsigned long long id = 0;
+  StreamCapture capture;
   const gpu::CuResult code =
-      gpu.driver()->StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr);
+      gpu.driver()->StreamGetCaptureInfo(stream, &status, &capture.id, nullptr, nullptr, nullptr);
   // The default stream, while another stream captures, belongs to no capture.
-  if (code == gpu::kCuErrorStreamCaptureImplicit) return 0ull;
+  if (code == gpu::kCuErrorStreamCaptureImplicit) return StreamCapture{};
   if (auto checked = gpu.Check(code, "cuStreamGetCaptureInfo"); !checked) {
     return tl::unexpected(checked.error());
   }
-  return status == gpu::kCuCaptureNone ? 0ull : id;
+  if (status == gpu::kCuCaptureNone) return StreamCapture{};
+  // Of a capture that was invalidated the number is not told.
+  capture.state = status == gpu::kCuCaptureActive ? StreamCapture::State::kActive
+                                                  : StreamCapture::State::kInvalidated;
+  return capture;
 }
 
 }  // namespace
+
+bool CanFork(const StreamCapture& side, const StreamCapture& stream) {
+  if (side.state == StreamCapture::State::kNone) return true;
+  return side.state == StreamCapture::State::kActive &&
+         stream.state == StreamCapture::State::kActive && side.id == stream.id;
+}
 
 Result<std::unique_ptr<SideStream>> SideStream::Make(const Gpu& gpu) {
   std::unique_ptr<SideStream> made(new SideStream(gpu));
@@ -39,18 +48,17 @@ SideStream::~SideStream() {
   if (event_ != nullptr) gpu_.driver()->EventDestroy(event_);
   if (stream_ == nullptr) return;
   const auto capture = CaptureOf(gpu_, stream_);
-  if (capture && *capture == 0) gpu_.driver()->StreamDestroy(stream_);
+  if (capture && capture->state == StreamCapture::State::kNone)
+    gpu_.driver()->StreamDestroy(stream_);
 }
 
 Result<gpu::CuStream> SideStream::Fork(gpu::CuStream stream) {
   is_forked_ = false;
-  const auto own_capture = CaptureOf(gpu_, stream_);
-  if (!own_capture) return tl::unexpected(own_capture.error());
-  if (*own_capture != 0) {
-    const auto capture = CaptureOf(gpu_, stream);
-    if (!capture) return tl::unexpected(capture.error());
-    if (*capture != *own_capture) return stream;
-  }
+  const auto own = CaptureOf(gpu_, stream_);
+  if (!own) return tl::unexpected(own.error());
+  const auto other = CaptureOf(gpu_, stream);
+  if (!other) return tl::unexpected(other.error());
+  if (!CanFork(*own, *other)) return stream;
   auto done = gpu_.Check(gpu_.driver()->EventRecord(event_, stream), "cuEventRecord");
   if (done) {
     done = gpu_.Check(gpu_.driver()->StreamWaitEvent(stream_, event_, 0), "cuStreamWaitEvent");

@@ -2,12 +2,24 @@
 #ifndef COTUNE_PLUGINS_CUDA_SIDE_STREAM_H_
 #define COTUNE_PLUGINS_CUDA_SIDE_STREAM_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "plugins/border/failure.h"
 #include "plugins/cuda/gpu.h"
 
 namespace cotune::cuda {
+
+// What a stream is part of.
+struct StreamCapture {
+  enum class State : uint8_t { kNone, kActive, kInvalidated };
+  State state = State::kNone;
+  unsigned long long id = 0;  // of an active one; unique in a process
+};
+
+// Whether work on `stream` may go on beside it on a stream that is part of `side`: a stream belongs
+// to its capture until that ends, also after it was joined. Pure.
+bool CanFork(const StreamCapture& side, const StreamCapture& stream);
 
 // One thread at a time; all but the end with the GPU's context current. The GPU outlives it.
 class SideStream {
@@ -20,8 +32,7 @@ class SideStream {
   SideStream& operator=(const SideStream&) = delete;
 
   // The stream for work that follows all that is on `stream` now; until Join nothing else may fork.
-  // `stream` itself, which is right too, where this stream is part of a capture that `stream` has
-  // no part in: it belongs to that until the capture ends.
+  // `stream` itself, which is right too, where CanFork says no.
   border::Result<gpu::CuStream> Fork(gpu::CuStream stream);
   // What is queued on `stream` from here on follows what was queued since Fork.
   border::Result<void> Join(gpu::CuStream stream);

@@ -33,7 +33,10 @@ Status CheckAfter(const Replay& replay, const CallData& data, std::string_view w
   return replay.rank.CheckAnswer(replay.caller, replay.buffers, replay.pattern, data.right, where);
 }
 
-// One captured call, again and again on other data.
+// Calls of one plan in a graph: more than one, so that they meet each other there.
+constexpr int32_t kCallsInGraph = 2;
+
+// A captured graph, again and again on other data.
 Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64_t replays,
                   Moments& moments) {
   Job& job = replay.rank.job();
@@ -42,7 +45,7 @@ Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64
   arguments.recv = replay.buffers.recv();
   arguments.stream = job.device().stream();
   arguments.deadline_ns = replay.rank.CallDeadline();
-  const auto captured = replay.caller.PrepareTimed(job.device(), {&arguments, 1}, 1);
+  const auto captured = replay.caller.PrepareTimed(job.device(), {&arguments, 1}, kCallsInGraph);
   if (!captured) return tl::make_unexpected(captured.error());
   const bool lines_up = job.device().aligns_ranks();
   for (int64_t i = 0; i < replays; ++i) {
