@@ -18,7 +18,8 @@ namespace cotune {
 // scheduler asks for timings, in node order.
 class MultiTemplate {
  public:
-  // size_hints_bytes: at least one; sorted and made unique here. One hint: a node of fixed size.
+  // size_hints_bytes: at least one; rounded down to whole elements, sorted and made unique here,
+  // and left out where that leaves none and there are others. One hint: a node of fixed size.
   MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes, uint64_t topology_digest);
 
   const Program& program() const { return program_; }
