@@ -91,6 +91,13 @@ class TreeTest(unittest.TestCase):
                      "mismatch: rank 0 calls with another count, nccl (4 ranks)", "rank 0 by SIGKILL, nccl"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
+    def test_eight_gpus_are_tested_in_all_numbers_and_as_two_groups_of_four(self):
+        tree = gpu_steps.Tree(self.root, self.work, "cuda")
+        names = [runner.label(step) for step in gpu_steps.all_steps(tree, 8)]
+        for part in ("values: moves (7 ranks)", "values: moves (6 ranks)", "values: moves (5 ranks)",
+                     "values: moves (3 ranks)", "groups 0,1,2,3/4,5,6,7 (8 ranks)", "groups 0,2,4,6/1,3,5,7 (8 ranks)"):
+            self.assertTrue(any(part in name for name in names), f"{part}: {names}")
+
     def test_groups_of_some_ranks_run_at_once(self):
         done = self.run_command("--memory", "host", "--ranks", "4", "--quick", "--only", r"sequence: groups .*4 ranks")
         self.assertEqual(done.returncode, runner.ALL_PASSED, done.stdout)

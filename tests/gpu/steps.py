@@ -133,6 +133,13 @@ def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     return steps
 
 
+# Groups of some ranks, at once where there are two: neighbours, every other one, and one in another order.
+SPLITS = {
+    4: ("0,1/2,3", "0,2/1,3", "3,0,1"),
+    8: ("0,1,2,3/4,5,6,7", "0,2,4,6/1,3,5,7", "7,0,5,2,3"),
+}
+
+
 def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     calls = "160" if tree.quick else "960"
     replays = "10" if tree.quick else "100"
@@ -160,10 +167,9 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         ["sequence", "--seed", "5", "--calls", "160", "--delay-us", "4000"])
     add("sequence: two groups at once", "sequences",
         ["sequence", "--seed", "6", "--calls", calls, "--groups", "2", "--count-max", "20000"])
-    if ranks == 4:
-        for split in ("0,1/2,3", "0,2/1,3", "3,0,1"):
-            add(f"sequence: groups {split}", "sequences",
-                ["sequence", "--seed", "7", "--calls", "320", "--split", split], may_rest=True)
+    for split in SPLITS.get(ranks, ()):
+        add(f"sequence: groups {split}", "sequences",
+            ["sequence", "--seed", "7", "--calls", "320", "--split", split], may_rest=True)
     return steps
 
 
