@@ -129,6 +129,11 @@ std::string DefaultRunsText(const Explanation& explanation) {
   }
   if (cls.buffer_class == BufferClass::kSymmetric) command += " --buffers symmetric";
   if (cls.in_place) command += " --in-place";
+  // What a tune takes by itself.
+  const uint64_t bytes = explanation.asked.bytes();
+  if (bytes < (1 << 10) || bytes > (4 << 20)) {
+    command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
+  }
   return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);
 }
 

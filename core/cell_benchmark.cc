@@ -17,7 +17,10 @@ constexpr int64_t kWindowMinNs = 500'000;
 constexpr int64_t kWindowMaxNs = 5'000'000;
 constexpr int32_t kInvalidMax =
     16;  // samples of a cell that start late before it gives the window up
-constexpr int32_t kWarmRepetitionsMax = 16;
+constexpr int32_t kWarmRepetitionsMax =
+    16;  // of the first batch that finds out how long a call takes
+constexpr int kWarmBatchesMax = 4;
+constexpr int64_t kWarmSamplesMax = 64;  // a call of so many samples is not made once more for that
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -135,8 +138,7 @@ Status CellBenchmark::AllocateBuffers() {
   if (!all) return tl::make_unexpected(all.error());
   for (const StepRecord& other : all->records) {
     if (other.number != 0) {
-      return Fail(ErrorCode::kInterrupted, "the tune was interrupted", "", "",
-                  "run it again: it goes on with the cells that are left");
+      return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
     }
   }
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
@@ -217,23 +219,33 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   return Drop(entrant, Outcome::kWrongResult, reason);
 }
 
+// By the fastest of some batches of calls, each as large as the ones before it suggest. One call
+// that was slow, because a processor was away, would else give a choice samples of one call, and
+// those have neither the caches nor the overlap of calls in a row that other choices have.
 Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const int64_t sample_ns = parts_.settings.SampleNs(problem_.cls.memory);
   const auto calls_of = [&](int64_t call_ns) {
     return CallsOfSample(sample_ns, call_ns, buffers_->copies(), problem_.cls.memory);
   };
-  entrant.verdict.repetitions = calls_of(entrant.check_ns);
-  if (entrant.check_ns >= sample_ns * kWarmRepetitionsMax) return {};
-  const auto warm = static_cast<int32_t>(
-      std::clamp<int64_t>(sample_ns / entrant.check_ns, 1, kWarmRepetitionsMax));
-  const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, warm, 0), 0);
-  if (!all) return tl::make_unexpected(all.error());
-  if (const std::optional<Error> failure = all->FirstFailure()) {
-    return Drop(entrant, OutcomeOf(failure->code), failure->what);
+  int64_t call_ns = entrant.check_ns;
+  int32_t& repetitions = entrant.verdict.repetitions;
+  repetitions = calls_of(call_ns);
+  if (call_ns >= sample_ns * kWarmSamplesMax) return {};
+  auto batch =
+      static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kWarmRepetitionsMax));
+  for (int measured = 1; measured <= kWarmBatchesMax; ++measured) {
+    const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, batch, 0), 0);
+    if (!all) return tl::make_unexpected(all.error());
+    if (const std::optional<Error> failure = all->FirstFailure()) {
+      return Drop(entrant, OutcomeOf(failure->code), failure->what);
+    }
+    call_ns = std::min(call_ns, std::max<int64_t>(1, LongestCall(*all) / batch));
+    repetitions = calls_of(call_ns);
+    const bool is_first_guess = measured == 1 && batch < kWarmRepetitionsMax;
+    if (!is_first_guess && repetitions < 2 * batch) break;
+    batch = repetitions;
   }
-  const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.call_ns = call_ns;
-  entrant.verdict.repetitions = calls_of(call_ns);
   return {};
 }
 

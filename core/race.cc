@@ -99,7 +99,9 @@ void Race::DropLosers(size_t leader) {
     const bool slower_alone = has_enough(best) && (!is_default || has_enough(competitor)) &&
                               static_cast<double>(competitor.interval.low_ns) > bar_ns;
     const bool slower = slower_alone || PairedSlowdown(competitor, best) > margin;
-    const bool early = !is_default && (first_cut || second_cut);
+    // One sample may be a spike, in whichever round it was the first that counted.
+    const bool has_two = competitor.samples_ns.size() >= 2;
+    const bool early = !is_default && has_two && (first_cut || second_cut);
     if (early || slower) competitor.state = State::kOutpaced;
   }
 }

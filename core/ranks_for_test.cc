@@ -224,7 +224,8 @@ class PlanForTest final : public Plan {
   Result<bool> Progress(int64_t) override { return true; }
 
   int64_t NextCostNs() {
-    return choice_.cost_ns(problem_.bytes()) + choice_.noise_ns * (calls_++ % 5);
+    const int64_t extra_ns = calls_ < choice_.first_calls ? choice_.first_extra_ns : 0;
+    return choice_.cost_ns(problem_.bytes()) + extra_ns + choice_.noise_ns * (calls_++ % 5);
   }
 
  private:

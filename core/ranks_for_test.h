@@ -65,6 +65,8 @@ struct ScriptedChoice {
   bool keeps_first_buffer = false;  // receives where the plan's first call did
   std::string refused;              // not empty: a refusal with this reason
   int64_t noise_ns = 0;             // added as a sawtooth over calls
+  int64_t first_calls = 0;          // of each plan, that take so much longer
+  int64_t first_extra_ns = 0;
 };
 
 // A backend over the hub; `choices` may differ between ranks to break its contract.

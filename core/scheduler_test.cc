@@ -236,6 +236,30 @@ TEST(SchedulerTest, TimedCallsGoRoundOverCopiesWhereACacheWouldHoldTheBuffers) {
   }
 }
 
+TEST(SchedulerTest, CallsThatAreSlowAtFirstDoNotDecideHowManyASampleHas) {
+  Tune tune;
+  tune.node_sizes = {{1024}};
+  tune.settings.sample_ns = 500'000;
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices;
+    // Slow are none; the check; it and the first batch.
+    for (const int64_t slow_calls : {0, 1, 2}) {
+      choices.push_back(Scripted("slow" + std::to_string(slow_calls), 20'000));
+      choices.back().first_calls = slow_calls;
+      choices.back().first_extra_ns = 300'000;
+    }
+    choices.push_back(Scripted("long", 400'000));
+    return choices;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    for (const char* name : {"slow0", "slow1", "slow2"}) {
+      EXPECT_EQ(VerdictOf(view.cells[0], name).repetitions, 25) << name;
+    }
+    EXPECT_EQ(VerdictOf(view.cells[0], "long").repetitions, 1);
+  }
+}
+
 TEST(SchedulerTest, ARankShortOfMemoryGivesAllFewerCopies) {
   Tune tune = TuneOnSmallCache();
   // Without copies each of 2 ranks needs 5 times 33792; half of what is free holds 5 more.

@@ -10,6 +10,8 @@
 namespace cotune {
 namespace {
 
+constexpr size_t kSamplesOfRunnerUpMin = 5;
+
 double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
 // Time saved by `time_ns` as a share of `base_ns`, in percent.
@@ -175,8 +177,13 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   };
   const bool default_kept = fallback != nullptr && fallback != fastest && keeps_place(*fallback);
   const Verdict* chosen = default_kept ? fallback : fastest;
-  const Verdict* runner_up =
-      Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
+  // Who left the race after a few samples has hardly a time.
+  const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
+    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= kSamplesOfRunnerUpMin;
+  });
+  if (runner_up == nullptr) {
+    runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
+  }
 
   Winner winner{.id = chosen->id, .median_ns = chosen->median_ns};
   if (runner_up != nullptr) {

@@ -374,8 +374,13 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
           fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
     }
     for (const PluginReport& report : reports_) {
-      if (!report.loaded)
-        reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", report.reason);
+      const bool fits_memory =
+          (report.memory_kinds >> static_cast<unsigned>(options_.memory) & 1) != 0;
+      if (report.loaded && fits_memory) continue;
+      reasons += reasons.empty() ? "" : "; ";
+      reasons += !report.loaded ? report.reason
+                                : fmt::format("backend {} does not work on {} memory",
+                                              report.backend, Name(options_.memory));
     }
     return Fail(ErrorCode::kEnvironment, "no backend can be used", "",
                 reasons.empty() ? "no plugin was found" : reasons,

@@ -193,6 +193,18 @@ Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& 
   return known.CheckWritable(*problems);
 }
 
+// What becomes of what a tune has measured that the user has ended.
+Error WithWhatIsKept(Error error, const TuneRequest& request) {
+  if (error.code != ErrorCode::kInterrupted) return error;
+  error.next_step = request.database_path.empty()
+                        ? "nothing of it is kept"
+                        : fmt::format(
+                              "what was measured is kept in {}.journal, which the next tune "
+                              "goes on from and nothing else reads",
+                              request.database_path);
+  return error;
+}
+
 }  // namespace
 
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
@@ -225,7 +237,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     }
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
-  if (!outcome) return tl::make_unexpected(outcome.error());
+  if (!outcome) return tl::make_unexpected(WithWhatIsKept(outcome.error(), request));
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
 
