@@ -17,10 +17,8 @@ constexpr int64_t kWindowMinNs = 500'000;
 constexpr int64_t kWindowMaxNs = 5'000'000;
 constexpr int32_t kInvalidMax =
     16;  // samples of a cell that start late before it gives the window up
-constexpr int32_t kWarmRepetitionsMax =
-    16;  // of the first batch that finds out how long a call takes
-constexpr int kWarmBatchesMax = 4;
-constexpr int64_t kWarmSamplesMax = 64;  // a call of so many samples is not made once more for that
+constexpr int32_t kWarmRepetitionsMax = 16;
+constexpr int32_t kFewRepetitions = 16;
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -219,34 +217,36 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   return Drop(entrant, Outcome::kWrongResult, reason);
 }
 
-// By the fastest of some batches of calls, each as large as the ones before it suggest. One call
-// that was slow, because a processor was away, would else give a choice samples of one call, and
-// those have neither the caches nor the overlap of calls in a row that other choices have.
+int32_t CellBenchmark::CallsOf(int64_t call_ns) const {
+  return CallsOfSample(parts_.settings.SampleNs(problem_.cls.memory), call_ns, buffers_->copies(),
+                       problem_.cls.memory);
+}
+
 Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const int64_t sample_ns = parts_.settings.SampleNs(problem_.cls.memory);
-  const auto calls_of = [&](int64_t call_ns) {
-    return CallsOfSample(sample_ns, call_ns, buffers_->copies(), problem_.cls.memory);
-  };
-  int64_t call_ns = entrant.check_ns;
-  int32_t& repetitions = entrant.verdict.repetitions;
-  repetitions = calls_of(call_ns);
-  if (call_ns >= sample_ns * kWarmSamplesMax) return {};
-  auto batch =
-      static_cast<int32_t>(std::clamp<int64_t>(sample_ns / call_ns, 1, kWarmRepetitionsMax));
-  for (int measured = 1; measured <= kWarmBatchesMax; ++measured) {
-    const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, batch, 0), 0);
-    if (!all) return tl::make_unexpected(all.error());
-    if (const std::optional<Error> failure = all->FirstFailure()) {
-      return Drop(entrant, OutcomeOf(failure->code), failure->what);
-    }
-    call_ns = std::min(call_ns, std::max<int64_t>(1, LongestCall(*all) / batch));
-    repetitions = calls_of(call_ns);
-    const bool is_first_guess = measured == 1 && batch < kWarmRepetitionsMax;
-    if (!is_first_guess && repetitions < 2 * batch) break;
-    batch = repetitions;
+  entrant.verdict.repetitions = CallsOf(entrant.check_ns);
+  if (entrant.check_ns >= sample_ns * kWarmRepetitionsMax) return {};
+  const auto warm = static_cast<int32_t>(
+      std::clamp<int64_t>(sample_ns / entrant.check_ns, 1, kWarmRepetitionsMax));
+  const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, warm, 0), 0);
+  if (!all) return tl::make_unexpected(all.error());
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    return Drop(entrant, OutcomeOf(failure->code), failure->what);
   }
+  const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.call_ns = call_ns;
+  entrant.verdict.repetitions = CallsOf(call_ns);
   return {};
+}
+
+bool CellBenchmark::NeedsMoreRepetitions(Entrant& entrant, int64_t time_ns) const {
+  int32_t& repetitions = entrant.verdict.repetitions;
+  const int32_t wanted = CallsOf(time_ns);
+  if (repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
+  repetitions = wanted;
+  entrant.call_ns = time_ns;
+  entrant.verdict.skews_ns.clear();
+  return true;
 }
 
 StepRecord CellBenchmark::RunGuarded(
@@ -396,8 +396,14 @@ Status CellBenchmark::RunRace(CellResult& result) {
   const int64_t begin_ns = coordinator_now_ns_;
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     parts_.observer.OnStage(Stage::kBenchmark);
-    const Result<std::vector<int64_t>> times_ns = MeasureRound(order, result);
+    Result<std::vector<int64_t>> times_ns = MeasureRound(order, result);
     if (!times_ns) return tl::make_unexpected(times_ns.error());
+    for (size_t turn = 0; turn < order.size(); ++turn) {
+      int64_t& time_ns = (*times_ns)[turn];
+      if (time_ns == 0 || !NeedsMoreRepetitions(entrants_[order[turn]], time_ns)) continue;
+      race.Forget(order[turn]);
+      time_ns = 0;
+    }
     race.AddRound(*times_ns);
     for (size_t i : order) {
       if (!entrants_[i].in) race.Disqualify(i);

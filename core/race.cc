@@ -49,6 +49,12 @@ void Race::AddRound(const std::vector<int64_t>& times_ns) {
   if (leader != SIZE_MAX) DropLosers(leader);
 }
 
+void Race::Forget(size_t index) {
+  const State state = choices_[index].state;
+  choices_[index] = Competitor();
+  choices_[index].state = state;
+}
+
 void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
 
 size_t Race::Leader() const {

@@ -37,6 +37,8 @@ class Race {
   std::vector<size_t> NextRound() const;
   // One time for each choice of NextRound(), in its order; 0: this sample was not valid.
   void AddRound(const std::vector<int64_t>& times_ns);
+  // What was measured of a choice so far does not count: it is measured otherwise from now on.
+  void Forget(size_t index);
   // Takes a choice out for good: it failed.
   void Disqualify(size_t index);
   // Ends the race now: the budget is used up.

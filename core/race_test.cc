@@ -99,6 +99,34 @@ TEST(RaceTest, RoundsAreComparedPairByPair) {
   EXPECT_FALSE(equal.outpaced(0) || equal.outpaced(1));
 }
 
+TEST(RaceTest, OneSampleThatCountsIsTooFewToBeDroppedForInAnyRound) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  // Choice 1 has its first sample in the sixth round, a spike, and is the faster one after it.
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return 100'000;
+    return round < 5 ? 0 : round == 5 ? 9'000'000 : 80'000;
+  });
+  EXPECT_FALSE(race.outpaced(1));
+  EXPECT_TRUE(race.outpaced(0));
+}
+
+TEST(RaceTest, WhatIsForgottenDoesNotCount) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  for (int round = 0; round < 3; ++round) {
+    race.Forget(1);
+    std::vector<int64_t> times_ns;
+    for (const size_t choice : race.NextRound())
+      times_ns.push_back(choice == 0 ? 100'000 : 900'000);
+    race.AddRound(times_ns);
+  }
+  EXPECT_FALSE(race.outpaced(1)) << "never two samples";
+  EXPECT_EQ(race.samples_ns(1).size(), 1u);
+  race.Forget(1);
+  RunToEnd(race, [](size_t choice, int32_t) { return choice == 0 ? 100'000 : 80'000; });
+  EXPECT_EQ(race.samples_ns(1), std::vector<int64_t>(8, 80'000));
+  EXPECT_TRUE(race.outpaced(0));
+}
+
 TEST(RaceTest, RoundsRotateTheirStart) {
   Race race(3, SIZE_MAX, RaceRules{});
   EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));

@@ -242,8 +242,8 @@ TEST(SchedulerTest, CallsThatAreSlowAtFirstDoNotDecideHowManyASampleHas) {
   tune.settings.sample_ns = 500'000;
   tune.choices = [](int) {
     std::vector<ScriptedChoice> choices;
-    // Slow are none; the check; it and the first batch.
-    for (const int64_t slow_calls : {0, 1, 2}) {
+    // Slow are none; the check; it and the first batch; the first sample too.
+    for (const int64_t slow_calls : {0, 1, 2, 3}) {
       choices.push_back(Scripted("slow" + std::to_string(slow_calls), 20'000));
       choices.back().first_calls = slow_calls;
       choices.back().first_extra_ns = 300'000;
@@ -253,8 +253,12 @@ TEST(SchedulerTest, CallsThatAreSlowAtFirstDoNotDecideHowManyASampleHas) {
   };
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
-    for (const char* name : {"slow0", "slow1", "slow2"}) {
-      EXPECT_EQ(VerdictOf(view.cells[0], name).repetitions, 25) << name;
+    for (const char* name : {"slow0", "slow1", "slow2", "slow3"}) {
+      const Verdict& verdict = VerdictOf(view.cells[0], name);
+      EXPECT_EQ(verdict.repetitions, 25) << name;
+      EXPECT_EQ(verdict.median_ns, 20'000) << name;
+      EXPECT_EQ(verdict.interval_high_ns, 20'000) << name << ": samples of one call count";
+      EXPECT_EQ(verdict.skews_ns.size(), verdict.samples_ns.size()) << name;
     }
     EXPECT_EQ(VerdictOf(view.cells[0], "long").repetitions, 1);
   }
