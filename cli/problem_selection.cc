@@ -50,6 +50,10 @@ Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
   return sizes;
 }
 
+std::string Counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 uint64_t RoundedBytes(const ProblemClass& cls, uint64_t asked_bytes) {
   return Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
 }
@@ -190,10 +194,11 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
     return tl::make_unexpected(std::move(error));
   }
   const size_t classes = selection->classes.size() + selection->too_small.size();
-  if (classes != 1 || selection->sizes_bytes.size() != 1) {
+  const size_t sizes = selection->sizes_bytes.size();
+  if (classes != 1 || sizes != 1) {
     return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
-                fmt::format("these arguments name {} collectives and {} sizes", classes,
-                            selection->sizes_bytes.size()),
+                fmt::format("these arguments name {} (collectives, types and buffers) of {}",
+                            Counted(classes, "call"), Counted(sizes, "size")),
                 "write for example `cotune explain all_reduce 256K f32`");
   }
   const ProblemClass& cls = selection->classes.front();
