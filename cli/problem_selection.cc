@@ -89,8 +89,8 @@ Status LeaveOutTooSmall(ProblemSelection& selection, std::string_view where) {
       }
     }
   }
-  std::erase_if(selection.classes,
-                [&](const ProblemClass& cls) { return selection.SizesOf(cls).empty(); });
+  selection.left_out_classes = std::erase_if(
+      selection.classes, [&](const ProblemClass& cls) { return selection.SizesOf(cls).empty(); });
   if (!selection.classes.empty()) return {};
   return Fail(ErrorCode::kUsage, "no size has an element for every rank", std::string(where),
               SomeOf(selection.too_small), "ask for larger sizes");
@@ -193,7 +193,7 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
     if (error.where.starts_with("--sizes")) error.where.replace(0, 7, "SIZE");
     return tl::make_unexpected(std::move(error));
   }
-  const size_t classes = selection->classes.size() + selection->too_small.size();
+  const size_t classes = selection->classes.size() + selection->left_out_classes;
   const size_t sizes = selection->sizes_bytes.size();
   if (classes != 1 || sizes != 1) {
     return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",

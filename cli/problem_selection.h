@@ -21,6 +21,7 @@ struct ProblemSelection {
 
   // "all_to_all f32 8": class and size of what is left out for that reason.
   std::vector<std::string> too_small;
+  size_t left_out_classes = 0;  // of which no size remains
 };
 
 // Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x2. A

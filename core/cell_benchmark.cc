@@ -19,6 +19,7 @@ constexpr int32_t kInvalidMax =
     16;  // samples of a cell that start late before it gives the window up
 constexpr int32_t kWarmRepetitionsMax = 16;
 constexpr int32_t kFewRepetitions = 16;
+constexpr size_t kSamplesToForgetMax = 3;
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -239,14 +240,30 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   return {};
 }
 
-bool CellBenchmark::NeedsMoreRepetitions(Entrant& entrant, int64_t time_ns) const {
+bool CellBenchmark::GiveMoreRepetitions(Entrant& entrant, int64_t time_ns) const {
   int32_t& repetitions = entrant.verdict.repetitions;
+  const int64_t believed_ns = entrant.call_ns > 0 ? entrant.call_ns : entrant.check_ns;
   const int32_t wanted = CallsOf(time_ns);
-  if (repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
+  // Far more than noise: a little less time can make twice the calls of one.
+  const bool was_far_off = time_ns * 3 <= believed_ns * 2;
+  if (!was_far_off || repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
   repetitions = wanted;
   entrant.call_ns = time_ns;
   entrant.verdict.skews_ns.clear();
   return true;
+}
+
+void CellBenchmark::MeasureAnewWhatHadTooFewCalls(const std::vector<size_t>& order,
+                                                  std::vector<int64_t>& times_ns, Race& race) {
+  for (size_t turn = 0; turn < order.size(); ++turn) {
+    const size_t index = order[turn];
+    // Later on it has been measured well enough.
+    const bool is_early = race.samples_ns(index).size() < kSamplesToForgetMax;
+    if (!is_early || times_ns[turn] == 0) continue;
+    if (!GiveMoreRepetitions(entrants_[index], times_ns[turn])) continue;
+    race.Forget(index);
+    times_ns[turn] = 0;
+  }
 }
 
 StepRecord CellBenchmark::RunGuarded(
@@ -398,18 +415,16 @@ Status CellBenchmark::RunRace(CellResult& result) {
     parts_.observer.OnStage(Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(order, result);
     if (!times_ns) return tl::make_unexpected(times_ns.error());
-    for (size_t turn = 0; turn < order.size(); ++turn) {
-      int64_t& time_ns = (*times_ns)[turn];
-      if (time_ns == 0 || !NeedsMoreRepetitions(entrants_[order[turn]], time_ns)) continue;
-      race.Forget(order[turn]);
-      time_ns = 0;
+    const bool is_spent = budget_ns_ > 0 && coordinator_now_ns_ - begin_ns >= budget_ns_;
+    // Only where there are rounds enough to come.
+    if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
+      MeasureAnewWhatHadTooFewCalls(order, *times_ns, race);
     }
     race.AddRound(*times_ns);
     for (size_t i : order) {
       if (!entrants_[i].in) race.Disqualify(i);
     }
     // A cell that is begun is measured well enough to be believed; cells after it are left out.
-    const bool is_spent = budget_ns_ > 0 && coordinator_now_ns_ - begin_ns >= budget_ns_;
     if (is_spent && race.rounds() >= settings.min_rounds) race.Stop();
   }
   for (size_t i = 0; i < entrants_.size(); ++i) {

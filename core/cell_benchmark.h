@@ -83,10 +83,13 @@ class CellBenchmark {
   StepRecord CheckOnThisRank(Entrant& entrant, CheckBy by, uint32_t salt);
   int32_t CallsOf(int64_t call_ns) const;  // of one sample
   Status SetRepetitions(Entrant& entrant);
-  // Whether a sample of few calls has shown that there should have been more, as where a processor
-  // was away when their number was chosen; then there will be. Its samples so far do not count:
-  // they had neither the caches nor the overlap of calls in a row that those of other choices have.
-  bool NeedsMoreRepetitions(Entrant& entrant, int64_t time_ns) const;
+  // Where a sample of few calls has shown that there should have been more, as after a processor
+  // was away when their number was chosen, there will be. False: they are right, or many anyway.
+  bool GiveMoreRepetitions(Entrant& entrant, int64_t time_ns) const;
+  // The samples so far of those that get more do not count, nor does this one: they had neither the
+  // caches nor the overlap of calls in a row that those of other choices have.
+  void MeasureAnewWhatHadTooFewCalls(const std::vector<size_t>& order,
+                                     std::vector<int64_t>& times_ns, Race& race);
   Status RunRace(CellResult& result);
   // How fast the ranks' devices ran, where they say it.
   Status NoteClocks(CellResult& result);

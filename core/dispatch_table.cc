@@ -117,11 +117,8 @@ DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
 
 DispatchRow DispatchRow::Of(const DispatchKey& key,
                             std::span<const std::pair<uint64_t, ChoiceId>> winners) {
-  // A call without data counts as one on plain buffers.
-  const bool is_registered = key.buffer_class == BufferClass::kSymmetric;
-  if (is_registered && winners.front().first == 0 && winners.size() > 1) {
-    winners = winners.subspan(1);
-  }
+  // A call without data says nothing of those with data.
+  if (winners.front().first == 0 && winners.size() > 1) winners = winners.subspan(1);
   return {key, MergeRanges(winners), winners.front().first};
 }
 

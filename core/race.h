@@ -20,8 +20,8 @@ struct RaceRules {
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
 // hits all alike.
 //   round 1     nobody is dropped: one sample may be a spike
-//   round 2     drops whose best sample is over 3 x the leader's best
-//   round 5     drops whose best sample is over 1.25 x the leader's median
+//   from 2 on   drops who has two samples, and the best is over 3 x the leader's best
+//   from 5 on   drops who has two samples, and the best is over 1.25 x the leader's median
 //   min_rounds  samples of the leader: drops whose 99 % interval lies above its median, or who is
 //               slower than it in the same rounds: what slows a round slows both (PairedSlowdown)
 // It ends when every survivor has min_rounds valid samples and one competitor is left, all

@@ -376,7 +376,10 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
     for (const PluginReport& report : reports_) {
       const bool fits_memory =
           (report.memory_kinds >> static_cast<unsigned>(options_.memory) & 1) != 0;
-      if (report.loaded && fits_memory) continue;
+      const std::vector<std::string>& wanted = options_.backends;
+      const bool is_wanted =
+          wanted.empty() || std::find(wanted.begin(), wanted.end(), report.backend) != wanted.end();
+      if (report.loaded && (fits_memory || !is_wanted)) continue;
       reasons += reasons.empty() ? "" : "; ";
       reasons += !report.loaded ? report.reason
                                 : fmt::format("backend {} does not work on {} memory",

@@ -102,6 +102,12 @@ class DatabaseCells final : public KnownCells {
     return appended;
   }
 
+  // The file that keeps what was measured until it is saved; "": nothing is kept.
+  std::string JournalWithCells() const {
+    const bool has_cells = journal_ != nullptr && !fresh_.empty() && !has_failed_to_append_;
+    return has_cells ? request_.database_path + ".journal" : "";
+  }
+
   // Writes the database with everything new in it. Nothing new: nothing is written.
   Result<bool> Save() {
     if (journal_ == nullptr || fresh_.empty()) return false;
@@ -193,15 +199,16 @@ Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& 
   return known.CheckWritable(*problems);
 }
 
-// What becomes of what a tune has measured that the user has ended.
-Error WithWhatIsKept(Error error, const TuneRequest& request) {
-  if (error.code != ErrorCode::kInterrupted) return error;
-  error.next_step = request.database_path.empty()
+// The writer says what becomes of what was measured when the user has ended the tune.
+Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer) {
+  if (error.code != ErrorCode::kInterrupted || !is_writer) return error;
+  const std::string journal = known.JournalWithCells();
+  error.next_step = journal.empty()
                         ? "nothing of it is kept"
                         : fmt::format(
-                              "what was measured is kept in {}.journal, which the next tune "
-                              "goes on from and nothing else reads",
-                              request.database_path);
+                              "what was measured is kept in {}, which the next tune goes on "
+                              "from and nothing else reads",
+                              journal);
   return error;
 }
 
@@ -237,7 +244,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     }
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
-  if (!outcome) return tl::make_unexpected(WithWhatIsKept(outcome.error(), request));
+  if (!outcome) return tl::make_unexpected(WithWhatIsKept(outcome.error(), known, is_writer));
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
 

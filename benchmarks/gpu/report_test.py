@@ -121,6 +121,14 @@ class ReportTest(unittest.TestCase):
         self.assertIn("A cold tune of 3 cells (40 choices), kernels compiled on the way: 30.0 s. "
                       "In seconds: measuring 18.00, precompile 9.00, start 0.50.", text)
 
+    def test_a_run_of_one_collective_adds_to_what_is_known(self):
+        small = result(measured("cotune", "broadcast", MIB, 8.0))
+        small["date"] = "2026-01-03T00:00:00+00:00"
+        small["tune"]["cold"] = {**small["tune"]["cold"], "measured_cells": 1, "wall_s": 3.0}
+        lines = self.report(SAMPLE, small)
+        self.assertIn("A cold tune of 3 cells", "\n".join(lines))
+        self.assertEqual(self.row_of(lines, "broadcast: 1M")[1:], ["8 us", "8 us", "met"])
+
     def test_machine_versions_and_date(self):
         text = "\n".join(self.report(SAMPLE))
         for part in ("4 of 4 NVIDIA H200", "NVRM version 580", "nvidia-nccl-cu13 2.28.9, torch 2.11.0, cuda 13.0", "2026-01-02."):
