@@ -16,6 +16,11 @@ namespace {
 // Keeps the payload aligned to 256 bytes.
 constexpr uint64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0x5C};
+// NaN for floats, -1 and 255 for integers: no right answer contains it.
+constexpr std::byte kPoison{0xFF};
+// What a block begins with comes from the host: at most so often its period, 128 KiB to 1 MiB. A
+// power of two, so that it ends at whole lines of memory.
+constexpr uint64_t kFrontPeriods = 128;
 
 uint64_t SendBytes(const Problem& problem) {
   return problem.send_elements() * SizeBytes(problem.cls.dtype);
@@ -45,11 +50,6 @@ tl::unexpected<Error> NoHostMemory(const Problem& problem) {
 
 std::span<std::byte> Payload(std::vector<std::byte>& bytes) {
   return std::span(bytes).subspan(kGuardBytes, bytes.size() - 2 * kGuardBytes);
-}
-
-void SetGuards(std::vector<std::byte>& bytes) {
-  std::fill_n(bytes.begin(), kGuardBytes, kGuard);
-  std::fill_n(bytes.end() - kGuardBytes, kGuardBytes, kGuard);
 }
 
 bool GuardsIntact(const std::vector<std::byte>& bytes) {
@@ -155,39 +155,69 @@ Status OperandBuffers::AddCopies(int32_t copies) {
   return {};
 }
 
-Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::Put(const std::vector<std::byte>& bytes) {
-  Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes.size());
+Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::PoisonedBuffer(uint64_t bytes) {
+  Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes);
   if (!buffer) return buffer;
-  if (Status written = device_.Write(**buffer, bytes); !written) {
-    return tl::make_unexpected(written.error());
+  if (Status poisoned = PoisonBetweenGuards(**buffer); !poisoned) {
+    return tl::make_unexpected(poisoned.error());
   }
   return buffer;
 }
 
-Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
-  try {
-    std::vector<std::byte> bytes(copies_[0].first->bytes());
-    SetGuards(bytes);
-    Poison(Payload(bytes));
-    const bool has_send =
-        problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
-    if (has_send) {
-      FillSend(problem_, rank_, kind, Payload(bytes).subspan(SendOffset(), SendBytes(problem_)));
-    }
-    Result<std::unique_ptr<DeviceBuffer>> first = Put(bytes);
-    if (!first) return tl::make_unexpected(first.error());
-    if (copies_[0].second != nullptr) {
-      bytes.resize(copies_[0].second->bytes());
-      SetGuards(bytes);
-    }
-    const uint64_t offset = problem_.cls.in_place ? RecvOffset() : 0;
-    FillExpected(problem_, rank_, kind, Payload(bytes).subspan(offset, RecvBytes(problem_)));
-    Result<std::unique_ptr<DeviceBuffer>> result = Put(bytes);
-    if (!result) return tl::make_unexpected(result.error());
-    return Image{std::move(*first), std::move(*result)};
-  } catch (const std::bad_alloc&) {
-    return NoHostMemory(problem_);
+Status OperandBuffers::PoisonBetweenGuards(DeviceBuffer& buffer) {
+  const uint64_t payload_bytes = buffer.bytes() - 2 * kGuardBytes;
+  Status filled = device_.Fill(buffer, 0, kGuardBytes, kGuard);
+  if (filled) filled = device_.Fill(buffer, kGuardBytes, payload_bytes, kPoison);
+  if (filled) filled = device_.Fill(buffer, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
+  return filled;
+}
+
+// Its front is made here and then copied on the device behind itself, so that data of any size is
+// made as fast as the device can write it.
+Status OperandBuffers::PutBlock(DeviceBuffer& buffer, uint64_t payload_offset,
+                                const OperandBlock& block) {
+  const uint64_t front_bytes = kFrontPeriods * block.period.size();
+  std::vector<std::byte> front(std::min(block.bytes, front_bytes));
+  FillFront(block, front);
+  const uint64_t begin = kGuardBytes + payload_offset + block.begin_bytes;
+  Status put = device_.Write(*device_.Part(buffer, begin, front.size()), front);
+  for (uint64_t done = front.size(); put && done < block.bytes;) {
+    const uint64_t bytes = std::min(done, block.bytes - done);
+    put = device_.Copy(*device_.Part(buffer, begin + done, bytes),
+                       *device_.Part(buffer, begin, bytes));
+    done += bytes;
   }
+  return put;
+}
+
+Status OperandBuffers::PutBlocks(DeviceBuffer& buffer, uint64_t payload_offset,
+                                 const std::vector<OperandBlock>& blocks) {
+  for (const OperandBlock& block : blocks) {
+    if (Status put = PutBlock(buffer, payload_offset, block); !put) return put;
+  }
+  return {};
+}
+
+Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
+  const Operands& operands = copies_[0];
+  Result<std::unique_ptr<DeviceBuffer>> first = PoisonedBuffer(operands.first->bytes());
+  if (!first) return tl::make_unexpected(first.error());
+  const bool has_send =
+      problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
+  Status made;
+  if (has_send) made = PutBlocks(**first, SendOffset(), SendBlocks(problem_, rank_, kind));
+  if (!made) return tl::make_unexpected(made.error());
+  const bool in_place = operands.second == nullptr;
+  Result<std::unique_ptr<DeviceBuffer>> result =
+      in_place ? device_.Allocate((*first)->bytes()) : PoisonedBuffer(operands.second->bytes());
+  if (!result) return tl::make_unexpected(result.error());
+  // What a call does not write stays as it was.
+  if (in_place) made = device_.Copy(**result, **first);
+  if (made) {
+    made = PutBlocks(**result, in_place ? RecvOffset() : 0, ExpectedBlocks(problem_, rank_, kind));
+  }
+  if (!made) return tl::make_unexpected(made.error());
+  return Image{std::move(*first), std::move(*result)};
 }
 
 Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
@@ -200,13 +230,7 @@ Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
 Status OperandBuffers::FillCopy(const Operands& copy, uint32_t kind) {
   if (Status copied = device_.Copy(*copy.first, *images_[kind].first); !copied) return copied;
   if (copy.second == nullptr) return {};
-  constexpr std::byte kPoison{0xFF};
-  DeviceBuffer& received = *copy.second;
-  const uint64_t payload_bytes = received.bytes() - 2 * kGuardBytes;
-  Status filled = device_.Fill(received, 0, kGuardBytes, kGuard);
-  if (filled) filled = device_.Fill(received, kGuardBytes, payload_bytes, kPoison);
-  if (filled) filled = device_.Fill(received, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
-  return filled;
+  return PoisonBetweenGuards(*copy.second);
 }
 
 Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "core/operands.h"
 #include "core/problem.h"
 #include "core/symmetric_region.h"
 
@@ -39,7 +40,7 @@ class OperandBuffers {
 
   // Bytes of the device's memory that it takes in all, guards included.
   static uint64_t AllocatedBytes(const Problem& problem, int32_t copies = 1);
-  // Bytes of host memory beside those, while data is made or differences are counted.
+  // Bytes of host memory beside those, while differences are counted.
   static uint64_t StagingBytes(const Problem& problem);
 
   // How many copies timed calls go round over, the first one included, so that each is out of a
@@ -90,7 +91,12 @@ class OperandBuffers {
   Status FillCopy(const Operands& copy, uint32_t kind);
   Result<OperandCheck> CheckCopy(const Operands& copy, uint32_t kind);
   Result<Image> MakeImage(uint32_t kind);
-  Result<std::unique_ptr<DeviceBuffer>> Put(const std::vector<std::byte>& bytes);
+  Result<std::unique_ptr<DeviceBuffer>> PoisonedBuffer(uint64_t bytes);
+  Status PoisonBetweenGuards(DeviceBuffer& buffer);
+  // Into the payload, from the offset on.
+  Status PutBlock(DeviceBuffer& buffer, uint64_t payload_offset, const OperandBlock& block);
+  Status PutBlocks(DeviceBuffer& buffer, uint64_t payload_offset,
+                   const std::vector<OperandBlock>& blocks);
   // Byte by byte on the host: what is wrong, or that it is right within the tolerance.
   Result<OperandCheck> CountDifferences(const Operands& copy, uint32_t kind);
 

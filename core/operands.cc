@@ -140,33 +140,18 @@ double Tolerance(const Problem& problem) {
   }
 }
 
-// One period of encoded values, value(k) for k = 0..kPeriod-1, repeated over `elements` beginning
-// at `first`.
-class Pattern {
- public:
-  template <typename ValueAt>
-  Pattern(Dtype dtype, ValueAt value_at)
-      : size_bytes_(SizeBytes(dtype)), bytes_(kPeriod * SizeBytes(dtype)) {
-    for (uint64_t k = 0; k < kPeriod; ++k)
-      Encode(dtype, value_at(k), bytes_.data() + k * size_bytes_);
+// A block of `elements` whose element j holds value_at((first + j) % kPeriod).
+template <typename ValueAt>
+OperandBlock MakeBlock(Dtype dtype, uint64_t begin_bytes, uint64_t elements, uint64_t first,
+                       ValueAt value_at) {
+  const uint64_t size_bytes = SizeBytes(dtype);
+  OperandBlock block{begin_bytes, elements * size_bytes, {}};
+  block.period.resize(kPeriod * size_bytes);
+  for (uint64_t k = 0; k < kPeriod; ++k) {
+    Encode(dtype, value_at((first + k) % kPeriod), block.period.data() + k * size_bytes);
   }
-
-  // Calls visit(element, elements, pattern bytes) for each run of the pattern that lies without a
-  // break.
-  template <typename Visit>
-  void ForEachRun(uint64_t first, uint64_t elements, Visit visit) const {
-    for (uint64_t done = 0; done < elements;) {
-      const uint64_t phase = (first + done) % kPeriod;
-      const uint64_t run = std::min(kPeriod - phase, elements - done);
-      visit(done, run, bytes_.data() + phase * size_bytes_);
-      done += run;
-    }
-  }
-
- private:
-  uint64_t size_bytes_;
-  std::vector<std::byte> bytes_;
-};
+  return block;
+}
 
 uint64_t CountWrongInRun(const Problem& problem, uint64_t elements, const std::byte* expected,
                          const std::byte* found) {
@@ -183,66 +168,51 @@ uint64_t CountWrongInRun(const Problem& problem, uint64_t elements, const std::b
   return wrong;
 }
 
-// Calls visit(byte offset, elements, pattern bytes) for each run of the receive buffer of `rank`.
-template <typename Visit>
-void ForEachExpectedRun(const Problem& problem, int rank, uint32_t salt, Visit visit) {
+}  // namespace
+
+std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt) {
+  return {MakeBlock(problem.cls.dtype, 0, problem.send_elements(), 0,
+                    [&](uint64_t k) { return SendValue(problem, rank, k, salt); })};
+}
+
+std::vector<OperandBlock> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt) {
   const ProblemClass& cls = problem.cls;
-  const uint64_t size_bytes = SizeBytes(cls.dtype);
-  // A block whose element j holds the pattern at first + j.
-  const auto visit_block = [&](const Pattern& pattern, uint64_t first, uint64_t begin_bytes) {
-    pattern.ForEachRun(first, problem.count,
-                       [&](uint64_t at, uint64_t run, const std::byte* values) {
-                         visit(begin_bytes + at * size_bytes, run, values);
-                       });
-  };
   if (Reduces(cls.collective)) {
-    const Pattern pattern(cls.dtype, [&](uint64_t k) { return Reduced(problem, k, salt); });
-    visit_block(pattern, cls.collective == Collective::kReduceScatter ? rank * problem.count : 0,
-                0);
-    return;
+    const uint64_t first = cls.collective == Collective::kReduceScatter ? rank * problem.count : 0;
+    return {MakeBlock(cls.dtype, 0, problem.count, first,
+                      [&](uint64_t k) { return Reduced(problem, k, salt); })};
   }
   const bool is_broadcast = cls.collective == Collective::kBroadcast;
   const uint64_t first = cls.collective == Collective::kAllToAll ? rank * problem.count : 0;
+  std::vector<OperandBlock> blocks;
   for (int block = 0; block < (is_broadcast ? 1 : cls.world_size); ++block) {
     const int sender = is_broadcast ? cls.root : block;
-    const Pattern pattern(cls.dtype,
-                          [&](uint64_t k) { return SendValue(problem, sender, k, salt); });
-    visit_block(pattern, first, block * problem.count * size_bytes);
+    blocks.push_back(MakeBlock(cls.dtype, block * problem.count * SizeBytes(cls.dtype),
+                               problem.count, first,
+                               [&](uint64_t k) { return SendValue(problem, sender, k, salt); }));
   }
+  return blocks;
 }
 
-}  // namespace
-
-void FillSend(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> send) {
-  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  const Pattern pattern(problem.cls.dtype,
-                        [&](uint64_t k) { return SendValue(problem, rank, k, salt); });
-  pattern.ForEachRun(0, send.size() / size_bytes,
-                     [&](uint64_t at, uint64_t run, const std::byte* values) {
-                       std::memcpy(send.data() + at * size_bytes, values, run * size_bytes);
-                     });
-}
-
-void Poison(std::span<std::byte> buffer) {
-  // NaN for floats, -1 and 255 for integers.
-  if (!buffer.empty()) std::memset(buffer.data(), 0xFF, buffer.size());
-}
-
-void FillExpected(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> recv) {
-  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  ForEachExpectedRun(problem, rank, salt,
-                     [&](uint64_t at_bytes, uint64_t run, const std::byte* values) {
-                       std::memcpy(recv.data() + at_bytes, values, run * size_bytes);
-                     });
+void FillFront(const OperandBlock& block, std::span<std::byte> front) {
+  for (uint64_t done = 0; done < front.size();) {
+    const uint64_t run = std::min<uint64_t>(block.period.size(), front.size() - done);
+    std::memcpy(front.data() + done, block.period.data(), run);
+    done += run;
+  }
 }
 
 uint64_t CountWrongElements(const Problem& problem, int rank, uint32_t salt,
                             std::span<const std::byte> recv) {
   uint64_t wrong = 0;
-  ForEachExpectedRun(problem, rank, salt,
-                     [&](uint64_t at_bytes, uint64_t run, const std::byte* expected) {
-                       wrong += CountWrongInRun(problem, run, expected, recv.data() + at_bytes);
-                     });
+  for (const OperandBlock& block : ExpectedBlocks(problem, rank, salt)) {
+    for (uint64_t done = 0; done < block.bytes;) {
+      const uint64_t run = std::min<uint64_t>(block.period.size(), block.bytes - done);
+      wrong += CountWrongInRun(problem, run / SizeBytes(problem.cls.dtype), block.period.data(),
+                               recv.data() + block.begin_bytes + done);
+      done += run;
+    }
+  }
   return wrong;
 }
 

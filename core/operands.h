@@ -7,20 +7,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/problem.h"
 
 namespace cotune {
 
-// Fills one rank's send buffer, send_elements() long. `salt` makes runs differ, so that a result
-// left over from the run before does not pass.
-void FillSend(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> send);
+// A part of a buffer, in which the same values come again and again.
+struct OperandBlock {
+  uint64_t begin_bytes = 0;
+  uint64_t bytes = 0;
+  std::vector<std::byte> period;  // what it begins with; may be more than the block
+};
 
-// Fills any buffer with bytes that no right answer contains.
-void Poison(std::span<std::byte> buffer);
+// What one rank's send buffer holds, send_elements() of the dtype, without gaps. `salt` makes runs
+// differ, so that a result left over from the run before does not pass.
+std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt);
 
-// What the receive buffer of `rank` must hold: recv_elements() of the dtype.
-void FillExpected(const Problem& problem, int rank, uint32_t salt, std::span<std::byte> recv);
+// What the receive buffer of `rank` must hold: recv_elements() of the dtype, without gaps.
+std::vector<OperandBlock> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt);
+
+// As much of the block as there is room for, from its beginning on.
+void FillFront(const OperandBlock& block, std::span<std::byte> front);
 
 // Elements of one rank's receive buffer, recv_elements() long, that differ from the naive result.
 // Exact for everything but the average of floats, where two units in the last place are allowed for

@@ -86,11 +86,14 @@ class OperandsTest : public ::testing::Test {
   using Stored = typename Type::Stored;
   using Buffer = std::vector<Stored>;
 
-  static std::vector<Buffer> Sends(const Problem& problem) {
+  static std::vector<Buffer> Sends(const Problem& problem, uint32_t salt = kSalt) {
     std::vector<Buffer> sends;
     for (int rank = 0; rank < problem.cls.world_size; ++rank) {
       sends.emplace_back(problem.send_elements());
-      FillSend(problem, rank, kSalt, std::as_writable_bytes(std::span(sends.back())));
+      for (const OperandBlock& block : SendBlocks(problem, rank, salt)) {
+        FillFront(block, std::as_writable_bytes(std::span(sends.back()))
+                             .subspan(block.begin_bytes, block.bytes));
+      }
     }
     return sends;
   }
@@ -151,7 +154,7 @@ TYPED_TEST(OperandsTest, TheNaiveResultIsRightAndEachChangedElementIsCounted) {
           if (recv.empty()) continue;
           recv.back() = TypeParam::Write(TypeParam::Read(recv.back()) + 1);
           ASSERT_EQ(Fixture::Wrong(problem, rank, recv), 1u) << ToText(problem);
-          Poison(std::as_writable_bytes(std::span(recv)));
+          std::memset(recv.data(), 0xFF, recv.size() * sizeof(recv[0]));
           ASSERT_EQ(Fixture::Wrong(problem, rank, recv), recv.size()) << ToText(problem);
         }
         if (!Reduces(collective)) break;
@@ -173,6 +176,41 @@ TYPED_TEST(OperandsTest, BlocksThatChangePlacesAndOldResultsShow) {
   EXPECT_GT(Fixture::Wrong(problem, 0, recv), 1500u);
   recv = Fixture::Naive(problem, sends, 0);
   EXPECT_GT(CountWrongElements(problem, 0, kSalt + 1, std::as_bytes(std::span(recv))), 15000u);
+}
+
+// More than three times what the host makes of it: the rest is copied behind that on the device.
+constexpr uint64_t kLongCount = 3 * 128 * 1009 + 77;
+
+TEST(OperandBuffersTest, LongDataGoesOnAsItBegan) {
+  const MonotonicClock clock;
+  const auto device = MakeHostDevice(clock);
+  const int rank = 1;
+  for (const bool in_place : {false, true}) {
+    for (Collective collective : AllCollectives()) {
+      Problem problem = Make(collective, Reduction::kSum, Dtype::kBf16, 3, kLongCount, rank);
+      problem.cls.in_place = in_place;
+      const auto buffers = *OperandBuffers::Allocate(*device, problem, rank);
+      ASSERT_TRUE(buffers->Fill(0));
+      const auto sends = OperandsTest<Bf16>::Sends(problem, 0);
+      const std::vector<uint16_t>& sent = sends[rank];
+      ASSERT_EQ(std::memcmp(buffers->send(), sent.data(), sent.size() * 2), 0) << ToText(problem);
+      auto recv = OperandsTest<Bf16>::Naive(problem, sends, rank);
+      std::memcpy(buffers->recv(), recv.data(), recv.size() * 2);
+      const auto is_right = [&] {
+        const OperandCheck check = *buffers->Check(0);
+        return check.wrong_elements == 0 && !check.wrote_outside && !check.changed_send;
+      };
+      // In front, in the first copy, in the last, and at the very end.
+      ASSERT_TRUE(is_right()) << ToText(problem);
+      for (const uint64_t at : {uint64_t{5}, kLongCount / 2, kLongCount - 100, recv.size() - 1}) {
+        auto* found = static_cast<uint16_t*>(buffers->recv()) + at;
+        *found = Bf16::Write(Bf16::Read(*found) + 1);
+        ASSERT_EQ(buffers->Check(0)->wrong_elements, 1u) << ToText(problem) << " at " << at;
+        *found = recv[at];
+      }
+      ASSERT_TRUE(is_right()) << ToText(problem);
+    }
+  }
 }
 
 TEST(OperandBuffersTest, GuardsAndSendBufferAreWatched) {
