@@ -40,7 +40,7 @@ using LogSink = std::function<void(int severity, const std::string& text)>;
 struct JobOptions {
   LaunchContext context;
   TuningSettings settings;
-  // What the calls of this job work on. kCuda: rank r of a host has its GPU r.
+  // What the calls of this job work on. kCuda: of the rank's GPU, see gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;
   // Plugins the user named, files or folders: failing to load one is an error. Then the folders of
   // the search path.

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/step_record.h"
 #include "fmt/format.h"
@@ -13,6 +15,7 @@
 #include "gpu/device/cuda_stream.h"
 #include "gpu/device/driver_status.h"
 #include "gpu/device/rank_alignment.h"
+#include "gpu/device/rank_gpu.h"
 #include "gpu/device/shareable_memory.h"
 #include "gpu/driver/nvml.h"
 
@@ -234,6 +237,17 @@ class CudaDevice final : public Device {
     if (!clocks) return std::nullopt;
     return DeviceClocks{clocks->sm_mhz, ThrottleNames(clocks->reasons)};
   }
+  // As nvidia-smi writes it.
+  std::string uuid() const {
+    CuUuid id{};
+    driver_->DeviceGetUuid(&id, device_);
+    std::string text = "GPU";
+    for (size_t i = 0; i < sizeof(id.bytes); ++i) {
+      const bool begins_part = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+      text += fmt::format("{}{:02x}", begins_part ? "-" : "", id.bytes[i]);
+    }
+    return text;
+  }
   void set_cache_bytes(uint64_t bytes) { cache_bytes_ = bytes; }
   bool aligns_ranks() const override { return true; }
 
@@ -330,24 +344,49 @@ class CudaDevice final : public Device {
   std::unique_ptr<RankAlignment> alignment_;
 };
 
+// That of the context which is current on this thread.
+std::optional<int32_t> CurrentOrdinal(const CudaDriver& driver, int visible_gpus) {
+  CuContext context = nullptr;
+  CuDevice current = 0;
+  if (driver->ContextGetCurrent(&context) != kCuSuccess || context == nullptr) return std::nullopt;
+  if (driver->ContextGetDevice(&current) != kCuSuccess) return std::nullopt;
+  for (int32_t ordinal = 0; ordinal < visible_gpus; ++ordinal) {
+    CuDevice device = 0;
+    if (driver->DeviceGet(&device, ordinal) == kCuSuccess && device == current) return ordinal;
+  }
+  return std::nullopt;
+}
+
+Result<std::unique_ptr<CudaDevice>> OpenGpu(int local_rank, const Clock& clock) {
+  const DriverResult<CudaDriver> driver = CudaDriver::Open();
+  if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
+  int visible_gpus = 0;
+  if (Status s = Checked(*driver, (*driver)->DeviceGetCount(&visible_gpus), "cuDeviceGetCount"); !s)
+    return tl::make_unexpected(s.error());
+  const Result<int32_t> ordinal =
+      OrdinalOfRank(local_rank, visible_gpus, CurrentOrdinal(*driver, visible_gpus));
+  if (!ordinal) return tl::make_unexpected(ordinal.error());
+  auto device = std::make_unique<CudaDevice>(*driver, *ordinal, clock);
+  if (Status opened = device->Open(); !opened) return tl::make_unexpected(opened.error());
+  return device;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& exchange,
+Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExchange& exchange,
                                                const Clock& clock, int64_t deadline_ns) {
-  const DriverResult<CudaDriver> driver = CudaDriver::Open();
-  Status opened;
-  std::unique_ptr<CudaDevice> device;
-  if (!driver) {
-    opened = Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
+  Result<std::unique_ptr<CudaDevice>> opened = OpenGpu(place.local_rank, clock);
+  StepRecord record;
+  if (opened) {
+    record.number = static_cast<int64_t>((*opened)->cache_bytes());
+    record.items = {(*opened)->uuid()};
   } else {
-    device = std::make_unique<CudaDevice>(*driver, ordinal, clock);
-    opened = device->Open();
+    record = StepRecord::FromStatus(tl::make_unexpected(opened.error()));
   }
-  StepRecord record = StepRecord::FromStatus(opened);
-  if (opened) record.number = static_cast<int64_t>(device->cache_bytes());
   const Result<ExchangedRecords> all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   uint64_t cache_bytes = 0;
+  std::vector<std::string> uuids;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     const StepRecord& other = all->records[rank];
     // One rank without its GPU ends it for all, and all learn which.
@@ -357,10 +396,15 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& ex
     }
     // GPUs of several kinds: the largest needs most to be cold.
     cache_bytes = std::max(cache_bytes, static_cast<uint64_t>(other.number));
+    uuids.push_back(other.items.empty() ? "" : other.items[0]);
   }
-  device->set_cache_bytes(cache_bytes);
-  if (Status s = device->LineUp(exchange, deadline_ns); !s) return tl::make_unexpected(s.error());
-  return device;
+  if (Status apart = CheckOneRankEach(uuids); !apart && !place.may_share_gpus) {
+    return tl::make_unexpected(apart.error());
+  }
+  (*opened)->set_cache_bytes(cache_bytes);
+  if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s)
+    return tl::make_unexpected(s.error());
+  return std::move(*opened);
 }
 
 }  // namespace cotune::gpu

@@ -11,12 +11,19 @@
 
 namespace cotune::gpu {
 
-// The GPU `ordinal` of this process for this rank, with a stream of its own and the primary context
-// made current on the calling thread, which is the one that measures. Collective over the exchange:
-// the ranks learn how to line up on their GPUs. A sample is a CUDA graph of its calls, timed by
-// events behind a barrier of all ranks on the device; spans begin at 0. The clock outlives it.
-// kEnvironment: no driver, no such GPU; kRankLost as the exchange says.
-Result<std::unique_ptr<Device>> MakeCudaDevice(int32_t ordinal, RankExchange& exchange,
+// How a rank finds its GPU.
+struct RankPlace {
+  int local_rank = 0;           // its number on its host
+  bool may_share_gpus = false;  // several ranks on one GPU, in turns: only to test more ranks
+};
+
+// The GPU of this rank (see OrdinalOfRank), with a stream of its own and the primary context made
+// current on the calling thread, which is the one that measures. Collective over the exchange: the
+// ranks learn how to line up on their GPUs. A sample is a CUDA graph of its calls, timed by events
+// behind a barrier of all ranks on the device; spans begin at 0. The clock outlives it.
+// kEnvironment: no driver, no such GPU, or one that another rank has too; kRankLost as the exchange
+// says.
+Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExchange& exchange,
                                                const Clock& clock, int64_t deadline_ns);
 
 }  // namespace cotune::gpu

@@ -38,6 +38,7 @@ using DriverResult = tl::expected<T, DriverError>;
   X(PrimaryContextRelease, cuDevicePrimaryCtxRelease_v2, (CuDevice device))                        \
   X(ContextSetCurrent, cuCtxSetCurrent, (CuContext context))                                       \
   X(ContextGetCurrent, cuCtxGetCurrent, (CuContext* context))                                      \
+  X(ContextGetDevice, cuCtxGetDevice, (CuDevice* device))                                          \
   X(ContextSynchronize, cuCtxSynchronize, ())                                                      \
   X(MemoryGetInfo, cuMemGetInfo_v2, (size_t* free, size_t* total))                                 \
   X(MemoryAllocate, cuMemAlloc_v2, (CuDevicePointer* pointer, size_t bytes))                       \

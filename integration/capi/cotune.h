@@ -96,7 +96,10 @@ typedef struct cotune_group cotune_group;
 typedef int32_t cotune_group_memory;
 enum {
   COTUNE_GROUP_MEMORY_HOST = 0,
-  COTUNE_GROUP_MEMORY_CUDA = 1 /* of the GPU whose ordinal is the rank's number on its host */
+  /* Of the GPU whose context is current on the calling thread (cudaSetDevice); with none, of the
+   * one whose ordinal is the rank's number on its host, or of the only one that the process sees.
+   * Every rank needs one of its own. */
+  COTUNE_GROUP_MEMORY_CUDA = 1
 };
 
 typedef struct cotune_group_options {

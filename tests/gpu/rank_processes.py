@@ -20,9 +20,17 @@ class RankEnd:
     output: str
 
 
-def rank_environment(rank: int, ranks: int, job_id: str) -> dict[str, str]:
+def gpu_for(rank: int, gpus: int) -> dict[str, str]:
+    """Variables by which a rank sees one of so many GPUs only, which others may have too."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[rank % gpus], "COTUNE_SHARED_GPUS": "1"}
+
+
+def rank_environment(rank: int, ranks: int, job_id: str, shared_gpus: int = 0) -> dict[str, str]:
+    """shared_gpus: how many GPUs the ranks share; 0: every rank has one of its own."""
     return {
         **os.environ,
+        **(gpu_for(rank, shared_gpus) if shared_gpus else {}),
         **NO_MULTICAST,
         "COTUNE_RANK": str(rank),
         "COTUNE_WORLD_SIZE": str(ranks),
@@ -35,7 +43,7 @@ def rank_environment(rank: int, ranks: int, job_id: str) -> dict[str, str]:
 class RankProcesses:
     """Ranks of one job, all running `command`. Use it in a `with`: what still runs at its end is killed."""
 
-    def __init__(self, command: list[str], ranks: int, folder: pathlib.Path):
+    def __init__(self, command: list[str], ranks: int, folder: pathlib.Path, shared_gpus: int = 0):
         self.began = time.monotonic()
         job_id = uuid.uuid4().hex[:12]
         self.paths = [folder / f"{job_id}.{rank}.out" for rank in range(ranks)]
@@ -44,7 +52,7 @@ class RankProcesses:
             with path.open("wb") as out:
                 self.processes.append(
                     subprocess.Popen(
-                        command, env=rank_environment(rank, ranks, job_id), stdout=out, stderr=subprocess.STDOUT,
+                        command, env=rank_environment(rank, ranks, job_id, shared_gpus), stdout=out, stderr=subprocess.STDOUT,
                         stdin=subprocess.DEVNULL, start_new_session=True,
                     )
                 )

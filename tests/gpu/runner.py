@@ -34,12 +34,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the steps and run none")
     parser.add_argument("--memory", choices=("cuda", "host"), default="cuda",
                         help="host: the same programs over shared memory, to test the tests")
+    parser.add_argument("--share-gpus", action="store_true",
+                        help="as many ranks as --ranks says on as many GPUs as there are, in turns: own kernels only, "
+                             "slowly, and nothing that tunes from the command line")
     options = parser.parse_args(arguments)
     unknown = set(options.part.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"unknown part {', '.join(sorted(unknown))}")
     if options.ranks is not None and options.ranks < 2:
         parser.error("a collective needs 2 ranks or more")
+    if options.share_gpus and (options.memory == "host" or options.ranks is None):
+        parser.error("--share-gpus is for GPUs, and needs --ranks")
     return options
 
 
@@ -112,14 +117,17 @@ def main(arguments: list[str]) -> int:
     root = pathlib.Path(__file__).resolve().parents[2]
     about = machine.describe(root / "bin" / "cotune")
     ranks = ranks_to_use(options, len(about["gpus"]))
-    report = Report(options.report, {"machine": about, "memory": options.memory, "ranks": ranks})
+    report = Report(options.report, {"machine": about, "memory": options.memory, "ranks": ranks,
+                                     "shares_gpus": options.share_gpus})
     report.write()
-    if options.memory == "cuda" and not options.list and (len(about["gpus"]) < 2 or ranks > len(about["gpus"])):
-        print(f"no test was run: this machine shows {len(about['gpus'])} GPUs, and {max(ranks, 2)} are needed "
+    least = 1 if options.share_gpus else max(ranks, 2)
+    if options.memory == "cuda" and not options.list and len(about["gpus"]) < least:
+        print(f"no test was run: this machine shows {len(about['gpus'])} GPUs, and {least} are needed "
               "(see nvidia-smi and CUDA_VISIBLE_DEVICES)", file=sys.stderr)
         return NO_GPU
     with tempfile.TemporaryDirectory(prefix="cotune-gpu-tests-") as work:
-        tree = gpu_steps.Tree(root, pathlib.Path(work), options.memory, options.quick)
+        shared_gpus = max(1, len(about["gpus"])) if options.share_gpus else 0
+        tree = gpu_steps.Tree(root, pathlib.Path(work), options.memory, options.quick, shared_gpus)
         steps = [step for step in gpu_steps.all_steps(tree, max(ranks, 2))
                  if step.part in options.part.split(",") and re.search(options.only, label(step))]
         if options.list:

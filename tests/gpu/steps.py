@@ -24,6 +24,7 @@ class Tree:
     work: pathlib.Path  # for files of this run
     memory: str  # "cuda" or "host"
     quick: bool = False
+    shared_gpus: int = 0  # that several ranks use in turns; 0: every rank has one of its own
 
     @property
     def cotune(self) -> str:
@@ -35,7 +36,17 @@ class Tree:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        return ("nccl", "cuda") if self.memory == "cuda" else ("host",)
+        if self.memory == "host":
+            return ("host",)
+        # NCCL wants a GPU for each rank.
+        return ("cuda",) if self.shared_gpus else ("nccl", "cuda")
+
+    def processes(self, command: list[str], ranks: int) -> RankProcesses:
+        return RankProcesses(command, ranks, self.work, self.shared_gpus)
+
+    def patience_s(self, limit_s: float) -> float:
+        """Of a step: ranks that share a GPU wait for their turns."""
+        return limit_s * (3 if self.shared_gpus else 1)
 
     def program(self, name: str) -> str:
         return str(self.root / "tests" / "gpu" / name)
@@ -92,13 +103,13 @@ def rank_step(tree: Tree, name: str, part: str, ranks: int, limit_s: float, prog
                "--backends", ",".join(used)]
 
     def run(step: Step) -> Outcome:
-        with RankProcesses(command, step.ranks, tree.work) as processes:
+        with tree.processes(command, step.ranks) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
         why = judge(ends, used if program == "rank" else (), may_rest)
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else SUMMARY.search(ends[0].output)[0])
 
-    return Step(name, part, ranks, limit_s, run)
+    return Step(name, part, ranks, tree.patience_s(limit_s), run)
 
 
 def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
@@ -126,7 +137,7 @@ def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         # Memory that the ranks reach where it lies; NCCL refuses some of it call by call.
         add("symmetric buffers", "--buffers", "symmetric", "--dtypes", "f32,bf16,u8" if is_full else "bf16",
             "--reductions", "sum,max", "--counts", "3,40009,262157" if is_full else "40009", backends=("cuda",))
-    if ranks == 3:
+    if ranks == 3 and not tree.shared_gpus:
         add("average by NCCL's choices", "--collectives", ",".join(REDUCING), "--dtypes", "f32,f64,f16,bf16",
             "--reductions", "average", "--counts", "1,127,4097,70001",
             backends=("nccl",) if tree.memory == "cuda" else ("host",))
@@ -175,7 +186,7 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
 
 def call_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
     """Through the C API: with the default of each order of backends, then tuned."""
-    orders = [("nccl", "cuda"), ("cuda", "nccl")] if tree.memory == "cuda" else [("host",)]
+    orders = [("nccl", "cuda"), ("cuda", "nccl")] if len(tree.backends) == 2 else [tree.backends]
     replays = "10" if tree.quick else "100"
     steps = []
     for order in orders:
@@ -228,7 +239,7 @@ def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_g
                "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
-        with RankProcesses(command, step.ranks, tree.work) as processes:
+        with tree.processes(command, step.ranks) as processes:
             others = (victim,)
             while time.monotonic() < processes.began + step.limit_s:
                 if "gone at_ns" in processes.output(victim) or processes.wait(time.monotonic(), but=others):
@@ -297,7 +308,7 @@ def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str) -> 
                "--backends", backend]
 
     def run(step: Step) -> Outcome:
-        with RankProcesses(command, step.ranks, tree.work) as processes:
+        with tree.processes(command, step.ranks) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
         # NCCL's calls may go through by chance; own kernels wait for data of the kind and size that they expect.
@@ -522,7 +533,8 @@ def cli_steps(tree: Tree, ranks: int) -> list[Step]:
 
 def all_steps(tree: Tree, ranks: int) -> list[Step]:
     """Everything on `ranks`; on fewer as far as their number matters."""
-    steps = cli_steps(tree, ranks)
+    # A tune of ranks that share a GPU would measure whose turn it is.
+    steps = [] if tree.shared_gpus else cli_steps(tree, ranks)
     for number in range(ranks, 1, -1):
         is_full = number == ranks
         steps += values_steps(tree, number, is_full)
