@@ -20,6 +20,10 @@ constexpr int32_t kInvalidMax =
 constexpr int32_t kWarmRepetitionsMax = 16;
 constexpr int32_t kFewRepetitions = 16;
 constexpr size_t kSamplesToForgetMax = 3;
+// Of samples that no host disturbs: graphs behind a barrier of the devices. On 2 H200 the best of
+// two in a row was at most 2.3 % over the median of all, of three 1.4 %, of four 0.4 % (428
+// choices).
+constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
 constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
 
 Outcome OutcomeOf(ErrorCode code) {
@@ -404,9 +408,10 @@ Status CellBenchmark::RunRace(CellResult& result) {
     if (entrants_[i].verdict.is_default && entrants_[i].in) default_index = i;
   }
   const TuningSettings& settings = parts_.settings;
-  Race race(
-      entrants_.size(), default_index,
-      RaceRules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent});
+  RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
+  if (parts_.device.aligns_ranks())
+    rules.cuts.assign(std::begin(kCutsOnDevices), std::end(kCutsOnDevices));
+  Race race(entrants_.size(), default_index, rules);
   for (size_t i = 0; i < entrants_.size(); ++i) {
     if (!entrants_[i].in) race.Disqualify(i);
   }

@@ -5,10 +5,6 @@
 namespace cotune {
 namespace {
 
-constexpr int32_t kFirstCutRound = 2;
-constexpr double kFirstCutFactor = 3.0;
-constexpr int32_t kSecondCutRound = 5;
-constexpr double kSecondCutFactor = 1.25;
 constexpr double kLeaderIntervalPercent = 1.0;
 
 }  // namespace
@@ -89,25 +85,25 @@ void Race::DropLosers(size_t leader) {
   for (size_t i : Racing()) {
     Competitor& competitor = choices_[i];
     if (i == leader || competitor.samples_ns.empty()) continue;
-    const auto own_best = static_cast<double>(competitor.best_ns);
-    const bool first_cut =
-        rounds_ >= kFirstCutRound && own_best > kFirstCutFactor * static_cast<double>(best.best_ns);
-    const bool second_cut =
-        rounds_ >= kSecondCutRound &&
-        own_best > kSecondCutFactor * static_cast<double>(best.interval.median_ns);
+    const auto leader_ns = static_cast<double>(best.interval.median_ns);
+    const bool is_cut =
+        std::any_of(rules_.cuts.begin(), rules_.cuts.end(), [&](const EarlyCut& cut) {
+          return rounds_ >= cut.round &&
+                 static_cast<double>(competitor.best_ns) > cut.factor * leader_ns;
+        });
     // The default stays until its interval lies outside of the noise and beyond the leader's: where
     // they overlap it wins. Both intervals are of enough samples, since a later outlier would give
     // the default back what it had lost, with nobody left to measure.
     const bool is_default = i == default_index_;
     const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
-    double bar_ns = margin * static_cast<double>(best.interval.median_ns);
+    double bar_ns = margin * leader_ns;
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
     const bool slower_alone = has_enough(best) && (!is_default || has_enough(competitor)) &&
                               static_cast<double>(competitor.interval.low_ns) > bar_ns;
     const bool slower = slower_alone || PairedSlowdown(competitor, best) > margin;
     // One sample may be a spike, in whichever round it was the first that counted.
     const bool has_two = competitor.samples_ns.size() >= 2;
-    const bool early = !is_default && has_two && (first_cut || second_cut);
+    const bool early = !is_default && has_two && is_cut;
     if (early || slower) competitor.state = State::kOutpaced;
   }
 }

@@ -11,17 +11,25 @@
 
 namespace cotune {
 
+// From a round on, drops who has two samples, the best of which is over `factor` x the median of
+// the leader.
+struct EarlyCut {
+  int32_t round;
+  double factor;
+};
+
 struct RaceRules {
   int32_t min_rounds = 8;  // of a choice that stays in; 8 is the least for a 99 % interval
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
+  // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
+  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
 };
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
 // hits all alike.
 //   round 1     nobody is dropped: one sample may be a spike
-//   from 2 on   drops who has two samples, and the best is over 3 x the leader's best
-//   from 5 on   drops who has two samples, and the best is over 1.25 x the leader's median
+//   cuts        drop who is far behind
 //   min_rounds  samples of the leader: drops whose 99 % interval lies above its median, or who is
 //               slower than it in the same rounds: what slows a round slows both (PairedSlowdown)
 // It ends when every survivor has min_rounds valid samples and one competitor is left, all

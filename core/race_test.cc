@@ -36,6 +36,23 @@ TEST(RaceTest, SlowChoicesAreDroppedEarlyAndTheLeaderIsMeasuredEnough) {
   EXPECT_FALSE(race.outpaced(0));
 }
 
+TEST(RaceTest, CutsAreThoseOfTheRules) {
+  Race race(5, 0, RaceRules{.cuts = {{2, 1.5}, {3, 1.25}, {4, 1.1}}});
+  const int64_t base_ns[] = {300'000, 100'000, 152'000, 127'000, 112'000};
+  RunToEnd(race, [&](size_t choice, int32_t) { return base_ns[choice]; });
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);  // the default
+  EXPECT_EQ(race.samples_ns(2).size(), 2u);
+  EXPECT_EQ(race.samples_ns(3).size(), 3u);
+  EXPECT_EQ(race.samples_ns(4).size(), 4u);
+  EXPECT_EQ(race.samples_ns(1).size(), 8u);
+  // A spike in one of the two, and in one of the leader's: nobody is dropped for it.
+  Race spiky(2, SIZE_MAX, RaceRules{.cuts = {{2, 1.5}}});
+  RunToEnd(spiky, [](size_t choice, int32_t round) -> int64_t {
+    return static_cast<int32_t>(choice) == round ? 900'000 : 100'000;
+  });
+  EXPECT_FALSE(spiky.outpaced(0) || spiky.outpaced(1));
+}
+
 TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
   Race race(2, SIZE_MAX, RaceRules{});
   RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {

@@ -237,9 +237,9 @@ Status Job::OpenDevice() {
   }
   const Environment environment = ProcessEnvironment();
   const auto shares = environment.find("COTUNE_SHARED_GPUS");
-  const gpu::RankPlace place{.local_rank = options_.context.local_rank,
-                             .may_share_gpus =
-                                 shares != environment.end() && shares->second == "1"};
+  const gpu::RankPlace place{
+      .local_rank = options_.context.local_rank,
+      .may_share_gpus = shares != environment.end() && shares->second == "1"};
   Result<std::unique_ptr<Device>> device = gpu::MakeCudaDevice(
       place, *exchange_, clock_, clock_.now_ns() + options_.settings.warm_timeout_ns);
   if (!device) return tl::make_unexpected(device.error());
