@@ -10,7 +10,10 @@
 namespace cotune {
 namespace {
 
-constexpr size_t kSamplesOfRunnerUpMin = 5;
+// Who left the race after fewer has hardly a time. What devices time varies by 2 % at most.
+size_t SamplesOfATime(const CellResult& cell) {
+  return cell.start_mode == StartMode::kDevice ? 2 : 5;
+}
 
 double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
@@ -167,6 +170,7 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   // gone and who is left was slower still in the same rounds does it get its place back.
   const auto keeps_place = [&](const Verdict& v) {
     if (v.outcome == Outcome::kOutpaced) {
+      // Near enough the same rounds: samples that did not count shift them by a few.
       const auto begin = fastest->samples_ns.begin();
       const size_t rounds = std::min(v.samples_ns.size(), fastest->samples_ns.size());
       const MedianInterval then =
@@ -177,9 +181,8 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   };
   const bool default_kept = fallback != nullptr && fallback != fastest && keeps_place(*fallback);
   const Verdict* chosen = default_kept ? fallback : fastest;
-  // Who left the race after a few samples has hardly a time.
   const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
-    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= kSamplesOfRunnerUpMin;
+    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= SamplesOfATime(cell);
   });
   if (runner_up == nullptr) {
     runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });

@@ -17,8 +17,8 @@ namespace cotune {
 struct Winner {
   ChoiceId id;
   int64_t median_ns = 0;
-  std::optional<ChoiceId>
-      runner_up{};  // fastest of the others, of 5 samples or more if there is one
+  // The fastest of the others; of those with enough samples for a time, if there are any.
+  std::optional<ChoiceId> runner_up{};
   int64_t runner_up_median_ns = 0;
   std::optional<ChoiceId> fallback{};  // the default choice that raced
   int64_t fallback_median_ns = 0;

@@ -212,6 +212,23 @@ TEST(SelectWinnerTest, ChoicesThatFailedOrComputedWrongNeverWin) {
   EXPECT_EQ(SelectWinner(Cell({wrong, late, launch, outpaced}), {}).value().id, Id("host/d"));
 }
 
+TEST(SelectWinnerTest, TheRunnerUpHasSamplesEnoughForItsTime) {
+  const auto with_samples = [](const char* id, int64_t median_ns, size_t samples) {
+    Verdict verdict = Timed(id, median_ns);
+    verdict.outcome = Outcome::kOutpaced;
+    verdict.samples_ns.assign(samples, median_ns);
+    return verdict;
+  };
+  CellResult cell = Cell({Timed("host/a", 4'000), with_samples("host/b", 4'500, 1),
+                          with_samples("host/c", 4'600, 2), with_samples("host/d", 4'700, 5),
+                          with_samples("host/e", 4'800, 8)});
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/d"));
+  cell.start_mode = StartMode::kDevice;
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/c"));
+  cell.verdicts.erase(cell.verdicts.begin() + 2, cell.verdicts.end());
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/b"));
+}
+
 TEST(SelectWinnerTest, TiesGoToTheSmallerId) {
   EXPECT_EQ(SelectWinner(Cell({Timed("host/b", 5'000), Timed("host/a", 5'000)}), {}).value().id,
             Id("host/a"));
