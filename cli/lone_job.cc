@@ -12,6 +12,8 @@ Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const P
                                        bool probes_all_backends) {
   JobOptions options = MakeJobOptions(settings, plugins, memory.kind, process);
   options.probes_all_backends = probes_all_backends;
+  // Communicators of one rank take NCCL a second, and say little of those of more.
+  options.makes_groups = probes_all_backends;
   options.context.launcher = "cotune";
   options.context.job_id = fmt::format("alone-{}", getpid());
   Result<std::unique_ptr<Job>> job = Job::Join(options);

@@ -224,10 +224,16 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());
   job->services_ = std::make_unique<Services>(*job->exchange_, job->clock_, job->options_);
   if (Status loaded = job->LoadBackends(); !loaded) return tl::make_unexpected(loaded.error());
-  if (Status created = job->CreateGroups("job", AllRanks(context.world_size)); !created) {
-    return tl::make_unexpected(created.error());
-  }
+  const Status done = options.makes_groups ? job->CreateGroups("job", AllRanks(context.world_size))
+                                           : job->LearnBackends();
+  if (!done) return tl::make_unexpected(done.error());
   return job;
+}
+
+Status Job::LearnBackends() {
+  const std::vector<const Backend*> in_use(backends_in_use_.begin(), backends_in_use_.end());
+  if (in_use.empty()) return tl::make_unexpected(NoBackend({}));
+  return TakeFingerprint(in_use);
 }
 
 Status Job::OpenDevice() {
@@ -372,27 +378,39 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
     }
   }
   if (groups_->members().empty() && !options_.probes_all_backends) {
-    std::string reasons;
-    for (const Refusal& refusal : groups_->refusals()) {
-      reasons +=
-          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
-    }
-    for (const PluginReport& report : reports_) {
-      const bool fits_memory =
-          (report.memory_kinds >> static_cast<unsigned>(options_.memory) & 1) != 0;
-      const std::vector<std::string>& wanted = options_.backends;
-      const bool is_wanted =
-          wanted.empty() || std::find(wanted.begin(), wanted.end(), report.backend) != wanted.end();
-      if (report.loaded && (fits_memory || !is_wanted)) continue;
-      reasons += reasons.empty() ? "" : "; ";
-      reasons += !report.loaded ? report.reason
-                                : fmt::format("backend {} does not work on {} memory",
-                                              report.backend, Name(options_.memory));
-    }
-    return Fail(ErrorCode::kEnvironment, "no backend can be used", "",
-                reasons.empty() ? "no plugin was found" : reasons,
-                "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH");
+    return tl::make_unexpected(NoBackend(groups_->refusals()));
   }
+  std::vector<const Backend*> in_use;
+  for (const BackendMember& member : groups_->members()) in_use.push_back(member.backend);
+  return TakeFingerprint(in_use);
+}
+
+Error Job::NoBackend(const std::vector<Refusal>& refusals) const {
+  std::string reasons;
+  for (const Refusal& refusal : refusals) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
+  }
+  for (const PluginReport& report : reports_) {
+    const bool fits_memory =
+        (report.memory_kinds >> static_cast<unsigned>(options_.memory) & 1) != 0;
+    const std::vector<std::string>& wanted = options_.backends;
+    const bool is_wanted =
+        wanted.empty() || std::find(wanted.begin(), wanted.end(), report.backend) != wanted.end();
+    if (report.loaded && (fits_memory || !is_wanted)) continue;
+    reasons += reasons.empty() ? "" : "; ";
+    reasons += !report.loaded ? report.reason
+                              : fmt::format("backend {} does not work on {} memory", report.backend,
+                                            Name(options_.memory));
+  }
+  return Error{ErrorCode::kEnvironment,
+               "no backend can be used",
+               "",
+               reasons.empty() ? "no plugin was found" : reasons,
+               "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH",
+               {}};
+}
+
+Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
   fingerprint_.machine = MachineFields();
   if (options_.memory == MemoryKind::kCuda) {
     Result<std::map<std::string, std::string>> fields = gpu::GpuFields(device_->ordinal());
@@ -401,11 +419,12 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   }
   fingerprint_.measuring_mode = device_->measuring_mode();
   fingerprint_.backends.clear();
-  for (const BackendMember& member : groups_->members()) {
+  const auto settings = SettingTexts(options_.backend_settings);
+  for (const Backend* backend : in_use) {
     // Settings may change what a backend's choices do, and so their times.
-    const auto set = options.settings.find(member.backend->name());
-    fingerprint_.backends[member.backend->name()] =
-        member.backend->version() + (set == options.settings.end() ? "" : " " + set->second);
+    const auto set = settings.find(backend->name());
+    fingerprint_.backends[backend->name()] =
+        backend->version() + (set == settings.end() ? "" : " " + set->second);
   }
   topology_digest_ = TopologyDigest(fingerprint_.machine);
   return {};

@@ -58,6 +58,8 @@ struct JobOptions {
   // are created too, and dropped; a plugin that fails, named or not, and a job without any backend
   // are no errors. plugin_reports() tells.
   bool probes_all_backends = false;
+  // Without: only to learn which backends there are and what the machine is; nothing can be called.
+  bool makes_groups = true;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
   StageObserver* observer = nullptr;  // may be nullptr
@@ -128,6 +130,11 @@ class Job {
   void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
   Status CheckBackendSettings();
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
+  // Instead of groups: what can be known of backends without them.
+  Status LearnBackends();
+  // refusals: of groups.
+  Error NoBackend(const std::vector<Refusal>& refusals) const;
+  Status TakeFingerprint(const std::vector<const Backend*>& in_use);
 
   class Services;
   JobOptions options_;
