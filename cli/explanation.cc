@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/number_text.h"
+#include "cli/problem_selection.h"
 #include "cli/winner_table.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -131,7 +132,8 @@ std::string DefaultRunsText(const Explanation& explanation) {
   if (cls.in_place) command += " --in-place";
   // What a tune takes by itself.
   const uint64_t bytes = explanation.asked.bytes();
-  if (bytes < (1 << 10) || bytes > (4 << 20)) {
+  const auto [smallest_bytes, largest_bytes] = DefaultSizeRange();
+  if (bytes < smallest_bytes || bytes > largest_bytes) {
     command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
   }
   return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);

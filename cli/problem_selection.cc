@@ -104,6 +104,11 @@ std::vector<uint64_t> ProblemSelection::SizesOf(const ProblemClass& cls) const {
   return sizes;
 }
 
+std::pair<uint64_t, uint64_t> DefaultSizeRange() {
+  const std::vector<uint64_t> sizes = ParseSizes(kDefaultSizes).value();
+  return {sizes.front(), sizes.back()};
+}
+
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes) {
@@ -119,13 +124,21 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
                                       ParseReduction, "--reduction");
   if (!reductions) return tl::make_unexpected(reductions.error());
-  const auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
-                                   ParseBufferClass, "--buffers");
+  auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
+                             ParseBufferClass, "--buffers");
   if (!buffers) return tl::make_unexpected(buffers.error());
+  ProblemSelection selection;
+  if (memory == MemoryKind::kHost) {
+    selection.left_out_symmetric = std::erase(*buffers, BufferClass::kSymmetric) > 0;
+  }
+  if (buffers->empty()) {
+    return Fail(ErrorCode::kUsage, "host memory has no symmetric buffers", "--buffers",
+                "its ranks exchange data through shared memory of their own",
+                "leave --buffers out");
+  }
   auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
   if (!sizes) return tl::make_unexpected(sizes.error());
 
-  ProblemSelection selection;
   selection.sizes_bytes = std::move(*sizes);
   if (!flags.sizes && !default_sizes_bytes.empty()) {
     selection.sizes_bytes = default_sizes_bytes;
@@ -171,6 +184,10 @@ std::string RoundingText(const ProblemSelection& selection) {
   if (!selection.too_small.empty()) {
     text += fmt::format("{}left out, since they are less than an element for every rank: {}",
                         text.empty() ? "" : "; ", SomeOf(selection.too_small));
+  }
+  if (selection.left_out_symmetric) {
+    text += fmt::format("{}symmetric buffers are left out: host memory has none",
+                        text.empty() ? "" : "; ");
   }
   return text;
 }

@@ -52,6 +52,27 @@ TEST(ProblemSelectionTest, AllMeansAll) {
   EXPECT_EQ(SelectProblems(flags, MemoryKind::kHost, 4)->classes.size(), 2u * 7 * 5 + 3 * 7);
 }
 
+TEST(ProblemSelectionTest, HostMemoryHasNoSymmetricBuffers) {
+  ProblemFlags flags;
+  flags.collectives = {"broadcast"};
+  flags.sizes = "4K";
+  flags.buffers = {"all"};
+  const ProblemSelection on_host = SelectProblems(flags, MemoryKind::kHost, 2).value();
+  ASSERT_EQ(on_host.classes.size(), 1u);
+  EXPECT_EQ(on_host.classes[0].buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(RoundingText(on_host), "symmetric buffers are left out: host memory has none");
+  const ProblemSelection on_gpus = SelectProblems(flags, MemoryKind::kCuda, 2).value();
+  EXPECT_EQ(on_gpus.classes.size(), 2u);
+  EXPECT_EQ(RoundingText(on_gpus), "");
+  flags.buffers = {"symmetric"};
+  const auto refused = SelectProblems(flags, MemoryKind::kHost, 2);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().ToText(),
+            "host memory has no symmetric buffers (--buffers): its ranks exchange data through "
+            "shared memory of their own; leave --buffers out");
+  EXPECT_TRUE(SelectProblems(flags, MemoryKind::kCuda, 2).has_value());
+}
+
 TEST(ProblemSelectionTest, UnknownNamesGiveListAndNearest) {
   ProblemFlags flags;
   flags.collectives = {"allreduce"};

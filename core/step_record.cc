@@ -2,6 +2,7 @@
 
 #include "core/step_record.pb.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 
@@ -47,17 +48,24 @@ Result<StepRecord> DecodeStepRecord(std::string_view bytes) {
 
 std::optional<Error> ExchangedRecords::FirstFailure() const {
   std::optional<Error> failure;
+  // Who says the same says it once; in the order of the first who does.
+  std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_message;
   for (size_t rank = 0; rank < records.size(); ++rank) {
-    if (!records[rank].error) continue;
-    const std::string text = fmt::format("rank {}: {}", rank, records[rank].message);
-    if (!failure) {
-      failure = Error{*records[rank].error, text, "", "", "", {}};
-    } else if (failure->what.size() < StepRecord::kMessageBytesMax) {
-      failure->what += "; " + text;
-    }
+    const StepRecord& record = records[rank];
+    if (!record.error) continue;
+    if (!failure) failure = Error{*record.error, "", "", "", "", {}};
     // An aborted rank only heard of a failure: the code is that of a rank that had one.
-    if (failure->code == ErrorCode::kAborted) failure->code = *records[rank].error;
+    if (failure->code == ErrorCode::kAborted) failure->code = *record.error;
     failure->ranks.push_back(static_cast<int>(rank));
+    auto said = std::find_if(ranks_by_message.begin(), ranks_by_message.end(),
+                             [&](const auto& each) { return each.first == record.message; });
+    if (said == ranks_by_message.end()) said = ranks_by_message.insert(said, {record.message, {}});
+    said->second.push_back(static_cast<int>(rank));
+  }
+  for (const auto& [message, ranks] : ranks_by_message) {
+    if (failure->what.size() >= StepRecord::kMessageBytesMax) break;
+    failure->what += fmt::format("{}rank{} {}: {}", failure->what.empty() ? "" : "; ",
+                                 ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), message);
   }
   return failure;
 }

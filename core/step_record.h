@@ -39,7 +39,7 @@ struct ExchangedRecords {
   int64_t coordinator_now_ns = 0;
 
   // The first failure over ranks: its code (kAborted only when all were aborted), "rank 2: message;
-  // rank 3: message", and the ranks. nullopt: all fine.
+  // ranks 0, 3: other message", and the ranks. nullopt: all fine.
   std::optional<Error> FirstFailure() const;
 };
 

@@ -41,6 +41,11 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   EXPECT_EQ(failure->code, ErrorCode::kDeadline);
   EXPECT_EQ(failure->what, "rank 1: late; rank 3: aborted");
   EXPECT_EQ(failure->ranks, (std::vector<int>{1, 3}));
+  all.records[0] = StepRecord::FromStatus(Fail(ErrorCode::kDeadline, "late"));
+  all.records[2] = all.records[3];
+  EXPECT_EQ(all.FirstFailure()->what, "ranks 0, 1: late; ranks 2, 3: aborted");
+  EXPECT_EQ(all.FirstFailure()->ranks, (std::vector<int>{0, 1, 2, 3}));
+  all.records[0] = all.records[2] = StepRecord{};
   // Who was aborted says nothing of the cause.
   std::swap(all.records[1], all.records[3]);
   EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);

@@ -16,7 +16,7 @@ sys.path.insert(0, "tests/gpu")
 
 import runner  # noqa: E402
 import steps as gpu_steps  # noqa: E402
-from rank_processes import RankEnd  # noqa: E402
+from rank_processes import RankEnd, rank_environment  # noqa: E402
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
@@ -97,6 +97,20 @@ class TreeTest(unittest.TestCase):
         for part in ("values: moves (7 ranks)", "values: moves (6 ranks)", "values: moves (5 ranks)",
                      "values: moves (3 ranks)", "groups 0,1,2,3/4,5,6,7 (8 ranks)", "groups 0,2,4,6/1,3,5,7 (8 ranks)"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
+
+    def test_more_ranks_than_gpus_use_own_kernels_on_gpus_in_turns(self):
+        tree = gpu_steps.Tree(self.root, self.work, "cuda", shared_gpus=2)
+        self.assertEqual(tree.backends, ("cuda",))
+        steps = gpu_steps.all_steps(tree, 4)
+        self.assertNotIn("cli", {step.part for step in steps})
+        self.assertFalse([step.name for step in steps if "nccl" in step.name.lower()])
+        with unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "3,5"}):
+            seen = [rank_environment(rank, 4, "job", tree.shared_gpus) for rank in range(4)]
+        self.assertEqual([each["CUDA_VISIBLE_DEVICES"] for each in seen], ["3", "5", "3", "5"])
+        self.assertEqual({each["COTUNE_SHARED_GPUS"] for each in seen}, {"1"})
+        self.assertNotIn("COTUNE_SHARED_GPUS", rank_environment(0, 4, "job"))
+        for arguments in (("--share-gpus",), ("--share-gpus", "--ranks", "4", "--memory", "host")):
+            self.assertEqual(self.run_command(*arguments).returncode, 2)
 
     def test_groups_of_some_ranks_run_at_once(self):
         done = self.run_command("--memory", "host", "--ranks", "4", "--quick", "--only", r"sequence: groups .*4 ranks")
