@@ -129,7 +129,9 @@ std::vector<Choice> ListKinds(const Problem& problem) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
     if (HasQueuedKernel(problem.collective, algorithm)) add(algorithm, Transport::kQueued);
   }
-  if (HasCopies(problem.collective)) add(Algorithm::kDirect, Transport::kCopyEngine);
+  if (HasCopies(problem.collective)) {
+    add(is_all_reduce ? Algorithm::kTwoShot : Algorithm::kDirect, Transport::kCopyEngine);
+  }
   return kinds;
 }
 
@@ -156,11 +158,18 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
   return choice;
 }
 
-// It has no parameters. Its kernel is one warp and follows copies, which no kernel overlaps with.
+// It has no parameters. Its kernel follows copies, which no kernel overlaps with; where there is
+// nothing to add up it is one warp.
 Choice CopyEngineChoice(const Problem& problem, const Choice& kind) {
   Choice choice = kind;
   choice.spec.threads = 32;
   choice.spec.uses_pdl = false;
+  if (border::Reduces(problem)) {
+    // Adding up takes a fraction of the time of the copies beside it.
+    choice.blocks = 64;
+    choice.spec.threads = 512;
+    choice.spec.unroll = UnrollFor(problem.world_size);
+  }
   choice.cost_us = CopyCostUs(problem);
   return choice;
 }

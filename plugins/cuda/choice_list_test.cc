@@ -302,12 +302,25 @@ TEST(ChoiceListTest, RingsOfOtherShapesAreFoundByName) {
 
 TEST(ChoiceListTest, CopyEnginesMoveLargeRegisteredBuffers) {
   constexpr char kName[] = "direct?transport=copy_engine";
+  constexpr char kSegmentsName[] = "two_shot?transport=copy_engine";
   for (const Collective collective : kCollectives) {
     for (const int world_size : {2, 8}) {
       Problem problem = ProblemOf(collective, ElementType::kF32, 1 << 20, world_size);
       EXPECT_TRUE(RunnableOf(problem, Transport::kCopyEngine).empty()) << "not registered";
       problem.is_symmetric = true;
-      const auto choices = RunnableOf(problem, Transport::kCopyEngine);
+      auto choices = RunnableOf(problem, Transport::kCopyEngine);
+      if (collective == Collective::kAllReduce) {
+        EXPECT_TRUE(choices.empty()) << "too small";
+        problem.count = 8 << 20;
+        choices = RunnableOf(problem, Transport::kCopyEngine);
+        ASSERT_EQ(choices.size(), 1u);
+        EXPECT_EQ(choices[0].name, kSegmentsName);
+        EXPECT_FALSE(choices[0].spec.uses_pdl);
+        EXPECT_GT(choices[0].blocks, 1);
+        problem.in_place = true;
+        EXPECT_FALSE(FindChoice(problem, kSegmentsName, {}).has_value());
+        continue;
+      }
       const bool moves =
           collective != Collective::kAllReduce && collective != Collective::kReduceScatter;
       ASSERT_EQ(choices.size(), moves ? 1u : 0u);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plugins/cuda/kernels/kernel_abi.h"
+
 namespace cotune::cuda {
 namespace {
 
@@ -12,6 +14,8 @@ using border::Problem;
 
 // Below this size the copies take less time than their start.
 constexpr uint64_t kCopyBytesMin = 1 << 20;
+// And below this one it takes longer than the copies gain.
+constexpr uint64_t kSegmentedBytesMin = 32 << 20;
 
 uint64_t BlockBytes(const Problem& problem) {
   return problem.count * border::ElementBytes(problem.type);
@@ -78,6 +82,28 @@ CopyList BroadcastCopies(const Problem& problem, int rank) {
 
 }  // namespace
 
+SegmentCopies SegmentCopiesOf(const Problem& problem, int rank, int segment) {
+  SegmentCopies copies;
+  const uint64_t bytes = CopyBlockBytes(BlockBytes(problem), problem.world_size);
+  if (bytes == 0) return copies;
+  const auto begin_of = [&](int block) {
+    return static_cast<uint64_t>(segment * problem.world_size + block) * bytes;
+  };
+  for (int hop = 1; hop < problem.world_size; ++hop) {
+    const int to = (rank + hop) % problem.world_size;
+    copies.scatter.push_back({.from_offset_bytes = begin_of(to),
+                              .to_rank = to,
+                              .to_offset_bytes = begin_of(rank),
+                              .bytes = bytes});
+    copies.gather.push_back({.is_from_recv = true,
+                             .from_offset_bytes = begin_of(rank),
+                             .to_rank = to,
+                             .to_offset_bytes = begin_of(rank),
+                             .bytes = bytes});
+  }
+  return copies;
+}
+
 CopyList CopiesOf(const Problem& problem, int rank) {
   return problem.collective == Collective::kBroadcast ? BroadcastCopies(problem, rank)
                                                       : BlockCopies(problem, rank);
@@ -85,12 +111,13 @@ CopyList CopiesOf(const Problem& problem, int rank) {
 
 std::string CopyRefusal(const Problem& problem) {
   if (!problem.is_symmetric) return "it works on buffers that are registered on all ranks";
-  if (problem.in_place && problem.collective == Collective::kAllToAll) {
+  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
+  if (problem.in_place && (is_all_reduce || problem.collective == Collective::kAllToAll)) {
     return "in place, data that a peer still has to send would be overwritten";
   }
-  if (border::ProblemBytes(problem) < kCopyBytesMin) {
-    return fmt::format("its copies cost time of their own; not offered below {} bytes",
-                       kCopyBytesMin);
+  const uint64_t bytes_min = is_all_reduce ? kSegmentedBytesMin : kCopyBytesMin;
+  if (border::ProblemBytes(problem) < bytes_min) {
+    return fmt::format("its copies cost time of their own; not offered below {} bytes", bytes_min);
   }
   return "";
 }
@@ -100,6 +127,11 @@ double CopyCostUs(const Problem& problem) {
   constexpr double kCopyUs = 2.5;
   constexpr double kBytesPerUs = 365'000;
   const double peers = problem.world_size - 1.0;
+  if (problem.collective == Collective::kAllReduce) {
+    const double moved = 2 * static_cast<double>(BlockBytes(problem)) * peers / problem.world_size;
+    return (kCopySegments + 2) * kBarrierUs + 2 * kCopySegments * peers * kCopyUs +
+           moved / kBytesPerUs;
+  }
   const bool is_broadcast = problem.collective == Collective::kBroadcast;
   const double phases = is_broadcast && problem.world_size > 2 ? 2 : 1;
   const double bytes_out = static_cast<double>(BlockBytes(problem)) * (is_broadcast ? 1 : peers);

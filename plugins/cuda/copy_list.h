@@ -24,9 +24,7 @@ struct BufferCopy {
 
 // Whether there are copies for this collective at all.
 constexpr bool HasCopies(border::Collective collective) {
-  return collective == border::Collective::kAllGather ||
-         collective == border::Collective::kAllToAll ||
-         collective == border::Collective::kBroadcast;
+  return collective != border::Collective::kReduceScatter;
 }
 
 // The copies of one rank.
@@ -39,8 +37,25 @@ struct CopyList {
   std::optional<BufferCopy> own{};
 };
 
-// Of a problem that has copies, not all_to_all in place. Pure.
+// Of a problem that has copies and does not reduce, not all_to_all in place. Pure.
 CopyList CopiesOf(const border::Problem& problem, int rank);
+
+// The copies of one rank for a segment of all_reduce (kernels/kernel_abi.h), not in place. The
+// order of all, by rank, in which only "beside" is at the same time:
+//   all ranks wait for each other
+//   scatter of segment 0
+//   for each segment: all ranks wait for each other, then its blocks are added up, and all wait
+//     again; beside it the scatter of the next segment, or the gather of the first but one
+//   the gathers that are left; all ranks wait for each other
+// So copies wait for nothing but the first adding up, once they have begun, and end with a gather.
+struct SegmentCopies {
+  // What each peer adds up, into the block of its receive buffer that has this rank's number.
+  std::vector<BufferCopy> scatter;
+  // The sums of this rank, to every peer.
+  std::vector<BufferCopy> gather;
+};
+
+SegmentCopies SegmentCopiesOf(const border::Problem& problem, int rank, int segment);
 
 // Why the problem is not done by copy engines; "": it can be. Pure.
 std::string CopyRefusal(const border::Problem& problem);

@@ -49,7 +49,9 @@ const char* QueuedSource(const KernelSpec& spec) {
 
 const char* SourceName(const KernelSpec& spec) {
   if (spec.transport == Transport::kQueued) return QueuedSource(spec);
-  if (spec.transport == Transport::kCopyEngine) return "barrier.cu";
+  if (spec.transport == Transport::kCopyEngine) {
+    return spec.collective == Collective::kAllReduce ? "all_reduce_copies.cu" : "barrier.cu";
+  }
   const Sources sources = SourcesOf(spec);
   if (spec.transport == Transport::kFlagged) return sources.flagged;
   if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;

@@ -187,7 +187,7 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {spec.threads <= 256, 32},
       {on(Transport::kEscape), spec.unroll > 1 ? 96 : 24},
       {is_for_8 && on(Transport::kEscape), 160},
-      {on(Transport::kZeroCopy), 32},
+      {on(Transport::kZeroCopy) || on(Transport::kCopyEngine), 32},
   };
   int bytes_max = 0;
   for (const auto& [is_known, bytes] : known) {
@@ -284,6 +284,7 @@ TEST(NvrtcCompileListTest, AllWorkIsCompiledAndEveryShapeOfEachKindOnSm90) {
   EXPECT_EQ(works_of("FLAGGED"), 7 * 5 * 2 + 7 * 3);
   EXPECT_EQ(works_of("ZERO_COPY"), 7 * 5 * 2 + 7 * 3);
   EXPECT_GT(works_of("QUEUED"), 100);
+  EXPECT_EQ(works_of("COPY_ENGINE"), 7 * 5 + 7 * 3);
 }
 
 }  // namespace

@@ -20,10 +20,12 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   if (choice_.is_copy) return LaunchCopy(launch);
-  if (choice_.spec.transport == Transport::kCopyEngine) return LaunchCopies(launch);
+  if (choice_.spec.transport == Transport::kCopyEngine) {
+    return border::Reduces(problem_) ? LaunchSegments(launch) : LaunchCopies(launch);
+  }
   const auto arguments = ArgumentsOf(launch);
   if (!arguments) return tl::unexpected(arguments.error());
-  return LaunchKernel(*arguments, launch.stream.handle);
+  return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
 }
 
 Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
@@ -78,13 +80,56 @@ Result<void> Plan::QueueCopy(const cotune_launch_t& launch, const KernelArgument
 Result<void> Plan::QueuePhases(const cotune_launch_t& launch, const KernelArguments& arguments,
                                const std::vector<std::vector<BufferCopy>>& phases) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  auto done = LaunchKernel(arguments, stream);
+  auto done = LaunchKernel(arguments, stream, 1);
   for (const auto& phase : phases) {
-    for (const BufferCopy& copy : phase) {
-      if (done) done = QueueCopy(launch, arguments, copy, stream);
-    }
-    if (done) done = LaunchKernel(arguments, stream);
+    if (done) done = QueueCopies(launch, arguments, phase);
+    if (done) done = LaunchKernel(arguments, stream, 1);
   }
+  return done;
+}
+
+Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
+                               const std::vector<BufferCopy>& copies) {
+  for (const BufferCopy& copy : copies) {
+    const auto done =
+        QueueCopy(launch, arguments, copy, static_cast<gpu::CuStream>(launch.stream.handle));
+    if (!done) return done;
+  }
+  return {};
+}
+
+// A segment is added up on a stream beside the copies of the next one, or, behind the last scatter,
+// beside the first gather.
+Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                int segment) {
+  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
+  const auto side = group_.side_stream().Fork(stream);
+  if (!side) return tl::unexpected(side.error());
+  KernelArguments adding = arguments;
+  adding.segment = segment;
+  auto done = LaunchKernel(adding, *side, choice_.blocks);
+  const bool is_last = segment + 1 == static_cast<int>(kCopySegments);
+  const SegmentCopies beside = SegmentCopiesOf(problem_, group_.rank(), is_last ? 0 : segment + 1);
+  if (done) done = QueueCopies(launch, arguments, is_last ? beside.gather : beside.scatter);
+  // Also after a failure: a capture with a stream that was not joined cannot end.
+  const auto joined = group_.side_stream().Join(stream);
+  return done ? joined : done;
+}
+
+Result<void> Plan::LaunchSegments(const cotune_launch_t& launch) {
+  auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
+  arguments->segment = -1;
+  const int rank = group_.rank();
+  auto done = LaunchKernel(*arguments, launch.stream.handle, 1);
+  if (done) done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, 0).scatter);
+  for (int segment = 0; done && segment < static_cast<int>(kCopySegments); ++segment) {
+    done = QueueSegment(launch, *arguments, segment);
+  }
+  for (int segment = 1; done && segment < static_cast<int>(kCopySegments); ++segment) {
+    done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, segment).gather);
+  }
+  if (done) done = LaunchKernel(*arguments, launch.stream.handle, 1);
   return done;
 }
 
@@ -124,13 +169,13 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   return arguments;
 }
 
-Result<void> Plan::LaunchKernel(const KernelArguments& arguments, void* stream) {
+Result<void> Plan::LaunchKernel(const KernelArguments& arguments, void* stream, int blocks) {
   const Gpu& gpu = group_.gpu();
   void* parameters[] = {const_cast<KernelArguments*>(&arguments)};
   gpu::CuLaunchAttribute attribute{};
   attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
   attribute.value.programmatic_stream_serialization_allowed = 1;
-  const gpu::CuLaunchConfig config{static_cast<unsigned int>(choice_.blocks),
+  const gpu::CuLaunchConfig config{static_cast<unsigned int>(blocks),
                                    1,
                                    1,
                                    static_cast<unsigned int>(choice_.spec.threads),

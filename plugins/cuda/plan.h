@@ -27,11 +27,17 @@ class Plan {
   border::Result<void> LaunchCopy(const cotune_launch_t& launch);
   // The copies that copy engines do, and the barriers around them.
   border::Result<void> LaunchCopies(const cotune_launch_t& launch);
+  // The same where data is added up on the way.
+  border::Result<void> LaunchSegments(const cotune_launch_t& launch);
+  border::Result<void> QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                    int segment);
+  border::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                   const std::vector<BufferCopy>& copies);
   border::Result<void> QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
                                  const BufferCopy& copy, gpu::CuStream stream);
   border::Result<void> QueuePhases(const cotune_launch_t& launch, const KernelArguments& arguments,
                                    const std::vector<std::vector<BufferCopy>>& phases);
-  border::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream);
+  border::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream, int blocks);
   border::Result<KernelArguments> ArgumentsOf(const cotune_launch_t& launch) const;
   // Looks up the buffers that a kernel reaches on its peers.
   border::Result<void> FindPeerBuffers(const cotune_launch_t& launch,

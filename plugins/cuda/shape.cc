@@ -108,10 +108,6 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
   return shapes;
 }
 
-// Packs of a thread at once for each peer, so that 4 to 8 are on their way: with more, "flagged"
-// kernels spill registers.
-int UnrollFor(int world_size) { return world_size == 2 ? 4 : world_size <= 4 ? 2 : 1; }
-
 // Grids up to the size of the GPU, each with all of `shapes`, as long as blocks have work.
 template <typename AddShapes>
 void ForEachGrid(const Problem& problem, const KernelSpec& spec, AddShapes add_shapes) {
@@ -188,6 +184,8 @@ double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape) {
 }
 
 }  // namespace
+
+int UnrollFor(int world_size) { return world_size == 2 ? 4 : world_size <= 4 ? 2 : 1; }
 
 std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
   if (spec.transport == Transport::kFlagged) return FlaggedShapes(problem, spec);

@@ -22,6 +22,9 @@ struct Shape {
 // Those that are listed for a problem, in a fixed order; `spec` says which kernel, its own threads
 // and unroll do not matter. Pure.
 std::vector<Shape> ShapesFor(const border::Problem& problem, const KernelSpec& spec);
+// Packs of a thread at once for each peer, so that 4 to 8 are on their way: with more, kernels of
+// several stages spill registers.
+int UnrollFor(int world_size);
 
 // Whether the kernel can run in this shape: it is one that kernels are compiled for, and scratch is
 // large enough. Pure.

@@ -42,8 +42,8 @@ border::Problem ProblemOf(Collective collective, uint64_t count, int world_size,
 }
 
 const KernelVariant& BarrierOf(int world_size) {
-  for (const KernelVariant& v : kBarrierVariants) {
-    if (v.world_size == world_size) return v;
+  for (const KernelVariant& v : kCopyEngineVariants) {
+    if (v.collective != "ALL_REDUCE" && v.world_size == world_size) return v;
   }
   std::abort();
 }
@@ -163,6 +163,172 @@ TEST(CopyEngineTest, CopiesGiveWhatTheCollectiveMust) {
           }
         }
       }
+    }
+  }
+}
+
+// all_reduce in segments, used as Plan does. What runs beside an adding up runs before it or after
+// it, by rank: in between it meets the same bytes.
+class AddingCall {
+ public:
+  AddingCall(const KernelVariant& kernel, uint64_t count, size_t misalignment, unsigned int salt)
+      : kernel_(kernel),
+        naive_{kernel.collective, kernel.type, kernel.reduction, count, kernel.world_size},
+        misalignment_(misalignment),
+        salt_(salt) {
+    problem_.collective = Collective::kAllReduce;
+    problem_.type = kernel.type == "F32"    ? border::ElementType::kF32
+                    : kernel.type == "BF16" ? border::ElementType::kBf16
+                    : kernel.type == "I64"  ? border::ElementType::kI64
+                                            : border::ElementType::kU8;
+    problem_.count = count;
+    problem_.world_size = kernel.world_size;
+    problem_.is_symmetric = true;
+    for (int rank = 0; rank < kernel.world_size; ++rank) {
+      inputs_.push_back(ExactInput(naive_, rank, salt));
+      sent_.push_back(Bytes(misalignment, 0x11));
+      sent_.back().insert(sent_.back().end(), inputs_.back().begin(), inputs_.back().end());
+      received_.push_back(Bytes(sent_.back().size() + kGuardBytes, 0xEE));
+    }
+    results_.resize(inputs_.size());
+  }
+
+  // From a program.
+  void Run(RanksOnCpu& ranks, int rank) {
+    Launch(ranks, rank, -1);
+    CopyAll(rank, SegmentCopiesOf(problem_, rank, 0).scatter);
+    constexpr int kSegments = kCopySegments;
+    for (int segment = 0; segment < kSegments; ++segment) {
+      const bool is_last = segment + 1 == kSegments;
+      const SegmentCopies beside = SegmentCopiesOf(problem_, rank, is_last ? 0 : segment + 1);
+      const bool copies_first = ((salt_ + static_cast<unsigned int>(rank)) & 1) != 0;
+      const auto& copies = is_last ? beside.gather : beside.scatter;
+      if (copies_first) CopyAll(rank, copies);
+      Launch(ranks, rank, segment);
+      if (!copies_first) CopyAll(rank, copies);
+    }
+    for (int segment = 1; segment < kSegments; ++segment) {
+      CopyAll(rank, SegmentCopiesOf(problem_, rank, segment).gather);
+    }
+    Launch(ranks, rank, -1);
+    // The caller has its buffers back.
+    const auto r = static_cast<size_t>(rank);
+    results_[r] = received_[r];
+    std::fill(sent_[r].begin(), sent_[r].end(), 0xDD);
+    std::fill(received_[r].begin(), received_[r].end(), 0xEE);
+  }
+
+  void Check() const {
+    for (int rank = 0; rank < naive_.world_size; ++rank) {
+      const auto r = static_cast<size_t>(rank);
+      Bytes expected(misalignment_, 0xEE);
+      const Bytes sums = ExpectedOutput(naive_, rank, inputs_);
+      expected.insert(expected.end(), sums.begin(), sums.end());
+      expected.insert(expected.end(), kGuardBytes, 0xEE);
+      ASSERT_EQ(results_[r], expected) << kernel_.type << " count " << naive_.count << " rank "
+                                       << rank << " of " << naive_.world_size;
+      ASSERT_EQ(received_[r], Bytes(received_[r].size(), 0xEE)) << "written after its end";
+    }
+  }
+
+ private:
+  static constexpr size_t kGuardBytes = 64;
+
+  void Launch(RanksOnCpu& ranks, int rank, int segment) {
+    KernelArguments call{};
+    const auto at = [&](std::vector<Bytes>& buffers, size_t r) {
+      return buffers[r].data() + misalignment_;
+    };
+    call.send = at(sent_, static_cast<size_t>(rank));
+    call.recv = at(received_, static_cast<size_t>(rank));
+    call.count = naive_.count;
+    call.segment = segment;
+    for (size_t r = 0; r < sent_.size(); ++r) {
+      call.peer_send[r] = at(sent_, r);
+      call.peer_recv[r] = at(received_, r);
+    }
+    const unsigned int blocks = segment < 0 ? 1 : 3;
+    ranks.Launch(rank, kernel_.function, call, {.blocks = blocks, .threads = 32});
+  }
+
+  void CopyAll(int rank, const std::vector<BufferCopy>& copies) {
+    for (const BufferCopy& copy : copies) {
+      FiberScheduler::YieldSometimes();
+      const auto& from = (copy.is_from_recv ? received_ : sent_)[static_cast<size_t>(rank)];
+      Bytes& to = received_[static_cast<size_t>(copy.to_rank)];
+      ASSERT_LE(misalignment_ + copy.to_offset_bytes + copy.bytes, to.size() - kGuardBytes);
+      std::memcpy(to.data() + misalignment_ + copy.to_offset_bytes,
+                  from.data() + misalignment_ + copy.from_offset_bytes, copy.bytes);
+    }
+  }
+
+  const KernelVariant& kernel_;
+  Problem naive_;
+  size_t misalignment_;
+  unsigned int salt_;
+  border::Problem problem_;
+  std::vector<Bytes> inputs_;
+  std::vector<Bytes> sent_;
+  std::vector<Bytes> received_;
+  std::vector<Bytes> results_;  // of each rank, when its call had ended
+};
+
+TEST(CopyEngineTest, SegmentsAreAddedUpBetweenCopies) {
+  size_t kernels = 0;
+  for (const KernelVariant& kernel : kCopyEngineVariants) {
+    if (kernel.collective != "ALL_REDUCE") continue;
+    ++kernels;
+    RanksOnCpu ranks(kernel.world_size);
+    // Nothing in blocks, hardly anything, some lines and a rest, no rest.
+    for (const uint64_t count : {0, 1, 100, 5001, 16384}) {
+      for (uint64_t seed = 0; seed < 6; ++seed) {
+        const size_t misalignment = seed % 3 == 0 ? 0 : seed % 3 == 1 ? 8 : 16;
+        AddingCall first(kernel, count, misalignment, static_cast<unsigned int>(seed));
+        AddingCall second(kernel, count, misalignment, static_cast<unsigned int>(seed) + 1);
+        ASSERT_TRUE(ranks.Run(
+            [&](int rank) {
+              if (rank == static_cast<int>(seed) % kernel.world_size) RanksOnCpu::Delay(20'000);
+              first.Run(ranks, rank);
+              second.Run(ranks, rank);
+            },
+            seed));
+        ASSERT_NO_FATAL_FAILURE(first.Check());
+        ASSERT_NO_FATAL_FAILURE(second.Check());
+      }
+    }
+  }
+  EXPECT_EQ(kernels, 8u);
+}
+
+TEST(CopyEngineTest, SegmentsCoverAllButARestThatIsSmall) {
+  for (const int world : {2, 3, 7, 8}) {
+    border::Problem problem = ProblemOf(Collective::kAllReduce, 1'000'003, world, 0, false);
+    std::vector<int> sums(problem.count);
+    for (int rank = 0; rank < world; ++rank) {
+      for (int segment = 0; segment < static_cast<int>(kCopySegments); ++segment) {
+        const SegmentCopies copies = SegmentCopiesOf(problem, rank, segment);
+        ASSERT_EQ(copies.scatter.size(), static_cast<size_t>(world - 1));
+        ASSERT_EQ(copies.gather.size(), static_cast<size_t>(world - 1));
+        for (size_t i = 0; i < copies.gather.size(); ++i) {
+          const int to = (rank + 1 + static_cast<int>(i)) % world;
+          EXPECT_EQ(copies.scatter[i].to_rank, to);
+          EXPECT_EQ(copies.gather[i].to_rank, to);
+          EXPECT_TRUE(copies.gather[i].is_from_recv && !copies.scatter[i].is_from_recv);
+          // What this rank scatters there is what that rank adds up and gathers.
+          const SegmentCopies theirs = SegmentCopiesOf(problem, to, segment);
+          EXPECT_EQ(copies.scatter[i].from_offset_bytes, theirs.gather[0].from_offset_bytes);
+          EXPECT_EQ(copies.gather[i].to_offset_bytes, copies.gather[i].from_offset_bytes);
+          for (uint64_t at = 0; at < copies.gather[i].bytes; ++at) {
+            ++sums[copies.gather[i].to_offset_bytes + at];
+          }
+        }
+      }
+    }
+    const uint64_t covered =
+        kCopySegments * static_cast<uint64_t>(world) * CopyBlockBytes(problem.count, world);
+    EXPECT_LT(problem.count - covered, kCopySegments * static_cast<uint64_t>(world) * 512 + 1);
+    for (uint64_t at = 0; at < problem.count; ++at) {
+      ASSERT_EQ(sums[at], at < covered ? world - 1 : 0) << at;
     }
   }
 }

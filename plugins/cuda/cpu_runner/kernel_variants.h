@@ -28,8 +28,8 @@ extern const std::span<const KernelVariant> kMoveVariants;
 extern const std::span<const KernelVariant> kRingVariants;
 extern const std::span<const KernelVariant> kTreeVariants;
 
-// Not in kAllVariantSets: alone they do nothing.
-extern const std::span<const KernelVariant> kBarrierVariants;
+// Not in kAllVariantSets: alone they do no collective.
+extern const std::span<const KernelVariant> kCopyEngineVariants;
 
 inline constexpr const std::span<const KernelVariant>* kAllVariantSets[] = {
     &kOneShotVariants, &kTwoShotVariants, &kReduceScatterVariants,

@@ -116,9 +116,15 @@ def tree() -> list[dict]:
     return passed_on("tree")
 
 
-# No collective of its own: what goes around copies, of any collective and type.
-def barrier() -> list[dict]:
-    return variants("barrier.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
+# What goes around copies: of collectives that only move data it has nothing of their kind and type.
+def copy_engine() -> list[dict]:
+    add_up = ("all_reduce_copies.cu", "ALL_REDUCE", "two_shot", "COPY_ENGINE")
+    return (
+        variants("barrier.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
+        + variants(*add_up, ["F32"], ["SUM"], WORLDS)
+        + variants(*add_up, ["BF16", "U8"], ["AVERAGE"], [3])
+        + variants(*add_up, ["I64"], ["MAX"], [3])
+    )
 
 
 SETS = {
@@ -128,7 +134,7 @@ SETS = {
     "Move": move,
     "Ring": ring,
     "Tree": tree,
-    "Barrier": barrier,
+    "CopyEngine": copy_engine,
 }
 
 

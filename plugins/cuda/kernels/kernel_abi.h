@@ -37,6 +37,7 @@ struct KernelArguments {
   int world_size;
   int root;
   int chunk_bytes;  // of "flagged" and "queued": the most of the data that a block sends at once
+  int segment;      // of all_reduce by "copy_engine": what is to be added up; -1: nothing
   // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
   // where data is added up; those of receives elsewhere, and with all_reduce.
   unsigned char* peer_send[kRanksMax];
@@ -160,6 +161,16 @@ constexpr unsigned long long FlaggedSlotBytes(int world_size) {
 constexpr unsigned long long QueueSlotBytes(int world_size) {
   return kQueueBlockBytes / kQueueSlots / static_cast<unsigned long long>(world_size - 1) / 1024 *
          1024;
+}
+
+// all_reduce by "copy_engine" cuts the data into segments, each of one block for each rank, which
+// adds it up: block b of segment s begins at (s * world_size + b) * CopyBlockBytes. What is left
+// over is less than a line of memory for each block.
+constexpr unsigned int kCopySegments = 2;
+constexpr unsigned long long CopyBlockBytes(unsigned long long bytes, int world_size) {
+  constexpr unsigned long long kLineBytes = 512;
+  const unsigned long long blocks = kCopySegments * static_cast<unsigned int>(world_size);
+  return bytes / blocks / kLineBytes * kLineBytes;
 }
 
 // What is filled with 0xFF when a group is made; all else with zero.
