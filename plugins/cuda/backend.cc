@@ -43,7 +43,7 @@ using border::Report;
 using border::Result;
 
 constexpr char kName[] = "cuda";
-constexpr char kVersion[] = "1.1.1";
+constexpr char kVersion[] = "1.2.0";
 constexpr border::ProblemLimits kLimits{
     .memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax, .takes_symmetric = true};
 

@@ -33,7 +33,8 @@ struct CopyList {
   // them and after the last all ranks wait for each other. As many on every rank. Peers come in the
   // order rank + 1, rank + 2, ..., so that every link carries one copy at a time.
   std::vector<std::vector<BufferCopy>> phases;
-  // From this rank to itself, at any time while the call runs: no peer reads or writes there.
+  // From this rank to itself, at any time while the call runs: no peer reads or writes there. By a
+  // kernel, since copy engines that do both are slower between GPUs.
   std::optional<BufferCopy> own{};
 };
 

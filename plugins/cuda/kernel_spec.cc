@@ -50,7 +50,7 @@ const char* QueuedSource(const KernelSpec& spec) {
 const char* SourceName(const KernelSpec& spec) {
   if (spec.transport == Transport::kQueued) return QueuedSource(spec);
   if (spec.transport == Transport::kCopyEngine) {
-    return spec.collective == Collective::kAllReduce ? "all_reduce_copies.cu" : "barrier.cu";
+    return spec.collective == Collective::kAllReduce ? "all_reduce_copies.cu" : "copies.cu";
   }
   const Sources sources = SourcesOf(spec);
   if (spec.transport == Transport::kFlagged) return sources.flagged;

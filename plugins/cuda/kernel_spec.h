@@ -14,8 +14,8 @@ namespace cotune::cuda {
 enum class Algorithm : uint8_t { kOneShot, kTwoShot, kDirect, kRing, kTree };
 // How packs travel: see kernels/transport.cuh for the first two, kernels/flagged.cuh for the next;
 // the fourth leaves them in the callers' registered buffers. Rings and trees have one of their own,
-// kernels/queues.cuh. With the last one copy engines move the data, and the kernel is a barrier
-// of ranks, which for all_reduce also adds up.
+// kernels/queues.cuh. With the last one copy engines move the data between GPUs, and the kernel
+// is a barrier of ranks, adds up, or copies what stays on a GPU.
 enum class Transport : uint8_t { kLamport, kEscape, kFlagged, kZeroCopy, kQueued, kCopyEngine };
 
 // Whether a block sends chunks of some size, which is then a parameter of the choice.

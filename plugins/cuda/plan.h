@@ -25,7 +25,7 @@ class Plan {
 
  private:
   border::Result<void> LaunchCopy(const cotune_launch_t& launch);
-  // The copies that copy engines do, and the barriers around them.
+  // The copies that copy engines do, and the kernels around them.
   border::Result<void> LaunchCopies(const cotune_launch_t& launch);
   // The same where data is added up on the way.
   border::Result<void> LaunchSegments(const cotune_launch_t& launch);

@@ -137,6 +137,11 @@ def values_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         # Memory that the ranks reach where it lies; NCCL refuses some of it call by call.
         add("symmetric buffers", "--buffers", "symmetric", "--dtypes", "f32,bf16,u8" if is_full else "bf16",
             "--reductions", "sum,max", "--counts", "3,40009,262157" if is_full else "40009", backends=("cuda",))
+        if is_full and not tree.quick:
+            # From 32 MiB on copy engines have a part in it.
+            add("large all_reduce on symmetric buffers", "--buffers", "symmetric", "--collectives", "all_reduce",
+                "--dtypes", "bf16", "--reductions", "sum", "--counts", "17000011", "--patterns", "exact",
+                backends=("cuda",))
     if ranks == 3 and not tree.shared_gpus:
         add("average by NCCL's choices", "--collectives", ",".join(REDUCING), "--dtypes", "f32,f64,f16,bf16",
             "--reductions", "average", "--counts", "1,127,4097,70001",
@@ -165,6 +170,10 @@ def rank_case_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         add("graphs on symmetric buffers", "graphs",
             ["graphs", "--buffers", "symmetric", "--dtypes", "bf16", "--reductions", "sum", "--replays", replays,
              "--counts", "40013,1000003"], backends=("cuda",))
+        if not tree.quick:
+            add("graphs of large all_reduce on symmetric buffers", "graphs",
+                ["graphs", "--buffers", "symmetric", "--collectives", "all_reduce", "--dtypes", "bf16", "--reductions",
+                 "sum", "--replays", "5", "--counts", "17000011"], backends=("cuda",))
         add("same bits on symmetric buffers", "graphs",
             ["same_bits", "--buffers", "symmetric", "--dtypes", "f32,bf16", "--reductions", "sum",
              "--counts", "70001"], backends=("cuda",))

@@ -41,7 +41,7 @@ border::Problem ProblemOf(Collective collective, uint64_t count, int world_size,
   return problem;
 }
 
-const KernelVariant& BarrierOf(int world_size) {
+const KernelVariant& KernelOf(int world_size) {
   for (const KernelVariant& v : kCopyEngineVariants) {
     if (v.collective != "ALL_REDUCE" && v.world_size == world_size) return v;
   }
@@ -49,7 +49,9 @@ const KernelVariant& BarrierOf(int world_size) {
 }
 
 void Barrier(RanksOnCpu& ranks, int rank) {
-  ranks.Launch(rank, BarrierOf(ranks.world_size()).function, {}, {.blocks = 1, .threads = 8});
+  KernelArguments call{};
+  call.segment = -1;
+  ranks.Launch(rank, KernelOf(ranks.world_size()).function, call, {.blocks = 1, .threads = 8});
 }
 
 // The buffers of all ranks, used as Plan does.
@@ -89,7 +91,7 @@ class Call {
     const auto barriers = static_cast<unsigned int>(copies.phases.size()) + 1;
     unsigned int own_at = (salt_ + static_cast<unsigned int>(rank)) % (barriers + 1);
     const auto pass_barrier = [&] {
-      if (own_at-- == 0 && copies.own) Copy(r, *copies.own);
+      if (own_at-- == 0 && copies.own) CopyHere(ranks, rank, *copies.own);
       Barrier(ranks, rank);
     };
     pass_barrier();
@@ -100,7 +102,7 @@ class Call {
       }
       pass_barrier();
     }
-    if (own_at == 0 && copies.own) Copy(r, *copies.own);
+    if (own_at == 0 && copies.own) CopyHere(ranks, rank, *copies.own);
     // The caller has its buffers back.
     results_[r] = received_[r];
     std::fill(sent_[r].begin(), sent_[r].end(), 0xDD);
@@ -119,6 +121,16 @@ class Call {
   }
 
  private:
+  // What stays on this rank, by a kernel; never in place.
+  void CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy) {
+    const auto r = static_cast<size_t>(rank);
+    KernelArguments call{};
+    call.send = sent_[r].data() + copy.from_offset_bytes;
+    call.recv = received_[r].data() + copy.to_offset_bytes;
+    call.count = copy.bytes;
+    ranks.Launch(rank, KernelOf(ranks.world_size()).function, call, {.blocks = 3, .threads = 32});
+  }
+
   void Copy(size_t rank, const BufferCopy& copy) {
     Bytes& to = received_[static_cast<size_t>(copy.to_rank)];
     // In place the send buffer is a part of the receive buffer.

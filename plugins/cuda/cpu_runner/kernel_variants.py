@@ -120,7 +120,7 @@ def tree() -> list[dict]:
 def copy_engine() -> list[dict]:
     add_up = ("all_reduce_copies.cu", "ALL_REDUCE", "two_shot", "COPY_ENGINE")
     return (
-        variants("barrier.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
+        variants("copies.cu", "ALL_GATHER", "direct", "COPY_ENGINE", ["U8"], [""], WORLDS)
         + variants(*add_up, ["F32"], ["SUM"], WORLDS)
         + variants(*add_up, ["BF16", "U8"], ["AVERAGE"], [3])
         + variants(*add_up, ["I64"], ["MAX"], [3])

@@ -37,7 +37,9 @@ struct KernelArguments {
   int world_size;
   int root;
   int chunk_bytes;  // of "flagged" and "queued": the most of the data that a block sends at once
-  int segment;      // of all_reduce by "copy_engine": what is to be added up; -1: nothing
+  // Of "copy_engine". -1: ranks only wait for each other. Else with all_reduce the segment that is
+  // to be added up, and with others send is copied to recv.
+  int segment;
   // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
   // where data is added up; those of receives elsewhere, and with all_reduce.
   unsigned char* peer_send[kRanksMax];

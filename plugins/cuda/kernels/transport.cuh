@@ -255,9 +255,9 @@ class Launch {
     return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
   }
 
-  // By every thread once, after its first packs are on their way: from here on no thread of this
-  // block reads the count of steps again. Early, so that the answer of the memory is there at the
-  // end.
+  // By every thread once: from here on no thread of this block reads the count of steps again. Early,
+  // so that the answer of the memory is there at the end; behind the first packs, but where many of
+  // them would keep it waiting.
   __device__ __forceinline__ void Arrive() {
     __syncthreads();
     if (threadIdx.x != 0) return;
