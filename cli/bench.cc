@@ -15,16 +15,17 @@
 namespace cotune::cli {
 namespace {
 
-// The table of the tuned database; empty when there is none, because then every call runs its
-// default.
-Result<DispatchTable> TunedTable(Job& job, const std::string& asked, const Process& process) {
+// The table of the tuned database; empty when there is none in the usual place, or none that can be
+// read, because then every call runs its default.
+Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& process) {
   const Result<std::string> path = DatabasePath(asked, process.environment, job.fingerprint());
   if (!path) return tl::make_unexpected(path.error());
   const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database && !asked.empty()) return tl::make_unexpected(database.error());
   if (!database) {
-    const bool may_be_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
-    if (may_be_missing) return DispatchTable();
-    return tl::make_unexpected(database.error());
+    const bool is_missing = database.error().code == ErrorCode::kEnvironment;
+    if (!is_missing) process.console.Warn(database.error().ToText());
+    return DispatchTable();
   }
   const LaunchContext& context = job.context();
   return database->BuildTable(context.world_size, context.local_size, job.fingerprint());
@@ -77,6 +78,11 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
       SelectProblems(flags.problems, memory->kind, world_size,
                      settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
+  // Before anything is measured.
+  if (const std::string& asked = settings->values.database; !asked.empty()) {
+    const Result<TunedDatabase> database = TunedDatabase::Load(asked);
+    if (!database) return console.PrintError(database.error());
+  }
   if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
   if (!*context) {
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);

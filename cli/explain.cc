@@ -18,9 +18,14 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (!settings) return tl::make_unexpected(settings.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
   if (!memory) return tl::make_unexpected(memory.error());
+  int ranks = flags.ranks;
+  if (ranks == 0) {
+    // Beside the ranks of a job it is about that.
+    const Result<std::optional<LaunchContext>> context = FindRank(0, process);
+    ranks = context && *context ? (*context)->world_size : DefaultRanks(*memory);
+  }
   std::string rounding;
-  const Result<Problem> problem = SelectProblem(
-      flags, memory->kind, flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks, &rounding);
+  const Result<Problem> problem = SelectProblem(flags, memory->kind, ranks, &rounding);
   if (!problem) return tl::make_unexpected(problem.error());
   process.console.Note(rounding);
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);

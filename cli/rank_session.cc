@@ -23,19 +23,40 @@ std::atomic<bool> interrupted{false};
 std::atomic<int> interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
+std::atomic<bool> has_begun{false};  // what is worth to be ended in order
+std::atomic<bool> speaks{false};     // of interrupts, for all ranks
+static_assert(std::atomic<bool>::is_always_lock_free);
+
 // A terminal's interrupt can come twice: from the terminal and from the process that started this
 // one.
 constexpr int kPatientInterrupts = 2;
 
+template <size_t kBytes>
+void SayFromHandler(const char (&text)[kBytes]) {
+  if (!speaks.load(std::memory_order_relaxed)) return;
+  // There is nothing to be done where it fails.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, kBytes - 1);
+}
+
 void OnInterrupt(int /*signal*/) {
   interrupted.store(true, std::memory_order_relaxed);
-  if (interrupts.fetch_add(1, std::memory_order_relaxed) + 1 > kPatientInterrupts) {
+  const int before = interrupts.fetch_add(1, std::memory_order_relaxed);
+  if (!has_begun.load(std::memory_order_relaxed)) {
+    SayFromHandler("cotune: error 130 (interrupted): interrupted before all ranks had come\n");
     _exit(ExitCode(ErrorCode::kInterrupted));
+  }
+  if (before >= kPatientInterrupts) _exit(ExitCode(ErrorCode::kInterrupted));
+  if (before == 0) {
+    SayFromHandler(
+        "cotune: stopping after the cell that is being measured; interrupt again to "
+        "stop at once\n");
   }
 }
 
-// SIGINT and SIGTERM end a tune after the cell it is at; insisting ends the process.
-void CatchInterrupts() {
+// SIGINT and SIGTERM end a tune after the cell it is at, and before that at once; so does
+// insisting.
+void CatchInterrupts(int rank) {
+  speaks.store(rank == 0, std::memory_order_relaxed);
   struct sigaction action {};
   action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART;
@@ -132,6 +153,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return tl::make_unexpected(job.error());
   has_joined = true;
+  has_begun.store(true, std::memory_order_relaxed);
   std::string database;
   if (work.uses_database) {
     Result<std::string> path =
@@ -270,7 +292,7 @@ Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
 int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
                const PluginFlags& plugins, const RankWork& work, Process& process,
                const PrintReport& print) {
-  CatchInterrupts();
+  CatchInterrupts(context.rank);
   bool has_joined = false;
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);

@@ -425,10 +425,11 @@ Status CellBenchmark::RunRace(CellResult& result) {
     if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
       MeasureAnewWhatHadTooFewCalls(order, *times_ns, race);
     }
-    race.AddRound(*times_ns);
+    // First, so that nobody is dropped for the times of one that failed.
     for (size_t i : order) {
       if (!entrants_[i].in) race.Disqualify(i);
     }
+    race.AddRound(order, *times_ns);
     // A cell that is begun is measured well enough to be believed; cells after it are left out.
     if (is_spent && race.rounds() >= settings.min_rounds) race.Stop();
   }

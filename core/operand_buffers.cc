@@ -199,6 +199,15 @@ Status OperandBuffers::PutBlocks(DeviceBuffer& buffer, uint64_t payload_offset,
 }
 
 Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
+  try {
+    return TryToMakeImage(kind);
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kEnvironment, "cannot allocate host memory to make data",
+                ToText(problem_), "memory or its limit is used up", "start fewer ranks");
+  }
+}
+
+Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   const Operands& operands = copies_[0];
   Result<std::unique_ptr<DeviceBuffer>> first = PoisonedBuffer(operands.first->bytes());
   if (!first) return tl::make_unexpected(first.error());

@@ -91,6 +91,7 @@ class OperandBuffers {
   Status FillCopy(const Operands& copy, uint32_t kind);
   Result<OperandCheck> CheckCopy(const Operands& copy, uint32_t kind);
   Result<Image> MakeImage(uint32_t kind);
+  Result<Image> TryToMakeImage(uint32_t kind);
   Result<std::unique_ptr<DeviceBuffer>> PoisonedBuffer(uint64_t bytes);
   Status PoisonBetweenGuards(DeviceBuffer& buffer);
   // Into the payload, from the offset on.

@@ -29,8 +29,7 @@ std::vector<size_t> Race::NextRound() const {
   return order;
 }
 
-void Race::AddRound(const std::vector<int64_t>& times_ns) {
-  const std::vector<size_t> order = NextRound();
+void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns) {
   ++rounds_;
   for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
     Competitor& competitor = choices_[order[i]];
@@ -51,7 +50,14 @@ void Race::Forget(size_t index) {
   choices_[index].state = state;
 }
 
-void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
+void Race::Disqualify(size_t index) {
+  if (choices_[index].state == State::kDisqualified) return;
+  choices_[index].state = State::kDisqualified;
+  for (Competitor& competitor : choices_) {
+    const bool was_early = static_cast<int32_t>(competitor.samples_ns.size()) < rules_.min_rounds;
+    if (competitor.state == State::kOutpaced && was_early) competitor.state = State::kRacing;
+  }
+}
 
 size_t Race::Leader() const {
   size_t leader = SIZE_MAX;

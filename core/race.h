@@ -44,10 +44,13 @@ class Race {
   // The choices of the next round in order; empty when the race is over.
   std::vector<size_t> NextRound() const;
   // One time for each choice of NextRound(), in its order; 0: this sample was not valid.
-  void AddRound(const std::vector<int64_t>& times_ns);
+  void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
+  // The same for the order that NextRound() gave before some were disqualified.
+  void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
   // What was measured of a choice so far does not count: it is measured otherwise from now on.
   void Forget(size_t index);
-  // Takes a choice out for good: it failed.
+  // Takes a choice out for good: it failed. Who was cut early races again, as that may have been
+  // for its times.
   void Disqualify(size_t index);
   // Ends the race now: the budget is used up.
   void Stop() { stopped_ = true; }

@@ -45,12 +45,36 @@ TEST(RaceTest, CutsAreThoseOfTheRules) {
   EXPECT_EQ(race.samples_ns(3).size(), 3u);
   EXPECT_EQ(race.samples_ns(4).size(), 4u);
   EXPECT_EQ(race.samples_ns(1).size(), 8u);
-  // A spike in one of the two, and in one of the leader's: nobody is dropped for it.
-  Race spiky(2, SIZE_MAX, RaceRules{.cuts = {{2, 1.5}}});
-  RunToEnd(spiky, [](size_t choice, int32_t round) -> int64_t {
-    return static_cast<int32_t>(choice) == round ? 900'000 : 100'000;
-  });
-  EXPECT_FALSE(spiky.outpaced(0) || spiky.outpaced(1));
+  // A spike in one of its two: nobody is dropped for it, whether the other had one or not.
+  for (const bool both : {false, true}) {
+    Race spiky(2, SIZE_MAX, RaceRules{.cuts = {{2, 1.5}}});
+    RunToEnd(spiky, [&](size_t choice, int32_t round) -> int64_t {
+      const bool is_spike = choice == 0 ? round == 0 : both && round == 1;
+      return is_spike ? 900'000 : 100'000;
+    });
+    EXPECT_FALSE(spiky.outpaced(0) || spiky.outpaced(1)) << both;
+  }
+}
+
+TEST(RaceTest, WhoWasCutForOneThatFailsRacesAgain) {
+  Race race(3, SIZE_MAX, RaceRules{.cuts = {{2, 1.25}}});
+  const std::vector<int64_t> times_ns = {100'000, 150'000, 400'000};
+  for (int32_t round = 0; round < 3; ++round) {
+    std::vector<int64_t> now_ns;
+    for (const size_t choice : race.NextRound()) now_ns.push_back(times_ns[choice]);
+    race.AddRound(now_ns);
+  }
+  EXPECT_TRUE(race.outpaced(1) && race.outpaced(2));
+  // It fails in the round after, which its last sample still belongs to.
+  const std::vector<size_t> order = race.NextRound();
+  ASSERT_EQ(order, std::vector<size_t>{0});
+  race.Disqualify(0);
+  race.AddRound(order, {100'000});
+  EXPECT_FALSE(race.outpaced(1));
+  RunToEnd(race, [&](size_t choice, int32_t) { return times_ns[choice]; });
+  EXPECT_FALSE(race.outpaced(1));
+  EXPECT_EQ(race.samples_ns(1).size(), 8u);
+  EXPECT_TRUE(race.outpaced(2));
 }
 
 TEST(RaceTest, OneSpikeDoesNotDropTheBest) {

@@ -154,12 +154,19 @@ Status Scheduler::Pass::ShareKnownCells() {
   if (!shared) return tl::make_unexpected(shared.error());
   Result<std::vector<std::optional<CellResult>>> cells = DecodeKnownCells(*shared);
   if (!cells) return tl::make_unexpected(cells.error());
+  // All learn of it, and go no further.
+  Status as_many;
   if (cells->size() != all.size()) {
-    return Fail(ErrorCode::kRankLost,
-                fmt::format("rank 0 tunes {} cells, rank {} tunes {}", cells->size(),
-                            parts_.exchange.rank(), all.size()),
-                "known cells", "the ranks were given different collectives or sizes",
-                "start every rank with the same arguments", {parts_.exchange.rank()});
+    as_many = Fail(ErrorCode::kUsage,
+                   fmt::format("rank 0 tunes {} cells, this one {}", cells->size(), all.size()));
+  }
+  const Result<ExchangedRecords> counted = ExchangeRecords(
+      parts_.exchange, "known cells", StepRecord::FromStatus(as_many), 0, deadline_ns);
+  if (!counted) return tl::make_unexpected(counted.error());
+  if (const std::optional<Error> failure = counted->FirstFailure()) {
+    return Fail(ErrorCode::kRankLost, failure->what, "known cells",
+                "the ranks were given different collectives, types or sizes",
+                "start every rank with the same arguments", failure->ranks);
   }
   for (size_t i = 0; i < all.size(); ++i) {
     if (!(*cells)[i]) {

@@ -10,7 +10,8 @@
 namespace cotune {
 namespace {
 
-// Who left the race after fewer has hardly a time. What devices time varies by 2 % at most.
+// Who left the race after fewer has hardly a time. Of what devices time, the better of two is
+// hardly off.
 size_t SamplesOfATime(const CellResult& cell) {
   return cell.start_mode == StartMode::kDevice ? 2 : 5;
 }

@@ -221,7 +221,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       sync::ConnectSocketExchange(exchange_options, job->clock_);
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
-  if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());
+  if (Status opened = job->OpenDevice({}); !opened) return tl::make_unexpected(opened.error());
   job->services_ = std::make_unique<Services>(*job->exchange_, job->clock_, job->options_);
   if (Status loaded = job->LoadBackends(); !loaded) return tl::make_unexpected(loaded.error());
   const Status done = options.makes_groups ? job->CreateGroups("job", AllRanks(context.world_size))
@@ -232,11 +232,11 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
 
 Status Job::LearnBackends() {
   const std::vector<const Backend*> in_use(backends_in_use_.begin(), backends_in_use_.end());
-  if (in_use.empty()) return tl::make_unexpected(NoBackend({}));
+  if (in_use.empty() && !options_.probes_all_backends) return tl::make_unexpected(NoBackend({}));
   return TakeFingerprint(in_use);
 }
 
-Status Job::OpenDevice() {
+Status Job::OpenDevice(std::optional<int32_t> ordinal) {
   if (options_.memory == MemoryKind::kHost) {
     device_ = MakeHostDevice(clock_);
     return {};
@@ -245,6 +245,7 @@ Status Job::OpenDevice() {
   const auto shares = environment.find("COTUNE_SHARED_GPUS");
   const gpu::RankPlace place{
       .local_rank = options_.context.local_rank,
+      .ordinal = ordinal,
       .may_share_gpus = shares != environment.end() && shares->second == "1"};
   Result<std::unique_ptr<Device>> device = gpu::MakeCudaDevice(
       place, *exchange_, clock_, clock_.now_ns() + options_.settings.warm_timeout_ns);
@@ -406,7 +407,8 @@ Error Job::NoBackend(const std::vector<Refusal>& refusals) const {
                "no backend can be used",
                "",
                reasons.empty() ? "no plugin was found" : reasons,
-               "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH",
+               refusals.empty() ? "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH"
+                                : "mend what is named, or choose another backend: --backend",
                {}};
 }
 
@@ -438,7 +440,10 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
       name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
-  if (Status opened = job->OpenDevice(); !opened) return tl::make_unexpected(opened.error());
+  // Backends are bound to it, whatever is current on this thread by now.
+  if (Status opened = job->OpenDevice(device_->ordinal()); !opened) {
+    return tl::make_unexpected(opened.error());
+  }
   job->backends_in_use_ = backends_in_use_;
   job->reports_ = reports_;
   std::vector<int> job_ranks;

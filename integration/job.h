@@ -58,7 +58,9 @@ struct JobOptions {
   // are created too, and dropped; a plugin that fails, named or not, and a job without any backend
   // are no errors. plugin_reports() tells.
   bool probes_all_backends = false;
-  // Without: only to learn which backends there are and what the machine is; nothing can be called.
+  // Without: only to learn which backends there are and what the machine is. groups() and Split
+  // must not be called then, nothing can be launched, and whether backends can make groups is not
+  // known.
   bool makes_groups = true;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
@@ -125,7 +127,8 @@ class Job {
 
  private:
   Job();
-  Status OpenDevice();
+  // ordinal: of the GPU, where it is known already.
+  Status OpenDevice(std::optional<int32_t> ordinal);
   Status LoadBackends();
   void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
   Status CheckBackendSettings();

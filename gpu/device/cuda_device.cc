@@ -229,7 +229,10 @@ class CudaDevice final : public Device {
     return free_bytes;
   }
 
-  std::string measuring_mode() const override { return "graph"; }
+  std::string measuring_mode() const override {
+    return is_shared_ ? "graph, GPUs shared" : "graph";
+  }
+  void set_is_shared(bool is_shared) { is_shared_ = is_shared; }
   uint64_t cache_bytes() const override { return cache_bytes_; }
   std::optional<DeviceClocks> ReadClocks() override {
     if (nvml_handle_ == nullptr) return std::nullopt;
@@ -237,10 +240,10 @@ class CudaDevice final : public Device {
     if (!clocks) return std::nullopt;
     return DeviceClocks{clocks->sm_mhz, ThrottleNames(clocks->reasons)};
   }
-  // As nvidia-smi writes it.
+  // As nvidia-smi writes that of a GPU; "": the driver does not say.
   std::string uuid() const {
     CuUuid id{};
-    driver_->DeviceGetUuid(&id, device_);
+    if (driver_->DeviceGetUuid(&id, device_) != kCuSuccess) return "";
     std::string text = "GPU";
     for (size_t i = 0; i < sizeof(id.bytes); ++i) {
       const bool begins_part = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
@@ -334,6 +337,7 @@ class CudaDevice final : public Device {
   const CudaDriver driver_;
   const int32_t ordinal_;
   const Clock& clock_;
+  bool is_shared_ = false;  // some GPU of the job has several ranks
   uint64_t cache_bytes_ = 0;
   std::optional<Nvml> nvml_;
   void* nvml_handle_ = nullptr;
@@ -357,14 +361,15 @@ std::optional<int32_t> CurrentOrdinal(const CudaDriver& driver, int visible_gpus
   return std::nullopt;
 }
 
-Result<std::unique_ptr<CudaDevice>> OpenGpu(int local_rank, const Clock& clock) {
+Result<std::unique_ptr<CudaDevice>> OpenGpu(const RankPlace& place, const Clock& clock) {
   const DriverResult<CudaDriver> driver = CudaDriver::Open();
   if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
   int visible_gpus = 0;
   if (Status s = Checked(*driver, (*driver)->DeviceGetCount(&visible_gpus), "cuDeviceGetCount"); !s)
     return tl::make_unexpected(s.error());
-  const Result<int32_t> ordinal =
-      OrdinalOfRank(local_rank, visible_gpus, CurrentOrdinal(*driver, visible_gpus));
+  const Result<int32_t> ordinal = OrdinalOfRank(
+      place.local_rank, visible_gpus,
+      place.ordinal ? place.ordinal : CurrentOrdinal(*driver, visible_gpus), place.may_share_gpus);
   if (!ordinal) return tl::make_unexpected(ordinal.error());
   auto device = std::make_unique<CudaDevice>(*driver, *ordinal, clock);
   if (Status opened = device->Open(); !opened) return tl::make_unexpected(opened.error());
@@ -375,11 +380,11 @@ Result<std::unique_ptr<CudaDevice>> OpenGpu(int local_rank, const Clock& clock) 
 
 Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExchange& exchange,
                                                const Clock& clock, int64_t deadline_ns) {
-  Result<std::unique_ptr<CudaDevice>> opened = OpenGpu(place.local_rank, clock);
+  Result<std::unique_ptr<CudaDevice>> opened = OpenGpu(place, clock);
   StepRecord record;
   if (opened) {
     record.number = static_cast<int64_t>((*opened)->cache_bytes());
-    record.items = {(*opened)->uuid()};
+    record.items = {(*opened)->uuid(), place.may_share_gpus ? "shares" : ""};
   } else {
     record = StepRecord::FromStatus(tl::make_unexpected(opened.error()));
   }
@@ -387,6 +392,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
   if (!all) return tl::make_unexpected(all.error());
   uint64_t cache_bytes = 0;
   std::vector<std::string> uuids;
+  bool all_share = true;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     const StepRecord& other = all->records[rank];
     // One rank without its GPU ends it for all, and all learn which.
@@ -397,10 +403,12 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     // GPUs of several kinds: the largest needs most to be cold.
     cache_bytes = std::max(cache_bytes, static_cast<uint64_t>(other.number));
     uuids.push_back(other.items.empty() ? "" : other.items[0]);
+    all_share = all_share && other.items.size() > 1 && other.items[1] == "shares";
   }
-  if (Status apart = CheckOneRankEach(uuids); !apart && !place.may_share_gpus) {
-    return tl::make_unexpected(apart.error());
-  }
+  const Status apart = CheckOneRankEach(uuids);
+  if (!apart && !all_share) return tl::make_unexpected(apart.error());
+  // What is measured so is of no use to ranks that have a GPU each.
+  (*opened)->set_is_shared(!apart);
   (*opened)->set_cache_bytes(cache_bytes);
   if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s)
     return tl::make_unexpected(s.error());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/clock.h"
 #include "core/device.h"
@@ -13,8 +14,10 @@ namespace cotune::gpu {
 
 // How a rank finds its GPU.
 struct RankPlace {
-  int local_rank = 0;           // its number on its host
-  bool may_share_gpus = false;  // several ranks on one GPU, in turns: only to test more ranks
+  int local_rank = 0;                // its number on its host
+  std::optional<int32_t> ordinal{};  // when it is known already
+  // Several ranks on one GPU, in turns, if all say so: only to test more ranks.
+  bool may_share_gpus = false;
 };
 
 // The GPU of this rank (see OrdinalOfRank), with a stream of its own and the primary context made

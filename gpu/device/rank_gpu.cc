@@ -6,10 +6,12 @@
 
 namespace cotune::gpu {
 
-Result<int32_t> OrdinalOfRank(int local_rank, int visible_gpus, std::optional<int32_t> current) {
+Result<int32_t> OrdinalOfRank(int local_rank, int visible_gpus, std::optional<int32_t> current,
+                              bool may_share) {
   if (current) return *current;
   if (local_rank < visible_gpus) return local_rank;
   if (visible_gpus == 1) return 0;
+  if (may_share && visible_gpus > 0) return local_rank % visible_gpus;
   return Fail(ErrorCode::kEnvironment,
               fmt::format("local rank {} has no GPU: its process sees {} of them", local_rank,
                           visible_gpus),
@@ -20,7 +22,7 @@ Result<int32_t> OrdinalOfRank(int local_rank, int visible_gpus, std::optional<in
 Status CheckOneRankEach(std::span<const std::string> uuids) {
   for (auto it = uuids.begin(); it != uuids.end(); ++it) {
     const auto other = std::find(uuids.begin(), it, *it);
-    if (other == it) continue;
+    if (other == it || it->empty()) continue;
     const auto first = static_cast<int>(other - uuids.begin());
     const auto second = static_cast<int>(it - uuids.begin());
     return Fail(ErrorCode::kEnvironment,

@@ -14,6 +14,8 @@ TEST(OrdinalOfRankTest, TheCurrentOneElseTheRanksElseTheOnlyOne) {
   EXPECT_EQ(OrdinalOfRank(0, 4, 2).value(), 2);
   EXPECT_EQ(OrdinalOfRank(3, 1, std::nullopt).value(), 0);
   EXPECT_EQ(OrdinalOfRank(3, 2, 1).value(), 1);
+  EXPECT_EQ(OrdinalOfRank(5, 2, std::nullopt, true).value(), 1);
+  EXPECT_EQ(OrdinalOfRank(1, 2, std::nullopt, true).value(), 1);
 }
 
 TEST(OrdinalOfRankTest, TooFewGpusAreAnErrorThatSaysSo) {
@@ -22,12 +24,15 @@ TEST(OrdinalOfRankTest, TooFewGpusAreAnErrorThatSaysSo) {
   EXPECT_EQ(none.error().code, ErrorCode::kEnvironment);
   EXPECT_EQ(none.error().what, "local rank 2 has no GPU: its process sees 2 of them");
   EXPECT_FALSE(OrdinalOfRank(0, 0, std::nullopt).has_value());
+  EXPECT_FALSE(OrdinalOfRank(0, 0, std::nullopt, true).has_value());
 }
 
 TEST(CheckOneRankEachTest, TheFirstTwoThatShareAreNamed) {
   EXPECT_TRUE(CheckOneRankEach({}).has_value());
   const std::vector<std::string> apart = {"a", "b", "c"};
   EXPECT_TRUE(CheckOneRankEach(apart).has_value());
+  const std::vector<std::string> unknown = {"", "b", ""};
+  EXPECT_TRUE(CheckOneRankEach(unknown).has_value());
   const std::vector<std::string> shared = {"a", "b", "c", "b", "a"};
   const Status status = CheckOneRankEach(shared);
   ASSERT_FALSE(status.has_value());

@@ -96,9 +96,10 @@ typedef struct cotune_group cotune_group;
 typedef int32_t cotune_group_memory;
 enum {
   COTUNE_GROUP_MEMORY_HOST = 0,
-  /* Of the GPU whose context is current on the calling thread (cudaSetDevice); with none, of the
-   * one whose ordinal is the rank's number on its host, or of the only one that the process sees.
-   * Every rank needs one of its own. */
+  /* Of the GPU whose context is current on the calling thread; with none, of the one whose ordinal
+   * is the rank's number on its host, or of the only one that the process sees. cudaSetDevice makes
+   * a context; torch.cuda.set_device only where it changes the device, and a first tensor in any
+   * case. cotune_group_device tells. Every rank needs a GPU of its own. */
   COTUNE_GROUP_MEMORY_CUDA = 1
 };
 

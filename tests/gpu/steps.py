@@ -260,7 +260,7 @@ def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_g
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
     return Step(f"lost: rank {victim} by {'SIGKILL' if how == 'kill' else 'SIGSTOP'}{where}, {backend}", "faults",
-                ranks, 90, run)
+                ranks, tree.patience_s(90), run)
 
 
 def fault_steps(tree: Tree, ranks: int) -> list[Step]:
@@ -324,7 +324,7 @@ def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str) -> 
         why = judge_mismatch(ends, DEADLINE_S, must_fail=backend == "cuda")
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
-    return Step(f"mismatch: rank {odd} calls with another {what}, {backend}", "faults", ranks, 60, run)
+    return Step(f"mismatch: rank {odd} calls with another {what}, {backend}", "faults", ranks, tree.patience_s(60), run)
 
 
 def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
