@@ -293,6 +293,34 @@ TEST_F(BadInputTest, RanksWithOtherProblemsSayWhich) {
   }
 }
 
+TEST_F(BadInputTest, RanksWithMoreProblemsSayHowMany) {
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "more";
+  const auto command = [&](const char* dtypes) {
+    return Command({"tune", "--collective", "broadcast", "--sizes", "1K", "--db", database_,
+                    "--dtype", dtypes});
+  };
+  environment_["COTUNE_RANK"] = "0";
+  ProgramRun rank_0(command("f32,f64"), environment_);
+  environment_["COTUNE_RANK"] = "1";
+  ProgramRun rank_1(command("f32"), environment_);
+  const ProgramEnd end_0 = rank_0.Wait();
+  const ProgramEnd end_1 = rank_1.Wait();
+  EXPECT_EQ(end_0.exit_code, 5) << end_0.err;
+  EXPECT_EQ(end_1.exit_code, 5) << end_1.err;
+  EXPECT_NE((end_0.err + end_1.err).find("rank 1: rank 0 tunes 2 cells, this one 1"),
+            std::string::npos)
+      << end_0.err << end_1.err;
+}
+
+TEST_F(BadInputTest, BenchLooksAtItsDatabaseBeforeItMeasures) {
+  const std::string missing = folder_.path() + "/no.tdb";
+  const ProgramEnd end = Run({"bench", "--ranks", "2", "--sizes", "1K", "--db", missing});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_NE(end.err.find(missing), std::string::npos) << end.err;
+  EXPECT_EQ(end.err.find("to measure"), std::string::npos) << end.err;
+}
+
 TEST_F(BadInputTest, RanksThatContradictTheLauncher) {
   environment_["COTUNE_RANK"] = "0";
   environment_["COTUNE_WORLD_SIZE"] = "2";

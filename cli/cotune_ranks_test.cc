@@ -81,6 +81,33 @@ TEST_F(RanksTest, TheRanksOfATuneHaveMulticastOff) {
   EXPECT_EQ(Count(end.err, "NCCL_NVLS_ENABLE=2 becomes 0"), 1u) << end.err;
 }
 
+TEST_F(RanksTest, ARankThatWaitsForOthersEndsAtOnceWhenInterrupted) {
+  environment_["COTUNE_RANK"] = "0";
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "alone";
+  for (const int signal : {SIGINT, SIGTERM}) {
+    ProgramRun run(Command({"tune", "-v", "--sizes", "1K", "--db", database_}), environment_);
+    ASSERT_TRUE(run.WaitForError("stage rendezvous"));
+    ASSERT_EQ(kill(run.pid(), signal), 0);
+    const ProgramEnd end = run.Wait();
+    EXPECT_EQ(end.exit_code, 130) << end.err;
+    EXPECT_EQ(Count(end.err, "error 130 (interrupted): interrupted before all ranks had come"), 1u)
+        << end.err;
+  }
+}
+
+TEST_F(RanksTest, ExplainIsAboutTheRanksOfItsLauncher) {
+  ASSERT_EQ(TuneSmall(database_).exit_code, 0);
+  environment_["COTUNE_RANK"] = "1";
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  const ProgramEnd beside = Run({"explain", "all_reduce", "1K", "f32", "--db", database_});
+  EXPECT_EQ(beside.exit_code, 0) << beside.err;
+  EXPECT_NE(beside.out.find("f32, 2 ranks"), std::string::npos) << beside.out;
+  const ProgramEnd asked =
+      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "3", "--db", database_});
+  EXPECT_NE(asked.out.find("f32, 3 ranks"), std::string::npos) << asked.out << asked.err;
+}
+
 // The ranks read it, their parent does not.
 TEST_F(RanksTest, WhatFailsOnEveryRankBeforeTheyMeetIsSaidOnce) {
   environment_["COTUNE_FAULT"] = "nowhere@1:kill";

@@ -131,6 +131,22 @@ TEST_F(JobTest, WithoutAnyBackendItSaysWhereToLook) {
               AllOf(HasSubstr("no backend"), HasSubstr("COTUNE_PLUGIN_PATH")));
 }
 
+TEST_F(JobTest, WithoutGroupsItKnowsBackendsAndMachine) {
+  JobOptions options = Options();
+  options.tables = {host::BackendApi()};
+  const Fingerprint with_groups = Job::Join(options).value()->fingerprint();
+  options.makes_groups = false;
+  const auto without = Job::Join(options);
+  ASSERT_TRUE(without) << without.error().ToText();
+  EXPECT_EQ((*without)->fingerprint().backends, with_groups.backends);
+  EXPECT_EQ((*without)->fingerprint().machine, with_groups.machine);
+  EXPECT_EQ((*without)->fingerprint().measuring_mode, "eager");
+  options.tables.clear();
+  const auto none = Job::Join(options);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().ToText(), HasSubstr("no backend"));
+}
+
 TEST_F(JobTest, HostComesFirstUnlessTheUserSaysOtherwise) {
   JobOptions options = Options();
   options.tables = {fake::BackendApi(), host::BackendApi()};
