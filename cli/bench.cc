@@ -78,8 +78,8 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
       SelectProblems(flags.problems, memory->kind, world_size,
                      settings->values.collective_multi_kernel_hints_bytes);
   if (!selection) return console.PrintError(selection.error());
-  // Before anything is measured.
-  if (const std::string& asked = settings->values.database; !asked.empty()) {
+  // Before anything is measured. Of ranks that a launcher has started, only the first one needs it.
+  if (const std::string& asked = settings->values.database; !*context && !asked.empty()) {
     const Result<TunedDatabase> database = TunedDatabase::Load(asked);
     if (!database) return console.PrintError(database.error());
   }

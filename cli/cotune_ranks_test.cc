@@ -91,9 +91,16 @@ TEST_F(RanksTest, ARankThatWaitsForOthersEndsAtOnceWhenInterrupted) {
     ASSERT_EQ(kill(run.pid(), signal), 0);
     const ProgramEnd end = run.Wait();
     EXPECT_EQ(end.exit_code, 130) << end.err;
-    EXPECT_EQ(Count(end.err, "error 130 (interrupted): interrupted before all ranks had come"), 1u)
+    EXPECT_EQ(Count(end.err, "error 130 (interrupted): interrupted before the tune began"), 1u)
         << end.err;
+    EXPECT_EQ(end.out, "");
   }
+  ProgramRun run(Command({"tune", "-v", "--json", "--sizes", "1K", "--db", database_}),
+                 environment_);
+  ASSERT_TRUE(run.WaitForError("stage rendezvous"));
+  ASSERT_EQ(kill(run.pid(), SIGINT), 0);
+  const nlohmann::json document = Document(run.Wait());
+  EXPECT_EQ(document["error"]["exit_code"], 130) << document;
 }
 
 TEST_F(RanksTest, ExplainIsAboutTheRanksOfItsLauncher) {
@@ -106,6 +113,8 @@ TEST_F(RanksTest, ExplainIsAboutTheRanksOfItsLauncher) {
   const ProgramEnd asked =
       Run({"explain", "all_reduce", "1K", "f32", "--ranks", "3", "--db", database_});
   EXPECT_NE(asked.out.find("f32, 3 ranks"), std::string::npos) << asked.out << asked.err;
+  // Nothing is tuned for three: it names what runs instead.
+  EXPECT_NE(asked.out.find("runs: host/"), std::string::npos) << asked.out;
 }
 
 // The ranks read it, their parent does not.

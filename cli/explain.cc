@@ -41,7 +41,14 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     if (!is_missing) return tl::make_unexpected(database.error());
     database = TunedDatabase();
   }
-  return Explain(*database, *path, *problem, here);
+  Result<Explanation> explanation = Explain(*database, *path, *problem, here);
+  if (!explanation || explanation->range) return explanation;
+  const Result<Program> program = Program::SingleCollective(problem->cls);
+  if (!program) return tl::make_unexpected(program.error());
+  // Where no backend can run it either, there is nothing to name.
+  const Result<Choice> fallback = (*job)->DefaultChoice(*program, *problem);
+  if (fallback) explanation->fallback = fallback->id;
+  return explanation;
 }
 
 }  // namespace

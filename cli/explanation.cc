@@ -120,8 +120,10 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
 
 std::string DefaultRunsText(const Explanation& explanation) {
   const ProblemClass& cls = explanation.asked.cls;
-  std::string text =
-      "  runs: the default choice of the first backend; nothing valid was measured for this call\n";
+  std::string text = fmt::format(
+      "  runs: {}the default choice of the first backend; nothing valid was measured for this "
+      "call\n",
+      explanation.fallback ? explanation.fallback->text() + ", " : "");
   for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
   std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
                                     cls.world_size, Name(cls.collective), Name(cls.dtype));

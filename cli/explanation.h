@@ -20,6 +20,8 @@ struct Explanation {
 
   // What the dispatch table says; nothing: the default choice runs, see `misses`.
   std::optional<SizeRange> range;
+  // Which one that is, where it is known: the caller of Explain fills it in.
+  std::optional<ChoiceId> fallback{};
   // The measured size nearest to what was asked for, with the winner that runs.
   std::optional<DatabaseEntry> entry;
 

@@ -120,8 +120,13 @@ TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
 TEST(ExplanationTest, AnotherMachineGetsTheDefaultAndTheReason) {
   Fingerprint here = EntryForTest(1).fingerprint;
   here.machine["cpu_model"] = "model b";
-  const std::string text = ExplanationText(Explained(Asked(1024), here));
+  Explanation explanation = Explained(Asked(1024), here);
+  const std::string text = ExplanationText(explanation);
   EXPECT_NE(text.find("runs: the default choice of the first backend"), std::string::npos);
+  explanation.fallback = IdForTest("host/two_shot");
+  EXPECT_NE(ExplanationText(explanation)
+                .find("runs: host/two_shot, the default choice of the first backend; nothing"),
+            std::string::npos);
   EXPECT_NE(text.find("cpu_model"), std::string::npos) << text;
   EXPECT_NE(text.find("model a"), std::string::npos) << text;
   EXPECT_NE(text.find("model b"), std::string::npos) << text;

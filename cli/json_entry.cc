@@ -25,10 +25,6 @@ Json ClassJson(const ProblemClass& cls) {
           {"root", cls.root}};
 }
 
-Json ChoiceIdJson(const std::optional<ChoiceId>& id) {
-  return id ? Json(id->text()) : Json(nullptr);
-}
-
 Json WinnerJson(const Problem& problem, const Winner& winner) {
   return {{"choice", winner.id.text()},
           {"time_us", MicrosecondsJson(winner.median_ns)},
@@ -58,6 +54,10 @@ Json VerdictJson(const Problem& problem, const Verdict& verdict) {
 }
 
 }  // namespace
+
+Json ChoiceIdJson(const std::optional<ChoiceId>& id) {
+  return id ? Json(id->text()) : Json(nullptr);
+}
 
 double MicrosecondsJson(int64_t time_ns) { return static_cast<double>(time_ns) / 1e3; }
 

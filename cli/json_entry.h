@@ -3,6 +3,7 @@
 #define COTUNE_CLI_JSON_ENTRY_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/backend.h"
@@ -12,6 +13,8 @@
 
 namespace cotune::cli {
 
+// Its text, or null.
+nlohmann::ordered_json ChoiceIdJson(const std::optional<ChoiceId>& id);
 // {"collective", "dtype", "reduction", ..., "bytes", "count"}.
 nlohmann::ordered_json ProblemJson(const Problem& problem);
 nlohmann::ordered_json RefusalsJson(const std::vector<Refusal>& refusals);

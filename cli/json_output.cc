@@ -73,6 +73,7 @@ std::string ExplainJson(const Explanation& explanation) {
       {"problem", ProblemJson(explanation.asked)},
       {"database", explanation.database},
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
+      {"default", ChoiceIdJson(explanation.fallback)},
       {"entry", explanation.entry ? EntryJson(*explanation.entry) : Json(nullptr)},
       {"notes", explanation.notes},
       {"misses", explanation.misses},

@@ -105,7 +105,11 @@ TEST(JsonOutputTest, ExplainSaysWhatRunsAndWhyOthersLost) {
 
   document = Checked(ExplainJson(Explain(TunedDatabase(), "x", asked, here).value()));
   EXPECT_TRUE(document["result"]["runs"].is_null());
+  EXPECT_TRUE(document["result"]["default"].is_null());
   EXPECT_EQ(document["result"]["misses"], Json({"the database is empty"}));
+  Explanation unknown = Explain(TunedDatabase(), "x", asked, here).value();
+  unknown.fallback = IdForTest("host/two_shot");
+  EXPECT_EQ(Checked(ExplainJson(unknown))["result"]["default"], "host/two_shot");
 }
 
 TEST(JsonOutputTest, OtherCommandsFitTheSchema) {

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
 #include <memory>
 #include <utility>
 
 #include "cli/database_path.h"
+#include "cli/interrupts.h"
+#include "cli/json_output.h"
 #include "cli/lone_job.h"
 #include "cli/progress.h"
 #include "fmt/format.h"
@@ -18,50 +18,13 @@
 namespace cotune::cli {
 namespace {
 
-// What a signal handler may touch.
-std::atomic<bool> interrupted{false};
-std::atomic<int> interrupts{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-
-std::atomic<bool> has_begun{false};  // what is worth to be ended in order
-std::atomic<bool> speaks{false};     // of interrupts, for all ranks
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// A terminal's interrupt can come twice: from the terminal and from the process that started this
-// one.
-constexpr int kPatientInterrupts = 2;
-
-template <size_t kBytes>
-void SayFromHandler(const char (&text)[kBytes]) {
-  if (!speaks.load(std::memory_order_relaxed)) return;
-  // There is nothing to be done where it fails.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, kBytes - 1);
-}
-
-void OnInterrupt(int /*signal*/) {
-  interrupted.store(true, std::memory_order_relaxed);
-  const int before = interrupts.fetch_add(1, std::memory_order_relaxed);
-  if (!has_begun.load(std::memory_order_relaxed)) {
-    SayFromHandler("cotune: error 130 (interrupted): interrupted before all ranks had come\n");
-    _exit(ExitCode(ErrorCode::kInterrupted));
-  }
-  if (before >= kPatientInterrupts) _exit(ExitCode(ErrorCode::kInterrupted));
-  if (before == 0) {
-    SayFromHandler(
-        "cotune: stopping after the cell that is being measured; interrupt again to "
-        "stop at once\n");
-  }
-}
-
-// SIGINT and SIGTERM end a tune after the cell it is at, and before that at once; so does
-// insisting.
-void CatchInterrupts(int rank) {
-  speaks.store(rank == 0, std::memory_order_relaxed);
-  struct sigaction action {};
-  action.sa_handler = OnInterrupt;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+// What is said of an interrupt while ranks still wait for each other.
+void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
+  const Error early{ErrorCode::kInterrupted, "interrupted before the tune began", "", "", "", {}};
+  const std::string text = fmt::format("cotune: error {} ({}): {}\n", ExitCode(early.code),
+                                       ErrorCodeName(early.code), early.ToText());
+  CatchInterrupts(context.rank == 0, text,
+                  console.flags().json ? ErrorJson(console.command(), early) : "");
 }
 
 // Whether this program, started by the user, has started this rank.
@@ -124,9 +87,10 @@ TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
     request.nodes.push_back({cls, work.selection.SizesOf(cls)});
   }
   request.database_path = database;
+  request.command = work.uses_database ? "tune" : "bench";
   request.force = work.force;
   request.cotune_version = CotuneVersion();
-  request.interrupted = &interrupted;
+  request.interrupted = &Interrupted();
   return request;
 }
 
@@ -153,7 +117,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return tl::make_unexpected(job.error());
   has_joined = true;
-  has_begun.store(true, std::memory_order_relaxed);
+  BeginInterruptible();
   std::string database;
   if (work.uses_database) {
     Result<std::string> path =
@@ -172,6 +136,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
     }
   }
   const Result<TuneReport> report = RunTune(**job, MakeRequest(work, database));
+  EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();
   if (!report) return tl::make_unexpected(report.error());
   return context.rank == 0 ? print(**job, *report, database) : 0;
@@ -292,7 +257,7 @@ Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
 int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
                const PluginFlags& plugins, const RankWork& work, Process& process,
                const PrintReport& print) {
-  CatchInterrupts(context.rank);
+  CatchInterruptsOf(context, process.console);
   bool has_joined = false;
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);

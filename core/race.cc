@@ -50,14 +50,7 @@ void Race::Forget(size_t index) {
   choices_[index].state = state;
 }
 
-void Race::Disqualify(size_t index) {
-  if (choices_[index].state == State::kDisqualified) return;
-  choices_[index].state = State::kDisqualified;
-  for (Competitor& competitor : choices_) {
-    const bool was_early = static_cast<int32_t>(competitor.samples_ns.size()) < rules_.min_rounds;
-    if (competitor.state == State::kOutpaced && was_early) competitor.state = State::kRacing;
-  }
-}
+void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
 
 size_t Race::Leader() const {
   size_t leader = SIZE_MAX;

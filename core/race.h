@@ -49,8 +49,7 @@ class Race {
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
   // What was measured of a choice so far does not count: it is measured otherwise from now on.
   void Forget(size_t index);
-  // Takes a choice out for good: it failed. Who was cut early races again, as that may have been
-  // for its times.
+  // Takes a choice out for good: it failed.
   void Disqualify(size_t index);
   // Ends the race now: the budget is used up.
   void Stop() { stopped_ = true; }

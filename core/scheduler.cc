@@ -290,8 +290,9 @@ Result<bool> Scheduler::Pass::PreSync() {
     if (i - first_ < kNodesInWords) {
       fields.emplace_back(
           fmt::format("problem {}", i - first_ + 1),
-          fmt::format("{}, {} sizes from {} to {} bytes", ToText(nodes_[i]->program().anchor()),
-                      hints.size(), hints.front(), hints.back()));
+          fmt::format("{}, {} from {} to {} bytes", ToText(nodes_[i]->program().anchor()),
+                      hints.size() == 1 ? "1 size" : fmt::format("{} sizes", hints.size()),
+                      hints.front(), hints.back()));
     }
     nodes += nodes_[i]->program().ToText();
     for (uint64_t hint : nodes_[i]->size_hints_bytes()) nodes += fmt::format("{} ", hint);

@@ -275,7 +275,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     }
     plan->table_choice_refused = fmt::format("{}: {}", choice.id.text(), prepared.error().ToText());
   }
-  const Result<Choice> fallback = DefaultChoice(plan->program, key.problem);
+  const Result<Choice> fallback = job_.DefaultChoice(plan->program, key.problem);
   if (!fallback) return tl::make_unexpected(fallback.error());
   if (Status prepared = prepare(*fallback); !prepared) return tl::make_unexpected(prepared.error());
   return plan;
@@ -290,23 +290,6 @@ Choice Dispatcher::ChoiceOf(const Program& program, const PlanKey& key) {
     }
   }
   return Choice{id, false, false, false, false, -1, 0, 0};
-}
-
-Result<Choice> Dispatcher::DefaultChoice(const Program& program, const Problem& problem) {
-  std::string reasons;
-  for (const BackendMember& member : job_.groups().members()) {
-    if (member.group == nullptr) continue;
-    ChoiceList list = member.backend->ListChoices(program, problem);
-    for (Choice& choice : list.choices) {
-      if (choice.is_default) return std::move(choice);
-    }
-    for (const Refusal& refusal : list.refusals) {
-      reasons +=
-          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
-    }
-  }
-  return Fail(ErrorCode::kUnsupported, "no backend can run this call", ToText(problem),
-              std::move(reasons), "see `cotune plugin list`");
 }
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {

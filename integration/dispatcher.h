@@ -100,9 +100,6 @@ class Dispatcher {
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
-  // The choice that runs when the table says nothing: the default of the first backend that has
-  // one.
-  Result<Choice> DefaultChoice(const Program& program, const Problem& problem);
   Choice ChoiceOf(const Program& program, const PlanKey& key);
   Status Remember(Status status);
   // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in

@@ -19,6 +19,14 @@ bool ParseNumber(std::string_view text, int64_t& value) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0;
 }
 
+std::string StageNames() {
+  std::string names;
+  for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
+    names += fmt::format("{}{}", i == 0 ? "" : ", ", Name(static_cast<Stage>(i)));
+  }
+  return names;
+}
+
 bool ParseStage(std::string_view text, Stage& stage) {
   for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
     if (Name(static_cast<Stage>(i)) != text) continue;
@@ -96,7 +104,8 @@ class FaultObserver final : public StageObserver {
 Result<Fault> ParseFault(std::string_view text, int world_size) {
   const auto malformed = [&](std::string_view part) {
     return Fail(ErrorCode::kUsage, fmt::format("'{}' is not a fault", text), "COTUNE_FAULT",
-                fmt::format("cannot read '{}'", part), fmt::format("write {}", kFormat));
+                fmt::format("cannot read '{}'", part),
+                fmt::format("write {}; stages: {}", kFormat, StageNames()));
   };
   Fault fault;
   const size_t at = text.find('@');

@@ -454,6 +454,29 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   return job;
 }
 
+Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem) const {
+  std::string reasons;
+  std::vector<const Backend*> in_use(backends_in_use_.begin(), backends_in_use_.end());
+  if (groups_ != nullptr) {
+    in_use.clear();
+    for (const BackendMember& member : groups_->members()) {
+      if (member.group != nullptr) in_use.push_back(member.backend);
+    }
+  }
+  for (const Backend* backend : in_use) {
+    ChoiceList list = backend->ListChoices(program, problem);
+    for (Choice& choice : list.choices) {
+      if (choice.is_default) return std::move(choice);
+    }
+    for (const Refusal& refusal : list.refusals) {
+      reasons +=
+          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
+    }
+  }
+  return Fail(ErrorCode::kUnsupported, "no backend can run this call", ToText(problem),
+              std::move(reasons), "see `cotune plugin list`");
+}
+
 ProblemClass Job::Class(Collective collective, Dtype dtype, Reduction reduction) const {
   ProblemClass cls;
   cls.collective = collective;

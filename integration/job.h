@@ -122,6 +122,8 @@ class Job {
   void DropPlans() {
     if (drop_plans_) drop_plans_();
   }
+  // What runs when no table says anything: the default choice of the first backend that has one.
+  Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;
 

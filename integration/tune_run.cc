@@ -227,8 +227,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   InterruptObserver observer(job.observer(), request.interrupted);
   AgreedFields agreed = {{"cotune version", request.cotune_version},
                          {"force", request.force ? "true" : "false"},
-                         // `tune` and `bench` are different commands.
-                         {"saves what it measures", request.database_path.empty() ? "no" : "yes"}};
+                         {"command", request.command}};
   for (const auto& [name, value] : job.fingerprint().machine)
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)

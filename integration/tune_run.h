@@ -21,8 +21,9 @@ struct TuneNode {
 
 struct TuneRequest {
   std::vector<TuneNode> nodes;
-  std::string database_path;  // "": nothing is read or written
-  bool force = false;         // measure again what the database has
+  std::string database_path;     // "": nothing is read or written
+  std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
+  bool force = false;            // measure again what the database has
   std::string cotune_version;
   // Set by a signal handler: the tune stops after the cell it is at, on all ranks.
   const std::atomic<bool>* interrupted = nullptr;

@@ -337,7 +337,7 @@ class CudaDevice final : public Device {
   const CudaDriver driver_;
   const int32_t ordinal_;
   const Clock& clock_;
-  bool is_shared_ = false;  // some GPU of the job has several ranks
+  bool is_shared_ = false;  // GPUs may have several ranks each
   uint64_t cache_bytes_ = 0;
   std::optional<Nvml> nvml_;
   void* nvml_handle_ = nullptr;
@@ -405,10 +405,12 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     uuids.push_back(other.items.empty() ? "" : other.items[0]);
     all_share = all_share && other.items.size() > 1 && other.items[1] == "shares";
   }
-  const Status apart = CheckOneRankEach(uuids);
-  if (!apart && !all_share) return tl::make_unexpected(apart.error());
-  // What is measured so is of no use to ranks that have a GPU each.
-  (*opened)->set_is_shared(!apart);
+  if (Status apart = CheckOneRankEach(uuids); !apart && !all_share) {
+    return tl::make_unexpected(apart.error());
+  }
+  // What is measured so is of no use to ranks that have a GPU each. Subgroups, and who asks alone
+  // what is tuned, may see no rank on the same GPU.
+  (*opened)->set_is_shared(all_share);
   (*opened)->set_cache_bytes(cache_bytes);
   if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s)
     return tl::make_unexpected(s.error());

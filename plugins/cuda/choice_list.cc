@@ -53,7 +53,10 @@ Choice WithShape(const Choice& kind, const Shape& shape, bool uses_pdl) {
 
 std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
   if (spec.transport == Transport::kQueued) return QueuedRefusal(problem, spec.algorithm);
-  if (spec.transport == Transport::kCopyEngine) return CopyRefusal(problem);
+  if (spec.transport == Transport::kCopyEngine) {
+    const std::string refusal = CopyRefusal(problem);
+    return refusal.empty() ? CopySizeRefusal(problem) : refusal;
+  }
   const uint64_t bytes = border::ProblemBytes(problem);
   if (spec.transport == Transport::kLamport && !IsLamportType(problem.type)) {
     return "its elements use every bit pattern, none is left to say that data is missing";
@@ -218,6 +221,12 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
   for (const Choice& choice : ListChoices(problem, limits)) {
     if (choice.name != name) continue;
     if (choice.reason.empty()) return choice;
+    // What won at a larger size may run here, where it is not worth listing.
+    if (choice.spec.transport == Transport::kCopyEngine && CopyRefusal(problem).empty()) {
+      Choice found = CopyEngineChoice(problem, choice);
+      found.reason.clear();
+      return found;
+    }
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, choice.reason));
   }
   // What won at one size runs at its neighbours too, where its shape is not listed.

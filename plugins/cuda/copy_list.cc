@@ -115,11 +115,14 @@ std::string CopyRefusal(const Problem& problem) {
   if (problem.in_place && (is_all_reduce || problem.collective == Collective::kAllToAll)) {
     return "in place, data that a peer still has to send would be overwritten";
   }
-  const uint64_t bytes_min = is_all_reduce ? kSegmentedBytesMin : kCopyBytesMin;
-  if (border::ProblemBytes(problem) < bytes_min) {
-    return fmt::format("its copies cost time of their own; not offered below {} bytes", bytes_min);
-  }
   return "";
+}
+
+std::string CopySizeRefusal(const Problem& problem) {
+  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
+  const uint64_t bytes_min = is_all_reduce ? kSegmentedBytesMin : kCopyBytesMin;
+  if (border::ProblemBytes(problem) >= bytes_min) return "";
+  return fmt::format("its copies cost time of their own; not offered below {} bytes", bytes_min);
 }
 
 double CopyCostUs(const Problem& problem) {

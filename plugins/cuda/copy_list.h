@@ -48,7 +48,8 @@ CopyList CopiesOf(const border::Problem& problem, int rank);
 //   for each segment: all ranks wait for each other, then its blocks are added up, and all wait
 //     again; beside it the scatter of the next segment, or the gather of the first but one
 //   the gathers that are left; all ranks wait for each other
-// So copies wait for nothing but the first adding up, once they have begun, and end with a gather.
+// So, once they have begun, copies wait for an adding up only where that takes longer than the
+// copies beside it.
 struct SegmentCopies {
   // What each peer adds up, into the block of its receive buffer that has this rank's number.
   std::vector<BufferCopy> scatter;
@@ -58,8 +59,10 @@ struct SegmentCopies {
 
 SegmentCopies SegmentCopiesOf(const border::Problem& problem, int rank, int segment);
 
-// Why the problem is not done by copy engines; "": it can be. Pure.
+// Why the problem cannot be done by copy engines; "": it can be. Pure.
 std::string CopyRefusal(const border::Problem& problem);
+// Why it is not worth it; "": it may be. Pure.
+std::string CopySizeRefusal(const border::Problem& problem);
 
 // A rough price in microseconds. Pure.
 double CopyCostUs(const border::Problem& problem);
