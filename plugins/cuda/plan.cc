@@ -91,7 +91,7 @@ Result<void> Plan::QueuePhases(const cotune_launch_t& launch, const KernelArgume
 Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
                                const std::vector<BufferCopy>& copies) {
   for (const BufferCopy& copy : copies) {
-    const auto done =
+    auto done =
         QueueCopy(launch, arguments, copy, static_cast<gpu::CuStream>(launch.stream.handle));
     if (!done) return done;
   }
