@@ -1,10 +1,12 @@
 """Format and lint of all sources that git knows or would add.
 
-usage: lint.py format [--write] | tidy [FILE...]
+usage: lint.py format [--write] | tidy [--changed | FILE...]
 
 `tidy` runs clang-tidy on every .cc file that is not a test, as many at a time as there are processors. A file is not
 checked again while it, the headers of this project that it includes, the messages and the configuration stay as they
-were: what passed is kept under the user's cache folder.
+were: what passed is kept under the user's cache folder. With --changed only what a change touched is checked: its .cc
+files, and one file that includes each of its headers. A change is what is not in the upstream branch; on that branch
+itself, what is not committed and what was committed within six hours of the last commit.
 """
 
 import concurrent.futures
@@ -20,6 +22,8 @@ FLAGS = ["-std=c++20", "-I.", "-Wno-everything"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # A version of a result is of no use once no checkout is in that state.
 KEEP_RESULTS_S = 30 * 24 * 3600
+# How far back a change goes on the upstream branch itself.
+RECENT_S = 6 * 3600
 
 
 def sources(*suffixes: str) -> list[pathlib.Path]:
@@ -94,13 +98,55 @@ def tidy_one(path: pathlib.Path, generated: pathlib.Path, marker: pathlib.Path) 
     return False
 
 
+def git(*arguments: str) -> str:
+    """What git prints; empty when it fails, as for a name that it does not know."""
+    return subprocess.run(["git", *arguments], check=False, capture_output=True, text=True).stdout.strip()
+
+
+def change_base() -> str:
+    """The commit that a change started from; empty when the history does not reach that far."""
+    head = git("rev-parse", "HEAD")
+    for upstream in ("origin/HEAD", "origin/main"):
+        base = git("merge-base", "HEAD", upstream)
+        if base and base != head:
+            return base
+    committed_s = int(git("log", "-1", "--format=%ct") or 0)
+    return git("rev-list", "-1", f"--before={committed_s - RECENT_S}", "HEAD")
+
+
+def select_changed(
+    files: list[pathlib.Path], changed: set[pathlib.Path], known: dict[pathlib.Path, set[pathlib.Path]]
+) -> list[pathlib.Path]:
+    """Those of `files` that changed, and for each other file that changed one that includes it: its own, else the first."""
+    if pathlib.Path(".clang-tidy") in changed:
+        return files
+    selected = {p for p in files if p in changed}
+    for header in sorted(changed - selected):
+        includers = [p for p in files if header in included_files(p, known)]
+        if not selected & set(includers):
+            selected |= set([p for p in includers if p.with_suffix("") == header.with_suffix("")] or includers[:1])
+    return sorted(selected)
+
+
+def changed_files(files: list[pathlib.Path], known: dict[pathlib.Path, set[pathlib.Path]]) -> list[pathlib.Path]:
+    base = change_base()
+    if not base:
+        return files
+    listing = git("diff", "--name-only", base) + "\n" + git("ls-files", "-o", "--exclude-standard")
+    changed = {pathlib.Path(line) for line in listing.splitlines() if line}
+    return select_changed(files, changed, known)
+
+
 def run_tidy(wanted: list[str]) -> int:
     # Examples are built the way a user builds them, against the installed header.
     files = [
         p for p in sources(".cc")
         if not p.stem.endswith(("_test", "_bench", "_for_test")) and p.parts[0] != "examples"
     ]
-    if wanted:
+    known: dict[pathlib.Path, set[pathlib.Path]] = {}
+    if wanted == ["--changed"]:
+        files = changed_files(files, known)
+    elif wanted:
         unknown = set(wanted) - {str(p) for p in files}
         if unknown:
             print(f"lint.py: not sources to check (tests are not): {', '.join(sorted(unknown))}", file=sys.stderr)
@@ -115,7 +161,6 @@ def run_tidy(wanted: list[str]) -> int:
     results.mkdir(exist_ok=True)
     drop_old(results)
 
-    known: dict[pathlib.Path, set[pathlib.Path]] = {}
     markers = [results / digest(sorted(included_files(p, known)), f"{shared} {p}") for p in files]
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         passed = list(pool.map(lambda pair: tidy_one(pair[0], generated, pair[1]), zip(files, markers)))

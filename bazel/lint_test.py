@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -45,6 +46,62 @@ class IncludedFilesTest(unittest.TestCase):
     def test_the_configuration_counts(self):
         path = [pathlib.Path("core/c.h")]
         self.assertNotEqual(lint.digest(path, "one"), lint.digest(path, "two"))
+
+
+class SelectChangedTest(IncludedFilesTest):
+    def setUp(self):
+        super().setUp()
+        self.write("b.cc", '#include "core/b.h"\n')
+        self.write("z.cc", '#include "core/other.h"\n')
+
+    def select(self, *changed: str) -> list[str]:
+        files = [pathlib.Path("core") / name for name in ("a.cc", "b.cc", "z.cc")]
+        return [str(p) for p in lint.select_changed(files, {pathlib.Path(c) for c in changed}, {})]
+
+    def test_a_changed_source_is_checked_and_others_are_not(self):
+        self.assertEqual(self.select("core/z.cc", "docs/a.md"), ["core/z.cc"])
+
+    def test_a_changed_header_is_checked_by_its_own_source_else_by_the_first_that_includes_it(self):
+        self.assertEqual(self.select("core/b.h"), ["core/b.cc"])
+        self.assertEqual(self.select("core/c.h"), ["core/a.cc"])
+        self.assertEqual(self.select("core/b.h", "core/a.cc"), ["core/a.cc"])
+
+    def test_a_changed_configuration_checks_all(self):
+        self.assertEqual(self.select(".clang-tidy"), ["core/a.cc", "core/b.cc", "core/z.cc"])
+
+
+class ChangeBaseTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str, **environment: str) -> None:
+        identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+        subprocess.run(["git", *identity, *arguments], check=True, env={**os.environ, **environment})
+
+    def commit(self, name: str, when_s: int) -> str:
+        self.git("commit", "-q", "--allow-empty", "-m", name, GIT_COMMITTER_DATE=f"@{when_s} +0000")
+        return lint.git("rev-parse", "HEAD")
+
+    def test_on_the_upstream_branch_it_is_the_last_commit_that_is_not_recent(self):
+        self.commit("older", 1_700_000_000)
+        before = self.commit("before", 1_700_100_000)
+        self.commit("recent", 1_700_100_000 + lint.RECENT_S - 60)
+        self.commit("last", 1_700_100_000 + lint.RECENT_S)
+        self.assertEqual(lint.change_base(), before)
+
+    def test_elsewhere_it_is_where_the_branch_left_the_upstream_branch(self):
+        left_at = self.commit("left at", 1_700_000_000)
+        self.git("update-ref", "refs/remotes/origin/main", left_at)
+        self.commit("last", 1_700_900_000)
+        self.assertEqual(lint.change_base(), left_at)
+
+    def test_a_history_too_short_to_tell_has_none(self):
+        self.commit("only", 1_700_000_000)
+        self.assertEqual(lint.change_base(), "")
 
 
 if __name__ == "__main__":

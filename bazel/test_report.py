@@ -39,16 +39,12 @@ def read_results(path: pathlib.Path) -> tuple[dict[str, str], list[str]]:
     return statuses, problems
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("events", nargs="+", type=pathlib.Path)
-    parser.add_argument("--checks", nargs="*", default=[])
-    parser.add_argument("--failed", nargs="*", default=[])
-    arguments = parser.parse_args()
+def closing(events: list[pathlib.Path], checks: list[str], failed: list[str]) -> int:
+    """Prints what failed and the closing line; returns the exit status."""
     passed = 0
     failures: list[str] = []
     tests = 0
-    for path in arguments.events:
+    for path in events:
         statuses, problems = read_results(path)
         failures += problems
         tests += len(statuses)
@@ -57,8 +53,8 @@ def main() -> int:
                 passed += 1
             else:
                 failures.append(f"{path.stem}: {label} {status}")
-    for check in arguments.checks:
-        if check in arguments.failed:
+    for check in checks:
+        if check in failed:
             failures.append(check)
         else:
             passed += 1
@@ -66,6 +62,15 @@ def main() -> int:
         print(f"FAILED {failure}")
     print(f"{passed} passed, {len(failures)} failed")
     return 1 if failures or tests == 0 else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("events", nargs="+", type=pathlib.Path)
+    parser.add_argument("--checks", nargs="*", default=[])
+    parser.add_argument("--failed", nargs="*", default=[])
+    arguments = parser.parse_args()
+    return closing(arguments.events, arguments.checks, arguments.failed)
 
 
 if __name__ == "__main__":

@@ -114,10 +114,17 @@ std::map<std::string, Work> AllWork(bool has_pdl) {
   return all;
 }
 
-// What is compiled for one architecture; all with all would take hours. Work that only moves data
-// takes little time, and is compiled for each. What reduces is compiled for one of them: for sm_90
-// every second, and each kind in all of its shapes, which take turns over types and reductions.
-std::vector<Kernel> KernelsFor(const std::string& architecture) {
+// How much is compiled; all for all architectures would take hours.
+enum class Breadth {
+  // Each kind in all of its shapes for sm_90, and in one for each other architecture; types and
+  // reductions take turns.
+  kEachKind,
+  // Also each type and reduction. Work that only moves data takes little time, and is compiled for
+  // each architecture. Work that reduces is compiled for one of them: for sm_90 every second.
+  kEachWork,
+};
+
+std::vector<Kernel> KernelsFor(const std::string& architecture, Breadth breadth) {
   const std::map<std::string, Work> all = AllWork(architecture != "sm_80");
   const bool has_all_shapes = architecture == "sm_90";
   std::map<std::string, std::vector<const Work*>> kinds;
@@ -125,25 +132,36 @@ std::vector<Kernel> KernelsFor(const std::string& architecture) {
   for (const auto& [name, work] : all) {
     const size_t turn = turns[work.kind]++ % 4;
     const char* const has_turn = turn % 2 == 0 ? "sm_90" : turn == 1 ? "sm_80" : "sm_100";
-    if (!work.reduces || architecture == has_turn) kinds[work.kind].push_back(&work);
+    const bool is_for_all = breadth == Breadth::kEachKind || !work.reduces;
+    if (is_for_all || architecture == has_turn) kinds[work.kind].push_back(&work);
   }
   std::vector<Kernel> kernels;
+  size_t kind_count = 0;
   for (const auto& [kind, works] : kinds) {
     std::set<std::string> missing;
     for (const Work* work : works) {
       for (const Kernel& kernel : work->shapes) missing.insert(kernel.shape);
     }
-    for (size_t i = 0; i < works.size() || (has_all_shapes && !missing.empty()); ++i) {
-      const std::vector<Kernel>& shapes = works[i % works.size()]->shapes;
+    const size_t least = breadth == Breadth::kEachWork ? works.size() : 1;
+    // Kinds begin at different works, so that the first ones are not of one type only.
+    const size_t first = breadth == Breadth::kEachWork ? 0 : kind_count++;
+    for (size_t i = 0; i < least || (has_all_shapes && !missing.empty()); ++i) {
+      const std::vector<Kernel>& shapes = works[(first + i) % works.size()]->shapes;
       const auto wanted = std::find_if(shapes.begin(), shapes.end(), [&](const Kernel& kernel) {
         return missing.contains(kernel.shape);
       });
-      if (wanted == shapes.end() && i >= works.size()) continue;
+      if (wanted == shapes.end() && i >= least) continue;
       kernels.push_back(wanted == shapes.end() ? shapes[i % shapes.size()] : *wanted);
       missing.erase(kernels.back().shape);
     }
   }
   return kernels;
+}
+
+// ./dev test --all asks for each work.
+Breadth BreadthAskedFor() {
+  return std::getenv("COTUNE_COMPILE_EACH_WORK") == nullptr ? Breadth::kEachKind
+                                                            : Breadth::kEachWork;
 }
 
 std::optional<Nvrtc> FindNvrtc() {
@@ -220,11 +238,11 @@ TEST_P(NvrtcCompileTest, EveryKernelCompilesAndKeepsToItsRegisters) {
   if (!nvrtc) GTEST_SKIP() << "SKIPPED: no NVRTC here; name one by COTUNE_NVRTC";
   const auto& [architecture, part] = GetParam();
   std::vector<Kernel> kernels;
-  const std::vector<Kernel> all = KernelsFor(architecture);
+  const std::vector<Kernel> all = KernelsFor(architecture, BreadthAskedFor());
   for (size_t i = static_cast<size_t>(part); i < all.size(); i += kParts) {
     kernels.push_back(all[i]);
   }
-  ASSERT_GT(kernels.size(), 20u);
+  ASSERT_GT(kernels.size(), 5u);
   for (const Kernel& kernel : kernels) {
     const std::string wrong = Compile(*nvrtc, kernel, architecture);
     EXPECT_EQ(wrong, "") << kernel.name;
@@ -242,25 +260,60 @@ INSTANTIATE_TEST_SUITE_P(Architectures, NvrtcCompileTest,
                                               std::get<1>(info.param));
                          });
 
+// What is compiled of each kind of work: its shapes.
+std::map<std::string, std::set<std::string>> CompiledShapes(const std::string& architecture,
+                                                            Breadth breadth) {
+  std::map<std::string, std::set<std::string>> shapes;
+  std::map<std::string, std::string> kind_of;
+  for (const auto& [name, work] : AllWork(architecture != "sm_80")) {
+    for (const Kernel& kernel : work.shapes) kind_of[kernel.name] = work.kind;
+  }
+  for (const Kernel& kernel : KernelsFor(architecture, breadth)) {
+    shapes[kind_of.at(kernel.name)].insert(kernel.shape);
+  }
+  return shapes;
+}
+
 // By the list of choices alone: needs no compiler.
-TEST(NvrtcCompileListTest, AllWorkIsCompiledAndEveryShapeOfEachKindOnSm90) {
-  const std::map<std::string, Work> all = AllWork(true);
-  std::map<std::string, std::string> work_of;
-  std::map<std::string, std::set<std::string>> listed;
-  for (const auto& [name, work] : all) {
-    for (const Kernel& kernel : work.shapes) {
-      work_of[kernel.name] = name;
-      listed[work.kind].insert(kernel.shape);
+TEST(NvrtcCompileListTest, EveryShapeOfEachKindIsCompiledForSm90AndEachKindForTheOthers) {
+  for (const Breadth breadth : {Breadth::kEachKind, Breadth::kEachWork}) {
+    for (const std::string architecture : kArchitectures) {
+      std::map<std::string, std::set<std::string>> listed;
+      for (const auto& [name, work] : AllWork(architecture != "sm_80")) {
+        for (const Kernel& kernel : work.shapes) listed[work.kind].insert(kernel.shape);
+      }
+      const auto compiled = CompiledShapes(architecture, breadth);
+      if (breadth == Breadth::kEachKind) EXPECT_EQ(compiled.size(), listed.size()) << architecture;
+      if (architecture == "sm_90") EXPECT_EQ(compiled, listed);
     }
   }
-  std::map<std::string, std::set<std::string>> compiled;
-  for (const Kernel& kernel : KernelsFor("sm_90")) {
-    compiled[all.at(work_of.at(kernel.name)).kind].insert(kernel.shape);
+}
+
+TEST(NvrtcCompileListTest, EachKindMeetsManyTypesAndReductions) {
+  std::set<std::string> data;
+  for (const char* architecture : kArchitectures) {
+    for (const Kernel& kernel : KernelsFor(architecture, Breadth::kEachKind)) {
+      std::string of_data;
+      for (const std::string& option : NvrtcOptions(kernel.spec)) {
+        if (option.starts_with("-DCOTUNE_DTYPE") || option.starts_with("-DCOTUNE_REDUCTION")) {
+          of_data += option + " ";
+        }
+      }
+      data.insert(of_data);
+    }
   }
-  EXPECT_EQ(compiled, listed);
+  EXPECT_GE(data.size(), 35u) << "of 7 types with 5 reductions, and 7 that are moved";
+}
+
+TEST(NvrtcCompileListTest, EachWorkIsCompiledWhereThatIsAskedFor) {
+  const std::map<std::string, Work> all = AllWork(true);
+  std::map<std::string, std::string> work_of;
+  for (const auto& [name, work] : all) {
+    for (const Kernel& kernel : work.shapes) work_of[kernel.name] = name;
+  }
   std::set<std::string> works;
   for (const char* architecture : kArchitectures) {
-    for (const Kernel& kernel : KernelsFor(architecture)) {
+    for (const Kernel& kernel : KernelsFor(architecture, Breadth::kEachWork)) {
       auto found = work_of.find(NameOf(kernel.spec));
       if (found == work_of.end()) {
         KernelSpec spec = kernel.spec;

@@ -12,6 +12,7 @@ import re
 import sys
 
 ALLOWED = {
+    "bazel": [],
     "core": [],
     "plugins/api": [],
     "gpu/driver": [],
