@@ -48,6 +48,12 @@ class ExchangeForTest final : public RankExchange {
 
   Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
                           int64_t) override {
+    // As the control channel: such a rank leaves, and its peers wait for it.
+    if (record.size() > kRecordBytesMax || step.size() > kNameBytesMax) {
+      hub_.Break(rank_);
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("a step of {} bytes with a name of {}", record.size(), step.size()));
+    }
     // The name goes along, so that ranks in different steps are seen.
     const auto all = hub_.Gather(rank_, "step", fmt::format("{}\n{}", step, record));
     if (all.empty()) return Lost();
@@ -118,6 +124,8 @@ class ExchangeForTest final : public RankExchange {
   }
 
  private:
+  static constexpr size_t kNameBytesMax = 255;
+
   tl::unexpected<Error> Lost() {
     const int rank = hub_.lost_rank();
     return Fail(ErrorCode::kRankLost, fmt::format("rank {} was lost", rank), "", "", "", {rank});
@@ -321,7 +329,7 @@ Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program&, const Proble
   for (const ScriptedChoice& scripted : backend_.choices_) {
     if (scripted.name != choice.id.choice_name()) continue;
     if (scripted.prepare_fails_on_rank == rank()) {
-      return Fail(ErrorCode::kUnsupported, "scripted prepare failure");
+      return Fail(ErrorCode::kUnsupported, scripted.prepare_failure);
     }
     return std::make_unique<PlanForTest>(*this, problem, scripted);
   }

@@ -59,6 +59,7 @@ struct ScriptedChoice {
   bool is_default = false;
   std::function<int64_t(uint64_t bytes)> cost_ns;
   int prepare_fails_on_rank = -1;
+  std::string prepare_failure = "scripted prepare failure";
   int launch_fails_on_rank = -1;
   int wrong_on_rank = -1;           // one element
   int overruns_on_rank = -1;        // writes one byte behind the receive buffer

@@ -361,6 +361,35 @@ TEST(SchedulerTest, AFailureOnOneRankDropsTheChoiceOnAllAndTheGroupIsMadeAnew) {
   }
 }
 
+TEST(SchedulerTest, ThousandsOfFailingChoicesReachAllRanksWithTheirReasons) {
+  constexpr int kFailing = 4096;
+  Tune tune;
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("right", 50'000)};
+    for (int i = 0; i < kFailing; ++i) {
+      ScriptedChoice& failing =
+          choices.emplace_back(Scripted("failing?n=" + std::to_string(i), 10));
+      failing.prepare_fails_on_rank = i % 3 == 0 ? 1 : 0;  // the ranks' records differ in length
+      failing.prepare_failure = std::to_string(i) + std::string(150, 'x');
+    }
+    return choices;
+  };
+  const std::vector<RankView> views = RunTune(tune);
+  for (const RankView& view : views) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/right");
+    ASSERT_EQ(view.cells.size(), 1u);
+    ASSERT_EQ(view.cells[0].verdicts.size(), 1u + kFailing);
+    for (int i = 0; i < kFailing; ++i) {
+      const Verdict& verdict = view.cells[0].verdicts[1 + i];
+      EXPECT_EQ(verdict.outcome, Outcome::kPrecompileFailed);
+      EXPECT_EQ(verdict.reason, "rank " + std::to_string(i % 3 == 0 ? 1 : 0) + ": " +
+                                    std::to_string(i) + std::string(150, 'x'));
+    }
+  }
+}
+
 TEST(SchedulerTest, ARefusalKeepsItsReason) {
   Tune tune;
   tune.choices = [](int) {

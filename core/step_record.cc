@@ -1,10 +1,21 @@
 #include "core/step_record.h"
 
+#include <algorithm>
+
+#include "core/little_endian.h"
 #include "core/step_record.pb.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
 namespace cotune {
+namespace {
+
+tl::unexpected<Error> UnreadableRecord() {
+  return Fail(ErrorCode::kInternal, "a step record of another rank cannot be read", "",
+              "the ranks run different versions of cotune", "start all ranks from one build");
+}
+
+}  // namespace
 
 StepRecord StepRecord::FromStatus(const Status& status) {
   StepRecord record;
@@ -32,8 +43,7 @@ Result<StepRecord> DecodeStepRecord(std::string_view bytes) {
   const int last_code = 1 + static_cast<int>(ErrorCode::kInterrupted);
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       message.error_code() < 0 || message.error_code() > last_code) {
-    return Fail(ErrorCode::kInternal, "a step record of another rank cannot be read", "",
-                "the ranks run different versions of cotune", "start all ranks from one build");
+    return UnreadableRecord();
   }
   StepRecord record;
   if (message.error_code() > 0) record.error = static_cast<ErrorCode>(message.error_code() - 1);
@@ -70,17 +80,73 @@ std::optional<Error> ExchangedRecords::FirstFailure() const {
   return failure;
 }
 
+namespace {
+
+// A record on its way: in front of the first part stands how many parts follow it.
+constexpr size_t kPartCountBytes = sizeof(uint32_t);
+constexpr size_t kPartBytes = RankExchange::kRecordBytesMax - kPartCountBytes;
+constexpr size_t kPartsMax = (kStepRecordBytesMax + kPartBytes - 1) / kPartBytes;
+// Names of later parts repeat so much of the step's name; a name has at most 255 characters.
+constexpr size_t kStepNameBytesMax = 200;
+
+size_t CountParts(std::string_view record) {
+  return std::max<size_t>(1, (record.size() + kPartBytes - 1) / kPartBytes);
+}
+
+// Empty behind the end of the record.
+std::string_view PartOf(std::string_view record, size_t part) {
+  return record.substr(std::min(part * kPartBytes, record.size()), kPartBytes);
+}
+
+std::string EncodeOrSayTooLong(std::string_view step, const StepRecord& record) {
+  std::string bytes = EncodeStepRecord(record);
+  if (bytes.size() <= kStepRecordBytesMax) return bytes;
+  return EncodeStepRecord(StepRecord::FromStatus(
+      Fail(ErrorCode::kInternal,
+           fmt::format("the record of step '{}' has {} bytes", step.substr(0, kStepNameBytesMax),
+                       bytes.size()),
+           "", fmt::format("at most {} bytes can be exchanged", kStepRecordBytesMax),
+           "tune fewer choices at once")));
+}
+
+// Removes the part counts in front of the first parts and returns the largest.
+Result<size_t> TakePartCounts(std::vector<std::string>& first_parts) {
+  size_t parts = 1;
+  for (std::string& bytes : first_parts) {
+    const size_t count = bytes.size() < kPartCountBytes ? 0 : ReadLittleEndian<uint32_t>(bytes);
+    if (count < 1 || count > kPartsMax) return UnreadableRecord();
+    parts = std::max(parts, count);
+    bytes.erase(0, kPartCountBytes);
+  }
+  return parts;
+}
+
+}  // namespace
+
 Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_view step,
                                          const StepRecord& record, int64_t start_delay_ns,
                                          int64_t deadline_ns) {
-  Result<StepResult> result =
-      exchange.Step(step, EncodeStepRecord(record), start_delay_ns, deadline_ns);
+  const std::string bytes = EncodeOrSayTooLong(step, record);
+  std::string first;
+  AppendLittleEndian(static_cast<uint32_t>(CountParts(bytes)), first);
+  first += PartOf(bytes, 0);
+  Result<StepResult> result = exchange.Step(step, first, start_delay_ns, deadline_ns);
   if (!result) return tl::make_unexpected(result.error());
+  std::vector<std::string> all = std::move(result->records);
+  const Result<size_t> parts = TakePartCounts(all);
+  if (!parts) return tl::make_unexpected(parts.error());
+  for (size_t part = 1; part < *parts; ++part) {
+    result = exchange.Step(
+        fmt::format("{} (part {} of {})", step.substr(0, kStepNameBytesMax), part + 1, *parts),
+        PartOf(bytes, part), start_delay_ns, deadline_ns);
+    if (!result) return tl::make_unexpected(result.error());
+    for (size_t rank = 0; rank < all.size(); ++rank) all[rank] += result->records[rank];
+  }
   ExchangedRecords exchanged;
   exchanged.start_ns = result->start_ns;
   exchanged.coordinator_now_ns = result->coordinator_now_ns;
-  for (const std::string& bytes : result->records) {
-    Result<StepRecord> decoded = DecodeStepRecord(bytes);
+  for (const std::string& each : all) {
+    Result<StepRecord> decoded = DecodeStepRecord(each);
     if (!decoded) return tl::make_unexpected(decoded.error());
     exchanged.records.push_back(std::move(*decoded));
   }

@@ -43,7 +43,13 @@ struct ExchangedRecords {
   std::optional<Error> FirstFailure() const;
 };
 
-// Sends this rank's record and gives everybody's; one RankExchange::Step.
+// The largest record, encoded; a longer one is sent as a failure that says so.
+inline constexpr uint64_t kStepRecordBytesMax = 256 * RankExchange::kRecordBytesMax;
+
+// Sends this rank's record and returns those of all ranks. It takes one RankExchange::Step where
+// every rank's record fits in one; otherwise all ranks take as many steps as the longest record
+// needs, and the start that start_delay_ns asks for is that of the last one. No record is too long
+// to take part: a rank never leaves before its peers have heard of it.
 Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_view step,
                                          const StepRecord& record, int64_t start_delay_ns,
                                          int64_t deadline_ns);

@@ -1,9 +1,41 @@
 #include "core/step_record.h"
 
+#include <thread>
+
+#include "core/ranks_for_test.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
 namespace {
+
+// All ranks exchange one record each; what each of them got.
+std::vector<Result<ExchangedRecords>> Exchange(const std::vector<StepRecord>& records,
+                                               const std::string& step = "step",
+                                               int64_t start_delay_ns = 0) {
+  const int world_size = static_cast<int>(records.size());
+  HubForTest hub(world_size);
+  std::vector<Result<ExchangedRecords>> all(records.size(),
+                                            Fail(ErrorCode::kInternal, "did not run"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      all[rank] = ExchangeRecords(*exchange, step, records[rank], start_delay_ns, INT64_MAX);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+// A record that takes exactly so many bytes when encoded with the four of its part count.
+StepRecord RecordOfBytes(size_t bytes) {
+  StepRecord record;
+  record.items = {std::string(bytes, 'x')};
+  const size_t overhead = EncodeStepRecord(record).size() + 4 - bytes;
+  record.items = {std::string(bytes - overhead, 'x')};
+  EXPECT_EQ(EncodeStepRecord(record).size() + 4, bytes);
+  return record;
+}
 
 TEST(StepRecordTest, RecordsComeBackWhole) {
   StepRecord record;
@@ -49,6 +81,62 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   // Who was aborted says nothing of the cause.
   std::swap(all.records[1], all.records[3]);
   EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);
+}
+
+TEST(StepRecordTest, RecordsOfAnyLengthReachAllRanks) {
+  constexpr size_t kStepBytes = RankExchange::kRecordBytesMax;
+  StepRecord many;
+  for (int i = 0; i < 4096; ++i) many.items.push_back(std::to_string(i) + std::string(200, 'y'));
+  const std::vector<StepRecord> records = {RecordOfBytes(kStepBytes), StepRecord{}, many,
+                                           RecordOfBytes(kStepBytes + 1)};
+  for (const Result<ExchangedRecords>& all : Exchange(records, std::string(250, 'n'), 5)) {
+    ASSERT_TRUE(all.has_value()) << all.error().ToText();
+    EXPECT_EQ(all->records, records);
+    EXPECT_EQ(all->start_ns, 1) << "the start that was asked for";
+    // 4096 * 206 bytes: the hub's clock counts 13 steps.
+    EXPECT_EQ(all->coordinator_now_ns, 13'000'000) << "the clock at the last step";
+  }
+}
+
+TEST(StepRecordTest, RecordsThatFitTakeOneStep) {
+  const StepRecord full = RecordOfBytes(RankExchange::kRecordBytesMax);
+  for (const Result<ExchangedRecords>& all : Exchange({full, full, StepRecord{}})) {
+    ASSERT_TRUE(all.has_value()) << all.error().ToText();
+    EXPECT_EQ(all->coordinator_now_ns, 1'000'000);
+    EXPECT_EQ(all->start_ns, 0);
+  }
+}
+
+TEST(StepRecordTest, ARecordBeyondAllPartsIsAFailureThatAllRanksHear) {
+  StepRecord longest;
+  longest.items = {std::string(kStepRecordBytesMax - 5, 'x')};  // five of encoding: fits exactly
+  ASSERT_EQ(EncodeStepRecord(longest).size(), kStepRecordBytesMax);
+  StepRecord too_long = longest;
+  too_long.items[0] += 'x';
+  for (const Result<ExchangedRecords>& all : Exchange({longest, too_long})) {
+    ASSERT_TRUE(all.has_value()) << all.error().ToText();
+    EXPECT_EQ(all->records[0], longest);
+    const std::optional<Error> failure = all->FirstFailure();
+    ASSERT_TRUE(failure.has_value());
+    EXPECT_EQ(failure->ranks, (std::vector<int>{1}));
+    EXPECT_NE(failure->what.find("the record of step 'step' has 16777217 bytes"), std::string::npos)
+        << failure->what;
+  }
+}
+
+TEST(StepRecordTest, ForeignFirstPartsAreRefused) {
+  for (const std::string& foreign :
+       {std::string(), std::string("\1\0\0", 3), std::string(4, '\0'), std::string(4, '\xff')}) {
+    HubForTest hub(2);
+    std::thread peer([&] {
+      EXPECT_TRUE(MakeExchangeForTest(hub, 1)->Step("step", foreign, 0, INT64_MAX).has_value());
+    });
+    const auto all =
+        ExchangeRecords(*MakeExchangeForTest(hub, 0), "step", StepRecord{}, 0, INT64_MAX);
+    peer.join();
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().what, "a step record of another rank cannot be read");
+  }
 }
 
 }  // namespace
