@@ -101,14 +101,14 @@ class DispatcherTest : public ::testing::Test {
   }
 
   std::string folder_;
+  const cotune_backend_api_t with_memory_ = FakeWithMemory();  // the job calls it to its end
   std::unique_ptr<Job> job_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<float> send_, recv_;
 };
 
 TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
-  const cotune_backend_api_t table = FakeWithMemory();
-  JoinWith(&table, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy");
   const Call call = SumOf(16);
   ProblemClass symmetric = Sum();
   symmetric.buffer_class = BufferClass::kSymmetric;
@@ -145,8 +145,7 @@ TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {
-  const cotune_backend_api_t table = FakeWithMemory();
-  JoinWith(&table, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy");
   const Call large = SumOf(16);
   Call small = large;
   small.count = 15;
@@ -166,8 +165,7 @@ TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasured
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesWhereNothingElseIsTuned) {
-  const cotune_backend_api_t table = FakeWithMemory();
-  JoinWith(&table, "choice usual default\nchoice plain_winner");
+  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner");
   const Call call = SumOf(16);
   ASSERT_TRUE(job_->groups().RegisterMemory({}, send_.data(), 64, INT64_MAX));
   ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
