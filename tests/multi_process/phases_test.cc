@@ -181,6 +181,28 @@ TEST(Choice, ThatFailsDoesNotHarmCallsBeforeAndAfter) {
   }
 }
 
+// What they failed of is more than one step of the control channel carries.
+TEST(Choices, ThatFailByTheThousandAreDroppedOnAllRanks) {
+  constexpr int kFailing = 4095;  // with the one that works as many as a backend may list
+  const PrivateFolder folder;
+  JobScript script = DefaultScript(folder);
+  script.fake_script = "choice usual default";
+  for (int i = 0; i < kFailing; ++i) {
+    script.fake_script += fmt::format(";choice c{} prepare_fails_on={}", i, i % 2);
+  }
+  RankProcesses ranks;
+  StartJob(ranks, script);
+  ExpectTunedAlike(ranks, 2, 1, 2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const std::vector<std::string> verdicts = ranks.LinesOf(rank, "verdict ");
+    EXPECT_THAT(verdicts, SizeIs(1 + kFailing));
+    for (int i = 0; i < kFailing; i += 819) {
+      EXPECT_THAT(verdicts, Contains(AllOf(HasSubstr(fmt::format(" fake/c{} precompile_failed", i)),
+                                           HasSubstr(fmt::format("rank {}: ", i % 2)))));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, SpoiledChoice, ::testing::Values(0, 2));
 
 }  // namespace
