@@ -2,20 +2,58 @@
 
 _WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
-# What no user runs is compiled at the level that takes the compiler least time; what they run is tested as it ships.
-TEST_OPTIMIZATION = ["-Og"]
+# What no user runs is compiled at the level that takes the compiler least time; sanitizers have theirs in .bazelrc.
+TEST_OPTIMIZATION = select({
+    "//bazel:sanitized": [],
+    "//conditions:default": ["-Og"],
+})
 
-# GoogleTest, fmt and the standard library take the compiler longer than a test does; a copy that does not fit is an error.
-_TEST_HEADERS = ["-include", "$(GENDIR)/bazel/test_headers.h", "-Winvalid-pch"]
+# GoogleTest, fmt and the standard library take the compiler longer than most files do. Only what no user runs is
+# compiled with a copy of them, that is tests, and all code under sanitizers: elsewhere it would hide includes that are
+# missing. A copy that does not fit (another compiler made it) is a warning, and the headers are read as usual.
+_SHARED_HEADERS = ["-include", "$(GENDIR)/bazel/shared_headers.h", "-Winvalid-pch", "-Wno-error=invalid-pch"]
+_SHARED_HEADERS_DEPS = ["//bazel:shared_headers"]
+
+def _if_sanitized(values):
+    return select({
+        "//bazel:sanitized": values,
+        "//conditions:default": [],
+    })
 
 # Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds
 # for what those libraries need themselves.
 def _run_path(folder):
     return ["-Wl,--disable-new-dtags", "-Wl,-rpath,'$$ORIGIN/" + folder + "'"]
 
-def cotune_cc_library(name, copts = [], testonly = False, **kwargs):
-    optimization = TEST_OPTIMIZATION if testonly else []
-    native.cc_library(name = name, copts = _WARNINGS + optimization + copts, testonly = testonly, **kwargs)
+def cotune_cc_library(
+        name,
+        copts = [],
+        deps = [],
+        testonly = False,
+        shared_headers = True,
+        measured = False,
+        **kwargs):
+    """A library in C++.
+
+    Args:
+      name: as for cc_library.
+      copts: further compiler options.
+      deps: as for cc_library.
+      testonly: as for cc_library.
+      shared_headers: False when the options of the sources differ from those of other code in what they make of headers.
+      measured: True for what a benchmark links although it is testonly: it is compiled as what users run.
+      **kwargs: as for cc_library.
+    """
+    copts = _WARNINGS + copts
+    if measured:
+        pass
+    elif shared_headers and testonly:
+        copts, deps = TEST_OPTIMIZATION + copts + _SHARED_HEADERS, deps + _SHARED_HEADERS_DEPS
+    elif testonly:
+        copts = TEST_OPTIMIZATION + copts
+    elif shared_headers:
+        copts, deps = copts + _if_sanitized(_SHARED_HEADERS), deps + _if_sanitized(_SHARED_HEADERS_DEPS)
+    native.cc_library(name = name, copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 def cotune_cc_binary(name, copts = [], linkopts = [], **kwargs):
     native.cc_binary(name = name, copts = _WARNINGS + copts, linkopts = _run_path("../lib") + linkopts, **kwargs)
@@ -53,7 +91,9 @@ def cotune_cc_test(
         linkstatic = True,
         main = True,
         single_threaded = False,
+        processes = 1,
         tags = [],
+        env = {},
         **kwargs):
     """A GoogleTest.
 
@@ -66,19 +106,23 @@ def cotune_cc_test(
       main: False when the test has its own main.
       single_threaded: the test never starts a thread (its process ends when it does), so the thread sanitizer has
         nothing to find in it and leaves it out.
+      processes: among how many that run at once the cases are divided; for tests that mostly wait.
       tags: as for cc_test.
+      env: as for cc_test.
       **kwargs: as for cc_test.
     """
+    if processes > 1 and (single_threaded or not main or "shard_count" in kwargs):
+        fail("%s: several processes need GoogleTest's main and are its shards" % name)
     native.cc_test(
         name = name,
         size = size,
-        copts = _WARNINGS + TEST_OPTIMIZATION + _TEST_HEADERS + copts,
+        copts = _WARNINGS + TEST_OPTIMIZATION + _SHARED_HEADERS + copts,
         linkstatic = linkstatic,
-        tags = tags + (["single_threaded"] if single_threaded else []),
-        deps = deps + [
-            "//bazel:test_headers",
+        tags = tags + (["single_threaded"] if single_threaded else []) + (["cpu:2"] if processes > 1 else []),
+        env = dict(env, COTUNE_TEST_PROCESSES = str(processes)) if processes > 1 else env,
+        deps = deps + _SHARED_HEADERS_DEPS + [
             "@sys//:gmock",
-            "@sys//:gtest_main" if main else "@sys//:gtest",
+            "//bazel:parallel_main_for_test" if processes > 1 else "@sys//:gtest_main" if main else "@sys//:gtest",
         ] + (["//bazel:no_threads_for_test"] if single_threaded else []),
         **kwargs
     )

@@ -98,27 +98,28 @@ def tidy_one(path: pathlib.Path, generated: pathlib.Path, marker: pathlib.Path) 
     return False
 
 
-def git(*arguments: str) -> str:
-    """What git prints; empty when it fails, as for a name that it does not know."""
-    return subprocess.run(["git", *arguments], check=False, capture_output=True, text=True).stdout.strip()
+def git(*arguments: str, check: bool = True) -> str:
+    """What git prints. Without `check` empty when it fails, as for a name that it does not know."""
+    return subprocess.run(["git", *arguments], check=check, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def change_base() -> str:
     """The commit that a change started from; empty when the history does not reach that far."""
     head = git("rev-parse", "HEAD")
     for upstream in ("origin/HEAD", "origin/main"):
-        base = git("merge-base", "HEAD", upstream)
+        known = git("rev-parse", "--verify", "--quiet", upstream, check=False)
+        base = git("merge-base", "HEAD", upstream, check=False) if known else ""
         if base and base != head:
             return base
-    committed_s = int(git("log", "-1", "--format=%ct") or 0)
-    return git("rev-list", "-1", f"--before={committed_s - RECENT_S}", "HEAD")
+    committed_s = int(git("log", "-1", "--format=%ct"))
+    return git("rev-list", "-1", "--first-parent", f"--before={committed_s - RECENT_S}", "HEAD")
 
 
 def select_changed(
     files: list[pathlib.Path], changed: set[pathlib.Path], known: dict[pathlib.Path, set[pathlib.Path]]
 ) -> list[pathlib.Path]:
     """Those of `files` that changed, and for each other file that changed one that includes it: its own, else the first."""
-    if pathlib.Path(".clang-tidy") in changed:
+    if any(p.suffix == ".proto" or str(p) in (".clang-tidy", "bazel/lint.py") for p in changed):
         return files
     selected = {p for p in files if p in changed}
     for header in sorted(changed - selected):

@@ -66,8 +66,9 @@ class SelectChangedTest(IncludedFilesTest):
         self.assertEqual(self.select("core/c.h"), ["core/a.cc"])
         self.assertEqual(self.select("core/b.h", "core/a.cc"), ["core/a.cc"])
 
-    def test_a_changed_configuration_checks_all(self):
-        self.assertEqual(self.select(".clang-tidy"), ["core/a.cc", "core/b.cc", "core/z.cc"])
+    def test_what_all_files_depend_on_checks_all(self):
+        for changed in (".clang-tidy", "bazel/lint.py", "core/a.proto"):
+            self.assertEqual(self.select(changed), ["core/a.cc", "core/b.cc", "core/z.cc"])
 
 
 class ChangeBaseTest(unittest.TestCase):
@@ -91,6 +92,16 @@ class ChangeBaseTest(unittest.TestCase):
         before = self.commit("before", 1_700_100_000)
         self.commit("recent", 1_700_100_000 + lint.RECENT_S - 60)
         self.commit("last", 1_700_100_000 + lint.RECENT_S)
+        self.assertEqual(lint.change_base(), before)
+
+    def test_what_a_merged_branch_brought_counts_however_old_it_is(self):
+        before = self.commit("before", 1_700_000_000)
+        self.git("checkout", "-q", "-b", "side")
+        self.commit("on the side", 1_700_100_000)
+        self.git("checkout", "-q", "main")
+        self.git(
+            "merge", "-q", "--no-ff", "-m", "merge", "side", GIT_COMMITTER_DATE="@1700900000 +0000",
+        )  # fmt: skip
         self.assertEqual(lint.change_base(), before)
 
     def test_elsewhere_it_is_where_the_branch_left_the_upstream_branch(self):

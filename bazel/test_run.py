@@ -8,9 +8,11 @@ closing line. Run it from the top of the checkout; ./dev does. Exits 1 when anyt
 """
 
 import argparse
+import fcntl
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,8 +21,8 @@ import time
 import test_report
 import test_times
 
-# More than there are cores: tests of faults wait for deadlines, and the compiler uses what they leave.
-JOBS = (os.cpu_count() or 1) + 2
+# One more than there are cores: many tests wait at times, and the compiler uses what they leave.
+JOBS = (os.cpu_count() or 1) + 1
 # Bazel's exit code of a run that the user interrupted.
 INTERRUPTED = 8
 # Tests with this tag repeat what others do with more types, shapes or seeds.
@@ -33,24 +35,34 @@ class Run:
     def __init__(self, arguments: argparse.Namespace, folder: pathlib.Path):
         self.arguments = arguments
         self.folder = folder
+        self.interrupt = Interrupt()
         self.phases: list[test_times.Phase] = []
         self.events: list[pathlib.Path] = []
         self.checks: list[str] = []
         self.failed: list[str] = []
-        self.environment = dict(os.environ)
+        # For lint.py and for ./dev: a cold run has caches of its own.
+        self.lint_environment = dict(os.environ)
+        self.dev_environment = dict(os.environ)
         self.startup: list[str] = []
         self.flags = [f"--jobs={JOBS}", f"--local_cpu_resources={JOBS}"]
         self.cold_folder = arguments.cache / "cold"
+        self.cold_lock = None
         if arguments.cold:
             self.use_empty_caches()
 
     def use_empty_caches(self) -> None:
+        self.arguments.cache.mkdir(parents=True, exist_ok=True)
+        self.cold_lock = open(self.arguments.cache / "cold.lock", "w")  # for as long as this process lives
+        try:
+            fcntl.flock(self.cold_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit("dev: another cold run of this user is under way; wait for its end")
         remove_tree(self.cold_folder)
-        self.cold_folder.mkdir(parents=True)
+        self.cold_folder.mkdir()
         self.startup = [f"--output_user_root={self.cold_folder}/bazel"]
         self.flags.append(f"--disk_cache={self.cold_folder}/disk")
-        self.environment["COTUNE_COLD_CACHE"] = str(self.cold_folder)  # ./dev dist
-        self.environment["XDG_CACHE_HOME"] = str(self.cold_folder)  # lint.py
+        self.dev_environment["COTUNE_COLD_CACHE"] = str(self.cold_folder)
+        self.lint_environment["XDG_CACHE_HOME"] = str(self.cold_folder)
 
     def bazel_test(self, name: str, flags: list[str], without_tags: list[str]) -> None:
         skipped = without_tags + ([] if self.arguments.all else [EXHAUSTIVE])
@@ -63,16 +75,18 @@ class Run:
         ]  # fmt: skip
         say(name)
         began = time.monotonic()
-        status = subprocess.run(command, env=self.environment, check=False).returncode
-        if status == INTERRUPTED:
+        status = self.interrupt.run(command)
+        if status == INTERRUPTED or self.interrupt.seen:
             raise KeyboardInterrupt
         self.phases.append(test_times.Phase(name, time.monotonic() - began, test_times.read_profile(profile)))
         self.events.append(events)
 
-    def check(self, name: str, command: list[str]) -> None:
+    def check(self, name: str, command: list[str], environment: dict[str, str]) -> None:
         say(name)
         began = time.monotonic()
-        status = subprocess.run(command, env=self.environment, check=False).returncode
+        status = self.interrupt.run(command, environment)
+        if self.interrupt.seen:
+            raise KeyboardInterrupt
         self.phases.append(test_times.Phase(name, time.monotonic() - began))
         self.checks.append(name)
         if status != 0:
@@ -83,14 +97,48 @@ class Run:
         self.bazel_test("tests", [f"--test_env=VIRTUAL_ENV={self.arguments.venv}"], [])
         self.bazel_test("asan", ["--config=asan"], ["nosan"])
         self.bazel_test("tsan", ["--config=tsan"], ["nosan", "single_threaded"])
-        self.check("format", [sys.executable, "bazel/lint.py", "format"])
-        self.check("tidy", [sys.executable, "bazel/lint.py", "tidy", "--changed"])
-        self.check("dist", ["./dev", "check-dist"])
+        self.check("format", [sys.executable, "bazel/lint.py", "format"], self.lint_environment)
+        self.check("tidy", [sys.executable, "bazel/lint.py", "tidy", "--changed"], self.lint_environment)
+        self.check("dist", ["./dev", "check-dist"], self.dev_environment)
 
-    def end(self) -> None:
-        if self.arguments.cold:
-            subprocess.run(["bazel", *self.startup, "shutdown"], check=False)
+    def clean(self) -> None:
+        """Ends what a cold run has started and removes what it has written; what stays is said."""
+        if self.cold_lock is None:
+            return
+        self.interrupt.seen = False
+        self.interrupt.run(["bazel", *self.startup, "shutdown"])
+        try:
             remove_tree(self.cold_folder)
+        except OSError as error:
+            say(f"{self.cold_folder} stays: {error}")
+
+
+class Interrupt:
+    """Passes SIGINT and SIGTERM on to the program that runs; the second one kills it."""
+
+    def __init__(self):
+        self.seen = False
+        self.program: subprocess.Popen | None = None
+        signal.signal(signal.SIGINT, self.notice)
+        signal.signal(signal.SIGTERM, self.notice)
+
+    def notice(self, *_) -> None:
+        if self.program is not None:
+            (self.program.kill if self.seen else self.program.terminate)()
+        self.seen = True
+
+    def run(self, command: list[str], environment: dict[str, str] | None = None) -> int:
+        """The exit status of a program, or 127 when it cannot be started."""
+        try:
+            self.program = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            say(f"{command[0]} cannot be started: {error}")
+            return 127
+        if self.seen:  # while it was started
+            self.program.terminate()
+        status = self.program.wait()
+        self.program = None
+        return status
 
 
 def say(text: str) -> None:
@@ -98,11 +146,12 @@ def say(text: str) -> None:
 
 
 def remove_tree(folder: pathlib.Path) -> None:
-    """Also what Bazel has made read-only."""
+    """Also what lies in folders that Bazel has made read-only."""
 
     def make_writable(function, path, _):
         os.chmod(os.path.dirname(path), 0o700)
-        os.chmod(path, 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
         function(path)
 
     if folder.exists():
@@ -115,18 +164,20 @@ def main() -> int:
     parser.add_argument("--venv", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="with empty caches, which are removed afterwards")
     parser.add_argument("--all", action="store_true", help="the exhaustive tests too (docs/measuring.md)")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(parser.parse_args(), pathlib.Path(folder))
+        run = Run(arguments, pathlib.Path(folder))
         try:
             run.all_phases()
+            print("\n".join(test_times.phase_table(run.phases)))
+            print("slowest targets:")
+            print("\n".join(test_times.slowest_targets(run.phases)))
+            return test_report.closing(run.events, run.checks, run.failed)
         except KeyboardInterrupt:
             return 130
         finally:
-            run.end()
-        print("\n".join(test_times.phase_table(run.phases)))
-        print("slowest targets:")
-        print("\n".join(test_times.slowest_targets(run.phases)))
-        return test_report.closing(run.events, run.checks, run.failed)
+            sys.stdout.flush()
+            run.clean()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The phases of `./dev test`, with programs in the place of bazel, lint.py and ./dev that note how they were called."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -49,10 +50,12 @@ class TestRunTest(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def run_tests(self, *flags: str, interrupt_at: str = "never", failing_check: str = "none") -> tuple[int, list[str]]:
+    def run_tests(
+        self, *flags: str, interrupt_at: str = "never", failing_check: str = "none", path: str = os.environ["PATH"]
+    ) -> tuple[int, list[str]]:
         environment = {
             **os.environ,
-            "PATH": f"{self.folder}/path:{os.environ['PATH']}",
+            "PATH": f"{self.folder}/path:{path}",
             "CALLS": f"{self.folder}/calls",
             "EVENTS": f"{self.folder}/events.json",
             "INTERRUPT_AT": interrupt_at,
@@ -90,6 +93,34 @@ class TestRunTest(unittest.TestCase):
             status, lines = self.run_tests(failing_check=check)
             self.assertEqual((status, lines[-2:]), (1, [f"FAILED {name}", "5 passed, 1 failed"]))
         self.assertEqual(len(self.calls()), 3 * 6)
+
+    def test_without_bazel_the_run_ends_with_its_closing_line(self):
+        (self.folder / "path/bazel").chmod(0o644)
+        status, lines = self.run_tests(path="/nowhere")
+        self.assertEqual((status, lines[-1]), (1, "3 passed, 3 failed"))
+
+    def test_a_signal_is_passed_on_and_a_cold_run_cleans_up(self):
+        self.write("path/bazel", "#!/bin/sh\necho $* >> $CALLS\ncase $* in *shutdown) exit;; esac\nkill -TERM $PPID\nexec sleep 100\n")
+        status, lines = self.run_tests("--cold")
+        self.assertEqual((status, lines, len(self.calls())), (130, [], 2))
+        self.assertFalse((self.folder / "cache/cold").exists())
+
+    def test_a_second_cold_run_is_refused(self):
+        (self.folder / "cache").mkdir()
+        with open(self.folder / "cache/cold.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            status, lines = self.run_tests("--cold")
+        self.assertEqual((status, lines), (1, []))
+
+    def test_cold_removes_read_only_folders_and_leaves_what_links_name(self):
+        (self.folder / "kept").write_text("kept")
+        (self.folder / "kept").chmod(0o444)
+        made = self.folder / "cache/cold/made"
+        made.mkdir(parents=True)
+        (made / "link").symlink_to(self.folder / "kept")
+        made.chmod(0o500)
+        self.run_tests("--cold")
+        self.assertEqual((self.folder / "kept").stat().st_mode & 0o777, 0o444)
 
     def test_an_interrupt_ends_the_run(self):
         status, lines = self.run_tests(interrupt_at="--config=asan")

@@ -9,6 +9,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
+import zlib
 
 # By the first word of what Bazel says of an action.
 _KINDS = {"Compiling": "compile", "Linking": "link", "Testing": "test"}
@@ -33,16 +34,17 @@ def read_profile(path: pathlib.Path) -> tuple[Action, ...]:
     try:
         with gzip.open(path, "rt") as file:
             events = json.load(file)["traceEvents"]
-    except (OSError, EOFError, ValueError, KeyError):
+        return tuple(
+            Action(
+                _KINDS.get(event["name"].split(" ", 1)[0], "other"),
+                event.get("args", {}).get("target", ""),
+                event["dur"] / 1e6,
+            )
+            for event in events
+            if event.get("cat") == "action processing" and "dur" in event
+        )
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
         return ()
-    actions = []
-    for event in events:
-        if event.get("cat") != "action processing" or "dur" not in event:
-            continue
-        kind = _KINDS.get(event["name"].split(" ", 1)[0], "other")
-        target = event.get("args", {}).get("target", "")
-        actions.append(Action(kind, target, event["dur"] / 1e6))
-    return tuple(actions)
 
 
 def _minutes(seconds: float) -> str:

@@ -1,5 +1,6 @@
 #include "cli/cotune_program_for_test.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "cli/json_schema_for_test.h"
@@ -17,6 +18,10 @@ CotuneProgramTest::CotuneProgramTest() : database_(folder_.path() + "/x.tdb") {
       {"PATH", "/usr/bin:/bin"},           {"HOME", folder_.path()},
       {"XDG_RUNTIME_DIR", folder_.path()}, {"XDG_CACHE_HOME", folder_.path() + "/cache"},
       {"COTUNE_PLUGIN_PATH", plugins},     {"COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT", "30s"}};
+  // What a run under sanitizers asks of every process.
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    if (const char* value = std::getenv(name)) environment_[name] = value;
+  }
 }
 
 std::vector<std::string> CotuneProgramTest::Command(const std::vector<std::string>& arguments) {

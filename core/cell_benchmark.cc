@@ -24,7 +24,8 @@ constexpr size_t kSamplesToForgetMax = 3;
 // two in a row was at most 2.3 % over the median of all, of three 1.4 %, of four 0.4 % (428
 // choices).
 constexpr EarlyCut kCutsOnDevices[] = {{2, 1.25}, {3, 1.1}, {5, 1.05}};
-constexpr size_t kReasonBytesMax = 200;  // of each choice in the record of prepared plans
+constexpr size_t kReasonBytesMax = 200;   // of each choice in the record of prepared plans
+constexpr size_t kReasonsBytesMax = 600;  // of all ranks in a verdict
 
 Outcome OutcomeOf(ErrorCode code) {
   // A peer that does not come although it lives is a launch that does not end.
@@ -51,6 +52,24 @@ int32_t CopiesOf(const StepRecord& record) {
   const std::string& text = record.items[0];
   std::from_chars(text.data(), text.data() + text.size(), copies);
   return std::max(copies, 1);
+}
+
+// Why item `i` failed, by rank; a reason that several ranks give is said once. "": it did not fail.
+std::string ReasonsOf(size_t i, const std::vector<StepRecord>& records) {
+  std::string text;
+  std::set<std::string_view> said;
+  for (const StepRecord& record : records) {
+    const std::string& reason = record.items[i];
+    if (reason.empty() || !said.insert(reason).second) continue;
+    std::vector<size_t> ranks;
+    for (size_t rank = 0; rank < records.size(); ++rank) {
+      if (records[rank].items[i] == reason) ranks.push_back(rank);
+    }
+    if (text.size() >= kReasonsBytesMax) return text + "; and others";
+    text += fmt::format("{}rank{} {}: {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
+                        fmt::join(ranks, ", "), reason);
+  }
+  return text;
 }
 
 uint64_t SumWrong(const ExchangedRecords& all) {
@@ -167,17 +186,13 @@ Status CellBenchmark::DropUnprepared() {
   const Result<ExchangedRecords> all = Exchange("prepared", record, 0);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
-  for (size_t i = 0; i < entrants_.size(); ++i) {
-    std::string reason;
-    for (size_t rank = 0; rank < all->records.size(); ++rank) {
-      const StepRecord& other = all->records[rank];
-      if (other.items.size() != entrants_.size()) {
-        return Fail(ErrorCode::kInternal, "ranks race different numbers of choices", label_);
-      }
-      if (!other.items[i].empty()) {
-        reason += fmt::format("{}rank {}: {}", reason.empty() ? "" : "; ", rank, other.items[i]);
-      }
+  for (const StepRecord& other : all->records) {
+    if (other.items.size() != entrants_.size()) {
+      return Fail(ErrorCode::kInternal, "ranks race different numbers of choices", label_);
     }
+  }
+  for (size_t i = 0; i < entrants_.size(); ++i) {
+    std::string reason = ReasonsOf(i, all->records);
     if (reason.empty()) continue;
     entrants_[i].in = false;
     entrants_[i].verdict.outcome = Outcome::kPrecompileFailed;

@@ -104,6 +104,10 @@ class ExchangeForTest final : public RankExchange {
   }
 
   Result<std::string> Broadcast(std::string_view bytes, int64_t) override {
+    if (bytes.size() > kProposalBytesMax) {
+      hub_.Break(rank_);
+      return Fail(ErrorCode::kInternal, fmt::format("a broadcast of {} bytes", bytes.size()));
+    }
     const auto all = hub_.Gather(rank_, "broadcast", std::string(bytes));
     if (all.empty()) return Lost();
     return all[0];

@@ -150,7 +150,7 @@ Status Scheduler::Pass::ShareKnownCells() {
     }
     bytes = EncodeKnownCells(found);
   }
-  const Result<std::string> shared = parts_.exchange.Broadcast(bytes, deadline_ns);
+  const Result<std::string> shared = BroadcastInParts(parts_.exchange, bytes, deadline_ns);
   if (!shared) return tl::make_unexpected(shared.error());
   Result<std::vector<std::optional<CellResult>>> cells = DecodeKnownCells(*shared);
   if (!cells) return tl::make_unexpected(cells.error());

@@ -82,7 +82,7 @@ std::optional<Error> ExchangedRecords::FirstFailure() const {
 
 namespace {
 
-// A record on its way: in front of the first part stands how many parts follow it.
+// A record travels in parts. The first begins with the number of all parts.
 constexpr size_t kPartCountBytes = sizeof(uint32_t);
 constexpr size_t kPartBytes = RankExchange::kRecordBytesMax - kPartCountBytes;
 constexpr size_t kPartsMax = (kStepRecordBytesMax + kPartBytes - 1) / kPartBytes;
@@ -151,6 +151,35 @@ Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_vie
     exchanged.records.push_back(std::move(*decoded));
   }
   return exchanged;
+}
+
+Result<std::string> BroadcastInParts(RankExchange& exchange, std::string_view bytes,
+                                     int64_t deadline_ns) {
+  constexpr size_t kBytes = RankExchange::kProposalBytesMax - kPartCountBytes;
+  const bool is_too_long = bytes.size() > kBroadcastBytesMax;
+  if (is_too_long) bytes = {};  // the number of parts, 0, tells the others
+  const size_t own_parts =
+      is_too_long ? 0 : std::max<size_t>(1, (bytes.size() + kBytes - 1) / kBytes);
+  std::string first;
+  AppendLittleEndian(static_cast<uint32_t>(own_parts), first);
+  first += bytes.substr(0, kBytes);
+  Result<std::string> whole = exchange.Broadcast(exchange.rank() == 0 ? first : "", deadline_ns);
+  if (!whole) return whole;
+  if (whole->size() < kPartCountBytes) return UnreadableRecord();
+  const size_t parts = ReadLittleEndian<uint32_t>(*whole);
+  if (parts == 0) {
+    return Fail(ErrorCode::kInternal, "rank 0 has more to tell than can be exchanged", "",
+                fmt::format("at most {} bytes can be", kBroadcastBytesMax),
+                "tune fewer collectives and sizes at once");
+  }
+  whole->erase(0, kPartCountBytes);
+  for (size_t part = 1; part < parts; ++part) {
+    const std::string_view own = exchange.rank() == 0 ? bytes.substr(part * kBytes, kBytes) : "";
+    const Result<std::string> next = exchange.Broadcast(own, deadline_ns);
+    if (!next) return tl::make_unexpected(next.error());
+    *whole += *next;
+  }
+  return whole;
 }
 
 }  // namespace cotune

@@ -48,11 +48,18 @@ inline constexpr uint64_t kStepRecordBytesMax = 256 * RankExchange::kRecordBytes
 
 // Sends this rank's record and returns those of all ranks. It takes one RankExchange::Step where
 // every rank's record fits in one; otherwise all ranks take as many steps as the longest record
-// needs, and the start that start_delay_ns asks for is that of the last one. No record is too long
-// to take part: a rank never leaves before its peers have heard of it.
+// needs, all before deadline_ns, and the start that start_delay_ns asks for is that of the last
+// one. A record beyond kStepRecordBytesMax is replaced by a failure, so that no rank leaves before
+// its peers have heard of it. Each rank holds the records of all ranks.
 Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_view step,
                                          const StepRecord& record, int64_t start_delay_ns,
                                          int64_t deadline_ns);
+
+// Rank 0's bytes (others pass "") on every rank, in as many RankExchange::Broadcast as they need.
+// kInternal on all ranks when they are more than kBroadcastBytesMax.
+inline constexpr uint64_t kBroadcastBytesMax = 16 * RankExchange::kProposalBytesMax;
+Result<std::string> BroadcastInParts(RankExchange& exchange, std::string_view bytes,
+                                     int64_t deadline_ns);
 
 }  // namespace cotune
 

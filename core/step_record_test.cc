@@ -139,5 +139,35 @@ TEST(StepRecordTest, ForeignFirstPartsAreRefused) {
   }
 }
 
+// What each of two ranks got of the bytes of rank 0.
+std::vector<Result<std::string>> Broadcast(const std::string& bytes) {
+  HubForTest hub(2);
+  std::vector<Result<std::string>> got(2, Fail(ErrorCode::kInternal, "did not run"));
+  std::thread peer([&] { got[1] = BroadcastInParts(*MakeExchangeForTest(hub, 1), "", INT64_MAX); });
+  got[0] = BroadcastInParts(*MakeExchangeForTest(hub, 0), bytes, INT64_MAX);
+  peer.join();
+  return got;
+}
+
+TEST(BroadcastInPartsTest, BytesOfAnyNumberReachAllRanks) {
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, RankExchange::kProposalBytesMax - 4,
+        RankExchange::kProposalBytesMax - 3, 2 * RankExchange::kProposalBytesMax + 5}) {
+    std::string sent(bytes, 'x');
+    for (size_t i = 0; i < bytes; i += 4096) sent[i] = static_cast<char>(i / 4096 % 251);
+    for (const Result<std::string>& got : Broadcast(sent)) {
+      ASSERT_TRUE(got.has_value()) << got.error().ToText();
+      EXPECT_TRUE(*got == sent) << bytes;
+    }
+  }
+}
+
+TEST(BroadcastInPartsTest, TooManyBytesAreAnErrorOnAllRanks) {
+  for (const Result<std::string>& got : Broadcast(std::string(kBroadcastBytesMax + 1, 'x'))) {
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().what, "rank 0 has more to tell than can be exchanged");
+  }
+}
+
 }  // namespace
 }  // namespace cotune

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <sstream>
 
@@ -56,8 +57,16 @@ PrivateDirectory::~PrivateDirectory() {
 
 Processes::~Processes() {
   for (size_t number = 0; number < children_.size(); ++number) {
-    Signal(number, SIGKILL);
-    waitpid(children_[number].pid, nullptr, 0);
+    Child& child = children_[number];
+    if (!child.ended) Signal(number, SIGKILL);
+    int status = 0;
+    // A sanitizer that has something to say ends its process with a status.
+    if (waitpid(child.pid, &status, 0) == child.pid && WIFEXITED(status) &&
+        WEXITSTATUS(status) != 0) {
+      std::fprintf(stderr, "process %zu of a test ended with status %d\n", number,
+                   WEXITSTATUS(status));
+      abort();
+    }
     close(children_[number].report_fd);
     close(children_[number].word_fd);
   }

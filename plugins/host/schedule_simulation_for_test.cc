@@ -30,7 +30,8 @@ ScheduleSimulation::ScheduleSimulation(int world_size, uint64_t slot_bytes, uint
   const auto ranks = static_cast<size_t>(world_size);
   slots_.resize(ranks * stride_bytes_);
   tags_.resize(ranks * 2 * kLinesPerHalf);
-  history_.assign(slots_.size(), {.read = Clock(ranks, 0)});
+  last_writes_.resize(slots_.size());
+  last_reads_.resize(slots_.size() * ranks);
   ranks_.resize(ranks);
   for (size_t r = 0; r < ranks; ++r) {
     ranks_[r].clock.assign(ranks, 0);
@@ -325,16 +326,17 @@ void ScheduleSimulation::NoteAccess(const std::byte* at, uint64_t bytes, int r, 
     race_ = "access beyond the slot";
   }
   for (size_t i = begin; i < begin + bytes && race_.empty(); ++i) {
-    ByteHistory& byte = history_[i];
+    LastWrite& byte = last_writes_[i];
+    const std::span<uint32_t> read(&last_reads_[i * ranks_.size()], ranks_.size());
     bool ordered = byte.writer < 0 || byte.written <= rank.clock[static_cast<size_t>(byte.writer)];
     if (writes) {
-      for (size_t reader = 0; reader < byte.read.size(); ++reader) {
-        ordered = ordered && byte.read[reader] <= rank.clock[reader];
+      for (size_t reader = 0; reader < read.size(); ++reader) {
+        ordered = ordered && read[reader] <= rank.clock[reader];
       }
       byte.writer = r;
       byte.written = rank.clock[self];
     } else {
-      byte.read[self] = rank.clock[self];
+      read[self] = rank.clock[self];
     }
     if (!ordered) {
       race_ = "race: rank " + std::to_string(r) + (writes ? " writes" : " reads") + " byte " +

@@ -37,11 +37,10 @@ class ScheduleSimulation {
  private:
   using Clock = std::vector<uint32_t>;
 
-  // Who wrote a byte last, at which of its times, and when each rank read it last.
-  struct ByteHistory {
+  // Who wrote a byte last, and at which of its times.
+  struct LastWrite {
     int writer = -1;
     uint32_t written = 0;
-    Clock read;
   };
 
   // Whose a tagged line is: the iteration, and the clock of its writer.
@@ -93,7 +92,10 @@ class ScheduleSimulation {
   const std::vector<SimulatedCollective>* collectives_ = nullptr;
   std::vector<Rank> ranks_;
   std::vector<std::byte> slots_;
-  std::vector<ByteHistory> history_;
+  std::vector<LastWrite> last_writes_;  // by byte of slots_
+  // When each rank read a byte last; [byte * world_size_ + rank], because a vector for each byte is
+  // most of what an instrumented run does.
+  std::vector<uint32_t> last_reads_;
   std::vector<LineTag> tags_;
   uint32_t total_arrivals_ = 0;
   Clock arrived_clock_;

@@ -1,5 +1,5 @@
-// What most tests include, read by the compiler once for all of them
-// (bazel/precompiled_header.bzl). Tests still include what they use.
+// Headers that the compiler reads once for many files (bazel/precompiled_header.bzl): for all
+// tests, and under sanitizers for all code. Every file still includes what it uses.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -29,3 +29,4 @@
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tl/expected.hpp"
