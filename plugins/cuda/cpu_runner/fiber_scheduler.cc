@@ -36,6 +36,7 @@ struct Fiber {
   void* body_context = nullptr;
   ThreadPlace place;
   bool has_ended = false;
+  bool is_of_earlier_run = false;
   Fiber* next_idle = nullptr;
 };
 
@@ -47,6 +48,27 @@ constexpr unsigned kNoOrder = 1;  // __tsan_switch_to_fiber_no_sync
 constexpr uint64_t kNsPerSwitch = 10;
 
 thread_local FiberScheduler* here = nullptr;
+
+// Fibers of this thread's schedulers that are gone. The thread sanitizer takes longer to make and
+// end a fiber than a kernel takes to run in it. Each thread has its own: a fiber knows what it has
+// seen, and in another rank's hands it would order what nothing orders.
+struct FiberPool {
+  FiberPool() = default;
+  FiberPool(const FiberPool&) = delete;
+  FiberPool& operator=(const FiberPool&) = delete;
+  ~FiberPool() {
+    while (first != nullptr) {
+      Fiber* fiber = first;
+      first = fiber->next_idle;
+      if (fiber->tsan != nullptr) __tsan_destroy_fiber(fiber->tsan);
+      munmap(fiber->stack, kStackBytes);
+      delete fiber;
+    }
+  }
+  Fiber* first = nullptr;
+};
+
+thread_local FiberPool pool;
 
 }  // namespace
 
@@ -69,9 +91,8 @@ FiberScheduler::~FiberScheduler() {
   while (idle_ != nullptr) {
     Fiber* fiber = idle_;
     idle_ = fiber->next_idle;
-    if (fiber->tsan != nullptr) __tsan_destroy_fiber(fiber->tsan);
-    munmap(fiber->stack, kStackBytes);
-    delete fiber;
+    fiber->next_idle = pool.first;
+    pool.first = fiber;
   }
   delete main_;
   delete[] runnable_;
@@ -93,6 +114,14 @@ Fiber* FiberScheduler::Recycle() {
   if (idle_ != nullptr) {
     Fiber* fiber = idle_;
     idle_ = fiber->next_idle;
+    return fiber;
+  }
+  if (pool.first != nullptr) {
+    Fiber* fiber = pool.first;
+    pool.first = fiber->next_idle;
+    // What this thread did before happened for a fiber that is made here, too.
+    fiber->is_of_earlier_run = true;
+    Release(fiber);
     return fiber;
   }
   auto* fiber = new Fiber;
@@ -128,6 +157,10 @@ void FiberScheduler::Enter(unsigned int low, unsigned int high) {
   Fiber* main = fiber->scheduler->main_;
   if (__sanitizer_finish_switch_fiber != nullptr) {
     __sanitizer_finish_switch_fiber(nullptr, &main->asan_bottom, &main->asan_size);
+  }
+  if (fiber->is_of_earlier_run) {
+    fiber->is_of_earlier_run = false;
+    Acquire(fiber);
   }
   fiber->body(fiber->body_context);
   fiber->has_ended = true;
