@@ -1,4 +1,4 @@
-"""A header that GCC has read once for all sources that begin with it."""
+"""A header that GCC reads once for all sources that begin with it."""
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -35,7 +35,7 @@ def _precompiled_header(ctx):
         inputs = depset([header], transitive = [toolchain.all_files]),
         outputs = [precompiled],
         mnemonic = "CppCompile",
-        progress_message = "Compiling %s for all tests" % header.basename,
+        progress_message = "Compiling %s" % header.basename,
         use_default_shell_env = True,
     )
     return [
@@ -46,8 +46,8 @@ def _precompiled_header(ctx):
     ]
 
 precompiled_header = rule(
-    doc = """Compiles src as C++ tests are compiled. GCC takes the result only in sources with the same options that
-affect code; those name it with -include $(GENDIR)/PACKAGE/SRC and have this target among their deps.""",
+    doc = """Compiles src with the options of the build. GCC takes the result only in sources with the same options as
+far as they affect code; those name it with -include $(GENDIR)/PACKAGE/SRC and have this target among their deps.""",
     implementation = _precompiled_header,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),

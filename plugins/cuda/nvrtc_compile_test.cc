@@ -158,7 +158,7 @@ std::vector<Kernel> KernelsFor(const std::string& architecture, Breadth breadth)
   return kernels;
 }
 
-// ./dev test --all asks for each work.
+// nvrtc_compile_each_work_test asks for each work (./dev test --all).
 Breadth BreadthAskedFor() {
   return std::getenv("COTUNE_COMPILE_EACH_WORK") == nullptr ? Breadth::kEachKind
                                                             : Breadth::kEachWork;
