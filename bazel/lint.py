@@ -52,6 +52,8 @@ def included_files(path: pathlib.Path, known: dict[pathlib.Path, set[pathlib.Pat
     if path not in known:
         known[path] = {path}  # ends the recursion of files that include themselves
         for name in INCLUDE.findall(path.read_text()):
+            if name.endswith(".pb.h"):  # what Bazel makes of a .proto file
+                name = name.removesuffix(".pb.h") + ".proto"
             for each in (pathlib.Path(name), path.parent / name):
                 if each.exists():
                     known[path] |= included_files(each, known)
@@ -119,7 +121,7 @@ def select_changed(
     files: list[pathlib.Path], changed: set[pathlib.Path], known: dict[pathlib.Path, set[pathlib.Path]]
 ) -> list[pathlib.Path]:
     """Those of `files` that changed, and for each other file that changed one that includes it: its own, else the first."""
-    if any(p.suffix == ".proto" or str(p) in (".clang-tidy", "bazel/lint.py") for p in changed):
+    if changed & {pathlib.Path(".clang-tidy"), pathlib.Path("bazel/lint.py")}:
         return files
     selected = {p for p in files if p in changed}
     for header in sorted(changed - selected):

@@ -66,8 +66,13 @@ class SelectChangedTest(IncludedFilesTest):
         self.assertEqual(self.select("core/c.h"), ["core/a.cc"])
         self.assertEqual(self.select("core/b.h", "core/a.cc"), ["core/a.cc"])
 
+    def test_changed_messages_are_checked_by_a_source_that_includes_what_is_made_of_them(self):
+        self.write("m.proto", "")
+        self.write("z.cc", '#include "core/m.pb.h"\n')
+        self.assertEqual(self.select("core/m.proto"), ["core/z.cc"])
+
     def test_what_all_files_depend_on_checks_all(self):
-        for changed in (".clang-tidy", "bazel/lint.py", "core/a.proto"):
+        for changed in (".clang-tidy", "bazel/lint.py"):
             self.assertEqual(self.select(changed), ["core/a.cc", "core/b.cc", "core/z.cc"])
 
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -30,6 +31,8 @@ using border::Collective;
 constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllGather,
                                        Collective::kReduceScatter, Collective::kAllToAll,
                                        Collective::kBroadcast};
+// Ranks: the most, with which kernels need most registers, and an odd number; the others beside.
+constexpr int kFewWorlds[] = {3, 8};
 constexpr int kWorlds[] = {2, 3, 4, 8};
 constexpr const char* kArchitectures[] = {"sm_80", "sm_90", "sm_100"};
 // Tests of one architecture, so that they can run in several processes: in one NVRTC compiles one
@@ -88,7 +91,20 @@ void AddChoicesOf(const border::Problem& problem, bool has_pdl, std::map<std::st
   }
 }
 
-std::map<std::string, Work> AllWork(bool has_pdl) {
+// How much is compiled; all for all architectures would take hours.
+enum class Breadth {
+  // For 3 and for 8 ranks each kind in all of its shapes for sm_90, and in one for each other
+  // architecture; types and reductions take turns.
+  kEachKind,
+  // For 2 and for 4 ranks, too, and each type and reduction. Work that only moves data takes little
+  // time, and is compiled for each architecture. Work that reduces is compiled for one of them: for
+  // sm_90 every second.
+  kEachWork,
+};
+
+std::map<std::string, Work> AllWork(bool has_pdl, Breadth breadth) {
+  const std::span<const int> worlds =
+      breadth == Breadth::kEachKind ? std::span<const int>(kFewWorlds) : kWorlds;
   std::map<std::string, Work> all;
   std::set<std::string> seen;
   border::Problem problem;
@@ -99,7 +115,7 @@ std::map<std::string, Work> AllWork(bool has_pdl) {
       for (const border::Reduction reduction : border::kReductions) {
         if (!border::Reduces(problem) && reduction != border::Reduction::kSum) continue;
         problem.reduction = reduction;
-        for (const int world_size : kWorlds) {
+        for (const int world_size : worlds) {
           problem.world_size = world_size;
           for (const bool is_symmetric : {false, true}) {
             problem.is_symmetric = is_symmetric;
@@ -114,18 +130,8 @@ std::map<std::string, Work> AllWork(bool has_pdl) {
   return all;
 }
 
-// How much is compiled; all for all architectures would take hours.
-enum class Breadth {
-  // Each kind in all of its shapes for sm_90, and in one for each other architecture; types and
-  // reductions take turns.
-  kEachKind,
-  // Also each type and reduction. Work that only moves data takes little time, and is compiled for
-  // each architecture. Work that reduces is compiled for one of them: for sm_90 every second.
-  kEachWork,
-};
-
 std::vector<Kernel> KernelsFor(const std::string& architecture, Breadth breadth) {
-  const std::map<std::string, Work> all = AllWork(architecture != "sm_80");
+  const std::map<std::string, Work> all = AllWork(architecture != "sm_80", breadth);
   const bool has_all_shapes = architecture == "sm_90";
   std::map<std::string, std::vector<const Work*>> kinds;
   std::map<std::string, size_t> turns;
@@ -265,7 +271,7 @@ std::map<std::string, std::set<std::string>> CompiledShapes(const std::string& a
                                                             Breadth breadth) {
   std::map<std::string, std::set<std::string>> shapes;
   std::map<std::string, std::string> kind_of;
-  for (const auto& [name, work] : AllWork(architecture != "sm_80")) {
+  for (const auto& [name, work] : AllWork(architecture != "sm_80", breadth)) {
     for (const Kernel& kernel : work.shapes) kind_of[kernel.name] = work.kind;
   }
   for (const Kernel& kernel : KernelsFor(architecture, breadth)) {
@@ -279,7 +285,7 @@ TEST(NvrtcCompileListTest, EveryShapeOfEachKindIsCompiledForSm90AndEachKindForTh
   for (const Breadth breadth : {Breadth::kEachKind, Breadth::kEachWork}) {
     for (const std::string architecture : kArchitectures) {
       std::map<std::string, std::set<std::string>> listed;
-      for (const auto& [name, work] : AllWork(architecture != "sm_80")) {
+      for (const auto& [name, work] : AllWork(architecture != "sm_80", breadth)) {
         for (const Kernel& kernel : work.shapes) listed[work.kind].insert(kernel.shape);
       }
       const auto compiled = CompiledShapes(architecture, breadth);
@@ -309,7 +315,7 @@ TEST(NvrtcCompileListTest, EachKindMeetsManyTypesAndReductions) {
 }
 
 TEST(NvrtcCompileListTest, EachWorkIsCompiledWhereThatIsAskedFor) {
-  const std::map<std::string, Work> all = AllWork(true);
+  const std::map<std::string, Work> all = AllWork(true, Breadth::kEachWork);
   std::map<std::string, std::string> work_of;
   for (const auto& [name, work] : all) {
     for (const Kernel& kernel : work.shapes) work_of[kernel.name] = name;
