@@ -79,7 +79,7 @@ Part Start(int index, int total, char** argv) {
   return part;
 }
 
-// Whether it passed.
+// Waits for the end of a part, prints its output and returns whether it passed.
 bool Finish(Part& part, int index) {
   int status = 0;
   const bool has_ended = part.pid > 0 && waitpid(part.pid, &status, 0) == part.pid;

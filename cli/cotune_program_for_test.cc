@@ -18,7 +18,7 @@ CotuneProgramTest::CotuneProgramTest() : database_(folder_.path() + "/x.tdb") {
       {"PATH", "/usr/bin:/bin"},           {"HOME", folder_.path()},
       {"XDG_RUNTIME_DIR", folder_.path()}, {"XDG_CACHE_HOME", folder_.path() + "/cache"},
       {"COTUNE_PLUGIN_PATH", plugins},     {"COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT", "30s"}};
-  // What a run under sanitizers asks of every process.
+  // A run under sanitizers sets these for every process.
   for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     if (const char* value = std::getenv(name)) environment_[name] = value;
   }

@@ -139,7 +139,7 @@ TEST(StepRecordTest, ForeignFirstPartsAreRefused) {
   }
 }
 
-// What each of two ranks got of the bytes of rank 0.
+// Returns what each of two ranks received of the bytes of rank 0.
 std::vector<Result<std::string>> Broadcast(const std::string& bytes) {
   HubForTest hub(2);
   std::vector<Result<std::string>> got(2, Fail(ErrorCode::kInternal, "did not run"));

@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, NvrtcCompileTest,
                                               std::get<1>(info.param));
                          });
 
-// What is compiled of each kind of work: its shapes.
+// Returns the shapes that are compiled of each kind of work.
 std::map<std::string, std::set<std::string>> CompiledShapes(const std::string& architecture,
                                                             Breadth breadth) {
   std::map<std::string, std::set<std::string>> shapes;

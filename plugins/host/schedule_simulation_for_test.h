@@ -37,7 +37,7 @@ class ScheduleSimulation {
  private:
   using Clock = std::vector<uint32_t>;
 
-  // Who wrote a byte last, and at which of its times.
+  // The rank that wrote a byte last, and its clock at that moment.
   struct LastWrite {
     int writer = -1;
     uint32_t written = 0;

@@ -119,7 +119,7 @@ Fiber* FiberScheduler::Recycle() {
   if (pool.first != nullptr) {
     Fiber* fiber = pool.first;
     pool.first = fiber->next_idle;
-    // What this thread did before happened for a fiber that is made here, too.
+    // A new fiber would know what this thread has done so far; a reused one is told.
     fiber->is_of_earlier_run = true;
     Release(fiber);
     return fiber;
