@@ -13,7 +13,7 @@
 #include "sync/frame_codec.h"
 #include "sync/meeting.h"
 #include "sync/pre_sync_window.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
 

@@ -8,6 +8,7 @@
 
 #include "sync/failure_text.h"
 #include "sync/rank_link.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

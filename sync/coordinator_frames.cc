@@ -6,6 +6,7 @@
 
 #include "sync/coordinator_machine.h"
 #include "sync/failure_text.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sync/failure_text.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

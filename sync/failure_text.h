@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
 

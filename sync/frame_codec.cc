@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "sync/wire.pb.h"
+
 namespace cotune::sync {
 namespace {
 

@@ -3,17 +3,14 @@
 #define COTUNE_SYNC_FRAME_CODEC_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/status.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
-
-using FramePtr = std::shared_ptr<const wire::Frame>;
 
 // The frame with its length in front.
 std::string EncodeFrame(const wire::Frame& frame);

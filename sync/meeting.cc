@@ -7,6 +7,7 @@
 
 #include "sync/failure_text.h"
 #include "sync/limits.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 
@@ -42,7 +43,7 @@ void Meeting::Arrive(size_t member, wire::Arrive arrive, int64_t now_ns) {
   deadline_ns_ = std::min(deadline_ns_, arrive.deadline_ns());
   // Nothing can save the call now; a short wait lets the error say where the others are.
   if (mismatched_) deadline_ns_ = std::min(deadline_ns_, AddNs(now_ns, kSettleNs));
-  arrivals_[member] = std::move(arrive);
+  arrivals_[member] = std::make_shared<const wire::Arrive>(std::move(arrive));
 }
 
 std::vector<int> Meeting::ArrivedRanks() const {

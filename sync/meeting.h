@@ -3,12 +3,12 @@
 #define COTUNE_SYNC_MEETING_H_
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
 
@@ -29,7 +29,7 @@ class Meeting {
   uint64_t call() const { return call_; }
   bool full() const { return arrived_ == ranks_.size(); }
   bool mismatched() const { return mismatched_; }
-  bool has(size_t member) const { return arrivals_[member].has_value(); }
+  bool has(size_t member) const { return arrivals_[member] != nullptr; }
   const wire::Arrive& arrival(size_t member) const { return *arrivals_[member]; }
   wire::CallKind kind() const { return kind_; }
   int64_t opened_ns() const { return opened_ns_; }
@@ -52,13 +52,13 @@ class Meeting {
   bool open_ = false;
   bool mismatched_ = false;
   uint64_t call_ = 0;
-  wire::CallKind kind_ = wire::CALL_NONE;
+  wire::CallKind kind_{};
   std::string name_;
   int64_t opened_ns_ = 0;
   int64_t first_window_ns_ = 0;
   int64_t deadline_ns_ = 0;
   size_t arrived_ = 0;
-  std::vector<std::optional<wire::Arrive>> arrivals_;  // [members]
+  std::vector<std::shared_ptr<const wire::Arrive>> arrivals_;  // [members]; nullptr: not yet
 };
 
 // Positions grouped by equal text; the largest group first, ties by the lowest position. What most

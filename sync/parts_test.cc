@@ -14,6 +14,7 @@
 #include "sync/pre_sync_window.h"
 #include "sync/rendezvous.h"
 #include "sync/store.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

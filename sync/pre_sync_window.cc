@@ -8,6 +8,7 @@
 
 #include "sync/failure_text.h"
 #include "sync/limits.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

@@ -15,6 +15,7 @@
 #include "sync/limits.h"
 #include "sync/liveness.h"
 #include "sync/rendezvous.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 

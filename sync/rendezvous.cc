@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sync/failure_text.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

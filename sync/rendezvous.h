@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 #include "sync/limits.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
 

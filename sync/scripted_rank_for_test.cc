@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

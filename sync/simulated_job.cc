@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sync/wire.pb.h"
+
 namespace cotune::sync {
 namespace {
 

@@ -17,6 +17,7 @@
 #include "core/status.h"
 #include "sync/coordinator_machine.h"
 #include "sync/rank_machine.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sync/limits.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

@@ -26,6 +26,7 @@
 #include "sync/processes_for_test.h"
 #include "sync/rendezvous.h"
 #include "sync/unix_socket.h"
+#include "sync/wire.pb.h"
 
 namespace cotune::sync {
 namespace {

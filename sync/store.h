@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sync/frame_codec.h"
-#include "sync/wire.pb.h"
+#include "sync/wire_forward.h"
 
 namespace cotune::sync {
 
