@@ -50,6 +50,7 @@ class Setting:
     runs: int
     replays: int
     work: pathlib.Path
+    root: pathlib.Path = ROOT  # of the tree that is measured
 
     @property
     def database(self) -> str:
@@ -57,7 +58,7 @@ class Setting:
 
     @property
     def cotune(self) -> str:
-        return str(ROOT / "bin" / "cotune")
+        return str(self.root / "bin" / "cotune")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +109,11 @@ def measure_part(setting: Setting, contender: str, group: str, collectives: list
     def measure(limit_s: float) -> tuple[dict, str]:
         out = setting.work / f"{contender}.{'-'.join(collectives)}.{run}.lines"
         command = [
-            sys.executable, str(HERE / "measure.py"), "--contender", contender, "--collectives", ",".join(collectives),
+            sys.executable, str(setting.root / "benchmarks" / "gpu" / "measure.py"), "--contender", contender, "--collectives", ",".join(collectives),
             "--sizes", ",".join(map(str, setting.sizes)), "--memory", setting.memory, "--port", str(free_port()),
-            "--out", str(out), "--database", setting.database, "--library", str(ROOT / "lib" / "libcotune.so"),
-            "--plugins", str(ROOT / "lib" / "cotune" / "plugins"), "--replays", str(setting.replays),
+            "--out", str(out), "--database", setting.database, "--library",
+            str(setting.root / "lib" / "libcotune.so"), "--plugins",
+            str(setting.root / "lib" / "cotune" / "plugins"), "--replays", str(setting.replays),
         ]
         with RankProcesses(command, setting.ranks, setting.work) as processes:
             in_time = processes.wait(processes.began + limit_s)

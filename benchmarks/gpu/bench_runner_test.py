@@ -22,11 +22,13 @@ TREE_FILES = {
     "integration/capi/libcotune.so": "lib/libcotune.so",
     "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
 }
-SCRIPTS = ("run", "bench_runner.py", "contenders.py", "cotune_library.py", "measure.py", "nccl_library.py",
+SCRIPTS = ("run", "compare", "bench_runner.py", "compare_trees.py", "contenders.py", "cotune_library.py", "measure.py", "nccl_library.py",
            "platforms.py", "problems.py")
 
 
-class CommandTest(unittest.TestCase):
+class TreeTest(unittest.TestCase):
+    """A tree as `./dev dist` writes it, as far as host memory needs it."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="cotune.")
         self.addCleanup(folder.cleanup)
@@ -41,12 +43,17 @@ class CommandTest(unittest.TestCase):
             path.chmod(0o755)
         self.out = self.root / "out.json"
 
-    def run_command(self, *arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run([self.root / "benchmarks/gpu/run", "--out", self.out, *arguments], capture_output=True,
-                              text=True, check=False, env={**os.environ, "HOME": str(self.root)})
+    def run_limited(self, command: list) -> subprocess.CompletedProcess:
+        return subprocess.run(command, capture_output=True, text=True, check=False,
+                              env={**os.environ, "HOME": str(self.root)})
 
     def content(self) -> dict:
         return json.loads(self.out.read_text())
+
+
+class CommandTest(TreeTest):
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess:
+        return self.run_limited([self.root / "benchmarks/gpu/run", "--out", self.out, *arguments])
 
     def test_measures_all_collectives_and_what_a_tune_costs(self):
         done = self.run_command("--memory", "host", "--quick")

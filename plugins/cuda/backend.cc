@@ -133,7 +133,8 @@ cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params
                   fmt::format("group '{}' is on GPU {}, this backend on GPU {}", params->name,
                               params->device, backend->gpu->ordinal()));
     }
-    auto joined = Group::Join(*backend->host, *params, *backend->gpu, *backend->memory);
+    auto joined =
+        Group::Join(*backend->host, *params, *backend->gpu, *backend->memory, backend->limits);
     if (!joined) return tl::unexpected(joined.error());
     *group = new cotune_group_t{backend, std::move(*joined)};
     return {};

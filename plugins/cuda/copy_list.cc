@@ -21,61 +21,89 @@ uint64_t BlockBytes(const Problem& problem) {
   return problem.count * border::ElementBytes(problem.type);
 }
 
-// all_gather and all_to_all: a block for each rank.
+// all_gather and all_to_all: a block from each rank.
 CopyList BlockCopies(const Problem& problem, int rank) {
   const uint64_t bytes = BlockBytes(problem);
-  CopyList list{.phases = {{}}};
+  CopyList list{.phases = {{}}, .own = {std::nullopt, std::nullopt}};
   if (bytes == 0) return list;
-  const bool is_exchange = problem.collective == Collective::kAllToAll;
-  const auto copy_to = [&](int to) {
-    return BufferCopy{.from_offset_bytes = is_exchange ? static_cast<uint64_t>(to) * bytes : 0,
-                      .to_rank = to,
-                      .to_offset_bytes = static_cast<uint64_t>(rank) * bytes,
-                      .bytes = bytes};
+  const auto copy_from = [&](int from) {
+    const uint64_t to_offset = static_cast<uint64_t>(from) * bytes;
+    BufferCopy copy{.from_rank = from, .to_offset_bytes = to_offset, .bytes = bytes};
+    if (problem.collective == Collective::kAllToAll) {
+      copy.from_offset_bytes = static_cast<uint64_t>(rank) * bytes;
+    } else if (problem.in_place) {
+      copy.is_from_recv = true;
+      copy.from_offset_bytes = to_offset;
+    }
+    return copy;
   };
   for (int hop = 1; hop < problem.world_size; ++hop) {
-    list.phases[0].push_back(copy_to((rank + hop) % problem.world_size));
+    list.phases[0].push_back(copy_from((rank + hop) % problem.world_size));
   }
-  if (!problem.in_place) list.own = copy_to(rank);
+  if (!problem.in_place) list.own[1] = copy_from(rank);
   return list;
 }
 
-// The part of a broadcast that a rank passes on which is not the root: whole lines of memory.
-struct Share {
+struct Range {
   uint64_t begin;
   uint64_t bytes;
 };
-Share ShareOf(const Problem& problem, int rank) {
+
+// The part of `all` that a rank reads from the root and passes on: whole lines of memory.
+Range ShareOf(const Problem& problem, const Range& all, int rank) {
   constexpr uint64_t kLineBytes = 512;
-  const uint64_t all = BlockBytes(problem);
   const auto receivers = static_cast<uint64_t>(problem.world_size - 1);
-  const uint64_t even = (all + receivers - 1) / receivers;
+  const uint64_t even = (all.bytes + receivers - 1) / receivers;
   const uint64_t share = (even + kLineBytes - 1) / kLineBytes * kLineBytes;
   const auto place = static_cast<uint64_t>(rank < problem.root ? rank : rank - 1);
-  const uint64_t begin = std::min(all, place * share);
-  return {begin, std::min(share, all - begin)};
+  const uint64_t begin = std::min(all.bytes, place * share);
+  return {all.begin + begin, std::min(share, all.bytes - begin)};
 }
 
-// broadcast: the root copies to each rank its share, which copies it to the others, so that no link
-// carries more than the data once.
-CopyList BroadcastCopies(const Problem& problem, int rank) {
-  CopyList list;
-  list.phases.resize(problem.world_size > 2 ? 2 : 1);
-  const auto add = [&](size_t phase, int to, const Share& share) {
-    if (share.bytes == 0) return;
-    list.phases[phase].push_back({phase == 1, share.begin, to, share.begin, share.bytes});
-  };
-  for (int hop = 1; hop < problem.world_size; ++hop) {
-    const int to = (rank + hop) % problem.world_size;
-    if (rank == problem.root) {
-      add(0, to, ShareOf(problem, to));
-    } else if (to != problem.root) {
-      add(1, to, ShareOf(problem, rank));
-    }
-  }
+// The peers read the root's receive buffer, since they do not know where its send buffer lies. Not
+// in place the root fills that first, at a multiple of a link's speed: a small part before anybody
+// reads, the rest beside the copies of that part.
+std::vector<Range> BroadcastSegments(const Problem& problem) {
+  constexpr uint64_t kFirstPart = 32;
   const uint64_t bytes = BlockBytes(problem);
-  if (rank == problem.root && !problem.in_place && bytes > 0) {
-    list.own = BufferCopy{.to_rank = rank, .bytes = bytes};
+  if (problem.in_place) return {{0, bytes}};
+  const uint64_t first = bytes / kFirstPart;
+  return {{0, first}, {first, bytes - first}};
+}
+
+// broadcast: each rank reads its shares from the root and then the other shares from their owners,
+// so that no link carries more than the data once.
+CopyList BroadcastCopies(const Problem& problem, int rank) {
+  const std::vector<Range> segments = BroadcastSegments(problem);
+  CopyList list;
+  list.phases.resize(segments.size() + (problem.world_size > 2 ? 1 : 0));
+  list.own.resize(list.phases.size() + 1);
+  const auto add = [&](size_t phase, int from, const Range& range) {
+    if (range.bytes == 0) return;
+    list.phases[phase].push_back({.from_rank = from,
+                                  .is_from_recv = true,
+                                  .from_offset_bytes = range.begin,
+                                  .to_offset_bytes = range.begin,
+                                  .bytes = range.bytes});
+  };
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Range& segment = segments[s];
+    if (rank == problem.root) {
+      if (problem.in_place || segment.bytes == 0) continue;
+      list.own[s] = BufferCopy{.from_rank = rank,
+                               .from_offset_bytes = segment.begin,
+                               .to_offset_bytes = segment.begin,
+                               .bytes = segment.bytes};
+      continue;
+    }
+    add(s, problem.root, ShareOf(problem, segment, rank));
+  }
+  for (int hop = 1; rank != problem.root && hop < problem.world_size; ++hop) {
+    const int owner = (rank + hop) % problem.world_size;
+    if (owner == problem.root) continue;
+    for (const Range& segment : segments) {
+      add(segments.size(), owner, ShareOf(problem, segment, owner));
+    }
   }
   return list;
 }
@@ -90,15 +118,15 @@ SegmentCopies SegmentCopiesOf(const Problem& problem, int rank, int segment) {
     return static_cast<uint64_t>(segment * problem.world_size + block) * bytes;
   };
   for (int hop = 1; hop < problem.world_size; ++hop) {
-    const int to = (rank + hop) % problem.world_size;
-    copies.scatter.push_back({.from_offset_bytes = begin_of(to),
-                              .to_rank = to,
-                              .to_offset_bytes = begin_of(rank),
+    const int from = (rank + hop) % problem.world_size;
+    copies.scatter.push_back({.from_rank = from,
+                              .from_offset_bytes = begin_of(rank),
+                              .to_offset_bytes = begin_of(from),
                               .bytes = bytes});
-    copies.gather.push_back({.is_from_recv = true,
-                             .from_offset_bytes = begin_of(rank),
-                             .to_rank = to,
-                             .to_offset_bytes = begin_of(rank),
+    copies.gather.push_back({.from_rank = from,
+                             .is_from_recv = true,
+                             .from_offset_bytes = begin_of(from),
+                             .to_offset_bytes = begin_of(from),
                              .bytes = bytes});
   }
   return copies;

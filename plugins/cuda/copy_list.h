@@ -11,11 +11,13 @@
 
 namespace cotune::cuda {
 
-// Of this rank, into the receive buffer of any.
+// Into the receive buffer of this rank. Copy engines only read from peers: a copy runs even when
+// the barrier in front of it has given up, and must not write into buffers of a rank that has not
+// come to the call.
 struct BufferCopy {
-  bool is_from_recv = false;  // of this rank's receive buffer, else of its send buffer
+  int from_rank = 0;
+  bool is_from_recv = false;  // of that rank's receive buffer, else of its send buffer
   uint64_t from_offset_bytes = 0;
-  int to_rank = 0;
   uint64_t to_offset_bytes = 0;
   uint64_t bytes = 0;  // above 0
 
@@ -33,9 +35,10 @@ struct CopyList {
   // them and after the last all ranks wait for each other. As many on every rank. Peers come in the
   // order rank + 1, rank + 2, ..., so that every link carries one copy at a time.
   std::vector<std::vector<BufferCopy>> phases;
-  // From this rank to itself, at any time while the call runs: no peer reads or writes there. By a
-  // kernel, since copy engines that do both are slower between GPUs.
-  std::optional<BufferCopy> own{};
+  // From this rank to itself, one more than phases: own[p] is done before the wait in front of
+  // phase p, beside the copies of phase p - 1. By a kernel, since copy engines that do both are
+  // slower between GPUs.
+  std::vector<std::optional<BufferCopy>> own;
 };
 
 // Of a problem that has copies and does not reduce, not all_to_all in place. Pure.
@@ -51,9 +54,9 @@ CopyList CopiesOf(const border::Problem& problem, int rank);
 // So, once they have begun, copies wait for an adding up only where that takes longer than the
 // copies beside it.
 struct SegmentCopies {
-  // What each peer adds up, into the block of its receive buffer that has this rank's number.
+  // The addends of this rank's sums, from each peer, into the block that has the peer's number.
   std::vector<BufferCopy> scatter;
-  // The sums of this rank, to every peer.
+  // The sums of each peer.
   std::vector<BufferCopy> gather;
 };
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plugins/cuda/kernel_failure.h"
+
 namespace cotune::cuda {
 
 using border::Fail;
@@ -19,10 +21,11 @@ struct Group::Word {
 };
 
 Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
-             PeerMemory& memory)
+             PeerMemory& memory, const ChoiceLimits& limits)
     : host_(host),
       gpu_(gpu),
       memory_(memory),
+      limits_(limits),
       name_(params.name),
       rank_(params.rank),
       world_size_(params.world_size),
@@ -30,9 +33,9 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
-                                           PeerMemory& memory) {
+                                           PeerMemory& memory, const ChoiceLimits& limits) {
   const gpu::CurrentContext current(gpu.driver(), gpu.context());
-  std::unique_ptr<Group> group(new Group(host, params, gpu, memory));
+  std::unique_ptr<Group> group(new Group(host, params, gpu, memory, limits));
   // Kernels of a group before this one that was aborted may still be on their way out; after the
   // offers no rank has any left, and arenas can be filled.
   Result<MemoryOffer> own = group->OfferArena();
@@ -184,29 +187,17 @@ bool Group::HasFailed() const {
 }
 
 std::optional<Failure> Group::Health() const {
-  const volatile FailureRecord& record = words_->failure;
-  const bool is_written = record.is_set == kWritten;
-  if (is_written && record.kind == kTimeout) {
-    const int peer = record.peer;
-    const bool is_known = peer >= 0 && peer < world_size_;
-    return Failure{COTUNE_PEER_FAILED, 0, is_known ? peer : -1,
-                   fmt::format("group rank {}'s kernel waited for {} until the deadline (step {}, "
-                               "block {}): it died, stopped, or made another call",
-                               rank_, is_known ? fmt::format("group rank {}", peer) : "a peer",
-                               static_cast<unsigned int>(record.step),
-                               static_cast<unsigned int>(record.block))};
+  FailureRecord record{};
+  if (*static_cast<const volatile unsigned int*>(&words_->failure.is_set) == kWritten) {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    record = words_->failure;  // never written again
+  } else if (is_aborted_.load(std::memory_order_acquire)) {
+    record.kind = kAborted;
+    record.reporter = rank_;
+  } else {
+    return std::nullopt;
   }
-  if (is_written && record.kind == kProtocol) {
-    return Failure{COTUNE_INTERNAL, 0, -1,
-                   fmt::format("group rank {} found data of a later step in its scratch (step {}, "
-                               "block {}); please report this",
-                               rank_, static_cast<unsigned int>(record.step),
-                               static_cast<unsigned int>(record.block))};
-  }
-  if (is_written || is_aborted_.load(std::memory_order_acquire)) {
-    return Failure{COTUNE_ABORTED, 0, -1, fmt::format("group rank {} aborted the group", rank_)};
-  }
-  return std::nullopt;
+  return FailureOf(record, rank_, world_size_, limits_);
 }
 
 void Group::Abort() {

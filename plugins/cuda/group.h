@@ -13,6 +13,7 @@
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/border/failure.h"
 #include "plugins/cuda/caller_memory.h"
+#include "plugins/cuda/choice_list.h"
 #include "plugins/cuda/gpu.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/peer_memory.h"
@@ -30,7 +31,8 @@ class Group {
   // COTUNE_UNSUPPORTED on all ranks when one GPU does not reach another's memory.
   static border::Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                                      const cotune_group_params_t& params,
-                                                     const Gpu& gpu, PeerMemory& memory);
+                                                     const Gpu& gpu, PeerMemory& memory,
+                                                     const ChoiceLimits& limits);
   // Not collective. Ends this rank's kernels first.
   ~Group();
   Group(const Group&) = delete;
@@ -77,7 +79,7 @@ class Group {
   };
 
   Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
-        PeerMemory& memory);
+        PeerMemory& memory, const ChoiceLimits& limits);
   border::Result<void> AllocateHostWords();
   border::Result<MemoryOffer> OfferArena();
   border::Result<void> MapPeers(const std::vector<MemoryOffer>& offers);
@@ -95,6 +97,7 @@ class Group {
   const cotune_host_t& host_;
   const Gpu& gpu_;
   PeerMemory& memory_;
+  const ChoiceLimits limits_;  // to name choices in errors
   const std::string name_;
   const int rank_;
   const int world_size_;

@@ -51,49 +51,40 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
     std::copy(addresses->begin(), addresses->end(), found);
     return {};
   };
-  // As kernels use them: they read what they add up, and write where everybody gets something.
-  if (border::Reduces(problem_)) {
-    const uint64_t size = collective == Collective::kReduceScatter ? ranks * bytes : bytes;
-    if (auto done = find(launch.send, size, arguments.peer_send); !done) return done;
-  }
-  if (collective == Collective::kReduceScatter) return {};
   const bool has_blocks =
       collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  const bool is_copy_engine = choice_.spec.transport == Transport::kCopyEngine;
+  // Kernels read what they add up, and write what everybody gets; copy engines only read.
+  const bool reads_send =
+      border::Reduces(problem_) || (is_copy_engine && has_blocks && !problem_.in_place);
+  if (reads_send) {
+    const bool is_cut =
+        collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+    const auto done = find(launch.send, is_cut ? ranks * bytes : bytes, arguments.peer_send);
+    if (!done) return done;
+  }
+  if (collective == Collective::kReduceScatter) return {};
   return find(launch.recv, has_blocks ? ranks * bytes : bytes, arguments.peer_recv);
 }
 
 Result<void> Plan::QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
-                             const BufferCopy& copy, gpu::CuStream stream) {
-  const void* from = copy.is_from_recv ? launch.recv : launch.send;
-  const unsigned char* to = arguments.peer_recv[copy.to_rank];
+                             const BufferCopy& copy) {
+  const unsigned char* from =
+      (copy.is_from_recv ? arguments.peer_recv : arguments.peer_send)[copy.from_rank];
   const Gpu& gpu = group_.gpu();
   return gpu.Check(gpu.driver()->CopyOnDeviceAsync(
-                       reinterpret_cast<gpu::CuDevicePointer>(to) + copy.to_offset_bytes,
+                       reinterpret_cast<gpu::CuDevicePointer>(launch.recv) + copy.to_offset_bytes,
                        reinterpret_cast<gpu::CuDevicePointer>(from) + copy.from_offset_bytes,
-                       copy.bytes, stream),
+                       copy.bytes, static_cast<gpu::CuStream>(launch.stream.handle)),
                    "cuMemcpyDtoDAsync");
 }
 
-// After a barrier that gave up, copies run all the same: nothing on a stream skips them. By then
-// the group has failed, and buffers of its calls hold anything until all its ranks' streams are
-// done.
-Result<void> Plan::QueuePhases(const cotune_launch_t& launch, const KernelArguments& arguments,
-                               const std::vector<std::vector<BufferCopy>>& phases) {
-  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  auto done = LaunchKernel(arguments, stream, 1);
-  for (const auto& phase : phases) {
-    if (done) done = QueueCopies(launch, arguments, phase);
-    if (done) done = LaunchKernel(arguments, stream, 1);
-  }
-  return done;
-}
-
+// After a barrier that gave up, copies run all the same: nothing on a stream skips them. They only
+// write this rank's receive buffer, and the next barrier fails.
 Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
                                const std::vector<BufferCopy>& copies) {
   for (const BufferCopy& copy : copies) {
-    auto done =
-        QueueCopy(launch, arguments, copy, static_cast<gpu::CuStream>(launch.stream.handle));
-    if (!done) return done;
+    if (auto done = QueueCopy(launch, arguments, copy); !done) return done;
   }
   return {};
 }
@@ -133,26 +124,45 @@ Result<void> Plan::LaunchSegments(const cotune_launch_t& launch) {
   return done;
 }
 
-// What stays on this GPU is copied by a kernel beside all else.
+Result<void> Plan::CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
+                            const BufferCopy& copy, void* stream) {
+  KernelArguments own = arguments;
+  own.send = static_cast<const unsigned char*>(launch.send) + copy.from_offset_bytes;
+  own.recv = static_cast<unsigned char*>(launch.recv) + copy.to_offset_bytes;
+  own.count = copy.bytes / border::ElementBytes(problem_.type);
+  own.segment = 0;
+  return LaunchKernel(own, stream, choice_.blocks);
+}
+
+// The copies of a phase and, on a stream beside them, what stays on this GPU.
+Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
+                              const std::vector<BufferCopy>& copies,
+                              const std::optional<BufferCopy>& own) {
+  if (!own) return QueueCopies(launch, arguments, copies);
+  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
+  const auto side = group_.side_stream().Fork(stream);
+  if (!side) return tl::unexpected(side.error());
+  auto done = CopyHere(launch, arguments, *own, *side);
+  if (done) done = QueueCopies(launch, arguments, copies);
+  // Also after a failure: a capture with a stream that was not joined cannot end.
+  const auto joined = group_.side_stream().Join(stream);
+  return done ? joined : done;
+}
+
 Result<void> Plan::LaunchCopies(const cotune_launch_t& launch) {
   auto arguments = ArgumentsOf(launch);
   if (!arguments) return tl::unexpected(arguments.error());
   arguments->segment = -1;
   const CopyList copies = CopiesOf(problem_, group_.rank());
-  if (!copies.own) return QueuePhases(launch, *arguments, copies.phases);
-  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  const auto side = group_.side_stream().Fork(stream);
-  if (!side) return tl::unexpected(side.error());
-  KernelArguments own = *arguments;
-  own.send = static_cast<const unsigned char*>(launch.send) + copies.own->from_offset_bytes;
-  own.recv = static_cast<unsigned char*>(launch.recv) + copies.own->to_offset_bytes;
-  own.count = copies.own->bytes / border::ElementBytes(problem_.type);
-  own.segment = 0;
-  auto done = LaunchKernel(own, *side, choice_.blocks);
-  if (done) done = QueuePhases(launch, *arguments, copies.phases);
-  // Also after a failure: a capture with a stream that was not joined cannot end.
-  const auto joined = group_.side_stream().Join(stream);
-  return done ? joined : done;
+  const auto wait = [&] { return LaunchKernel(*arguments, launch.stream.handle, 1); };
+  Result<void> done;
+  if (copies.own[0]) done = CopyHere(launch, *arguments, *copies.own[0], launch.stream.handle);
+  if (done) done = wait();
+  for (size_t phase = 0; done && phase < copies.phases.size(); ++phase) {
+    done = QueuePhase(launch, *arguments, copies.phases[phase], copies.own[phase + 1]);
+    if (done) done = wait();
+  }
+  return done;
 }
 
 Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
@@ -162,6 +172,7 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   arguments.count = problem_.count;
   arguments.root = problem_.root;
   arguments.chunk_bytes = choice_.chunk_bytes;
+  arguments.call = call_;
   const Transport transport = choice_.spec.transport;
   if (transport == Transport::kZeroCopy || transport == Transport::kCopyEngine) {
     const auto done = FindPeerBuffers(launch, arguments);

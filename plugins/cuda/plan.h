@@ -2,10 +2,13 @@
 #ifndef COTUNE_PLUGINS_CUDA_PLAN_H_
 #define COTUNE_PLUGINS_CUDA_PLAN_H_
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/border/problem.h"
+#include "plugins/cuda/call_record.h"
 #include "plugins/cuda/choice_list.h"
 #include "plugins/cuda/copy_list.h"
 #include "plugins/cuda/group.h"
@@ -17,7 +20,11 @@ class Plan {
  public:
   // function: of the choice's kernel; null for a copy.
   Plan(Group& group, const border::Problem& problem, Choice choice, gpu::CuFunction function)
-      : group_(group), problem_(problem), choice_(std::move(choice)), function_(function) {}
+      : group_(group),
+        problem_(problem),
+        choice_(std::move(choice)),
+        call_(RecordOf(problem_, choice_.name)),
+        function_(function) {}
 
   // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit,
   // buffers that are not registered among them where the choice needs that.
@@ -34,9 +41,13 @@ class Plan {
   border::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
                                    const std::vector<BufferCopy>& copies);
   border::Result<void> QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
-                                 const BufferCopy& copy, gpu::CuStream stream);
-  border::Result<void> QueuePhases(const cotune_launch_t& launch, const KernelArguments& arguments,
-                                   const std::vector<std::vector<BufferCopy>>& phases);
+                                 const BufferCopy& copy);
+  border::Result<void> QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                  const std::vector<BufferCopy>& copies,
+                                  const std::optional<BufferCopy>& own);
+  // What stays on this GPU, by a kernel.
+  border::Result<void> CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                const BufferCopy& copy, void* stream);
   border::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream, int blocks);
   border::Result<KernelArguments> ArgumentsOf(const cotune_launch_t& launch) const;
   // Looks up the buffers that a kernel reaches on its peers.
@@ -46,6 +57,7 @@ class Plan {
   Group& group_;
   const border::Problem problem_;
   const Choice choice_;
+  const CallRecord call_;
   const gpu::CuFunction function_;
 };
 

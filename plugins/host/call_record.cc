@@ -1,23 +1,10 @@
 #include "plugins/host/call_record.h"
 
-#include <fmt/format.h>
 #include <xxhash.h>
 
+#include "plugins/border/call_text.h"
+
 namespace cotune::host {
-namespace {
-
-constexpr const char* kCollectiveNames[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                            "all_to_all", "broadcast"};
-constexpr const char* kTypeNames[] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
-constexpr const char* kReductionNames[] = {"sum", "product", "min", "max", "average"};
-
-// What another process wrote may be anything.
-template <size_t kCount>
-const char* NameAt(const char* const (&names)[kCount], uint64_t index) {
-  return index < kCount ? names[index] : "?";
-}
-
-}  // namespace
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   CallRecord record;
@@ -33,14 +20,11 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
 }
 
 std::string TextOf(uint64_t kind, uint64_t count) {
-  const auto collective = static_cast<Collective>(kind & 0xff);
-  std::string text = fmt::format("{} of {} {}", NameAt(kCollectiveNames, kind & 0xff), count,
-                                 NameAt(kTypeNames, (kind >> 8) & 0xff));
-  if (collective == Collective::kAllReduce || collective == Collective::kReduceScatter) {
-    text += fmt::format(" ({})", NameAt(kReductionNames, (kind >> 16) & 0xff));
-  }
-  if (collective == Collective::kBroadcast) text += fmt::format(" from rank {}", kind >> 24);
-  return text;
+  return border::CallText({.collective = kind & 0xff,
+                           .type = (kind >> 8) & 0xff,
+                           .reduction = (kind >> 16) & 0xff,
+                           .root = kind >> 24,
+                           .count = count});
 }
 
 }  // namespace cotune::host

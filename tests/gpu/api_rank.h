@@ -81,8 +81,11 @@ Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype
 Status RunChain(ApiRank& rank, const Flags& flags);    // calls that feed each other, in a graph
 Status RunTuned(ApiRank& rank, const Flags& flags);    // tune, save, load; sizes in between
 Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another stream; two groups
-Status RunFault(ApiRank& rank, const Flags& flags);    // --victim, --how kill|stop, --at CALL
-// Rank --odd calls with another --what: count, collective or dtype.
+// --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocking 0|1
+Status RunFault(ApiRank& rank, const Flags& flags);
+// Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1.
+Status RunLate(ApiRank& rank, const Flags& flags);
+// Rank --odd calls with another --what: count, collective, dtype, reduction or root.
 Status RunMismatch(ApiRank& rank, const Flags& flags);
 
 }  // namespace cotune::gputest

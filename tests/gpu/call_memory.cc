@@ -100,6 +100,12 @@ Result<bool> CallMemory::IsDone(void* stream) {
   return tl::make_unexpected(Check(code, "what the stream holds").error());
 }
 
+Status CallMemory::Synchronize(void* stream) {
+  if (!is_cuda()) return {};
+  return Check((*driver_)->StreamSynchronize(static_cast<gpu::CuStream>(stream)),
+               "cuStreamSynchronize");
+}
+
 Result<CallMemory::Replay> CallMemory::Capture(void* stream,
                                                const std::function<Status()>& enqueue) {
   if (!is_cuda()) return enqueue;

@@ -34,6 +34,8 @@ class CallMemory {
   Result<void*> MakeStream();
   // Whether everything that the stream holds is done.
   Result<bool> IsDone(void* stream);
+  // Blocks until then.
+  Status Synchronize(void* stream);
 
   // What `enqueue` puts into the stream, as something to be run many times. On host memory
   // `enqueue` itself. Replay runs it and does not wait; graphs go with the last copy of it.

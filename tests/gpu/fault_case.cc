@@ -11,13 +11,16 @@ constexpr uint64_t kCount = 10'000;
 
 }  // namespace
 
-// One call after the other. The runner reads the lines: when the victim went, when another rank
+// Some calls after the other. With --blocking nobody asks the group while it waits, as in a program
+// that synchronizes its stream. The runner reads the lines: when the victim went, when another rank
 // knew.
 Status RunFault(ApiRank& rank, const Flags& flags) {
   const int64_t victim = flags.Number("victim", 0);
   const int64_t at = flags.Number("at", 100);
   const int signal = flags.Text("how", "kill") == "kill" ? SIGKILL : SIGSTOP;
   const bool in_graph = flags.Number("graph", 0) != 0;
+  const bool is_blocking = flags.Number("blocking", 0) != 0;
+  const int64_t queue = flags.Number("queue", 1);
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, kCount);
   const Result<void*> send = rank.memory().Allocate(kCount * 2);
@@ -25,13 +28,19 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
   const auto call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
   CallMemory::Replay run = call;
+  const auto await = [&]() -> Status {
+    if (!is_blocking) return rank.Await(rank.group(), rank.stream());
+    if (Status s = rank.memory().Synchronize(rank.stream()); !s) return s;
+    return StatusOf(rank.group(), cotune_group_check(rank.group()), "check");
+  };
   for (int64_t i = 0; i < at + 1'000'000; ++i) {
     if (i == at && rank.rank() == victim) {
       PrintNow("gone", "");
       kill(getpid(), signal);
     }
-    Status done = run();
-    if (done) done = rank.Await(rank.group(), rank.stream());
+    Status done;
+    for (int64_t call = 0; done && call < queue; ++call) done = run();
+    if (done) done = await();
     if (!done) {
       PrintNow("knew", done.error().ToText().c_str());
       return done;

@@ -49,7 +49,7 @@ Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on, uint32_t salt) {
   return {};
 }
 
-// What this rank calls when the others call an all_reduce of kCount elements.
+// The call of this rank when the others make an all_reduce of kCount elements, or a broadcast.
 Problem ProblemOfRank(cotune_group* group, const std::string& what, bool is_odd) {
   const bool is_same_bytes = what == "dtype";
   Collective collective = Collective::kAllReduce;
@@ -58,7 +58,10 @@ Problem ProblemOfRank(cotune_group* group, const std::string& what, bool is_odd)
   if (is_odd && what == "count") count *= 3;
   if (is_odd && what == "collective") collective = Collective::kAllGather;
   if (is_odd && is_same_bytes) dtype = Dtype::kI32;
-  return ProblemFor(group, collective, dtype, Reduction::kSum, count);
+  if (what == "root") collective = Collective::kBroadcast;
+  const Reduction reduction = is_odd && what == "reduction" ? Reduction::kMax : Reduction::kSum;
+  const int root = is_odd && what == "root" ? 1 : 0;
+  return ProblemFor(group, collective, dtype, reduction, count, root);
 }
 
 }  // namespace

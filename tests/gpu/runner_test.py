@@ -229,17 +229,39 @@ class JudgeTest(unittest.TestCase):
             return gpu_steps.judge_mismatch(ends, 3, must_fail)
 
         fine = end("2100000000 fine", 0)
-        self.assertEqual(judged(end(), fine), "")
+        named = end("2100000000 error rank 1 called a where rank 0 called b")
+        self.assertEqual(judged(named, named), "")
+        self.assertEqual(judged(end(), fine, must_fail=False), "")
         self.assertEqual(judged(fine, fine, must_fail=False), "")
-        self.assertIn("no rank has an error", judged(fine, fine))
-        self.assertIn("not within 6 s", judged(fine, end("8100000000 error late")))
-        self.assertIn("has no error, and waited", judged(end(), end("5100000000 fine", 0)))
-        self.assertIn("rank 1 ended with 0", judged(end(), end(code=0)))
+        self.assertIn("rank 1 has no error", judged(named, fine))
+        self.assertIn("rank 1 does not name the calls", judged(named, end()))
+        self.assertIn("not within 6 s", judged(named, end("8100000000 error late")))
+        self.assertIn("has no error, and waited", judged(named, end("5100000000 fine", 0)))
+        self.assertIn("rank 1 ended with 0", judged(named, end(code=0)))
         self.assertIn("rank 0 ended with 5", judged(end("2100000000 fine"), end()))
         self.assertIn("rank 0 ended with None", judged(end(code=None), end()))
-        self.assertIn("rank 1 could not work in a new group", judged(end(), end(after="wrong")))
-        self.assertIn("rank 1 has no outcome", judged(end(), RankEnd(5, "called at_ns=2000000000 x\n")))
+        self.assertIn("rank 1 could not work in a new group", judged(named, end(after="wrong")))
+        self.assertIn("rank 1 has no outcome", judged(named, RankEnd(5, "called at_ns=2000000000 x\n")))
         self.assertIn("rank 0 did not get as far", judged(RankEnd(1, ""), end()))
+
+    def test_calls_of_a_late_rank_are_right_or_errors(self):
+        def end(ended: str, code: int = 5, began: int = 1_000_000_000) -> RankEnd:
+            return RankEnd(code, f"began at_ns={began} \nended at_ns={ended}\n")
+
+        def judged(delay_s: float, *ends: RankEnd) -> str:
+            return gpu_steps.judge_late(ends, 1, 1.0, delay_s)
+
+        fine = end("1600000000 fine", 0)
+        waited, late = end("2100000000 error rank 1 is late"), end("2600000000 error rank 1 (this rank) is late")
+        self.assertEqual(judged(0.5, fine, fine), "")
+        self.assertEqual(judged(1.5, waited, late), "")
+        self.assertIn("rank 0 has an error", judged(0.5, waited, fine))
+        self.assertIn("rank 1 has no error", judged(1.5, waited, end("2600000000 fine", 0)))
+        self.assertIn("rank 0 has no error, or ended with 0", judged(1.5, end("2100000000 error rank 1", 0), late))
+        self.assertIn("rank 0 does not name rank 1", judged(1.5, end("2100000000 error rank 10"), late))
+        self.assertIn("rank 0 waited for 3.0 s", judged(1.5, end("4000000000 error rank 1"), late))
+        self.assertIn("did not get to the end", judged(0.5, fine, RankEnd(1, "began at_ns=1 \n")))
+        self.assertIn("wrong data", judged(0.5, fine, RankEnd(0, fine.output + "wrong: rank 1: x\n")))
 
     def test_a_dropped_choice_and_multicast_are_failures(self):
         tree = gpu_steps.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")

@@ -263,8 +263,36 @@ def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_g
                 ranks, tree.patience_s(90), run)
 
 
+# Survivors hear of a death from the control channel, long before the timeout of their calls.
+KNOWN_DEATH_S = 1.0
+LONG_TIMEOUT_S = 600.0
+
+
+def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph: bool) -> Step:
+    """A rank is killed while the others sit in cuStreamSynchronize, with calls whose timeout is far away."""
+    victim = ranks - 1
+    command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", "kill", "--at", "20", "--blocking", "1",
+               "--queue", str(queue), "--graph", str(int(in_graph)), "--deadline-ms", str(int(LONG_TIMEOUT_S * 1000)),
+               "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
+
+    def run(step: Step) -> Outcome:
+        with tree.processes(command, step.ranks) as processes:
+            processes.wait(processes.began + step.limit_s - ENDING_S, but=(victim,))
+            ends = processes.ends()
+        why = judge_fault(ends, victim, KNOWN_DEATH_S)
+        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+
+    where = f", {queue} calls queued" if queue > 1 else ""
+    where += ", in a graph" if in_graph else ""
+    return Step(f"killed: known at once in cuStreamSynchronize{where}, {backend}", "faults", ranks, tree.patience_s(60), run)
+
+
 def fault_steps(tree: Tree, ranks: int) -> list[Step]:
     steps = []
+    if tree.memory == "cuda":
+        for backend in tree.backends:
+            for queue, in_graph in ((1, False), (50, False), (50, True)):
+                steps.append(known_death_step(tree, queue, ranks, backend, in_graph))
     for backend in tree.backends:
         for how in ("kill", "stop"):
             for victim in (0, ranks - 1):
@@ -283,16 +311,15 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
 
 def judge_mismatch(ends, deadline_s: float, must_fail: bool) -> str:
     """Why the ranks have not behaved, or ''. Each knows how its call ended within twice the deadline; who waited for the
-    deadline has an error, and ends with it; a new group of the same processes works. must_fail: the calls cannot go
-    through, so that somebody has to have an error."""
+    deadline has an error, and ends with it; a new group of the same processes works. must_fail: the backend compares
+    calls, so that every rank has to have an error that names two calls."""
     called = [re.search(r"^called at_ns=(\d+)", end.output, re.MULTILINE) for end in ends]
     missing = [str(rank) for rank, found in enumerate(called) if found is None]
     if missing:
         return f"rank {', '.join(missing)} did not get as far as the call"
     last_ns = max(int(found[1]) for found in called)
-    failed = False
     for rank, end in enumerate(ends):
-        outcome = re.search(r"^outcome at_ns=(\d+) (fine|error)", end.output, re.MULTILINE)
+        outcome = re.search(r"^outcome at_ns=(\d+) (fine|error)(.*)$", end.output, re.MULTILINE)
         if outcome is None:
             return f"rank {rank} has no outcome"
         after_s = (int(outcome[1]) - last_ns) / 1e9
@@ -305,9 +332,10 @@ def judge_mismatch(ends, deadline_s: float, must_fail: bool) -> str:
             return f"rank {rank} could not work in a new group"
         if end.exit_code is None or (end.exit_code == 0) != is_fine:
             return f"rank {rank} ended with {end.exit_code}, its call {'without' if is_fine else 'with'} an error"
-        failed = failed or not is_fine
-    if must_fail and not failed:
-        return "no rank has an error"
+        if must_fail and is_fine:
+            return f"rank {rank} has no error"
+        if must_fail and " called " not in outcome[3]:
+            return f"rank {rank} does not name the calls: {outcome[3]}"
     return ""
 
 
@@ -320,7 +348,7 @@ def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str) -> 
         with tree.processes(command, step.ranks) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
-        # NCCL's calls may go through by chance; own kernels wait for data of the kind and size that they expect.
+        # NCCL's calls may go through by chance.
         why = judge_mismatch(ends, DEADLINE_S, must_fail=backend == "cuda")
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
@@ -334,8 +362,70 @@ def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
             steps.append(mismatch_step(tree, "count", odd, ranks, backend))
         steps.append(mismatch_step(tree, "collective", ranks - 1, ranks, backend))
     if tree.memory == "cuda":
-        # Own kernels send floats and integers in different ways; for others the same bytes are the same call.
-        steps.append(mismatch_step(tree, "dtype", ranks - 1, ranks, "cuda"))
+        # NCCL takes these for the same call.
+        for what in ("dtype", "reduction", "root"):
+            steps.append(mismatch_step(tree, what, ranks - 1, ranks, "cuda"))
+    return steps
+
+
+# ---- Steps in which one rank comes late ----
+
+LATE_DEADLINE_S = 1.0
+
+
+def judge_late(ends, victim: int, deadline_s: float, delay_s: float) -> str:
+    """Why the ranks have not behaved, or ''. No call that succeeds has wrong data, whatever the delay. Late by less than
+    the deadline: all calls succeed. By more: every rank has an error that names the late rank, and all calls that were on
+    the way end in one deadline together."""
+    for rank, end in enumerate(ends):
+        if "wrong: rank" in end.output:
+            return f"rank {rank} has wrong data without an error"
+        began = re.search(r"^began at_ns=(\d+)", end.output, re.MULTILINE)
+        ended = re.search(r"^ended at_ns=(\d+) (.*)$", end.output, re.MULTILINE)
+        if began is None or ended is None:
+            return f"rank {rank} did not get to the end of its calls"
+        if delay_s < deadline_s:
+            if ended[2] != "fine" or end.exit_code != 0:
+                return f"rank {rank} has an error though nobody came too late: {ended[2]}"
+            continue
+        if not ended[2].startswith("error") or end.exit_code != 5:
+            return f"rank {rank} has no error, or ended with {end.exit_code}, not with 5: {ended[2]}"
+        if re.search(rf"\brank {victim}\b", ended[2]) is None:
+            return f"rank {rank} does not name rank {victim}: {ended[2]}"
+        after_s = (int(ended[1]) - int(began[1])) / 1e9 - (delay_s if rank == victim else 0)
+        if after_s > 1.5 * deadline_s:
+            return f"rank {rank} waited for {after_s:.1f} s, more than one deadline of {deadline_s:.0f} s"
+    return ""
+
+
+def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, in_graph: bool) -> Step:
+    delay_s = delay * LATE_DEADLINE_S
+    command = [tree.program("calls"), "late", "--victim", str(victim), "--delay-ms", str(int(delay_s * 1000)),
+               "--calls", "20", "--graph", str(int(in_graph)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
+               "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
+
+    def run(step: Step) -> Outcome:
+        with tree.processes(command, step.ranks) as processes:
+            processes.wait(processes.began + step.limit_s)
+            ends = processes.ends()
+        why = judge_late(ends, victim, LATE_DEADLINE_S, delay_s)
+        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+
+    where = " in a graph" if in_graph else ""
+    return Step(f"late: rank {victim} by {delay} deadlines{where}, {backend}", "faults", ranks, tree.patience_s(60), run)
+
+
+def late_steps(tree: Tree, ranks: int) -> list[Step]:
+    """For backends with a deadline of their own for each call."""
+    steps = []
+    for backend in tree.backends:
+        if backend == "nccl":
+            continue
+        for delay in (1.5,) if tree.quick else (0.5, 1.5, 2.5):
+            for victim in (ranks - 1,) if tree.quick else (0, ranks - 1):
+                steps.append(late_step(tree, delay, victim, ranks, backend, False))
+            if tree.memory == "cuda":
+                steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True))
     return steps
 
 
@@ -550,5 +640,5 @@ def all_steps(tree: Tree, ranks: int) -> list[Step]:
         steps += rank_case_steps(tree, number, is_full)
         steps += call_steps(tree, number, is_full)
         if is_full:
-            steps += fault_steps(tree, number) + mismatch_steps(tree, number)
+            steps += fault_steps(tree, number) + mismatch_steps(tree, number) + late_steps(tree, number)
     return steps

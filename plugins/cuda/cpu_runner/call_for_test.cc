@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 namespace cotune::cuda::cpu {
@@ -103,6 +104,7 @@ void Call::Launch(RanksOnCpu& ranks, int rank) {
   call.count = shape_.count;
   call.root = shape_.root;
   call.chunk_bytes = shape_.chunk_bytes;
+  call.call = Record();
   for (size_t peer = 0; peer < buffers_.size(); ++peer) {
     call.peer_send[peer] = SendOf(peer);
     call.peer_recv[peer] = ReceiveOf(peer);
@@ -133,23 +135,39 @@ Bytes Call::Received(int rank) const {
 
 std::string Call::Difference() const {
   for (int rank = 0; rank < problem_.world_size; ++rank) {
-    const auto r = static_cast<size_t>(rank);
-    const Buffers& own = buffers_[r];
-    const Bytes expected = ExpectedOutput(problem_, rank, inputs_);
-    const Bytes received = Received(rank);
-    const std::string where = NameOf(variant_) + " count " + std::to_string(shape_.count) +
-                              " grid " + std::to_string(shape_.blocks) + "x" +
-                              std::to_string(shape_.threads) + " rank " + std::to_string(rank);
-    if (received != expected) {
-      const auto at = std::mismatch(received.begin(), received.end(), expected.begin());
-      return where + ": wrong from byte " + std::to_string(at.first - received.begin());
-    }
-    if (!own.recv.GuardsAreWhole()) return where + ": wrote outside of the output";
-    if (!shape_.in_place && own.sent_after != inputs_[r]) return where + ": wrote the input";
-    const Bytes later = own.recv.content();
-    if (later != Bytes(later.size(), kNotInUse)) return where + ": wrote after the launch";
+    if (std::string difference = DifferenceAt(rank); !difference.empty()) return difference;
   }
   return "";
+}
+
+std::string Call::DifferenceAt(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  const Buffers& own = buffers_[r];
+  const Bytes expected = ExpectedOutput(problem_, rank, inputs_);
+  const Bytes received = Received(rank);
+  const std::string where = NameOf(variant_) + " count " + std::to_string(shape_.count) + " grid " +
+                            std::to_string(shape_.blocks) + "x" + std::to_string(shape_.threads) +
+                            " rank " + std::to_string(rank);
+  if (received != expected) {
+    const auto at = std::mismatch(received.begin(), received.end(), expected.begin());
+    return where + ": wrong from byte " + std::to_string(at.first - received.begin());
+  }
+  if (!own.recv.GuardsAreWhole()) return where + ": wrote outside of the output";
+  if (!shape_.in_place && own.sent_after != inputs_[r]) return where + ": wrote the input";
+  const Bytes later = own.recv.content();
+  if (later != Bytes(later.size(), kNotInUse)) return where + ": wrote after the launch";
+  return "";
+}
+
+CallRecord Call::Record() const {
+  const auto word_of = [](const std::string& text) {
+    return static_cast<unsigned int>(std::hash<std::string>()(text));
+  };
+  CallRecord record{};
+  record.word[1] = word_of(NameOf(variant_));
+  record.word[2] = static_cast<unsigned int>(shape_.root) << 8;
+  record.word[3] = static_cast<unsigned int>(shape_.count);
+  return record;
 }
 
 std::vector<const KernelVariant*> Variants(const VariantFilter& f) {

@@ -50,6 +50,10 @@ class Call {
   void Launch(RanksOnCpu& ranks, int rank);
   // Empty when every rank got what it must get, and nothing beside it was touched.
   std::string Difference() const;
+  // The same for one rank.
+  std::string DifferenceAt(int rank) const;
+  // The call as its ranks compare it.
+  CallRecord Record() const;
 
   const Problem& problem() const { return problem_; }
   const std::vector<Bytes>& inputs() const { return inputs_; }

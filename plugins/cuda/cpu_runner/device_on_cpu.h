@@ -154,6 +154,11 @@ inline unsigned int LoadWord(const void* from) {
   return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);
 }
 
+inline void StoreWord(void* to, unsigned int value) {
+  cpu::FiberScheduler::YieldSometimes();
+  cpu::AtomicAt<unsigned int>(to).store(value, std::memory_order_relaxed);
+}
+
 inline unsigned long long GlobalTimerNs() { return cpu::FiberScheduler::NowNs(); }
 inline void BeginLaunch() { cpu::FiberScheduler::YieldSometimes(); }
 

@@ -89,6 +89,14 @@ TEST(ProtocolTest, TheCountOfStepsWrapsAround) {
   }
 }
 
+TEST(ProtocolTest, TheCountOfLaunchesWrapsAround) {
+  for (unsigned int before = 0; before < 4; ++before) {
+    RanksOnCpu ranks(3);
+    ranks.SetLaunchCounts(0u - 1 - before);
+    ASSERT_NO_FATAL_FAILURE(CheckCallsInARow(ranks, 8, before + 1, Threads::kOneForAll));
+  }
+}
+
 // A graph replays a launch with the same arguments: only what lies in memory may change.
 TEST(ProtocolTest, ALaunchCanBeRepeatedWithNewData) {
   for (const KernelVariant* v : OneOfEachKind({.world_size = 4})) {

@@ -122,6 +122,22 @@ void RanksOnCpu::SetQueueCounts(uint64_t messages) {
   }
 }
 
+void RanksOnCpu::SetLaunchCounts(unsigned int launches) {
+  for (const State& state : states_) {
+    reinterpret_cast<ArenaControl*>(state.arena)->launches = launches;
+    // The latest call of each peer has that number.
+    for (int peer = 0; peer < world_size_; ++peer) {
+      auto* record = reinterpret_cast<CallRecord*>(state.arena + kCallRecordsBegin) + peer;
+      *record = {{launches, 0, launches & 0xFFu, 0}};
+    }
+  }
+}
+
+bool RanksOnCpu::HasFailed(int rank) const {
+  auto& is_set = const_cast<unsigned int&>(states_[static_cast<size_t>(rank)].failure.is_set);
+  return std::atomic_ref(is_set).load(std::memory_order_acquire) == 1;
+}
+
 void RanksOnCpu::Abort(int rank) {
   std::atomic_ref(states_[static_cast<size_t>(rank)].abort.value).store(1);
 }

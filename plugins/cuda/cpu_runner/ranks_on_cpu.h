@@ -41,10 +41,14 @@ class RanksOnCpu {
 
   // Before any launch: as if so many messages had gone through every queue.
   void SetQueueCounts(uint64_t messages);
+  // Before any launch: as if the group had made so many.
+  void SetLaunchCounts(unsigned int launches);
   void Abort(int rank);
   const FailureRecord& failure(int rank) const {
     return states_[static_cast<size_t>(rank)].failure;
   }
+  // As the host of the rank sees it.
+  bool HasFailed(int rank) const;
   void set_timeout_ns(uint64_t timeout_ns) { timeout_ns_ = timeout_ns; }
   // Whether all scratch is as at the beginning, which every launch has to leave behind.
   bool ScratchIsClean() const;

@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
   Rounds rounds(a);
+  if (!rounds.Begin()) return;
   // All that lies in front of this launch on any rank's stream is done.
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;

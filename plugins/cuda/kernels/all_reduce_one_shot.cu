@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = send.packs();
@@ -29,10 +29,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        Transport::Send(
+        launch.Send(
             launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes, own[u]);
       }
     }
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_packs >= packs;

@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   Queues queues(a);
   Inlet from[] = {Inlet(a, ring.previous())};
   Outlet to[] = {Outlet(a, ring.next())};
+  if (!queues.Begin()) return;
 
   // The chunk in the share of the place: the shares at the end may be short.
   const auto place_of = [&](int place, unsigned int c) {
@@ -46,5 +47,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     }
     return ReduceChunk<true>(queues, from, to, chunk, send, recv);
   });
-  if (is_done) queues.End(from, to);
+  if (!is_done) return;
+  queues.Keep(from, to);
+  queues.End();
 }

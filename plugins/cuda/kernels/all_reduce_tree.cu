@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   Outlet up[] = {Outlet(a, tree.parent())};
   Inlet results[] = {Inlet(a, tree.parent())};
   Outlet down[] = {Outlet(a, tree.child(0)), Outlet(a, tree.child(1))};
+  if (!queues.Begin()) return;
 
   const auto place_of = [&](unsigned int c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
@@ -49,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
       }
     }
   }
-  queues.End(sums, up);
-  queues.End(results, down);
+  queues.Keep(sums, up);
+  queues.Keep(results, down);
+  queues.End();
 }

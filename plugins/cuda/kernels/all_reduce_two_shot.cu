@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = send.packs();
@@ -34,10 +34,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
           [&](int peer) { return PackPlace{send, index(peer, at)}; },
           [&](int peer, const Pack& p) {
             unsigned char* to = launch.Scratch(peer);
-            Transport::Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
+            launch.Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });
     }
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
@@ -53,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        Transport::Send(launch.Scratch(peer) +
+        launch.Send(launch.Scratch(peer) +
                             (results + a.rank * step_packs + at) * Transport::kSlotBytes,
                         result);
       }

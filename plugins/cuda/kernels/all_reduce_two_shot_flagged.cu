@@ -53,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
         for (int u = 0; u < access.kUnroll; ++u) {
           const unsigned int i = at + u * blockDim.x;
-          if (i < size_of(owner, c)) StoreToPeer(slot + i * kPackBytes, packs_for[hop][u]);
+          if (i >= size_of(owner, c) || !rounds.IsOpen()) continue;
+          StoreToPeer(slot + i * kPackBytes, packs_for[hop][u]);
         }
       }
     });
@@ -122,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned int count = chunks.count();
   for (unsigned int round = 0; round < count + 2; ++round) {
     if (round < count) send_chunk(round);
+    if (round == 0 && !rounds.Begin()) return;
     if (round >= 1 && !rounds.WaitForFlags(round - 1)) return;
     if (round >= 1 && round - 1 < count) reduce_chunk(round - 1);
     if (round >= 2) take_results(round - 2);

@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned long long own_packs = own >= packs ? 0 : packs - own < share ? packs - own : share;
 
   // The peers have come this far, so their buffers are filled and free.
+  if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;
   for (unsigned int c = 0; c < chunks.count(); ++c) {
@@ -62,6 +63,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   }
   // All has arrived here, and nobody reads here any more.
   rounds.SetFlags(1);
-  if (!rounds.WaitForFlags(1)) return;
+  if (!rounds.WaitForLastFlags(1)) return;
   rounds.End(2);
 }

@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const unsigned long long packs = BlockCut::Packs(a);
   // The block of the send buffer that goes to `peer`, cut as it lies there.
   const auto block_for = [&](int peer) {
@@ -44,13 +44,13 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 0; hop < kPeers; ++hop) {
         const int peer = PeerAfter(a.rank, hop);
-        Transport::Send(slot_at(peer, a.rank, u), own[u]);
+        launch.Send(slot_at(peer, a.rank, u), own[u]);
       }
 #else
       SendTogether(
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
-          [&](int peer, const Pack& p) { Transport::Send(slot_at(peer, a.rank, u), p); });
+          [&](int peer, const Pack& p) { launch.Send(slot_at(peer, a.rank, u), p); });
 #endif
     }
     // The own block waits for nobody, and nobody for it.
@@ -61,6 +61,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (is_in(u)) block_from(a.rank).Store(base + index(u), own[u]);
     }
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     const bool is_last = base + step_packs >= packs;
 #pragma unroll

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
         for (int u = 0; u < access.kUnroll; ++u) {
           const unsigned int i = at + u * blockDim.x;
-          if (i < size) {
+          if (i < size && rounds.IsOpen()) {
             StoreToPeer(slot + i * kPackBytes, packs_for[kBlocks == 1 ? 0 : hop][u]);
           }
         }
@@ -125,6 +125,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned int count = chunks.count();
   for (unsigned int round = 0; round < count + 1; ++round) {
     if (round < count) send_chunk(round);
+    if (round == 0 && !rounds.Begin()) return;
 #if !defined(COTUNE_COLLECTIVE_REDUCE_SCATTER)
     if (round < count) copy_own(round);
 #endif

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   Queues queues(a);
   Inlet from[] = {Inlet(a, ring.previous())};
   Outlet to[] = {Outlet(a, ring.next())};
+  if (!queues.Begin()) return;
 
   constexpr int kLastStep = COTUNE_WORLD_SIZE - 1;
   const bool is_done = ForRingSteps(chunks.count(), kLastStep + 1, [&](int step, unsigned int c) {
@@ -37,5 +38,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
     return ReduceChunk<true>(queues, from, to, chunk, send, recv);
 #endif
   });
-  if (is_done) queues.End(from, to);
+  if (!is_done) return;
+  queues.Keep(from, to);
+  queues.End();
 }

@@ -13,8 +13,8 @@ constexpr bool kArrivesFirst = COTUNE_THREADS * COTUNE_UNROLL > 512;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = recv.packs();
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        Transport::Send(launch.Scratch(peer) + data(u), own);
+        launch.Send(launch.Scratch(peer) + data(u), own);
       }
       recv.Store(base + place(u), own);
     }
@@ -50,8 +50,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int hop = 1; hop <= kPeers; ++hop) {
       const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
       if (is_root || !has_data) continue;
-      Transport::Send(launch.Scratch(peer) + greeting(a.rank), Pack{{0, 0, 0, 0}});
+      launch.Send(launch.Scratch(peer) + greeting(a.rank), Pack{{0, 0, 0, 0}});
     }
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0 && !kArrivesFirst) launch.Arrive();
     if (!has_data) continue;
     // The first pack of the root and the greetings of all others, which are there by then: one wait.

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
         for (int u = 0; u < access.kUnroll; ++u) {
           const unsigned int i = at + u * blockDim.x;
           if (i >= size_of(owner, c)) continue;
-          StoreToPeer(slot + i * kPackBytes, packs_for[hop][u]);
+          if (rounds.IsOpen()) StoreToPeer(slot + i * kPackBytes, packs_for[hop][u]);
           if (!is_in_place) access.Store(recv, share_of(owner) + begin + i, packs_for[hop][u]);
         }
       }
@@ -125,6 +125,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const unsigned int count = chunks.count();
   for (unsigned int round = 0; round < count + 2; ++round) {
     if (is_root && round < count) send_chunk(round);
+    if (round == 0 && !rounds.Begin()) return;
     if (round >= 1 && !rounds.WaitForFlags(round - 1)) return;
     if (!is_root && round >= 1 && round - 1 < count) pass_on(round - 1);
     if (!is_root && round >= 2) take_passed_on(round - 2);

@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   Queues queues(a);
   Inlet from[] = {Inlet(a, is_root ? -1 : ring.previous())};
   Outlet to[] = {Outlet(a, ring.next() == a.root ? -1 : ring.next())};
+  if (!queues.Begin()) return;
   const bool keeps = !is_root || a.send != a.recv;
   for (unsigned int c = 0; c < chunks.count(); ++c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
@@ -24,5 +25,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
                            is_aligned && end * kPackBytes <= recv.end};
     if (!MoveChunk(queues, from, to, chunk, send, recv, keeps)) return;
   }
-  queues.End(from, to);
+  queues.Keep(from, to);
+  queues.End();
 }

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   Queues queues(a);
   Inlet from[] = {Inlet(a, tree.parent())};
   Outlet to[] = {Outlet(a, tree.child(0)), Outlet(a, tree.child(1))};
+  if (!queues.Begin()) return;
   const bool keeps = !tree.is_root() || a.send != a.recv;
   for (unsigned int c = 0; c < chunks.count(); ++c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
@@ -23,5 +24,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
                            is_aligned && end * kPackBytes <= recv.end};
     if (!MoveChunk(queues, from, to, chunk, send, recv, keeps)) return;
   }
-  queues.End(from, to);
+  queues.Keep(from, to);
+  queues.End();
 }

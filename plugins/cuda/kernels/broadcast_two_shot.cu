@@ -11,8 +11,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = recv.packs();
@@ -49,11 +49,12 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
             return PackPlace{send, i < packs ? i : packs - 1};
           },
           [&](int owner, const Pack& p) {
-            Transport::Send(slot_in(owner, a.rank, u), p);
+            launch.Send(slot_in(owner, a.rank, u), p);
             if (!is_in_place && index(owner, u) < packs) recv.Store(index(owner, u), p);
           });
     }
-    if (!is_root && has(0)) Transport::Send(slot_in(a.root, a.rank, 0), Pack{{0, 0, 0, 0}});
+    if (!is_root && has(0)) launch.Send(slot_in(a.root, a.rank, 0), Pack{{0, 0, 0, 0}});
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     if (!has(0)) continue;
     if (is_root) {
@@ -75,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!has(u)) continue;
 #pragma unroll
-      for (int j = 0; j < kOthers; ++j) Transport::Send(slot_in(other(j), a.rank, u), own[u]);
+      for (int j = 0; j < kOthers; ++j) launch.Send(slot_in(other(j), a.rank, u), own[u]);
       if (index(a.rank, u) < packs) recv.Store(index(a.rank, u), own[u]);
     }
     // Of each pack those of all others.

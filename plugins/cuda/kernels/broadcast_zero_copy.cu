@@ -90,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 
   // Round 0: the peers have come this far, so their buffers are free. Chunk c is sent in round c +
   // 1 and passed on in round c + 2.
+  if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;
   const unsigned int count = chunks.count();
@@ -100,6 +101,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     rounds.SetFlags(round);
   }
   // All has arrived here.
-  if (!rounds.WaitForFlags(count + 1)) return;
+  if (!rounds.WaitForLastFlags(count + 1)) return;
   rounds.End(count + 2);
 }

@@ -39,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     return;
   }
   Rounds rounds(a);
+  if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;
   rounds.End(1);

@@ -7,16 +7,34 @@ namespace cotune::cuda {
 
 constexpr int kRanksMax = 8;
 
-enum FailureKind : int { kNoFailure = 0, kTimeout = 1, kAborted = 2, kProtocol = 3 };
+enum FailureKind : int {
+  kNoFailure = 0,
+  kTimeout = 1,
+  kAborted = 2,
+  kProtocol = 3,
+  kMismatch = 4,  // the ranks make different calls
+};
+
+// A call as ranks compare it, see "Calls are compared". The words of the number are zero in
+// KernelArguments, because a captured launch runs again as another call.
+//   word[0]          number of the launch, counted by the group from 1
+//   word[1]          digest of the choice's name
+//   word[2] & 0xFF   the number again, its lowest bits
+//   word[2], word[3] the problem, as call_record.h packs it
+struct CallRecord {
+  unsigned int word[4];
+};
 
 // The first failure of this rank's kernels, in host memory that the device maps. All zero: none.
 struct FailureRecord {
   unsigned int is_set;  // 1 once the fields below are written
   int kind;             // FailureKind
-  int peer;             // rank that was waited for
-  unsigned int step;
+  int reporter;         // rank whose kernel gave up first: this one, or a peer that told it
+  int peer;             // rank that the reporter waited for, or that made another call
+  unsigned int step;    // as the other fields, of this rank's kernel
   unsigned int block;
-  unsigned int reserved[3];
+  CallRecord reporter_call;
+  CallRecord peer_call;  // the latest that the reporter had heard of
 };
 
 // Written by the host to end every wait; in host memory that the device maps, read seldom.
@@ -40,6 +58,7 @@ struct KernelArguments {
   // Of "copy_engine". -1: ranks only wait for each other. Else with all_reduce the segment that is
   // to be added up, and with others send is copied to recv.
   int segment;
+  CallRecord call;  // the same on all ranks, or the launch fails
   // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
   // where data is added up; those of receives elsewhere, and with all_reduce.
   unsigned char* peer_send[kRanksMax];
@@ -66,10 +85,41 @@ constexpr unsigned int kStepBuffers = 3;
 // Steps are counted up to a multiple of kStepBuffers and then from 0 again.
 constexpr unsigned int kStepsEnd = kStepBuffers << 29;
 
-struct ArenaControl {
+struct alignas(16) ArenaControl {
   unsigned int step;            // of the next launch; the same on all ranks
   unsigned int arrived_blocks;  // of the launch that runs
+  unsigned int launches;        // launches that are over; the same on all ranks
+  unsigned int poison;          // 0: the group works, else why it does not, see MakePoison
 };
+
+// A kernel that gives up poisons the group: in the arena of every rank it leaves a word that says
+// why. Every later launch of any rank reads it first and leaves without sending anything, and a
+// launch that waits looks at it, so that calls that are queued or captured end at once. Nothing
+// takes the word back: the group is over.
+//
+// Why no call succeeds with wrong data after that: a rank that gave up in launch n sends nothing
+// afterwards, so what its peers find in scratch is of launches up to n, and right. What it has not
+// sent, they wait for until they see the word. Callers' buffers that a peer reads may be reused
+// once the rank's failure is known to its host, and the word has reached all peers before that: a
+// launch that reads them looks at the word once more after it has read.
+constexpr unsigned int MakePoison(int kind, int reporter, int peer) {
+  return 0x80000000u | static_cast<unsigned int>(kind) << 8 |
+         static_cast<unsigned int>(reporter) << 4 | static_cast<unsigned int>(peer);
+}
+constexpr int PoisonKind(unsigned int poison) { return static_cast<int>(poison >> 8 & 0xFu); }
+constexpr int PoisonReporter(unsigned int poison) { return static_cast<int>(poison >> 4 & 0xFu); }
+constexpr int PoisonPeer(unsigned int poison) { return static_cast<int>(poison & 0xFu); }
+
+// Calls are compared: block 0 of each launch writes the record of its call into the arena of every
+// peer and, before it ends, has seen the record of every peer. A launch that waits for data looks
+// at the records too, since data of another call may never come.
+//  - Equal records: the ranks make the same call.
+//  - Same number, other content: they do not. Both ranks fail and poison the group.
+//  - The peer's number is ahead: the peer has ended this launch, so it had seen this rank's record
+//    and found it equal to its own, or it would have poisoned the group and begun no other launch.
+//  - It is behind: the peer has not come yet.
+// Each half of a record (eight bytes) arrives whole and has bits of the number, so that halves of
+// two records are not taken for one.
 
 // Kernels whose data does not say itself when it is there ("flagged") have scratch of their own,
 // with flags that count. Blocks of the same index on all ranks work together and need no others:
@@ -119,8 +169,11 @@ struct ByteRange {
 };
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
-// Within control: the count of rounds of each block index of this rank, and the flags that its
+// Within control: the record of each peer's call, and of the two calls of each rank that gave up;
+// the count of rounds of each block index of this rank, and the flags that its
 // peers set, one cache line a block and eight bytes a source.
+constexpr unsigned long long kCallRecordsBegin = 1ull << 10;
+constexpr unsigned long long kFailedCallsBegin = 2ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;

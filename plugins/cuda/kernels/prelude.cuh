@@ -135,6 +135,10 @@ __device__ __forceinline__ unsigned int LoadWord(const void* from) {
   return value;
 }
 
+__device__ __forceinline__ void StoreWord(void* to, unsigned int value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ unsigned long long GlobalTimerNs() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));

@@ -2,7 +2,7 @@
 // reader. The argument is in kernel_abi.h.
 #pragma once
 
-#include "patience.cuh"
+#include "call_guard.cuh"
 
 namespace cotune::cuda {
 
@@ -104,7 +104,14 @@ class Outlet : public QueueEnd {
 // What a block does with several ends at once.
 class Queues {
  public:
-  __device__ __forceinline__ explicit Queues(const KernelArguments& a) : patience_(a) {}
+  __device__ __forceinline__ explicit Queues(const KernelArguments& a)
+      : patience_(a), guard_(a, patience_) {}
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
+
+  // By all threads in front of the first wait, behind what reads the counts of the ends: the launch
+  // waits for all of that once. False: the group has failed.
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
 
   // By all threads: until there is a message in each inlet and a free slot behind each outlet that
   // is in use. False: gave up. Threads at the end of the block wait, each for one end, so that those
@@ -137,15 +144,18 @@ class Queues {
     }
   }
 
-  // By all threads at the end of the launch.
+  // By all threads, when the launch is done with these ends.
   template <int kInlets, int kOutlets>
-  __device__ __forceinline__ void End(const Inlet (&from)[kInlets], const Outlet (&to)[kOutlets]) {
+  __device__ __forceinline__ void Keep(const Inlet (&from)[kInlets], const Outlet (&to)[kOutlets]) {
     if (threadIdx.x != 0) return;
 #pragma unroll
     for (int e = 0; e < kInlets; ++e) from[e].Keep();
 #pragma unroll
     for (int e = 0; e < kOutlets; ++e) to[e].Keep();
   }
+
+  // By all threads at the end of the launch.
+  __device__ __forceinline__ void End() { guard_.End(); }
 
  private:
   template <class End>
@@ -158,6 +168,7 @@ class Queues {
   }
 
   Patience patience_;
+  CallGuard guard_;
 };
 
 }  // namespace cotune::cuda

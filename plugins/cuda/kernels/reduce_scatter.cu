@@ -7,8 +7,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Launch launch(a);
   Patience patience(a);
+  Launch launch(a, patience);
   const unsigned long long block_bytes = a.count * kElementBytes;
   const PackArray recv = ArrayAt(a.recv, 0, block_bytes);
   const unsigned long long packs = recv.packs();
@@ -33,11 +33,12 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
           [&](int peer, const Pack& p) {
-            Transport::Send(launch.Scratch(peer) +
+            launch.Send(launch.Scratch(peer) +
                                 (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });
     }
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
     const bool is_last = base + step_packs >= packs;

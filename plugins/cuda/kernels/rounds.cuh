@@ -2,7 +2,7 @@
 // kernel_abi.h.
 #pragma once
 
-#include "patience.cuh"
+#include "call_guard.cuh"
 
 namespace cotune::cuda {
 
@@ -12,8 +12,17 @@ class Rounds {
   __device__ __forceinline__ explicit Rounds(const KernelArguments& a)
       : arguments_(a),
         patience_(a),
+        guard_(a, patience_),
         count_(reinterpret_cast<unsigned long long*>(a.arena[a.rank] + kRoundsBegin) + blockIdx.x),
         first_(*const_cast<volatile unsigned long long*>(count_)) {}
+
+  Rounds(const Rounds&) = delete;
+  Rounds& operator=(const Rounds&) = delete;
+
+  // Whether the group works: nothing is sent in front of Begin when it does not.
+  __device__ __forceinline__ bool IsOpen() const { return guard_.IsOpen(); }
+  // By all threads, in front of the first flags. False: the group has failed.
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
 
   // Of round `round` of this launch, counted from 0.
   __device__ __forceinline__ unsigned long long Number(unsigned int round) const {
@@ -35,8 +44,18 @@ class Rounds {
     return __syncthreads_or(q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round)) == 0;
   }
 
+  // The same for the last round of a launch that reads callers' buffers of peers: a peer that gave
+  // up after its last flag may have reused its buffers before they were read here.
+  __device__ __forceinline__ bool WaitForLastFlags(unsigned int round) {
+    const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
+    bool gives_up = q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round);
+    if (q == kPeers) gives_up = patience_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
+    return __syncthreads_or(gives_up) == 0;
+  }
+
   // By all threads at the end: this launch had `rounds` rounds that set flags, at least one.
   __device__ __forceinline__ void End(unsigned int rounds) {
+    guard_.End();
     if (threadIdx.x == 0) *count_ = first_ + rounds;
   }
 
@@ -58,6 +77,7 @@ class Rounds {
 
   const KernelArguments& arguments_;
   Patience patience_;
+  CallGuard guard_;
   unsigned long long* count_;
   unsigned long long first_;
 };

@@ -3,7 +3,7 @@
 // have the same bits.
 #pragma once
 
-#include "patience.cuh"
+#include "call_guard.cuh"
 
 namespace cotune::cuda {
 
@@ -237,10 +237,16 @@ struct Everybody {
 // One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
 class Launch {
  public:
-  __device__ __forceinline__ explicit Launch(const KernelArguments& a)
-      : arguments_(a),
-        control_(reinterpret_cast<ArenaControl*>(a.arena[a.rank])),
-        step_(*const_cast<volatile unsigned int*>(&control_->step)) {}
+  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
+      : arguments_(a), guard_(a, patience), step_(guard_.step()) {}
+
+  // By every thread in front of its first wait. False: the group has failed.
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
+
+  // Nothing is sent in a group that has failed: peers may still read what this rank sent before.
+  __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) const {
+    if (guard_.IsOpen()) Transport::Send(slot, p);
+  }
 
   __device__ __forceinline__ unsigned int step() const { return step_; }
   __device__ __forceinline__ void NextStep() { step_ = step_ + 1 == kStepsEnd ? 0 : step_ + 1; }
@@ -261,19 +267,24 @@ class Launch {
   __device__ __forceinline__ void Arrive() {
     __syncthreads();
     if (threadIdx.x != 0) return;
-    arrived_ = gridDim.x > 1 ? atomicAdd(&control_->arrived_blocks, 1u) : 0u;
+    arrived_ = gridDim.x > 1 ? atomicAdd(&control()->arrived_blocks, 1u) : 0u;
   }
 
   // By every thread at its end. The block that arrived last hands the count on to the next launch.
   __device__ __forceinline__ void End() {
+    guard_.End();
     if (threadIdx.x != 0 || arrived_ + 1 != gridDim.x) return;
-    control_->arrived_blocks = 0;
-    control_->step = step_;
+    control()->arrived_blocks = 0;
+    control()->step = step_;
   }
 
  private:
+  __device__ __forceinline__ ArenaControl* control() const {
+    return ControlOf(arguments_, arguments_.rank);
+  }
+
   const KernelArguments& arguments_;
-  ArenaControl* control_;
+  CallGuard guard_;
   unsigned int step_;
   // Blocks before this one; a launch without data has no Arrive and leaves the count alone.
   unsigned int arrived_ = ~0u;

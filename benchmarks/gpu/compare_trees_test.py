@@ -1,0 +1,73 @@
+"""The comparison of two trees: on host memory, and what it makes of numbers."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, "benchmarks/gpu")
+
+import bench_runner_test  # noqa: E402
+import compare_trees  # noqa: E402
+
+
+def measured(times_us: dict[tuple[str, int], list[float]]) -> list[dict]:
+    return [
+        {"contender": "cotune", "collective": collective, "bytes": size, "run": run, "time_us": time_us}
+        for (collective, size), each in times_us.items()
+        for run, time_us in enumerate(each, 1)
+    ]
+
+
+class JudgeTest(unittest.TestCase):
+    def judged(self, before: dict, after: dict) -> list[str]:
+        return compare_trees.judge(compare_trees.ratios_of(measured(before), measured(after)))
+
+    def test_a_cell_that_is_slower_twice_counts(self):
+        before = {("all_reduce", 1024 << i): [2.0, 2.0, 2.0] for i in range(20)}
+        self.assertEqual(self.judged(before, before), [])
+        once = {**before, ("all_reduce", 1024): [2.2, 2.0, 2.0]}
+        self.assertEqual(self.judged(before, once), [])
+        twice = {**before, ("all_reduce", 1024): [2.2, 2.0, 2.2]}
+        self.assertEqual(self.judged(before, twice), ["cotune all_reduce 1024: 1.100, 1.000, 1.100"])
+        self.assertEqual(self.judged(twice, before), [])
+
+    def test_all_cells_together_count(self):
+        before = {("broadcast", 1024 << i): [10.0, 10.0] for i in range(5)}
+        self.assertEqual(self.judged(before, {cell: [10.05, 10.05] for cell in before}), [])
+        slower = self.judged(before, {cell: [10.2, 10.2] for cell in before})
+        self.assertEqual(slower, ["the geometric mean over 5 cells is 1.0200"])
+
+    def test_what_one_side_lacks_is_an_error(self):
+        before = {("broadcast", 1024): [1.0, 1.0], ("broadcast", 2048): [1.0, 1.0]}
+        with self.assertRaises(ValueError):
+            self.judged(before, {("broadcast", 1024): [1.0, 1.0]})
+        with self.assertRaises(ValueError):
+            self.judged(before, {**before, ("broadcast", 2048): [1.0]})
+        self.assertEqual(compare_trees.judge({}), ["nothing was measured"])
+
+
+class CommandTest(bench_runner_test.TreeTest):
+    def test_a_tree_is_compared_with_itself(self):
+        command = [str(self.root / "benchmarks/gpu/compare"), str(self.root), str(self.root), "--out", str(self.out),
+                   "--memory", "host", "--quick", "--rounds", "2", "--collectives", "all_reduce"]
+        done = self.run_limited(command)
+        # Times of host memory on a machine that does other work too may differ.
+        self.assertIn(done.returncode, (compare_trees.SAME, compare_trees.SLOWER), done.stdout + done.stderr)
+        content = self.content()
+        self.assertEqual(content["slower"] == [], done.returncode == compare_trees.SAME)
+        for name in ("before", "after"):
+            self.assertEqual(len(content["measurements"][name]), 4)  # two sizes, two rounds
+        parts = [line.split(": ")[0].split()[-1] for line in done.stdout.splitlines() if line.startswith("ok")]
+        self.assertEqual(parts, ["before", "after", "before", "after", "after", "before"])
+
+    def test_a_folder_that_is_no_tree_is_refused(self):
+        command = [str(self.root / "benchmarks/gpu/compare"), str(self.root), str(self.out.parent / "nothing"),
+                   "--out", str(self.out)]
+        done = self.run_limited(command)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no bin/cotune", done.stderr)
+        self.assertFalse(pathlib.Path(self.out).exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

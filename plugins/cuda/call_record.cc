@@ -1,0 +1,88 @@
+#include "plugins/cuda/call_record.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "plugins/border/call_text.h"
+
+namespace cotune::cuda {
+namespace {
+
+using border::Problem;
+
+// One number of a record: bits `begin` and up of word[2], above those of the number of the launch.
+struct BitField {
+  unsigned int begin;
+  unsigned int bits;
+
+  constexpr uint32_t Put(uint64_t value) const {
+    return static_cast<uint32_t>(value & ((1ull << bits) - 1)) << begin;
+  }
+  constexpr uint32_t Get(uint32_t word) const {
+    return word >> begin & static_cast<uint32_t>((1ull << bits) - 1);
+  }
+};
+
+constexpr BitField kCollective{8, 3};
+constexpr BitField kType{11, 3};
+constexpr BitField kReduction{14, 3};
+constexpr BitField kRoot{17, 3};
+constexpr BitField kIsSymmetric{20, 1};
+constexpr BitField kHighCount{21, 10};  // above the 32 bits of word[3]
+static_assert(kRanksMax <= 1 << kRoot.bits);
+static_assert(std::size(border::kElementTypes) <= 1u << kType.bits);
+static_assert(std::size(border::kReductions) <= 1u << kReduction.bits);
+
+uint32_t DigestOf(std::string_view choice) { return XXH32(choice.data(), choice.size(), 0); }
+
+}  // namespace
+
+CallRecord RecordOf(const Problem& problem, std::string_view choice) {
+  const bool has_root = problem.collective == border::Collective::kBroadcast;
+  CallRecord record{};
+  record.word[1] = DigestOf(choice);
+  record.word[2] =
+      kCollective.Put(static_cast<uint64_t>(problem.collective)) |
+      kType.Put(static_cast<uint64_t>(problem.type)) |
+      kReduction.Put(border::Reduces(problem) ? static_cast<uint64_t>(problem.reduction) : 0) |
+      kRoot.Put(has_root ? static_cast<uint64_t>(problem.root) : 0) |
+      kIsSymmetric.Put(problem.is_symmetric ? 1 : 0) | kHighCount.Put(problem.count >> 32);
+  record.word[3] = static_cast<uint32_t>(problem.count);
+  return record;
+}
+
+std::string CallText(const CallRecord& record, int world_size, const ChoiceLimits& limits) {
+  const uint32_t word = record.word[2];
+  const border::CallFields fields{
+      .collective = kCollective.Get(word),
+      .type = kType.Get(word),
+      .reduction = kReduction.Get(word),
+      .root = kRoot.Get(word),
+      .count = static_cast<uint64_t>(kHighCount.Get(word)) << 32 | record.word[3]};
+  std::string choice = "a choice that this rank does not know";
+  // Another process may have written anything.
+  const bool is_problem = fields.collective <= static_cast<int>(border::Collective::kBroadcast) &&
+                          fields.type < std::size(border::kElementTypes) &&
+                          fields.reduction < std::size(border::kReductions) &&
+                          static_cast<int>(fields.root) < world_size && fields.count > 0;
+  if (is_problem) {
+    const Problem problem{.collective = static_cast<border::Collective>(fields.collective),
+                          .reduction = static_cast<border::Reduction>(fields.reduction),
+                          .type = static_cast<border::ElementType>(fields.type),
+                          .count = fields.count,
+                          .world_size = world_size,
+                          .root = static_cast<int>(fields.root),
+                          .is_symmetric = kIsSymmetric.Get(word) != 0};
+    const std::vector<Choice> choices = ListChoices(problem, limits);
+    const auto found = std::find_if(choices.begin(), choices.end(), [&](const Choice& listed) {
+      return DigestOf(listed.name) == record.word[1];
+    });
+    if (found != choices.end()) choice = found->name;
+  }
+  return fmt::format("{} by {}", border::CallText(fields), choice);
+}
+
+}  // namespace cotune::cuda

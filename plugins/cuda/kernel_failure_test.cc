@@ -1,0 +1,72 @@
+#include "plugins/cuda/kernel_failure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plugins/cuda/call_record.h"
+
+namespace cotune::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+FailureRecord RecordWith(FailureKind kind, int reporter, int peer) {
+  FailureRecord record{};
+  record.is_set = 1;
+  record.kind = kind;
+  record.reporter = reporter;
+  record.peer = peer;
+  record.step = 8;
+  record.block = 3;
+  record.reporter_call.word[0] = 41;
+  return record;
+}
+
+TEST(KernelFailureTest, ALateRankIsNamed) {
+  const border::Failure seen_here = FailureOf(RecordWith(kTimeout, 0, 2), 0, 4, {});
+  EXPECT_EQ(seen_here.status, COTUNE_PEER_FAILED);
+  EXPECT_EQ(seen_here.failed_rank, 2);
+  EXPECT_THAT(seen_here.message,
+              HasSubstr("group rank 0's kernel waited for group rank 2 until the deadline (launch "
+                        "41 of the group, step 8, block 3)"));
+  // The late rank itself is told, and so is a rank that nobody waited for.
+  const border::Failure late = FailureOf(RecordWith(kTimeout, 0, 2), 2, 4, {});
+  EXPECT_EQ(late.failed_rank, 2);
+  EXPECT_THAT(late.message, HasSubstr("waited for group rank 2 (this rank) until its deadline"));
+  const border::Failure third = FailureOf(RecordWith(kTimeout, 0, 2), 1, 4, {});
+  EXPECT_EQ(third.failed_rank, 2);
+  EXPECT_THAT(third.message, HasSubstr("group rank 0's kernel waited for group rank 2 until"));
+}
+
+TEST(KernelFailureTest, BothCallsAreNamed) {
+  border::Problem problem{.count = 1000, .world_size = 2};
+  const std::string choice = ListChoices(problem, {}).front().name;
+  FailureRecord record = RecordWith(kMismatch, 0, 1);
+  record.reporter_call = RecordOf(problem, choice);
+  problem.reduction = border::Reduction::kMax;
+  record.peer_call = RecordOf(problem, choice);
+  for (const int rank : {0, 1}) {
+    const border::Failure failure = FailureOf(record, rank, 2, {});
+    EXPECT_EQ(failure.status, COTUNE_PEER_FAILED);
+    EXPECT_EQ(failure.failed_rank, 1 - rank);
+    EXPECT_THAT(failure.message, HasSubstr("all_reduce of 1000 f32 (sum) by " + choice));
+    EXPECT_THAT(failure.message, HasSubstr("all_reduce of 1000 f32 (max) by " + choice));
+  }
+}
+
+TEST(KernelFailureTest, AnAbortNamesTheRankThatAborted) {
+  const border::Failure failure = FailureOf(RecordWith(kAborted, 1, 0), 0, 2, {});
+  EXPECT_EQ(failure.status, COTUNE_ABORTED);
+  EXPECT_EQ(failure.message, "group rank 1 aborted the group");
+}
+
+TEST(KernelFailureTest, ARecordThatMakesNoSenseNamesNobody) {
+  const border::Failure late = FailureOf(RecordWith(kTimeout, 0, 9), 0, 2, {});
+  EXPECT_EQ(late.failed_rank, -1);
+  EXPECT_THAT(late.message, HasSubstr("waited for a peer"));
+  EXPECT_EQ(FailureOf(RecordWith(kMismatch, 9, 12), 0, 2, {}).failed_rank, -1);
+  EXPECT_EQ(FailureOf(RecordWith(kProtocol, 0, 1), 0, 2, {}).status, COTUNE_INTERNAL);
+}
+
+}  // namespace
+}  // namespace cotune::cuda

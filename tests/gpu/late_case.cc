@@ -1,0 +1,128 @@
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/gpu/api_rank.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint64_t kCount = 10'000;
+
+// Calls with buffers and data of their own each.
+class LateCalls {
+ public:
+  LateCalls(ApiRank& rank, size_t calls)
+      : rank_(rank),
+        problem_(ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum,
+                            kCount)),
+        buffers_(calls) {}
+
+  size_t count() const { return buffers_.size(); }
+
+  Status Allocate() {
+    for (Buffers& each : buffers_) {
+      for (void** data : {&each.send, &each.recv}) {
+        const Result<void*> allocated = rank_.memory().Allocate(kCount * 2);
+        if (!allocated) return tl::make_unexpected(allocated.error());
+        *data = *allocated;
+      }
+    }
+    return {};
+  }
+
+  Status Fill() {
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const std::vector<std::byte> poison(kCount * 2, std::byte{0xA5});
+      if (Status s = rank_.memory().Write(buffers_[i].recv, poison); !s) return s;
+      const auto sent = SendData(problem_, rank_.rank(), Pattern::kExact, Salt(i));
+      if (Status s = rank_.memory().Write(buffers_[i].send, sent); !s) return s;
+    }
+    return {};
+  }
+
+  Status Enqueue(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      Status done = ApiRank::Call(rank_.group(), problem_, buffers_[i].send, buffers_[i].recv);
+      if (!done) return done;
+    }
+    return {};
+  }
+
+  // Compares what calls that have succeeded gave.
+  Status Check(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto answer = rank_.memory().Read(buffers_[i].recv, kCount * 2);
+      if (!answer) return tl::make_unexpected(answer.error());
+      rank_.Expect(problem_, "late call " + std::to_string(i),
+                   RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)), *answer);
+    }
+    return {};
+  }
+
+ private:
+  struct Buffers {
+    void* send = nullptr;
+    void* recv = nullptr;
+  };
+  static uint32_t Salt(size_t call) { return static_cast<uint32_t>(call) + 1; }
+
+  ApiRank& rank_;
+  Problem problem_;
+  std::vector<Buffers> buffers_;
+};
+
+// Blocks until the stream is done, as a program does that does not ask the group meanwhile.
+Status Synchronize(ApiRank& rank) {
+  if (Status s = rank.memory().Synchronize(rank.stream()); !s) return s;
+  return StatusOf(rank.group(), cotune_group_check(rank.group()), "check");
+}
+
+}  // namespace
+
+// One rank comes late to calls that the others have enqueued. The runner reads the lines: when the
+// calls began, and how they ended.
+Status RunLate(ApiRank& rank, const Flags& flags) {
+  const bool is_late = rank.rank() == flags.Number("victim", 0);
+  const auto delay = std::chrono::milliseconds(flags.Number("delay-ms", 0));
+  const bool in_graph = flags.Number("graph", 0) != 0;
+  LateCalls calls(rank, static_cast<size_t>(flags.Number("calls", 3)));
+  if (Status s = calls.Allocate(); !s) return s;
+  if (Status s = calls.Fill(); !s) return s;
+  // Once before, so that kernels are compiled and calls can be captured.
+  if (Status s = calls.Enqueue(0, calls.count()); !s) return s;
+  if (Status s = Synchronize(rank); !s) return s;
+  CallMemory::Replay replay;
+  if (in_graph) {
+    auto captured =
+        rank.memory().Capture(rank.stream(), [&] { return calls.Enqueue(0, calls.count()); });
+    if (!captured) return tl::make_unexpected(captured.error());
+    replay = *captured;
+  }
+  if (Status s = calls.Fill(); !s) return s;
+  std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  if (const auto met = rank.Split("met", everybody); !met) return tl::make_unexpected(met.error());
+
+  PrintNow("began", "");
+  if (is_late) std::this_thread::sleep_for(delay);
+  // The late rank looks after each call; the others have all of theirs on the way.
+  const size_t at_once = is_late && !in_graph ? 1 : calls.count();
+  for (size_t begin = 0; begin < calls.count(); begin += at_once) {
+    const size_t end = begin + at_once;
+    Status done = in_graph ? replay() : calls.Enqueue(begin, end);
+    if (done) done = Synchronize(rank);
+    if (!done) {
+      PrintNow("ended", ("error " + done.error().ToText()).c_str());
+      return done;
+    }
+    if (Status s = calls.Check(begin, end); !s) return s;
+  }
+  PrintNow("ended", "fine");
+  return {};
+}
+
+}  // namespace cotune::gputest
