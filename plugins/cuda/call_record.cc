@@ -36,14 +36,16 @@ static_assert(kRanksMax <= 1 << kRoot.bits);
 static_assert(std::size(border::kElementTypes) <= 1u << kType.bits);
 static_assert(std::size(border::kReductions) <= 1u << kReduction.bits);
 
-uint32_t DigestOf(std::string_view choice) { return XXH32(choice.data(), choice.size(), 0); }
+uint32_t DigestOf(const CallRecord& of_problem, std::string_view choice) {
+  const uint32_t words[] = {of_problem.word[2], of_problem.word[3]};
+  return XXH32(choice.data(), choice.size(), XXH32(words, sizeof(words), 0));
+}
 
 }  // namespace
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   const bool has_root = problem.collective == border::Collective::kBroadcast;
   CallRecord record{};
-  record.word[1] = DigestOf(choice);
   record.word[2] =
       kCollective.Put(static_cast<uint64_t>(problem.collective)) |
       kType.Put(static_cast<uint64_t>(problem.type)) |
@@ -51,6 +53,7 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
       kRoot.Put(has_root ? static_cast<uint64_t>(problem.root) : 0) |
       kIsSymmetric.Put(problem.is_symmetric ? 1 : 0) | kHighCount.Put(problem.count >> 32);
   record.word[3] = static_cast<uint32_t>(problem.count);
+  record.word[1] = DigestOf(record, choice);
   return record;
 }
 
@@ -78,7 +81,7 @@ std::string CallText(const CallRecord& record, int world_size, const ChoiceLimit
                           .is_symmetric = kIsSymmetric.Get(word) != 0};
     const std::vector<Choice> choices = ListChoices(problem, limits);
     const auto found = std::find_if(choices.begin(), choices.end(), [&](const Choice& listed) {
-      return DigestOf(listed.name) == record.word[1];
+      return RecordOf(problem, listed.name).word[1] == record.word[1];
     });
     if (found != choices.end()) choice = found->name;
   }

@@ -164,7 +164,8 @@ CallRecord Call::Record() const {
     return static_cast<unsigned int>(std::hash<std::string>()(text));
   };
   CallRecord record{};
-  record.word[1] = word_of(NameOf(variant_));
+  record.word[1] = word_of(NameOf(variant_) + " " + std::to_string(shape_.count) + " " +
+                           std::to_string(shape_.root));
   record.word[2] = static_cast<unsigned int>(shape_.root) << 8;
   record.word[3] = static_cast<unsigned int>(shape_.count);
   return record;

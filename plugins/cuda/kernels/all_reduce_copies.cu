@@ -69,7 +69,8 @@ __device__ __forceinline__ void AddUp(const Addends& from, bool are_whole, int r
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Rounds rounds(a);
+  Patience patience(a);
+  Rounds rounds(a, patience);
   if (!rounds.Begin()) return;
   // All that lies in front of this launch on any rank's stream is done.
   rounds.SetFlags(0);

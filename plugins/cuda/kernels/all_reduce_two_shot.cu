@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       SendTogether(
           a.rank, [&](int peer) { return is_in(peer, at); },
           [&](int peer) { return PackPlace{send, index(peer, at)}; },
+          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
             unsigned char* to = launch.Scratch(peer);
             launch.Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch.step(), is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
       const Pack result = Transport::Sendable(ReduceInRankOrder(own, others, a.rank));
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
@@ -69,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
                (results + PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
       const auto sends = [&](int q) { return is_in(PeerAt(q, a.rank), at); };
-      if (!Receive(slot, sends, results_of, a.rank, launch.step(), is_last, patience)) return;
+      if (!Receive(slot, sends, results_of, a.rank, launch, is_last, patience)) return;
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
         if (sends(q)) recv.Store(index(PeerAt(q, a.rank), at), results_of[q]);

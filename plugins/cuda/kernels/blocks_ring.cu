@@ -13,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const bool is_aligned =
       IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
   const Ring ring(a.rank);
-  Queues queues(a);
+  Patience patience(a);
+  Queues queues(a, patience);
   Inlet from[] = {Inlet(a, ring.previous())};
   Outlet to[] = {Outlet(a, ring.next())};
   if (!queues.Begin()) return;

@@ -39,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!is_root || base + place(u) >= packs) continue;
       const Pack own = Transport::Sendable(send.Load(base + place(u)));
+      if (base == 0 && u == 0) launch.Post();
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       }
       recv.Store(base + place(u), own);
     }
+    if (base == 0 && !is_root) launch.Post();
 #pragma unroll
     for (int hop = 1; hop <= kPeers; ++hop) {
       const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
@@ -61,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       const int peer = PeerAt(q, a.rank);
       return scratch + (peer == a.root ? data(0) : greeting(peer));
     };
-    if (!Receive(slot, Everybody{}, values, a.rank, launch.step(), is_last, patience)) return;
+    if (!Receive(slot, Everybody{}, values, a.rank, launch, is_last, patience)) return;
     if (is_root) continue;
 #pragma unroll
     for (int q = 0; q < kPeers; ++q) {
@@ -74,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       Pack value[1];
       const auto root = [&](int /*j*/) { return a.root; };
       const auto root_slot = [&](int /*j*/) { return scratch + data(u); };
-      if (!ReceiveFrom(root, root_slot, Everybody{}, value, launch.step(), is_last, patience)) {
+      if (!ReceiveFrom(root, root_slot, Everybody{}, value, launch, is_last, patience)) {
         return;
       }
       recv.Store(base + place(u), value[0]);

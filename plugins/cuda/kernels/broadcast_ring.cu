@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const bool is_root = a.rank == a.root;
   const bool is_aligned = (!is_root || IsAligned(a.send)) && IsAligned(a.recv);
   const Ring ring(a.rank);
-  Queues queues(a);
+  Patience patience(a);
+  Queues queues(a, patience);
   Inlet from[] = {Inlet(a, is_root ? -1 : ring.previous())};
   Outlet to[] = {Outlet(a, ring.next() == a.root ? -1 : ring.next())};
   if (!queues.Begin()) return;

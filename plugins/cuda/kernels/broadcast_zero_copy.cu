@@ -9,7 +9,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Rounds rounds(a);
+  Patience patience(a);
+  Rounds rounds(a, patience);
   const unsigned long long bytes = a.count * kElementBytes;
   const PackArray recv = ArrayAt(a.recv, 0, bytes);
   const unsigned long long packs = recv.packs();

@@ -6,12 +6,16 @@
 
 namespace cotune::cuda {
 
-// One a thread; all threads of the launch call Begin and End, unless they give up.
+// One a thread; all threads of the launch call Begin and End, unless they give up. Threads at the end
+// of block 0, the first to have no data, compare the call with that of one peer each.
 class CallGuard {
  public:
   // Reads the state of the group, with one access.
   __device__ __forceinline__ CallGuard(const KernelArguments& a, Patience& patience)
-      : arguments_(a), patience_(patience), control_(LoadRelaxed(ControlOf(a, a.rank))) {
+      : arguments_(a),
+        patience_(patience),
+        control_(LoadRelaxed(ControlOf(a, a.rank))),
+        compares_(blockIdx.x == 0 && Place() < kPeers) {
     patience_.set_number(Number());
   }
 
@@ -21,69 +25,78 @@ class CallGuard {
   // wait for the state of the group, sends nothing when this is false.
   __device__ __forceinline__ bool IsOpen() const { return control_.word[3] == 0; }
 
-  // Tells the peers which call this is; in front of the first wait. False: the group has failed, and
-  // the launch must leave.
+  // Tells the peers which call this is. Best in front of the first data for them, so that the record
+  // is there when the data is.
+  __device__ __forceinline__ void Post() {
+    if (compares_ && !is_posted_ && IsOpen()) {
+      StoreRelaxed(CallRecordAt(arguments_, Peer(), arguments_.rank),
+                   OwnCall(arguments_, Number()));
+    }
+    is_posted_ = true;
+  }
+
+  // In front of the first wait. False: the group has failed, and the launch must leave.
   __device__ __forceinline__ bool Begin() {
-    if (!IsOpen()) {
-      // Any thread may be the only one that has seen it.
-      patience_.HasGroupFailed(step());
-      return false;
-    }
-    if (blockIdx.x == 0 && Place() < kPeers) {
-      const int peer = PeerAt(Place(), arguments_.rank);
-      StoreRelaxed(CallRecordAt(arguments_, peer, arguments_.rank), OwnCall(arguments_, Number()));
-    }
-    return true;
+    Post();
+    // Any thread may be the only one that has seen it.
+    return IsOpen() || !patience_.HasGroupFailed(step());
+  }
+
+  // Beside each load of data that is waited for: the record of the peer comes with the data then, and
+  // End need not wait for a load of its own (0.2 us).
+  __device__ __forceinline__ void Look() {
+    if (compares_) seen_ = LoadRelaxedHalf(RecordOfPeer());
   }
 
   // Waits until each peer has told its call. Where one is another call, the launch fails.
   __device__ __forceinline__ void End() {
-    if (blockIdx.x != 0 || Place() != 0 || !AllMakeTheSameCall()) return;
+    if (compares_ && seen_ != OwnHalf()) {
+      WaitForTheSameCall(RecordOfPeer(), OwnHalf(), Peer(), step(), patience_);
+    }
+  }
+
+  // By one thread of the launch at its end, when no block reads the state of the group any more.
+  __device__ __forceinline__ void Count() {
     StoreWord(&ControlOf(arguments_, arguments_.rank)->launches, Number());
   }
 
  private:
   __device__ __forceinline__ unsigned int Number() const { return control_.word[2] + 1; }
-
-  // Threads at the end of a block are the first to have no data.
-  __device__ __forceinline__ int Place() const {
+  __device__ __forceinline__ static int Place() {
     return static_cast<int>(blockDim.x - 1 - threadIdx.x);
   }
+  __device__ __forceinline__ int Peer() const { return PeerAt(Place(), arguments_.rank); }
+  __device__ __forceinline__ const unsigned char* RecordOfPeer() const {
+    return CallRecordAt(arguments_, arguments_.rank, Peer());
+  }
+  // The number and the digest of this rank's call.
+  __device__ __forceinline__ unsigned long long OwnHalf() const {
+    return static_cast<unsigned long long>(arguments_.call.word[1]) << 32 | Number();
+  }
 
-  // All records are on their way at once.
-  __device__ __forceinline__ bool AllMakeTheSameCall() {
-    const Pack own = OwnCall(arguments_, Number());
+  // Static: an object whose address leaves the inlined code would live in memory.
+  __device__ __noinline__ static void WaitForTheSameCall(const unsigned char* record,
+                                                         unsigned long long own, int peer,
+                                                         unsigned int step, Patience& patience) {
     for (unsigned int polls = 1;; ++polls) {
-      Pack theirs[kPeers];
-#pragma unroll
-      for (int q = 0; q < kPeers; ++q) {
-        const int peer = PeerAt(q, arguments_.rank);
-        theirs[q] = LoadRelaxed(CallRecordAt(arguments_, arguments_.rank, peer));
+      const unsigned long long theirs = LoadRelaxedHalf(record);
+      const auto ahead =
+          static_cast<int>(static_cast<unsigned int>(theirs) - static_cast<unsigned int>(own));
+      if (theirs == own || ahead > 0) return;
+      if (ahead == 0) {
+        patience.Fail(kMismatch, peer, step);
+        return;
       }
-      int missing = -1;
-      int other = -1;
-#pragma unroll
-      for (int q = 0; q < kPeers; ++q) {
-        const bool is_equal =
-            theirs[q].word[0] == own.word[0] && theirs[q].word[1] == own.word[1] &&
-            theirs[q].word[2] == own.word[2] && theirs[q].word[3] == own.word[3];
-        const bool is_ahead = static_cast<int>(theirs[q].word[0] - own.word[0]) > 0;
-        if (is_equal || is_ahead) continue;
-        missing = PeerAt(q, arguments_.rank);
-        if (IsOtherCall(own, theirs[q])) other = missing;
-      }
-      if (missing < 0) return true;
-      if (other >= 0) {
-        patience_.Fail(kMismatch, other, step());
-        return false;
-      }
-      if (polls % 1024 == 0 && patience_.IsOver(missing, step())) return false;
+      if (polls % 1024 == 0 && patience.IsOver(peer, step)) return;
     }
   }
 
   const KernelArguments& arguments_;
   Patience& patience_;
   Pack control_;  // as ArenaControl
+  bool compares_;
+  bool is_posted_ = false;
+  unsigned long long seen_ = 0;
 };
 
 }  // namespace cotune::cuda

@@ -38,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     CopyHere(a);
     return;
   }
-  Rounds rounds(a);
+  Patience patience(a);
+  Rounds rounds(a, patience);
   if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;

@@ -18,7 +18,7 @@ enum FailureKind : int {
 // A call as ranks compare it, see "Calls are compared". The words of the number are zero in
 // KernelArguments, because a captured launch runs again as another call.
 //   word[0]          number of the launch, counted by the group from 1
-//   word[1]          digest of the choice's name
+//   word[1]          digest of the problem and of the choice's name
 //   word[2] & 0xFF   the number again, its lowest bits
 //   word[2], word[3] the problem, as call_record.h packs it
 struct CallRecord {
@@ -111,15 +111,16 @@ constexpr int PoisonReporter(unsigned int poison) { return static_cast<int>(pois
 constexpr int PoisonPeer(unsigned int poison) { return static_cast<int>(poison & 0xFu); }
 
 // Calls are compared: block 0 of each launch writes the record of its call into the arena of every
-// peer and, before it ends, has seen the record of every peer. A launch that waits for data looks
+// peer and, before it ends, has seen that of every peer. A launch that waits for data looks
 // at the records too, since data of another call may never come.
-//  - Equal records: the ranks make the same call.
-//  - Same number, other content: they do not. Both ranks fail and poison the group.
+// What is compared is the first half: the number and a digest of all else.
+//  - Equal halves: the ranks make the same call.
+//  - Same number, other digest: they do not. Both ranks fail and poison the group.
 //  - The peer's number is ahead: the peer has ended this launch, so it had seen this rank's record
 //    and found it equal to its own, or it would have poisoned the group and begun no other launch.
 //  - It is behind: the peer has not come yet.
-// Each half of a record (eight bytes) arrives whole and has bits of the number, so that halves of
-// two records are not taken for one.
+// Each half of a record (eight bytes) arrives whole. The second one says in words for errors what
+// the digest stands for; bits of the number in it tell whether it belongs to the first.
 
 // Kernels whose data does not say itself when it is there ("flagged") have scratch of their own,
 // with flags that count. Blocks of the same index on all ranks work together and need no others:

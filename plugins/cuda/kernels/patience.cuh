@@ -31,10 +31,7 @@ __device__ __forceinline__ Pack OwnCall(const KernelArguments& a, unsigned int n
 
 // Whether two records have the same number and are of different calls.
 __device__ __forceinline__ bool IsOtherCall(const Pack& own, const Pack& theirs) {
-  const bool has_number =
-      theirs.word[0] == own.word[0] && ((theirs.word[2] ^ own.word[2]) & 0xFFu) == 0;
-  return has_number && (theirs.word[1] != own.word[1] || theirs.word[2] != own.word[2] ||
-                        theirs.word[3] != own.word[3]);
+  return theirs.word[0] == own.word[0] && theirs.word[1] != own.word[1];
 }
 
 // The time that a launch may take, and what ends it before. One a thread.
@@ -82,7 +79,7 @@ class Patience {
     if (!IsFirst()) return;
     const unsigned int poison = MakePoison(kind, arguments_.rank, peer);
     const Pack own = OwnCall(arguments_, number_);
-    const Pack theirs = LoadRelaxed(CallRecordAt(arguments_, arguments_.rank, peer));
+    const Pack theirs = WholeCallOf(peer);
 #pragma unroll 1
     for (int rank = 0; rank < COTUNE_WORLD_SIZE; ++rank) {
       unsigned char* calls = FailedCallsAt(arguments_, rank, arguments_.rank);
@@ -144,6 +141,17 @@ class Patience {
       if (static_cast<int>(theirs.word[0] - number_) < 0) return rank;
     }
     return -1;
+  }
+
+  // The halves of a record may arrive one after the other: waits for the second one, but not long.
+  __device__ __forceinline__ Pack WholeCallOf(int rank) const {
+    const unsigned char* record = CallRecordAt(arguments_, arguments_.rank, rank);
+    Pack call = LoadRelaxed(record);
+#pragma unroll 1
+    for (int polls = 0; ((call.word[0] ^ call.word[2]) & 0xFFu) != 0 && polls < 1024; ++polls) {
+      call = LoadRelaxed(record);
+    }
+    return call;
   }
 
   const KernelArguments& arguments_;

@@ -104,10 +104,8 @@ class Outlet : public QueueEnd {
 // What a block does with several ends at once.
 class Queues {
  public:
-  __device__ __forceinline__ explicit Queues(const KernelArguments& a)
-      : patience_(a), guard_(a, patience_) {}
-  Queues(const Queues&) = delete;
-  Queues& operator=(const Queues&) = delete;
+  __device__ __forceinline__ Queues(const KernelArguments& a, Patience& patience)
+      : patience_(patience), guard_(a, patience) {}
 
   // By all threads in front of the first wait, behind what reads the counts of the ends: the launch
   // waits for all of that once. False: the group has failed.
@@ -155,7 +153,10 @@ class Queues {
   }
 
   // By all threads at the end of the launch.
-  __device__ __forceinline__ void End() { guard_.End(); }
+  __device__ __forceinline__ void End() {
+    guard_.End();
+    if (blockIdx.x == 0 && threadIdx.x == 0) guard_.Count();
+  }
 
  private:
   template <class End>
@@ -167,7 +168,7 @@ class Queues {
     return true;
   }
 
-  Patience patience_;
+  Patience& patience_;
   CallGuard guard_;
 };
 

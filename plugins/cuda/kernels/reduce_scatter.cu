@@ -32,6 +32,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       SendTogether(
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
+          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
             launch.Send(launch.Scratch(peer) +
                                 (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + index(u)) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch.step(), is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
       recv.Store(base + index(u), ReduceInRankOrder(own[u], others, a.rank));
     }
   }

@@ -9,15 +9,12 @@ namespace cotune::cuda {
 // The rounds of this block with the blocks of the same index on all peers.
 class Rounds {
  public:
-  __device__ __forceinline__ explicit Rounds(const KernelArguments& a)
+  __device__ __forceinline__ Rounds(const KernelArguments& a, Patience& patience)
       : arguments_(a),
-        patience_(a),
-        guard_(a, patience_),
+        patience_(patience),
+        guard_(a, patience),
         count_(reinterpret_cast<unsigned long long*>(a.arena[a.rank] + kRoundsBegin) + blockIdx.x),
         first_(*const_cast<volatile unsigned long long*>(count_)) {}
-
-  Rounds(const Rounds&) = delete;
-  Rounds& operator=(const Rounds&) = delete;
 
   // Whether the group works: nothing is sent in front of Begin when it does not.
   __device__ __forceinline__ bool IsOpen() const { return guard_.IsOpen(); }
@@ -56,7 +53,9 @@ class Rounds {
   // By all threads at the end: this launch had `rounds` rounds that set flags, at least one.
   __device__ __forceinline__ void End(unsigned int rounds) {
     guard_.End();
-    if (threadIdx.x == 0) *count_ = first_ + rounds;
+    if (threadIdx.x != 0) return;
+    *count_ = first_ + rounds;
+    if (blockIdx.x == 0) guard_.Count();
   }
 
  private:
@@ -76,7 +75,7 @@ class Rounds {
   }
 
   const KernelArguments& arguments_;
-  Patience patience_;
+  Patience& patience_;
   CallGuard guard_;
   unsigned long long* count_;
   unsigned long long first_;

@@ -158,6 +158,66 @@ __device__ __forceinline__ bool IsEmpty(const Pack& p) {
   return (p.word[0] & p.word[1] & p.word[2] & p.word[3]) == ~0u;
 }
 
+// One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
+class Launch {
+ public:
+  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
+      : arguments_(a), guard_(a, patience), step_(guard_.step()) {}
+
+  // By every thread in front of its first wait. False: the group has failed.
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
+  // By every thread that sends, in front of that and behind its first loads.
+  __device__ __forceinline__ void Post() { guard_.Post(); }
+  __device__ __forceinline__ void Look() { guard_.Look(); }
+
+  // Nothing is sent in a group that has failed: peers may still read what this rank sent before.
+  __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) const {
+    if (guard_.IsOpen()) Transport::Send(slot, p);
+  }
+
+  __device__ __forceinline__ unsigned int step() const { return step_; }
+  __device__ __forceinline__ void NextStep() { step_ = step_ + 1 == kStepsEnd ? 0 : step_ + 1; }
+
+  __device__ __forceinline__ unsigned int threads() const { return gridDim.x * blockDim.x; }
+  __device__ __forceinline__ unsigned int thread() const {
+    return blockIdx.x * blockDim.x + threadIdx.x;
+  }
+
+  // Scratch of `rank` for this step.
+  __device__ __forceinline__ unsigned char* Scratch(int rank) const {
+    return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
+  }
+
+  // By every thread once: from here on no thread of this block reads the count of steps again. Early,
+  // so that the answer of the memory is there at the end; behind the first packs, but where many of
+  // them would keep it waiting.
+  __device__ __forceinline__ void Arrive() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    arrived_ = gridDim.x > 1 ? atomicAdd(&control()->arrived_blocks, 1u) : 0u;
+  }
+
+  // By every thread at its end. The block that arrived last hands the count on to the next launch.
+  __device__ __forceinline__ void End() {
+    guard_.End();
+    if (threadIdx.x != 0 || arrived_ + 1 != gridDim.x) return;
+    control()->arrived_blocks = 0;
+    control()->step = step_;
+    guard_.Count();
+  }
+
+ private:
+  __device__ __forceinline__ ArenaControl* control() const {
+    return ControlOf(arguments_, arguments_.rank);
+  }
+
+  const KernelArguments& arguments_;
+  CallGuard guard_;
+  unsigned int step_;
+  // Blocks before this one; a launch without data has no Arrive and leaves the count alone.
+  unsigned int arrived_ = ~0u;
+};
+
 // Waits for one pack of each of some ranks in this rank's scratch, takes them out and leaves the
 // slots empty. slot(j) is that of rank from(j), of those with sends(j). All loads are in flight at
 // once. False: gave up.
@@ -169,11 +229,13 @@ __device__ __forceinline__ bool IsEmpty(const Pack& p) {
 // does it.
 template <int kCount, typename From, typename SlotOf, typename Sends>
 __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
-                                            Pack (&values)[kCount], unsigned int step, bool is_last,
+                                            Pack (&values)[kCount], Launch& launch, bool is_last,
                                             Patience& patience) {
+  const unsigned int step = launch.step();
   typename Transport::Raw raw[kCount];
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
+    launch.Look();
 #pragma unroll
     for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
 #pragma unroll
@@ -224,70 +286,14 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
 // The same for all peers of `rank`.
 template <typename SlotOf, typename Sends>
 __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
-                                        unsigned int step, bool is_last, Patience& patience) {
-  return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, step, is_last,
+                                        Launch& launch, bool is_last, Patience& patience) {
+  return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, launch, is_last,
                      patience);
 }
 
 // For when every rank sends.
 struct Everybody {
   __device__ __forceinline__ bool operator()(int /*j*/) const { return true; }
-};
-
-// One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
-class Launch {
- public:
-  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
-      : arguments_(a), guard_(a, patience), step_(guard_.step()) {}
-
-  // By every thread in front of its first wait. False: the group has failed.
-  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
-
-  // Nothing is sent in a group that has failed: peers may still read what this rank sent before.
-  __device__ __forceinline__ void Send(unsigned char* slot, const Pack& p) const {
-    if (guard_.IsOpen()) Transport::Send(slot, p);
-  }
-
-  __device__ __forceinline__ unsigned int step() const { return step_; }
-  __device__ __forceinline__ void NextStep() { step_ = step_ + 1 == kStepsEnd ? 0 : step_ + 1; }
-
-  __device__ __forceinline__ unsigned int threads() const { return gridDim.x * blockDim.x; }
-  __device__ __forceinline__ unsigned int thread() const {
-    return blockIdx.x * blockDim.x + threadIdx.x;
-  }
-
-  // Scratch of `rank` for this step.
-  __device__ __forceinline__ unsigned char* Scratch(int rank) const {
-    return arguments_.arena[rank] + Transport::kBegin + step_ % kStepBuffers * Transport::kBytes;
-  }
-
-  // By every thread once: from here on no thread of this block reads the count of steps again. Early,
-  // so that the answer of the memory is there at the end; behind the first packs, but where many of
-  // them would keep it waiting.
-  __device__ __forceinline__ void Arrive() {
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    arrived_ = gridDim.x > 1 ? atomicAdd(&control()->arrived_blocks, 1u) : 0u;
-  }
-
-  // By every thread at its end. The block that arrived last hands the count on to the next launch.
-  __device__ __forceinline__ void End() {
-    guard_.End();
-    if (threadIdx.x != 0 || arrived_ + 1 != gridDim.x) return;
-    control()->arrived_blocks = 0;
-    control()->step = step_;
-  }
-
- private:
-  __device__ __forceinline__ ArenaControl* control() const {
-    return ControlOf(arguments_, arguments_.rank);
-  }
-
-  const KernelArguments& arguments_;
-  CallGuard guard_;
-  unsigned int step_;
-  // Blocks before this one; a launch without data has no Arrive and leaves the count alone.
-  unsigned int arrived_ = ~0u;
 };
 
 }  // namespace cotune::cuda
