@@ -44,14 +44,16 @@ CopyList BlockCopies(const Problem& problem, int rank) {
   return list;
 }
 
+// Parts of a broadcast are whole lines of memory, and so whole elements.
+constexpr uint64_t kLineBytes = 512;
+
 struct Range {
   uint64_t begin;
   uint64_t bytes;
 };
 
-// The part of `all` that a rank reads from the root and passes on: whole lines of memory.
+// The part of `all` that a rank reads from the root and passes on.
 Range ShareOf(const Problem& problem, const Range& all, int rank) {
-  constexpr uint64_t kLineBytes = 512;
   const auto receivers = static_cast<uint64_t>(problem.world_size - 1);
   const uint64_t even = (all.bytes + receivers - 1) / receivers;
   const uint64_t share = (even + kLineBytes - 1) / kLineBytes * kLineBytes;
@@ -67,7 +69,7 @@ std::vector<Range> BroadcastSegments(const Problem& problem) {
   constexpr uint64_t kFirstPart = 32;
   const uint64_t bytes = BlockBytes(problem);
   if (problem.in_place) return {{0, bytes}};
-  const uint64_t first = bytes / kFirstPart;
+  const uint64_t first = bytes / kFirstPart / kLineBytes * kLineBytes;
   return {{0, first}, {first, bytes - first}};
 }
 

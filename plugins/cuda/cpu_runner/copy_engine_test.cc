@@ -377,6 +377,21 @@ TEST(CopyEngineTest, EveryRankHasAsManyPhasesAndBeginsWithTheNextRank) {
   }
 }
 
+// Kernels copy elements: what a rank copies for itself is whole ones, of any type.
+TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
+  border::Problem problem = ProblemOf(Collective::kBroadcast, 262'157, 2, 0, false);
+  problem.type = border::ElementType::kF64;
+  uint64_t bytes = 0;
+  for (const auto& own : CopiesOf(problem, 0).own) {
+    if (!own) continue;
+    EXPECT_EQ(own->to_offset_bytes, bytes);
+    EXPECT_EQ(own->from_offset_bytes % 8, 0u);
+    EXPECT_EQ(own->bytes % 8, 0u);
+    bytes += own->bytes;
+  }
+  EXPECT_EQ(bytes, 262'157u * 8);
+}
+
 // No rank of a broadcast is asked for more than the data.
 TEST(CopyEngineTest, ABroadcastIsSharedByAll) {
   for (const bool in_place : {false, true}) {
