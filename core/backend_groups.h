@@ -36,9 +36,9 @@ class BackendGroups {
     // What the user has set for a backend, by its name: "key=value key=value". Ranks with different
     // settings of a backend do not share a group of it.
     std::map<std::string, std::string> settings;
-    // What tells builds of one version of a backend apart, by its name; those without are known by
-    // their version. Ranks with different builds do not share a group: their lists, kernels or
-    // protocols may differ.
+    // The ids that tell builds of one version of a backend apart, by its name; backends without are
+    // known by their version. Ranks with different builds do not share a group: their lists,
+    // kernels or protocols may differ.
     std::map<std::string, std::string> builds;
   };
 

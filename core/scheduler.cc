@@ -70,8 +70,8 @@ class Scheduler::Pass {
   void Precompile();
   Status Warm();
   Result<bool> PreSync();
-  // What every rank lists for all cells, and whether it can run the winners of those that are
-  // known.
+  // Compares the choices that the ranks list for all cells, and checks that each rank can run the
+  // winners of the known ones.
   Status CheckChoices();
   Status Benchmark();
   // Memory for the operands of all symmetric cells, where there are any.

@@ -29,8 +29,8 @@ namespace cotune {
 struct TuneOutcome {
   bool committed = false;       // false: every rank keeps the table that it had
   std::vector<int> late_ranks;  // not committed because these missed the pre-sync window
-  // Of the winners that the scheduler began with and all nodes resolved so far: what the ranks have
-  // agreed on, and nothing else. Empty when not committed.
+  // Holds the winners that the scheduler began with and those of all nodes resolved so far: the
+  // ranks have agreed on it, and on nothing else. Empty when not committed.
   DispatchTable table;
   MeasuredWinners winners;
   std::vector<Refusal> backend_refusals;

@@ -69,7 +69,7 @@ class TunedDatabase {
   // counts. Reads no details.
   Result<DispatchTable> BuildTable(int32_t world_size, int32_t ranks_per_node,
                                    const Fingerprint& here) const;
-  // What that table is made from.
+  // The winners that this table is made from.
   MeasuredWinners Winners(int32_t world_size, int32_t ranks_per_node,
                           const Fingerprint& here) const;
 

@@ -19,7 +19,7 @@
 
 namespace cotune {
 
-// What every backend that has a group lists for a problem; at most one choice is the default.
+// The choices and refusals of every backend that has a group; at most one choice is the default.
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
 
@@ -51,7 +51,7 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 int64_t deadline_ns);
 
 // Both, for winners that come from a database; `shape` gives memory and group of their problems.
-// What all ranks refuse is taken out of `winners`, and the reasons returned.
+// Removes from `winners` those that all ranks refuse, and returns the reasons.
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,

@@ -1,4 +1,4 @@
-// What ranks find out about each other before they agree on a table.
+// Ranks compare choices and make winners ready before they agree on a table.
 #include "core/winner_check.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ ProblemClass AllReduce(int world_size) {
 
 ChoiceId Id(const std::string& text) { return *ChoiceId::Parse(text); }
 
-// What one rank sees.
+// The outcome on one rank.
 struct View {
   Result<std::vector<std::string>> refused = Fail(ErrorCode::kInternal, "did not run");
   MeasuredWinners winners;

@@ -102,7 +102,7 @@ class Dispatcher {
   // By what the table says of the problem. One with registered buffers that the table does not know
   // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
   PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
-  // What runs for the key, and why the table's choice does not (as in CallExplanation).
+  // The choice that runs for the key, and why the table's does not (as in CallExplanation).
   Result<std::pair<ChoiceId, std::string>> ChosenFor(const PlanKey& key);
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);

@@ -105,7 +105,7 @@ class Job {
   Device& device() { return *device_; }
   // Why the group must not be used any more, if so. With groups only.
   GroupStop& stop() { return *stop_; }
-  // What the control channel knows of a lost rank; waits until it does, but no longer than wait_ns.
+  // The loss that the control channel knows of; waits for one, but no longer than wait_ns.
   std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(wait_ns); }
   const Clock& clock() const { return clock_; }
   StageObserver& observer() { return *observer_; }

@@ -56,9 +56,10 @@ struct cotune_group {
   void* stream = nullptr;  // that calls on CUDA memory are enqueued on
   // Tuned or loaded here; after a load only rank 0 has the entries.
   cotune::TunedDatabase database;
-  // Of the table in force; equal on all ranks.
+  // The winners that the table in force is made from; equal on all ranks.
   cotune::MeasuredWinners winners;
-  // Where the tuned database lies when the caller does not say, or why nowhere; of rank 0.
+  // The path of the tuned database when the caller names none, or why there is no place for one.
+  // Only rank 0's counts.
   cotune::Result<std::string> database_place;
   bool names_database = false;  // the user has named the place
   bool loads_database = true;   // when the group, or one split from it, is created
@@ -81,16 +82,16 @@ namespace cotune::capi {
 // Says which table the calls of the group run by, where nobody has yet.
 void SayTable(cotune_group& group);
 
-// What a group begins with; collective over its ranks. A database that cannot be used is no
-// failure, and `is_split` makes it no warning either: the parent has told. Fails where ranks are
-// lost.
+// Gives a new group the table of the tuned database; collective over its ranks. A database that
+// cannot be used is no failure, and no warning for a split group, whose parent has warned. Fails
+// where ranks are lost.
 Status LoadAtCreation(cotune_group& group, bool is_split);
 
 // Keeps the failure for cotune_last_error.
 cotune_result Remember(cotune_group& group, const Status& status);
 
-// What the caller gets for the failure of a call: the error that the group was stopped with, if it
-// was.
+// The error that the caller gets for the failure of a call: the one that the group was stopped
+// with, if it was.
 using Judge = Error (*)(cotune_group& group, const Error& failure);
 Error AsStopped(cotune_group& group, const Error& failure);
 // The same for what the ranks agree on: a failure that leaves it open what the other ranks have

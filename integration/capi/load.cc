@@ -18,8 +18,8 @@ int64_t DeadlineOf(const Job& job) {
   return DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns);
 }
 
-// What the group has and the file's entries; of rank 0. kDatabase when nothing in the file counts
-// here.
+// Reads the file and merges it into what the group has; for rank 0. kDatabase when no entry of the
+// file is valid here.
 Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
   const Job& job = group.job();
   const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
@@ -101,7 +101,7 @@ Status Load(cotune_group& group, const char* path) {
   return {};
 }
 
-// What rank 0 found for a group that is created.
+// The database that rank 0 found for a new group.
 struct Found {
   Status status;            // success: `database` can be used
   bool is_missing = false;  // there is no file, which is as good as any state of a machine

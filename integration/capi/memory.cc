@@ -20,7 +20,7 @@ cotune_result GuardTakingBack(cotune_group* group, const Body& body) noexcept {
   try {
     static_cast<void>(body(*group));
   } catch (const std::exception&) {
-    // What stopped the group is what the caller hears of.
+    // The caller gets the error that stopped the group.
   }
   return result;
 }

@@ -173,7 +173,7 @@ TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
   }
 }
 
-// Of all_reduce and broadcast each at one size.
+// The file has all_reduce and broadcast, each at one size.
 TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
   const std::string path = folder_ + "/tuned.tdb";
   Tune(path, false);
@@ -194,7 +194,7 @@ TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
                                 HasSubstr("1 measured sizes")));
 }
 
-// What an old header's caller passes has no field for the database: it is looked for.
+// Options of an older header have no field for the database: cotune looks for it.
 TEST_F(OneProcessTest, CallersOfAnOlderHeaderHaveTheDatabaseToo) {
   cotune_group_options options{};
   options.struct_size = offsetof(cotune_group_options, ignores_database);

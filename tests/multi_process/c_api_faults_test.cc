@@ -25,8 +25,8 @@
 namespace cotune {
 namespace {
 
-// Of a process that is to die between the frames by which a coordinator lets ranks use a table: how
-// many it may still send.
+// How many frames that let ranks use a table this process may still send before it dies; negative:
+// it does not count.
 std::atomic<int> go_frames_left = -1;
 
 // Frame { decision { channel, call, ruling: GO } } behind its length, see sync/wire.proto: field 7
@@ -41,7 +41,8 @@ bool IsGo(std::string_view bytes) {
 }  // namespace cotune
 
 // Takes the place of the C library's function for the shared library under test too.
-extern "C" __attribute__((visibility("default"))) ssize_t send(int socket, const void* data, size_t size, int flags) {
+extern "C" __attribute__((visibility("default"))) ssize_t send(int socket, const void* data,
+                                                               size_t size, int flags) {
   if (cotune::go_frames_left >= 0 && cotune::IsGo({static_cast<const char*>(data), size}) &&
       cotune::go_frames_left-- == 0) {
     kill(getpid(), SIGKILL);
