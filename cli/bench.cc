@@ -5,12 +5,12 @@
 
 #include "cli/bench_table.h"
 #include "cli/commands.h"
-#include "cli/database_path.h"
 #include "cli/explanation.h"
 #include "cli/json_output.h"
 #include "cli/rank_session.h"
 #include "core/tuned_database.h"
 #include "fmt/format.h"
+#include "integration/database_path.h"
 
 namespace cotune::cli {
 namespace {

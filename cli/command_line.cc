@@ -294,8 +294,8 @@ void Declare(Parsing& parsing) {
 }  // namespace
 
 std::string_view ExitCodesText() {
-  return "Exit codes: 0 ok, 1 internal, 2 usage, 3 environment, 4 wrong_result, 5 rank_lost or "
-         "deadline, "
+  return "Exit codes: 0 ok, 1 internal, 2 usage, 3 environment, 4 wrong_result, 5 rank_lost, "
+         "deadline or disagreement, "
          "7 database, 8 plugin_refused, 130 interrupted";
 }
 

@@ -158,6 +158,16 @@ TEST_F(RanksTest, AProgramThatIsNotThereIsSaidOnce) {
             "No such file or directory; check its name and that it may be run\n");
 }
 
+// A relative path is that of the folder that cotune was started in, wherever the program goes.
+TEST_F(RanksTest, RunTellsTheProgramWhichDatabaseItsGroupsBeginWith) {
+  const ProgramEnd end =
+      Run({"run", "--ranks", "1", "--db", "some.tdb", "--load-database", "off", "--", "/bin/sh",
+           "-c", "pwd; cd /; echo $COTUNE_DATABASE $COTUNE_LOAD_DATABASE"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  const std::string folder = end.out.substr(0, end.out.find('\n'));
+  EXPECT_EQ(end.out, folder + "\n" + folder + "/some.tdb off\n") << end.err;
+}
+
 TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
   const ProgramEnd json = Run({"run", "--json", "--", "/bin/true"});
   EXPECT_EQ(json.exit_code, 2);

@@ -9,13 +9,13 @@
 #include <set>
 #include <utility>
 
-#include "cli/database_path.h"
 #include "cli/doctor.h"
 #include "cli/job_memory.h"
 #include "cli/lone_job.h"
 #include "cli/rank_session.h"
 #include "core/tuned_database.h"
 #include "fmt/format.h"
+#include "integration/database_path.h"
 
 namespace cotune::cli {
 namespace {

@@ -3,12 +3,12 @@
 #include <string>
 
 #include "cli/commands.h"
-#include "cli/database_path.h"
 #include "cli/explanation.h"
 #include "cli/json_output.h"
 #include "cli/lone_job.h"
 #include "cli/problem_selection.h"
 #include "cli/rank_session.h"
+#include "integration/database_path.h"
 
 namespace cotune::cli {
 namespace {

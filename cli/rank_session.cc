@@ -5,13 +5,13 @@
 #include <memory>
 #include <utility>
 
-#include "cli/database_path.h"
 #include "cli/interrupts.h"
 #include "cli/json_output.h"
 #include "cli/lone_job.h"
 #include "cli/progress.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "integration/database_path.h"
 #include "integration/fault_injection.h"
 #include "integration/spawn.h"
 

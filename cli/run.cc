@@ -1,5 +1,8 @@
 // `cotune run`: start any program as several ranks.
 #include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "cli/commands.h"
@@ -19,7 +22,15 @@ Status PassSettingsOn(const SettingFlags& flags) {
   }
   for (const auto& [name, text] : flags.values) {
     const SettingSpec* const spec = FindSetting(name);
-    if (spec != nullptr) setenv(VariableName(*spec).c_str(), text.c_str(), 1);
+    if (spec == nullptr) continue;
+    // The program may change its folder before it creates a group.
+    std::string value = text;
+    if (name == "database" && !text.empty()) {
+      std::error_code error;
+      const std::filesystem::path whole = std::filesystem::absolute(text, error);
+      if (!error) value = whole.string();
+    }
+    setenv(VariableName(*spec).c_str(), value.c_str(), 1);
   }
   if (flags.settings_file) setenv("COTUNE_CONFIG", flags.settings_file->c_str(), 1);
   return {};

@@ -1,6 +1,9 @@
 #include "core/backend_groups.h"
 
 #include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/step_record.h"
@@ -33,10 +36,12 @@ std::string WhyNotOnAll(const std::string& identity, const std::vector<StepRecor
 }  // namespace
 
 std::string BackendGroups::IdentityOf(const Backend& backend) const {
+  std::string identity = fmt::format("{} {}", backend.name(), backend.version());
+  const auto build = options_.builds.find(backend.name());
+  if (build != options_.builds.end()) identity += " build " + build->second;
   const auto set = options_.settings.find(backend.name());
-  return fmt::format("{} {}{}{}", backend.name(), backend.version(),
-                     set == options_.settings.end() ? "" : " ",
-                     set == options_.settings.end() ? "" : set->second);
+  if (set != options_.settings.end()) identity += " " + set->second;
+  return identity;
 }
 
 Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend*> backends,
@@ -51,6 +56,9 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   Result<ExchangedRecords> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
   for (const std::string& item : all->records[0].items) {
     const std::string name = NameIn(item);
     if (std::string why = WhyNotOnAll(item, all->records); !why.empty()) {
@@ -92,8 +100,22 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
     return {};
   }
-  member.group = std::move(*group);
+  SetGroup(member, std::move(*group));
   return {};
+}
+
+void BackendGroups::SetGroup(BackendMember& member, std::unique_ptr<BackendGroup> group) {
+  const std::lock_guard lock(abort_mutex_);
+  member.group = std::move(group);
+}
+
+void BackendGroups::DropGroup(BackendMember& member) {
+  std::unique_ptr<BackendGroup> dropped;
+  {
+    std::unique_lock lock(abort_mutex_);
+    dropped = std::move(member.group);
+    aborted_.wait(lock, [this] { return aborts_under_way_ == 0; });
+  }
 }
 
 BackendMember* BackendGroups::Find(std::string_view backend_name) {
@@ -105,7 +127,7 @@ BackendMember* BackendGroups::Find(std::string_view backend_name) {
 
 Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
   if (member.group != nullptr) member.group->Abort();
-  member.group.reset();
+  DropGroup(member);
   ++member.generation;
   if (Status created = CreateMemberGroup(member, deadline_ns); !created) return created;
   const std::string& name = member.backend->name();
@@ -119,7 +141,7 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
     range.backends.erase(had);
     refusals_.push_back(
         {name, "its memory could not be registered again: " + registered->error().ToText()});
-    member.group.reset();
+    DropGroup(member);
   }
   return {};
 }
@@ -215,9 +237,33 @@ bool BackendGroups::IsRegistered(const void* data, uint64_t bytes, std::string_v
 }
 
 void BackendGroups::AbortAll() {
-  for (BackendMember& member : members_) {
-    if (member.group != nullptr) member.group->Abort();
+  std::vector<BackendGroup*> groups;
+  {
+    const std::lock_guard lock(abort_mutex_);
+    for (const BackendMember& member : members_) {
+      if (member.group != nullptr) groups.push_back(member.group.get());
+    }
+    ++aborts_under_way_;
   }
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    BackendGroup* const group = groups[i];
+    if (i + 1 == groups.size()) {
+      group->Abort();
+      break;
+    }
+    try {
+      threads.emplace_back([group] { group->Abort(); });
+    } catch (const std::system_error&) {
+      group->Abort();  // there is no thread to be had: one after the other
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  {
+    const std::lock_guard lock(abort_mutex_);
+    --aborts_under_way_;
+  }
+  aborted_.notify_all();
 }
 
 }  // namespace cotune

@@ -2,10 +2,12 @@
 #ifndef COTUNE_CORE_BACKEND_GROUPS_H_
 #define COTUNE_CORE_BACKEND_GROUPS_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,7 @@ struct BackendMember {
 };
 
 // Every method that talks to other ranks is collective: all ranks call it in the same order. Not
-// thread-safe.
+// thread-safe, except AbortAll.
 class BackendGroups {
  public:
   struct Options {
@@ -34,12 +36,15 @@ class BackendGroups {
     // What the user has set for a backend, by its name: "key=value key=value". Ranks with different
     // settings of a backend do not share a group of it.
     std::map<std::string, std::string> settings;
+    // The ids that tell builds of one version of a backend apart, by its name; backends without are
+    // known by their version. Ranks with different builds do not share a group: their lists,
+    // kernels or protocols may differ.
+    std::map<std::string, std::string> builds;
   };
 
   // Creates the group of each backend, in the given order. A backend that one rank lacks or has in
-  // another version or with other settings, or whose group fails on any rank, is left out on all
-  // ranks and its reason kept. kRankLost when a rank is
-  // lost.
+  // another version, build or with other settings, or whose group fails on any rank, is left out on
+  // all ranks and its reason kept. kRankLost when a rank is lost.
   static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
                                                        RankExchange& exchange,
                                                        const Options& options);
@@ -72,13 +77,19 @@ class BackendGroups {
   // afterwards.
   Status Recreate(BackendMember& member, int64_t deadline_ns);
 
-  // Frees every waiter of every group on this rank; any thread.
+  // Frees every waiter of every group on this rank. Any thread, while the object lives. A backend
+  // whose abort takes its time holds up neither the abort of another one nor anything but the
+  // caller.
   void AbortAll();
 
  private:
   BackendGroups(RankExchange& exchange, Options options)
       : exchange_(exchange), options_(std::move(options)) {}
-  // "host 0.1.0 slot_bytes=65536": what all ranks must have alike.
+  // The only writers of a member's group: AbortAll on another thread sees a whole group or none.
+  void SetGroup(BackendMember& member, std::unique_ptr<BackendGroup> group);
+  // Returns when no abort of the group is under way and it is destroyed.
+  void DropGroup(BackendMember& member);
+  // "host 0.1.0 build 5f0c... slot_bytes=65536": what all ranks must have alike.
   std::string IdentityOf(const Backend& backend) const;
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
   // How it went on all ranks: registered on all, or on none with the first failure.
@@ -96,6 +107,10 @@ class BackendGroups {
     std::vector<std::string> backends;  // that have it
   };
   std::vector<RegisteredRange> registered_;
+
+  std::mutex abort_mutex_;  // between AbortAll and the writers of a member's group
+  std::condition_variable aborted_;
+  int aborts_under_way_ = 0;
 };
 
 }  // namespace cotune

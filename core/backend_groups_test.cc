@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "core/ranks_for_test.h"
@@ -67,6 +68,82 @@ std::vector<View> CreateOnThreeRanks(
   }
   for (std::thread& thread : threads) thread.join();
   return views;
+}
+
+// A backend whose groups say when they are aborted, and return when they may.
+class BackendWithAbort final : public Backend {
+ public:
+  BackendWithAbort(HubForTest& hub, std::string name, std::promise<void>& aborted,
+                   std::shared_future<void> may_return)
+      : real_(hub, 0, {}, std::move(name)), aborted_(aborted), may_return_(std::move(may_return)) {}
+  const std::string& name() const override { return real_.name(); }
+  const std::string& version() const override { return real_.version(); }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
+    return real_.ListChoices(program, problem);
+  }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters&) override {
+    return std::make_unique<Group>(aborted_, may_return_);
+  }
+
+ private:
+  class Group final : public BackendGroup {
+   public:
+    Group(std::promise<void>& aborted, std::shared_future<void> may_return)
+        : aborted_(aborted), may_return_(std::move(may_return)) {}
+    Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice&,
+                                          int64_t) override {
+      return Fail(ErrorCode::kUnsupported, "it only aborts");
+    }
+    Status RegisterMemory(void*, uint64_t, int64_t) override { return {}; }
+    void UnregisterMemory(void*) override {}
+    Status Health() override { return {}; }
+    void Abort() override {
+      aborted_.set_value();
+      may_return_.wait();
+    }
+
+   private:
+    std::promise<void>& aborted_;
+    const std::shared_future<void> may_return_;
+  };
+
+  BackendForTest real_;
+  std::promise<void>& aborted_;
+  const std::shared_future<void> may_return_;
+};
+
+TEST(BackendGroupsTest, AnAbortThatTakesItsTimeHoldsUpNoOther) {
+  HubForTest hub(1);
+  const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, 0);
+  std::promise<void> released;
+  const std::shared_future<void> may_return = released.get_future().share();
+  std::promise<void> first_aborted;
+  std::promise<void> second_aborted;
+  BackendWithAbort first(hub, "first", first_aborted, may_return);
+  BackendWithAbort second(hub, "second", second_aborted, may_return);
+  BackendGroups::Options options;
+  options.name = "job";
+  options.job_ranks = {0};
+  auto groups = BackendGroups::Create({&first, &second}, *exchange, options);
+  ASSERT_TRUE(groups) << groups.error().ToText();
+  std::thread aborter([&] { (*groups)->AbortAll(); });
+  // Neither returns before both were called.
+  first_aborted.get_future().wait();
+  second_aborted.get_future().wait();
+  released.set_value();
+  aborter.join();
+}
+
+TEST(BackendGroupsTest, RanksWithOtherBuildsAreNamedOnAllRanks) {
+  const auto set = [](int rank, BackendGroups::Options& options) {
+    options.builds["scripted"] = rank == 1 ? "abc" : "def";
+  };
+  for (const View& view : CreateOnThreeRanks(set, {})) {
+    EXPECT_TRUE(view.members.empty());
+    ASSERT_EQ(view.refusals.size(), 1u);
+    EXPECT_EQ(view.refusals[0].reason,
+              "rank 0 has 'scripted 1 build def', rank 1 has 'scripted 1 build abc'");
+  }
 }
 
 TEST(BackendGroupsTest, EqualSettingsShareAGroup) {

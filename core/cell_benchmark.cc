@@ -476,6 +476,9 @@ Status CellBenchmark::NoteClocks(CellResult& result) {
   if (after) add(*after);
   const Result<ExchangedRecords> all = Exchange("clocks", record, 0);
   if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
   std::set<std::string> reasons;
   for (const StepRecord& other : all->records) {
     const auto mhz = static_cast<int32_t>(other.number);

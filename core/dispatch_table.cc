@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/dispatch_key_record.h"
 #include "core/dispatch_table.pb.h"
 #include "fmt/format.h"
 
@@ -62,29 +63,6 @@ tl::unexpected<Error> BadTable(std::string where, std::string cause) {
               std::move(cause), "start all ranks from one build of cotune");
 }
 
-// Checks enumerations and turns a record to a row without ranges.
-Result<DispatchKey> ReadKey(const proto::DispatchRowRecord& record, const std::string& where) {
-  DispatchKey key;
-  key.collective = static_cast<Collective>(record.collective());
-  key.dtype = static_cast<Dtype>(record.dtype());
-  key.reduction = static_cast<Reduction>(record.reduction());
-  key.memory = static_cast<MemoryKind>(record.memory());
-  key.buffer_class = static_cast<BufferClass>(record.buffer_class());
-  key.in_place = record.in_place();
-  key.program_digest = record.program_digest();
-  const auto bad = [&](const char* field, uint32_t value) {
-    return BadTable(where + ", field " + field, fmt::format("value {} is not known", value));
-  };
-  if (record.collective() > 255 || Name(key.collective) == "invalid")
-    return bad("collective", record.collective());
-  if (record.dtype() > 255 || Name(key.dtype) == "invalid") return bad("dtype", record.dtype());
-  if (record.reduction() > 255 || Name(key.reduction) == "invalid")
-    return bad("reduction", record.reduction());
-  if (record.memory() < 1 || record.memory() > 2) return bad("memory", record.memory());
-  if (record.buffer_class() > 1) return bad("buffer_class", record.buffer_class());
-  return key;
-}
-
 Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                             const std::vector<ChoiceId>& choices, const std::string& where) {
   const Result<DispatchKey> key = ReadKey(record, where);
@@ -109,6 +87,38 @@ Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
 }
 
 }  // namespace
+
+void WriteKey(const DispatchKey& key, proto::DispatchRowRecord& record) {
+  record.set_collective(static_cast<uint32_t>(key.collective));
+  record.set_dtype(static_cast<uint32_t>(key.dtype));
+  record.set_reduction(static_cast<uint32_t>(key.reduction));
+  record.set_memory(static_cast<uint32_t>(key.memory));
+  record.set_buffer_class(static_cast<uint32_t>(key.buffer_class));
+  record.set_in_place(key.in_place);
+  record.set_program_digest(key.program_digest);
+}
+
+Result<DispatchKey> ReadKey(const proto::DispatchRowRecord& record, const std::string& where) {
+  DispatchKey key;
+  key.collective = static_cast<Collective>(record.collective());
+  key.dtype = static_cast<Dtype>(record.dtype());
+  key.reduction = static_cast<Reduction>(record.reduction());
+  key.memory = static_cast<MemoryKind>(record.memory());
+  key.buffer_class = static_cast<BufferClass>(record.buffer_class());
+  key.in_place = record.in_place();
+  key.program_digest = record.program_digest();
+  const auto bad = [&](const char* field, uint32_t value) {
+    return BadTable(where + ", field " + field, fmt::format("value {} is not known", value));
+  };
+  if (record.collective() > 255 || Name(key.collective) == "invalid")
+    return bad("collective", record.collective());
+  if (record.dtype() > 255 || Name(key.dtype) == "invalid") return bad("dtype", record.dtype());
+  if (record.reduction() > 255 || Name(key.reduction) == "invalid")
+    return bad("reduction", record.reduction());
+  if (record.memory() < 1 || record.memory() > 2) return bad("memory", record.memory());
+  if (record.buffer_class() > 1) return bad("buffer_class", record.buffer_class());
+  return key;
+}
 
 DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
   return {cls.collective,   cls.dtype,    cls.reduction, cls.memory,
@@ -250,13 +260,7 @@ std::string DispatchTable::Serialize() const {
   }
   for (const DispatchRow& row : rows_) {
     proto::DispatchRowRecord* out = record.add_rows();
-    out->set_collective(static_cast<uint32_t>(row.key.collective));
-    out->set_dtype(static_cast<uint32_t>(row.key.dtype));
-    out->set_reduction(static_cast<uint32_t>(row.key.reduction));
-    out->set_memory(static_cast<uint32_t>(row.key.memory));
-    out->set_buffer_class(static_cast<uint32_t>(row.key.buffer_class));
-    out->set_in_place(row.key.in_place);
-    out->set_program_digest(row.key.program_digest);
+    WriteKey(row.key, *out);
     out->set_smallest_bytes(row.smallest_bytes);
     for (const SizeRange& range : row.ranges) {
       out->add_range_ends_bytes(range.end_bytes);

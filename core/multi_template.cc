@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/winner_check.h"
+
 namespace cotune {
 
 MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes,
@@ -38,21 +40,8 @@ const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
                                              uint64_t size_hint_bytes) {
   const auto found = lists_.find(size_hint_bytes);
   if (found != lists_.end()) return found->second;
-  ChoiceList merged;
-  merged.refusals = groups.refusals();
-  bool has_default = false;
-  for (const BackendMember& member : groups.members()) {
-    if (member.group == nullptr) continue;
-    ChoiceList list = member.backend->ListChoices(program_, ProblemAt(size_hint_bytes));
-    for (Choice& choice : list.choices) {
-      // One default for the node: that of the first backend, in priority order, that has one.
-      choice.is_default = choice.is_default && !has_default;
-      has_default = has_default || choice.is_default;
-      merged.choices.push_back(std::move(choice));
-    }
-    merged.refusals.insert(merged.refusals.end(), list.refusals.begin(), list.refusals.end());
-  }
-  return lists_.emplace(size_hint_bytes, std::move(merged)).first->second;
+  ChoiceList list = ListChoicesOf(groups, program_, ProblemAt(size_hint_bytes));
+  return lists_.emplace(size_hint_bytes, std::move(list)).first->second;
 }
 
 Result<const CellResult*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
@@ -68,18 +57,18 @@ void MultiTemplate::SetTimings(uint64_t size_hint_bytes, CellResult cell) {
   cells_.insert_or_assign(size_hint_bytes, std::move(cell));
 }
 
-Result<DispatchRow> MultiTemplate::Finalize(const SelectionRules& rules) const {
-  std::vector<std::pair<uint64_t, ChoiceId>> winners;
+Result<MeasuredWinners::BySize> MultiTemplate::Finalize(const SelectionRules& rules) const {
+  MeasuredWinners::BySize winners;
   for (const auto& [bytes, cell] : cells_) {
     // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or
     // the default.
-    if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace_back(bytes, winner->id);
+    if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace(bytes, winner->id);
   }
   if (winners.empty()) {
     return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),
                 "every choice was refused or failed", "see `cotune explain` for the reasons");
   }
-  return DispatchRow::Of(DispatchKey::Of(program_.anchor(), dispatch_digest()), winners);
+  return winners;
 }
 
 }  // namespace cotune

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/backend_groups.h"
-#include "core/dispatch_table.h"
+#include "core/measured_winners.h"
 #include "core/program.h"
 #include "core/selection.h"
 
@@ -40,9 +40,8 @@ class MultiTemplate {
   void SetTimings(uint64_t size_hint_bytes, CellResult cell);
   bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
 
-  // Winners of all hints that have timings, merged to ranges. kEnvironment when no hint has a
-  // winner.
-  Result<DispatchRow> Finalize(const SelectionRules& rules) const;
+  // Winners of all hints that have timings. kEnvironment when no hint has a winner.
+  Result<MeasuredWinners::BySize> Finalize(const SelectionRules& rules) const;
   const std::map<uint64_t, CellResult>& cells() const { return cells_; }
 
  private:

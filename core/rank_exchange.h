@@ -40,8 +40,8 @@ enum class AgreementOutcome {
 
 // The control channel of one rank. Calls are made by one thread, in the same order on every rank;
 // background heartbeats keep running between calls. Every failure (a rank that died, stopped or
-// came late, or that is at another step) reaches all ranks as kRankLost with the ranks named; the
-// exchange is unusable afterwards. Deadlines are absolute.
+// came late, or that is at another step) reaches all ranks as kRankLost with the ranks named, also
+// between calls; the exchange is unusable afterwards. Deadlines are absolute.
 class RankExchange {
  public:
   static constexpr uint64_t kRecordBytesMax = 64 * 1024;
@@ -59,7 +59,8 @@ class RankExchange {
 
   // All ranks meet inside window_ns, counted by the coordinator from the first arrival, and compare
   // `fields`. A missed window is not an error: every rank, the late ones too, gets met == false.
-  // Fields that differ are kRankLost with field and ranks named.
+  // Fields that differ are kDisagreement on every rank, with field and ranks named; the exchange
+  // can be used afterwards.
   virtual Result<PreSyncResult> PreSync(const AgreedFields& fields, int64_t window_ns,
                                         int64_t deadline_ns) = 0;
 

@@ -85,7 +85,7 @@ class ExchangeForTest final : public RankExchange {
       const auto [first, second] =
           std::mismatch(all[rank].begin(), all[rank].end(), all[0].begin());
       const size_t line = all[rank].rfind('\n', first - all[rank].begin());
-      return Fail(ErrorCode::kRankLost,
+      return Fail(ErrorCode::kDisagreement,
                   all[rank].substr(line + 1, all[rank].find('\n', line + 1) - line - 1), "", "", "",
                   {static_cast<int>(rank)});
     }

@@ -1,6 +1,7 @@
 #include "core/scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/cell_benchmark.h"
@@ -11,6 +12,7 @@
 #include "core/step_record.h"
 #include "core/symmetric_region.h"
 #include "core/usable_processors.h"
+#include "core/winner_check.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -27,14 +29,6 @@ int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, MemoryKind memory
   return kSamplesPerChoice * (std::max(model_ns, settings.SampleNs(memory)) + kStepNs);
 }
 
-std::string ListText(const ChoiceList& list) {
-  std::string text;
-  for (const Choice& choice : list.choices) {
-    text += fmt::format("{}{}\n", choice.id.text(), choice.is_default ? " default" : "");
-  }
-  return text;
-}
-
 }  // namespace
 
 // One run through the stages for the nodes [first, nodes.size()).
@@ -47,7 +41,7 @@ class Scheduler::Pass {
         nodes_(scheduler.nodes_),
         first_(first),
         outcome_(scheduler.outcome_),
-        rows_(scheduler.rows_),
+        winners_(scheduler.winners_),
         measured_ns_(scheduler.measured_ns_),
         watchdog_(scheduler.parts_.clock) {}
   Pass(const Pass&) = delete;
@@ -76,6 +70,9 @@ class Scheduler::Pass {
   void Precompile();
   Status Warm();
   Result<bool> PreSync();
+  // Compares the choices that the ranks list for all cells, and checks that each rank can run the
+  // winners of the known ones.
+  Status CheckChoices();
   Status Benchmark();
   // Memory for the operands of all symmetric cells, where there are any.
   Status MakeSymmetricRegion();
@@ -93,14 +90,15 @@ class Scheduler::Pass {
   std::vector<std::unique_ptr<MultiTemplate>>& nodes_;
   size_t first_;
   TuneOutcome& outcome_;
-  std::vector<DispatchRow>& rows_;
+  MeasuredWinners& winners_;
   int64_t& measured_ns_;  // by the passes before this one
   LaunchWatchdog watchdog_;
   Status memory_;  // of this rank, for the plan
   std::vector<Cell> cells_;
+  std::vector<std::pair<MultiTemplate*, uint64_t>> known_;
+  std::set<std::pair<MultiTemplate*, uint64_t>> unusable_;  // known, but no rank can run the winner
   std::unique_ptr<SymmetricRegion> symmetric_;
   StartMode start_mode_ = StartMode::kBarrier;
-  int32_t cells_known_ = 0;
   int32_t cells_total_ = 0;  // to measure
   int32_t cells_done_ = 0;
   int64_t begin_ns_ = 0;  // the coordinator's clock when measuring began
@@ -123,6 +121,7 @@ Status Scheduler::Pass::Run() {
   const Result<bool> met = PreSync();
   if (!met) return tl::make_unexpected(met.error());
   if (!*met) return {};
+  if (Status checked = CheckChoices(); !checked) return checked;
   if (Status measured = Benchmark(); !measured) return measured;
   return AgreeAndSelect();
 }
@@ -164,7 +163,7 @@ Status Scheduler::Pass::ShareKnownCells() {
       parts_.exchange, "known cells", StepRecord::FromStatus(as_many), 0, deadline_ns);
   if (!counted) return tl::make_unexpected(counted.error());
   if (const std::optional<Error> failure = counted->FirstFailure()) {
-    return Fail(ErrorCode::kRankLost, failure->what, "known cells",
+    return Fail(ErrorCode::kDisagreement, failure->what, "known cells",
                 "the ranks were given different collectives, types or sizes",
                 "start every rank with the same arguments", failure->ranks);
   }
@@ -174,9 +173,9 @@ Status Scheduler::Pass::ShareKnownCells() {
       continue;
     }
     all[i].first->SetTimings(all[i].second, std::move(*(*cells)[i]));
-    ++cells_known_;
+    known_.push_back(all[i]);
   }
-  outcome_.known_cells += cells_known_;
+  outcome_.known_cells += static_cast<int32_t>(known_.size());
   cells_total_ = static_cast<int32_t>(cells_.size());
   return {};
 }
@@ -184,8 +183,8 @@ Status Scheduler::Pass::ShareKnownCells() {
 void Scheduler::Pass::Plan() {
   TunePlan plan;
   plan.nodes = static_cast<int32_t>(nodes_.size() - first_);
-  plan.cells = cells_total_ + cells_known_;
-  plan.known_cells = cells_known_;
+  plan.known_cells = static_cast<int32_t>(known_.size());
+  plan.cells = cells_total_ + plan.known_cells;
   uint64_t least_bytes = 0;  // of buffers
   for (const Cell& cell : cells_) {
     const ChoiceList& list = cell.node->ListChoices(parts_.groups, cell.hint_bytes);
@@ -298,16 +297,6 @@ Result<bool> Scheduler::Pass::PreSync() {
     for (uint64_t hint : nodes_[i]->size_hints_bytes()) nodes += fmt::format("{} ", hint);
   }
   fields.emplace_back("programs", Sha256Hex(nodes).substr(0, 16));
-  for (const BackendMember& member : parts_.groups.members()) {
-    if (member.group == nullptr) continue;
-    std::string lists;
-    for (const Cell& cell : cells_) {
-      lists += ListText(
-          member.backend->ListChoices(cell.node->program(), cell.node->ProblemAt(cell.hint_bytes)));
-    }
-    fields.emplace_back("choices of backend " + member.backend->name(),
-                        Sha256Hex(lists).substr(0, 16));
-  }
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
   const int64_t deadline_ns =
       parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
@@ -325,6 +314,43 @@ Result<bool> Scheduler::Pass::PreSync() {
         fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
   }
   return false;
+}
+
+Status Scheduler::Pass::CheckChoices() {
+  const int64_t deadline_ns = parts_.clock.now_ns() + settings_.warm_timeout_ns;
+  std::vector<CellToCheck> cells;
+  for (const Cell& cell : cells_) {
+    cells.push_back({&cell.node->program(), cell.node->ProblemAt(cell.hint_bytes)});
+  }
+  std::vector<CellToCheck> known;
+  std::vector<ChoiceId> winners;
+  std::vector<std::pair<MultiTemplate*, uint64_t>> places;
+  for (const auto& [node, hint] : known_) {
+    const Result<Winner> winner =
+        SelectWinner(node->cells().at(hint), SelectionRules{settings_.noise_percent});
+    if (!winner) continue;
+    known.push_back({&node->program(), node->ProblemAt(hint)});
+    winners.push_back(winner->id);
+    places.emplace_back(node, hint);
+  }
+  cells.insert(cells.end(), known.begin(), known.end());
+  if (Status same = CompareChoiceLists(parts_.exchange, parts_.groups, cells, deadline_ns); !same) {
+    return same;
+  }
+  // Those that are measured are run on every rank, which is more than making them ready.
+  if (known.empty()) return {};
+  const Result<std::vector<RefusedWinner>> refused = CheckWinners(
+      parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads, deadline_ns);
+  if (!refused) return tl::make_unexpected(refused.error());
+  for (const RefusedWinner& each : *refused) {
+    unusable_.insert(places[each.cell]);
+    if (parts_.exchange.rank() != 0) continue;
+    Warn(
+        fmt::format("{}, which won {} in the database, is not in the table: {}; measure it again "
+                    "with force",
+                    winners[each.cell].text(), ToText(known[each.cell].problem), each.reason));
+  }
+  return {};
 }
 
 Status Scheduler::Pass::MakeSymmetricRegion() {
@@ -420,19 +446,23 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
 }
 
 Status Scheduler::Pass::AgreeAndSelect() {
-  std::vector<DispatchRow> rows = rows_;
+  MeasuredWinners winners = winners_;
   for (size_t i = first_; i < nodes_.size(); ++i) {
-    if (nodes_[i]->cells().empty()) continue;  // the budget was used up before its first cell
-    Result<DispatchRow> row = nodes_[i]->Finalize(SelectionRules{settings_.noise_percent});
-    if (!row) {
-      Warn(row.error().ToText());
+    MultiTemplate& node = *nodes_[i];
+    if (node.cells().empty()) continue;  // the budget was used up before its first cell
+    const Result<MeasuredWinners::BySize> by_size =
+        node.Finalize(SelectionRules{settings_.noise_percent});
+    if (!by_size) {
+      Warn(by_size.error().ToText());
       continue;
     }
-    // The same collective twice in one graph: the later node has measured it last.
-    std::erase_if(rows, [&](const DispatchRow& other) { return other.key == row->key; });
-    rows.push_back(std::move(*row));
+    // The same collective twice in one graph: the later node has measured a common size last.
+    const DispatchKey key = DispatchKey::Of(node.program().anchor(), node.dispatch_digest());
+    for (const auto& [bytes, winner] : *by_size) {
+      if (!unusable_.contains({&node, bytes})) winners.Put(key, bytes, winner);
+    }
   }
-  Result<DispatchTable> table = DispatchTable::Build(rows);
+  Result<DispatchTable> table = winners.BuildTable();
   if (!table) return tl::make_unexpected(table.error());
   parts_.observer.OnStage(Stage::kAgree);
   const std::string own = table->Serialize();
@@ -447,19 +477,24 @@ Status Scheduler::Pass::AgreeAndSelect() {
   if (*agreed == AgreementOutcome::kDeclined) {
     outcome_.committed = false;
     if (parts_.exchange.rank() == 0) {
-      Warn("a rank declined the tuned table: every rank keeps the default table");
+      Warn("a rank declined the tuned table: every rank keeps the table that it had");
     }
     return {};
   }
-  rows_ = std::move(rows);
+  winners_ = std::move(winners);
   outcome_.table = std::move(*table);
+  outcome_.winners = winners_;
   outcome_.committed = true;
   parts_.observer.OnStage(Stage::kCommitted);
   return {};
 }
 
-Scheduler::Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed)
-    : parts_(parts), settings_(std::move(settings)), agreed_(std::move(agreed)) {
+Scheduler::Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed,
+                     MeasuredWinners base)
+    : parts_(parts),
+      settings_(std::move(settings)),
+      agreed_(std::move(agreed)),
+      winners_(std::move(base)) {
   outcome_.backend_refusals = parts_.groups.refusals();
 }
 

@@ -17,6 +17,7 @@
 #include "core/device.h"
 #include "core/dispatch_table.h"
 #include "core/known_cells.h"
+#include "core/measured_winners.h"
 #include "core/multi_template.h"
 #include "core/rank_exchange.h"
 #include "core/stage_observer.h"
@@ -26,9 +27,12 @@ namespace cotune {
 
 // How a tune ended; equal on all ranks.
 struct TuneOutcome {
-  bool committed = false;       // false: every rank keeps the default table
+  bool committed = false;       // false: every rank keeps the table that it had
   std::vector<int> late_ranks;  // not committed because these missed the pre-sync window
-  DispatchTable table;          // of all nodes resolved so far; empty when not committed
+  // Holds the winners that the scheduler began with and those of all nodes resolved so far: the
+  // ranks have agreed on it, and on nothing else. Empty when not committed.
+  DispatchTable table;
+  MeasuredWinners winners;
   std::vector<Refusal> backend_refusals;
   int32_t measured_cells = 0;
   int32_t known_cells = 0;
@@ -40,7 +44,8 @@ struct TuneOutcome {
 class Scheduler {
  public:
   // All of it outlives the scheduler; known may be nullptr. `agreed` are further fields that must
-  // be equal on all ranks.
+  // be equal on all ranks. `base` are the winners of the table in force, equal on all ranks, which
+  // those of the nodes are merged into size by size.
   struct Parts {
     RankExchange& exchange;
     BackendGroups& groups;
@@ -49,7 +54,7 @@ class Scheduler {
     StageObserver& observer;
     KnownCells* known = nullptr;
   };
-  Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed);
+  Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed, MeasuredWinners base = {});
   ~Scheduler();
 
   // Adds a node; collective: the same nodes in the same order on every rank. size_hints_bytes
@@ -58,8 +63,10 @@ class Scheduler {
   // hint.
   Status AddNode(Program program, std::vector<uint64_t> size_hints_bytes, uint64_t topology_digest);
 
-  // Resolves every node that is not resolved; collective. kRankLost: a rank was lost, nothing was
-  // committed since the last outcome. In immediate mode it only gives the outcome.
+  // Resolves every node that is not resolved; collective. kDisagreement: the ranks differ in nodes,
+  // settings or choices, or one cannot run a winner that another rank or the database has; all of
+  // them decline. kRankLost: a rank was lost; this rank may not know whether the others have
+  // committed. In immediate mode it only gives the outcome.
   Result<TuneOutcome> Resolve();
 
   const std::vector<std::unique_ptr<MultiTemplate>>& nodes() const;
@@ -73,7 +80,7 @@ class Scheduler {
   AgreedFields agreed_;
   std::vector<std::unique_ptr<MultiTemplate>> nodes_;
   size_t resolved_nodes_ = 0;
-  std::vector<DispatchRow> rows_;
+  MeasuredWinners winners_;
   TuneOutcome outcome_;
   int64_t measured_ns_ = 0;  // of the budget, by the coordinator's clock; equal on all ranks
 };

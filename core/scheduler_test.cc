@@ -70,6 +70,7 @@ struct Tune {
   BufferClass buffer_class = BufferClass::kPlain;
   int register_fails_on_rank = -1;
   std::function<DeviceScript(int rank)> device;
+  MeasuredWinners base;
 };
 
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
@@ -94,7 +95,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
-                          settings, {});
+                          settings, {}, tune.base);
       for (const auto& sizes : tune.node_sizes) {
         ProblemClass cls = AllReduce(tune.world_size);
         cls.in_place = &sizes != &tune.node_sizes[0];
@@ -432,7 +433,8 @@ TEST(SchedulerTest, DifferentChoiceListsAreNamed) {
   const std::vector<RankView> views = RunTune(tune);
   for (const RankView& view : views) {
     ASSERT_FALSE(view.outcome.has_value());
-    EXPECT_THAT(view.outcome.error().what, HasSubstr("choices of backend scripted"));
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kDisagreement);
+    EXPECT_EQ(view.outcome.error().what, "rank 0 lists scripted/a, rank 1 does not");
     EXPECT_EQ(view.outcome.error().ranks, std::vector<int>{1});
   }
 }
@@ -469,8 +471,70 @@ TEST(SchedulerTest, KnownCellsAreNotMeasuredAgain) {
   }
   const std::vector<RankView> third = RunTune(tune);
   EXPECT_EQ(third[1].outcome->measured_cells, 0);
-  EXPECT_EQ(third[1].plans_prepared, 0);
+  EXPECT_EQ(third[1].plans_prepared, 2) << "each winner once, before the vote";
   EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
+}
+
+TEST(SchedulerTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a", 1000), Scripted("b", 2000)};
+  };
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  tune.choices = [](int) {
+    ScriptedChoice a = Scripted("a", 1000);
+    a.prepare_fails_on_rank = 1;
+    return std::vector<ScriptedChoice>{a, Scripted("b", 2000)};
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kDisagreement);
+    EXPECT_THAT(view.outcome.error().ToText(),
+                AllOf(HasSubstr("rank 1 cannot run scripted/a"), HasSubstr("count256"),
+                      HasSubstr("scripted prepare failure")));
+  }
+}
+
+TEST(SchedulerTest, WhatIsTunedIsMergedIntoTheTableInForceSizeBySize) {
+  Tune tune;
+  tune.choices = [](int) {
+    return std::vector<ScriptedChoice>{Scripted("slow", 9000), Scripted("fast", 1000)};
+  };
+  tune.node_sizes = {{1024}};
+  const DispatchKey key = DispatchKey::Of(AllReduce(2));
+  tune.base.Put(key, 1024, *ChoiceId::Parse("scripted/slow"));
+  tune.base.Put(key, 1 << 20, *ChoiceId::Parse("scripted/slow"));
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/fast");
+    EXPECT_EQ(WinnerAt(*view.outcome, 1 << 20, 2), "scripted/slow");
+    EXPECT_EQ(view.outcome->winners.size(), 2u);
+    EXPECT_EQ(view.outcome->winners.BuildTable()->Serialize(), view.outcome->table.Serialize())
+        << "what was agreed on is what these make";
+  }
+}
+
+// More than one message carries: every rank hears of all cells, and nothing is measured again.
+TEST(SchedulerTest, KnownCellsOfAnyLengthReachAllRanks) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.node_sizes = {{1024, 4096, 16384}};
+  ASSERT_TRUE(RunTune(tune)[0].outcome.has_value());
+  for (auto& [problem, cell] : known.cells) {
+    for (int i = 0; i < 100; ++i) {
+      cell.refusals.push_back({"scripted/refused" + std::to_string(i), std::string(80'000, 'x')});
+    }
+  }
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, 3);
+    EXPECT_EQ(view.outcome->measured_cells, 0);
+    EXPECT_TRUE(view.outcome->committed);
+  }
 }
 
 TEST(SchedulerTest, ASpentBudgetSkipsWhatIsLeft) {

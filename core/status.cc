@@ -34,6 +34,8 @@ const char* ErrorCodeName(ErrorCode code) {
       return "plugin_refused";
     case ErrorCode::kInterrupted:
       return "interrupted";
+    case ErrorCode::kDisagreement:
+      return "disagreement";
   }
   return "internal";
 }
@@ -52,6 +54,7 @@ int ExitCode(ErrorCode code) {
     case ErrorCode::kRankLost:
     case ErrorCode::kDeadline:
     case ErrorCode::kAborted:
+    case ErrorCode::kDisagreement:
       return 5;
     case ErrorCode::kDatabase:
       return 7;
@@ -61,6 +64,11 @@ int ExitCode(ErrorCode code) {
       return 130;
   }
   return 1;
+}
+
+bool LeavesDoubt(ErrorCode code) {
+  return code == ErrorCode::kRankLost || code == ErrorCode::kDeadline ||
+         code == ErrorCode::kAborted;
 }
 
 }  // namespace cotune

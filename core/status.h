@@ -17,12 +17,14 @@ enum class ErrorCode {
   kEnvironment,    // the machine cannot do it: library, device, permission, memory
   kUnsupported,    // an answer, not a failure: this choice cannot run this program
   kWrongResult,    // a choice computed wrong values
-  kRankLost,       // a rank died, stopped, came late or disagrees; `ranks` names it
+  kRankLost,       // a rank died, stopped or came late; `ranks` names it
   kDeadline,       // time ran out and no rank is known to be at fault
   kAborted,        // the group was aborted on purpose
   kDatabase,       // a tuned database cannot be used: corrupt, foreign, newer
   kPluginRefused,  // a plugin failed a step of loading
   kInterrupted,    // the user asked to stop; what was measured is saved
+  kDisagreement,   // all ranks answered and differ; nothing changed on any; `ranks` names the odd
+                   // ones
 };
 
 // One failure, as the user reads it: what happened, where, the likely cause and the next step.
@@ -54,9 +56,13 @@ inline tl::unexpected<Error> Fail(ErrorCode code, std::string what, std::string 
 // Name of the code as written in messages and JSON, for example "rank_lost".
 const char* ErrorCodeName(ErrorCode code);
 
-// Process exit code: 1 internal, 2 usage, 3 environment, 4 wrong results, 5 rank lost or deadline,
-// 7 database, 8 plugin refused, 130 interrupted.
+// Process exit code: 1 internal, 2 usage, 3 environment, 4 wrong results, 5 rank lost, deadline or
+// disagreement, 7 database, 8 plugin refused, 130 interrupted.
 int ExitCode(ErrorCode code);
+
+// Whether a collective call that ended so leaves it open what the other ranks have done: the group
+// must not be used any more, because its ranks may have come to different tables.
+bool LeavesDoubt(ErrorCode code);
 
 }  // namespace cotune
 

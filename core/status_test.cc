@@ -26,6 +26,7 @@ TEST(StatusTest, ExitCodesAreThoseOfTheDocumentation) {
   EXPECT_EQ(ExitCode(ErrorCode::kDatabase), 7);
   EXPECT_EQ(ExitCode(ErrorCode::kPluginRefused), 8);
   EXPECT_EQ(ExitCode(ErrorCode::kInterrupted), 130);
+  EXPECT_EQ(ExitCode(ErrorCode::kDisagreement), 5);
 }
 
 TEST(NearestNameTest, NearMeansHalfOfTheNameOrLess) {

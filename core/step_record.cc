@@ -40,7 +40,7 @@ std::string EncodeStepRecord(const StepRecord& record) {
 
 Result<StepRecord> DecodeStepRecord(std::string_view bytes) {
   proto::StepRecord message;
-  const int last_code = 1 + static_cast<int>(ErrorCode::kInterrupted);
+  const int last_code = 1 + static_cast<int>(ErrorCode::kDisagreement);
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
       message.error_code() < 0 || message.error_code() > last_code) {
     return UnreadableRecord();

@@ -104,6 +104,34 @@ bool IsBeforeInTable(const Candidate& a, const Candidate& b) {
   return IsCandidateBefore(*a.row, *b.row);
 }
 
+// Rows that count for groups of this shape under `here`, in the order of IsBeforeInTable.
+std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_t world_size,
+                                    int32_t ranks_per_node, const Fingerprint& here) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(rows.size());
+  const Fingerprint* judged =
+      nullptr;  // rows of one fingerprint are neighbours: each is judged once
+  bool valid = false;
+  for (const DatabaseRow& row : rows) {
+    if (row.problem.cls.world_size != world_size ||
+        row.problem.cls.ranks_per_node != ranks_per_node)
+      continue;
+    if (judged != row.fingerprint.get()) {
+      judged = row.fingerprint.get();
+      valid = !WhyNotValid(*judged, here).has_value();
+    }
+    if (!valid || !NamesWinnersBackend(row)) continue;
+    candidates.push_back(
+        {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
+  }
+  // The order of one fingerprint's rows is that of the table already; only several machines need
+  // the sort.
+  if (!std::is_sorted(candidates.begin(), candidates.end(), IsBeforeInTable)) {
+    std::sort(candidates.begin(), candidates.end(), IsBeforeInTable);
+  }
+  return candidates;
+}
+
 // Rows of the table from candidates in the order of IsBeforeInTable.
 std::vector<DispatchRow> RowsOf(const std::vector<Candidate>& candidates) {
   std::vector<DispatchRow> rows;
@@ -171,6 +199,16 @@ void TunedDatabase::PutRow(DatabaseRow row) {
 }
 
 void TunedDatabase::Merge(const TunedDatabase& other) {
+  Unite(other, [](const DatabaseRow& mine, const DatabaseRow& theirs) {
+    return IsPreferred(theirs, mine);
+  });
+}
+
+void TunedDatabase::Replace(const TunedDatabase& newer) {
+  Unite(newer, [](const DatabaseRow&, const DatabaseRow&) { return true; });
+}
+
+void TunedDatabase::Unite(const TunedDatabase& other, const TakesTheirs& takes_theirs) {
   std::vector<DatabaseRow> merged;
   merged.reserve(rows_.size() + other.rows_.size());
   auto mine = rows_.begin();
@@ -181,7 +219,7 @@ void TunedDatabase::Merge(const TunedDatabase& other) {
     } else if (IsBefore(*theirs, *mine)) {
       merged.push_back(*theirs++);
     } else {
-      merged.push_back(IsPreferred(*theirs, *mine) ? *theirs : *mine);
+      merged.push_back(takes_theirs(*mine, *theirs) ? *theirs : *mine);
       ++mine;
       ++theirs;
     }
@@ -220,29 +258,18 @@ tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
 
 Result<DispatchTable> TunedDatabase::BuildTable(int32_t world_size, int32_t ranks_per_node,
                                                 const Fingerprint& here) const {
-  std::vector<Candidate> candidates;
-  candidates.reserve(rows_.size());
-  const Fingerprint* judged =
-      nullptr;  // rows of one fingerprint are neighbours: each is judged once
-  bool valid = false;
-  for (const DatabaseRow& row : rows_) {
-    if (row.problem.cls.world_size != world_size ||
-        row.problem.cls.ranks_per_node != ranks_per_node)
-      continue;
-    if (judged != row.fingerprint.get()) {
-      judged = row.fingerprint.get();
-      valid = !WhyNotValid(*judged, here).has_value();
-    }
-    if (!valid || !NamesWinnersBackend(row)) continue;
-    candidates.push_back(
-        {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
+  return DispatchTable::Build(RowsOf(CandidatesOf(rows_, world_size, ranks_per_node, here)));
+}
+
+MeasuredWinners TunedDatabase::Winners(int32_t world_size, int32_t ranks_per_node,
+                                       const Fingerprint& here) const {
+  MeasuredWinners winners;
+  const std::vector<Candidate> candidates = CandidatesOf(rows_, world_size, ranks_per_node, here);
+  // From the last to the first, which counts.
+  for (auto at = candidates.rbegin(); at != candidates.rend(); ++at) {
+    winners.Put(at->key, at->bytes, *at->row->winner);
   }
-  // The order of one fingerprint's rows is that of the table already; only several machines need
-  // the sort.
-  if (!std::is_sorted(candidates.begin(), candidates.end(), IsBeforeInTable)) {
-    std::sort(candidates.begin(), candidates.end(), IsBeforeInTable);
-  }
-  return DispatchTable::Build(RowsOf(candidates));
+  return winners;
 }
 
 Result<std::vector<DatabaseEntry>> TunedDatabase::entries() const {

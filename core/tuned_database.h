@@ -4,12 +4,14 @@
 #define COTUNE_CORE_TUNED_DATABASE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/dispatch_table.h"
+#include "core/measured_winners.h"
 #include "core/status.h"
 #include "core/tuned_database_entry.h"
 #include "core/tuned_database_format.h"
@@ -52,6 +54,8 @@ class TunedDatabase {
   // the smaller bytes (EncodeCell), so that the result does not depend on the order. A readable
   // entry wins over an unreadable one.
   void Merge(const TunedDatabase& other);
+  // Union; on the same identity the entry of `newer` counts, whatever their clocks say.
+  void Replace(const TunedDatabase& newer);
 
   // The entry for this problem that is valid under `here`, or why there is none: the nearest reason
   // over all entries for it. Of several valid ones (their backends differ) the newest, then the one
@@ -65,6 +69,9 @@ class TunedDatabase {
   // counts. Reads no details.
   Result<DispatchTable> BuildTable(int32_t world_size, int32_t ranks_per_node,
                                    const Fingerprint& here) const;
+  // The winners that this table is made from.
+  MeasuredWinners Winners(int32_t world_size, int32_t ranks_per_node,
+                          const Fingerprint& here) const;
 
   size_t size() const { return rows_.size(); }
   bool empty() const { return rows_.empty(); }
@@ -92,6 +99,8 @@ class TunedDatabase {
 
  private:
   void PutRow(DatabaseRow row);
+  using TakesTheirs = std::function<bool(const DatabaseRow& mine, const DatabaseRow& theirs)>;
+  void Unite(const TunedDatabase& other, const TakesTheirs& takes_theirs);
   static Result<TunedDatabase> FromBytes(std::string bytes);
   std::vector<DatabaseRow> rows_;  // strictly ascending by IsBefore
 };

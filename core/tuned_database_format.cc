@@ -135,6 +135,14 @@ class IndexReader {
     if (i > 0 && Identity(i) <= Identity(i - 1)) {
       return BadField("count", fmt::format("entry {} is not in order", i));
     }
+    // Calls count bytes in 63 bits, and so does whatever is computed from an entry.
+    const ProblemClass& cls = classes_[index_.problem_class(i)];
+    const uint64_t elements_max =
+        INT64_MAX / (SizeBytes(cls.dtype) * static_cast<uint64_t>(std::max(1, cls.world_size)));
+    if (index_.count(i) > elements_max) {
+      return BadField("count", fmt::format("entry {} has {} elements, more than memory can hold", i,
+                                           index_.count(i)));
+    }
     rows_.push_back(
         {.fingerprint = fingerprints_[index_.fingerprint(i)],
          .problem = {classes_[index_.problem_class(i)], index_.count(i), index_.topology_digest(i)},

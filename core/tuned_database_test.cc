@@ -125,6 +125,31 @@ TEST(TunedDatabaseTest, NewerThenMoreSamplesWins) {
   EXPECT_EQ(database.entries().value()[0], old_entry);
 }
 
+TEST(TunedDatabaseTest, ReplacingTakesTheOtherEntryHoweverOld) {
+  DatabaseEntry here = EntryForTest(8);
+  DatabaseEntry forced = EntryForTest(8);
+  here.measured_unix_s += 1000;
+  TunedDatabase database = DatabaseOf({here, EntryForTest(16)});
+  TunedDatabase merged = database;
+  merged.Merge(DatabaseOf({forced, EntryForTest(32)}));
+  EXPECT_EQ(merged.entries().value()[0], here);
+  database.Replace(DatabaseOf({forced, EntryForTest(32)}));
+  EXPECT_EQ(database.entries().value(),
+            (std::vector<DatabaseEntry>{forced, EntryForTest(16), EntryForTest(32)}));
+}
+
+TEST(TunedDatabaseTest, MoreElementsThanMemoryCanHoldAreRefused) {
+  // 4 ranks and 4 bytes an element.
+  constexpr uint64_t kElementsMax = INT64_MAX / 16;
+  EXPECT_TRUE(TunedDatabase::Parse(DatabaseOf({EntryForTest(kElementsMax)}).Serialize().value()));
+  for (const uint64_t count : {kElementsMax + 1, UINT64_MAX}) {
+    const auto parsed = TunedDatabase::Parse(DatabaseOf({EntryForTest(count)}).Serialize().value());
+    ASSERT_FALSE(parsed);
+    EXPECT_EQ(parsed.error().code, ErrorCode::kDatabase);
+    EXPECT_THAT(parsed.error().ToText(), HasSubstr("more than memory can hold"));
+  }
+}
+
 TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
   const DatabaseEntry entry = EntryForTest(8);
   const TunedDatabase database = Reloaded(DatabaseOf({entry, EntryForTest(16)}));

@@ -1,6 +1,8 @@
 #include "integration/dispatcher.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -14,6 +16,20 @@ constexpr size_t kPlansMax = 1024;
 // Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
 bool EndsTheGroup(ErrorCode code) {
   return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
+}
+
+// How much later than a peer, which has aborted the group, this rank may hear of the same loss:
+// twice the interval in which the control channel is read between calls.
+constexpr int64_t kLossWaitNs = 1'500'000'000;
+
+// A choice of the agreed table that is listed for the problem and yet cannot be made ready: other
+// ranks may run it, so this one must not take another choice by itself.
+Error RefusedAlone(const ChoiceId& id, Error error) {
+  if (EndsTheGroup(error.code)) return error;
+  error.code = ErrorCode::kEnvironment;
+  error.what = fmt::format("{} of the tuned table cannot be made ready: {}", id.text(), error.what);
+  error.next_step = "every rank would have to take another choice: mend it, or tune again";
+  return error;
 }
 
 // Below it the deadline of a call is taken from the exact clock.
@@ -142,7 +158,7 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
 }
 
 Status Dispatcher::Run(const Call& call) {
-  if (!failed_) return failed_;
+  if (job_.stop().is_set()) return job_.stop().status();
   const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(tl::make_unexpected(plan.error()));
   LaunchArguments arguments;
@@ -159,11 +175,25 @@ Status Dispatcher::Run(const Call& call) {
 }
 
 Status Dispatcher::Remember(Status status) {
-  if (!status && EndsTheGroup(status.error().code)) {
+  if (status || !EndsTheGroup(status.error().code)) return status;
+  GroupStop& stop = job_.stop();
+  if (!stop.is_set()) {
     // Peers that wait for this rank learn of it now, not at their deadline.
-    job_.groups().AbortAll();
-    status = WithLostRanks(std::move(status));
-    failed_ = status;
+    stop.FreeWaiters();
+    status = WithLostRanks(WithLoss(std::move(status)));
+    stop.Set(status.error());
+  }
+  return stop.status();  // the control channel may have been first
+}
+
+Status Dispatcher::WithLoss(Status status) {
+  Error& error = status.error();
+  if (error.code != ErrorCode::kAborted || !error.ranks.empty()) return status;
+  const std::optional<Error> loss = job_.AwaitLoss(kLossWaitNs);
+  if (loss) {
+    error.ranks = loss->ranks;
+    error.code = ErrorCode::kRankLost;
+    error.what += "; " + loss->ToText();
   }
   return status;
 }
@@ -206,7 +236,7 @@ Status Dispatcher::WithLostRanks(Status status) {
 }
 
 Status Dispatcher::Health() {
-  if (!failed_) return failed_;
+  if (job_.stop().is_set()) return job_.stop().status();
   for (const BackendMember& member : job_.groups().members()) {
     if (member.group == nullptr) continue;
     if (Status healthy = member.group->Health(); !healthy) return Remember(healthy);
@@ -264,16 +294,17 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     return plan->caller->Precompile(deadline_ns);
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
-    const Choice choice = ChoiceOf(plan->program, key);
-    const Status prepared = prepare(choice);
+    const ChoiceId& id = key.table->choices()[key.choice_index];
+    const std::optional<Choice> listed = ListedChoice(plan->program, key.problem, id);
+    const Status prepared =
+        prepare(listed ? *listed : Choice{id, false, false, false, false, -1, 0, 0});
     if (prepared) return plan;
-    // A neighbouring size's winner need not run at this one, or not be known there (kUsage).
-    // Refusing is rank-invariant, so all ranks go on alike.
-    const ErrorCode code = prepared.error().code;
-    if (code != ErrorCode::kUnsupported && code != ErrorCode::kUsage) {
-      return tl::make_unexpected(prepared.error());
+    if (listed || EndsTheGroup(prepared.error().code)) {
+      return tl::make_unexpected(RefusedAlone(id, prepared.error()));
     }
-    plan->table_choice_refused = fmt::format("{}: {}", choice.id.text(), prepared.error().ToText());
+    // A neighbouring size's winner need not run at this one. That its backend neither lists nor
+    // takes it follows from the problem alone, so all ranks go on alike.
+    plan->table_choice_refused = fmt::format("{}: {}", id.text(), prepared.error().ToText());
   }
   const Result<Choice> fallback = job_.DefaultChoice(plan->program, key.problem);
   if (!fallback) return tl::make_unexpected(fallback.error());
@@ -281,15 +312,42 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   return plan;
 }
 
-Choice Dispatcher::ChoiceOf(const Program& program, const PlanKey& key) {
-  const ChoiceId& id = key.table->choices()[key.choice_index];
-  BackendMember* member = job_.groups().Find(id.backend());
-  if (member != nullptr) {
-    for (Choice& choice : member->backend->ListChoices(program, key.problem).choices) {
-      if (choice.id == id) return std::move(choice);
-    }
+std::optional<Choice> Dispatcher::ListedChoice(const Program& program, const Problem& problem,
+                                               const ChoiceId& id) {
+  const BackendMember* member = job_.groups().Find(id.backend());
+  if (member == nullptr || member->group == nullptr) return std::nullopt;
+  for (Choice& choice : member->backend->ListChoices(program, problem).choices) {
+    if (choice.id == id) return std::move(choice);
   }
-  return Choice{id, false, false, false, false, -1, 0, 0};
+  return std::nullopt;
+}
+
+Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& key) {
+  const auto found = plan_of_.find(key);
+  if (found != plan_of_.end()) {
+    const CachedPlan& plan = **found->second;
+    return std::pair(plan.caller->id(), plan.table_choice_refused);
+  }
+  // Other ranks may not be asked at all: a plan that all of them make together must wait for a
+  // call.
+  const Result<Program> program = Program::SingleCollective(key.problem.cls);
+  if (!program) return tl::make_unexpected(program.error());
+  std::optional<Choice> first;
+  if (key.choice_index != DispatchTable::kNoChoice) {
+    first = ListedChoice(*program, key.problem, key.table->choices()[key.choice_index]);
+  } else if (Result<Choice> fallback = job_.DefaultChoice(*program, key.problem)) {
+    first = std::move(*fallback);
+  }
+  if (first && first->prepare_is_collective) return std::pair(first->id, std::string());
+  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
+  if (!plan) return tl::make_unexpected(plan.error());
+  std::pair<ChoiceId, std::string> chosen((*plan)->caller->id(), (*plan)->table_choice_refused);
+  // Behind all others, so that this rank drops no plan that its peers keep.
+  if (plans_.size() < kPlansMax) {
+    plans_.push_back(std::move(*plan));
+    plan_of_.emplace(key, std::prev(plans_.end()));
+  }
+  return chosen;
 }
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
@@ -298,10 +356,9 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   const DispatchTable& current = table();
   const PlanKey key = KeyOf(call, *problem, current);
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
-  const Result<CachedPlan*> plan = PlanFor(key);
-  if (!plan) return tl::make_unexpected(plan.error());
-  CallExplanation explanation{(*plan)->caller->id(), false, 0, UINT64_MAX,
-                              (*plan)->table_choice_refused};
+  const Result<std::pair<ChoiceId, std::string>> chosen = ChosenFor(key);
+  if (!chosen) return tl::make_unexpected(chosen.error());
+  CallExplanation explanation{chosen->first, false, 0, UINT64_MAX, chosen->second};
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
   if (!explanation.from_table) return explanation;

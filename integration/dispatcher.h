@@ -5,9 +5,11 @@
 #include <atomic>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/choice_caller.h"
@@ -52,13 +54,16 @@ class Dispatcher {
   const DispatchTable& table() const { return *table_.load(std::memory_order_acquire); }
 
   // Runs the call to its end; on CUDA memory only enqueues it. With a cached plan: no lock, no
-  // allocation before the launch. kUsage for a malformed call; kRankLost, kDeadline: the group
-  // cannot be used any more, and every later call gives the same error.
+  // allocation before the launch. kUsage for a malformed call; any other failure stops the group
+  // (Job::stop), so that every later call gives the same error. So does a loss that the control
+  // channel knows of.
   Status Run(const Call& call);
 
   // Whether all calls so far went well, as far as they have run. An error as of Run.
   Status Health();
 
+  // Not collective: waits for no other rank, and changes nothing that decides what this one does.
+  // Makes the plan ready where a rank can do that alone.
   Result<CallExplanation> Explain(const Call& call);
 
  private:
@@ -97,11 +102,18 @@ class Dispatcher {
   // By what the table says of the problem. One with registered buffers that the table does not know
   // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
   PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
+  // The choice that runs for the key, and why the table's does not (as in CallExplanation).
+  Result<std::pair<ChoiceId, std::string>> ChosenFor(const PlanKey& key);
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
-  Choice ChoiceOf(const Program& program, const PlanKey& key);
+  // As its backend lists it for the problem; nothing where it does not.
+  std::optional<Choice> ListedChoice(const Program& program, const Problem& problem,
+                                     const ChoiceId& id);
+  // Stops the group where the failure ends it; gives what it was stopped with.
   Status Remember(Status status);
+  // A group that a peer has aborted: the control channel may know why.
+  Status WithLoss(Status status);
   // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in
   // the job's store, and the first one that does not is it.
   Status WithLostRanks(Status status);
@@ -116,7 +128,6 @@ class Dispatcher {
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   LatestCall latest_;
-  Status failed_;
   int64_t last_timeout_ns_ = 0;  // of a call
 };
 

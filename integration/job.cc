@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
+#include "integration/build_id.h"
 #include "integration/fingerprint.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
@@ -23,7 +24,8 @@
 namespace cotune {
 namespace {
 
-// Ranks of other builds do not tune together: they may decide differently.
+// Ranks of other versions do not join: they may decide differently. Builds of a plugin are told
+// apart by BuildIdOf.
 constexpr char kCodeVersion[] = "cotune 0.1.0";
 
 // Whether a backend comes before another where the user names no order. The first one's default
@@ -184,7 +186,9 @@ class Job::Services {
 Job::Job() = default;
 
 Job::~Job() {
-  // Groups use backends and the store, backends use the services, all of them the exchange.
+  // Groups use backends and the store, backends use the services, all of them the exchange. An
+  // abort that is under way ends before its groups go.
+  stop_.reset();
   groups_.reset();
   backends_.clear();
   services_.reset();
@@ -217,6 +221,8 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
     };
   }
   exchange_options.deadline_ns = DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns);
+  job->stops_ = std::make_shared<GroupStops>();
+  exchange_options.on_failure = [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); };
   Result<std::unique_ptr<RankExchange>> exchange =
       sync::ConnectSocketExchange(exchange_options, job->clock_);
   if (!exchange) return tl::make_unexpected(exchange.error());
@@ -224,8 +230,9 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   if (Status opened = job->OpenDevice({}); !opened) return tl::make_unexpected(opened.error());
   job->services_ = std::make_unique<Services>(*job->exchange_, job->clock_, job->options_);
   if (Status loaded = job->LoadBackends(); !loaded) return tl::make_unexpected(loaded.error());
-  const Status done = options.makes_groups ? job->CreateGroups("job", AllRanks(context.world_size))
-                                           : job->LearnBackends();
+  const Status done = options.makes_groups
+                          ? job->CreateGroups("job", AllRanks(context.world_size), nullptr)
+                          : job->LearnBackends();
   if (!done) return tl::make_unexpected(done.error());
   return job;
 }
@@ -282,6 +289,9 @@ Status Job::LoadBackends() {
                                    path.empty() ? "registered in the process" : path)
                     : WrongMemory(*table, options_.memory);
     if (backend) {
+      // The program answers for a table of its own by its version.
+      const std::string build = path.empty() ? "" : BuildIdOf(table, path);
+      if (!build.empty()) builds_[table->name] = build;
       backends_.push_back(std::move(*backend));
       continue;
     }
@@ -360,7 +370,8 @@ void Job::Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& re
   }
 }
 
-Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks) {
+Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
+                         const GroupStop* parent) {
   observer_->OnStage(Stage::kGroups);
   BackendGroups::Options options;
   options.name = name;
@@ -368,10 +379,12 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.device = device_->ordinal();
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
   options.settings = SettingTexts(options_.backend_settings);
+  options.builds = builds_;
   Result<std::unique_ptr<BackendGroups>> groups =
       BackendGroups::Create(backends_in_use_, *exchange_, options);
   if (!groups) return tl::make_unexpected(groups.error());
   groups_ = std::move(*groups);
+  stop_ = stops_->Add(*groups_, parent);
   job_ranks_ = job_ranks;
   for (const Refusal& refusal : groups_->refusals()) {
     for (PluginReport& report : reports_) {
@@ -436,6 +449,7 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   std::unique_ptr<Job> job(new Job());
   job->options_ = options_;
   job->observer_ = observer_;
+  job->stops_ = stops_;
   Result<std::unique_ptr<RankExchange>> exchange = exchange_->Subgroup(
       name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
   if (!exchange) return tl::make_unexpected(exchange.error());
@@ -445,10 +459,11 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
     return tl::make_unexpected(opened.error());
   }
   job->backends_in_use_ = backends_in_use_;
+  job->builds_ = builds_;
   job->reports_ = reports_;
   std::vector<int> job_ranks;
   for (int rank : ranks) job_ranks.push_back(job_ranks_[rank]);
-  if (Status created = job->CreateGroups("split/" + name, job_ranks); !created) {
+  if (Status created = job->CreateGroups("split/" + name, job_ranks, stop_.get()); !created) {
     return tl::make_unexpected(created.error());
   }
   return job;

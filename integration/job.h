@@ -18,6 +18,7 @@
 #include "core/stage_observer.h"
 #include "core/tuned_database.h"
 #include "core/tuning_settings.h"
+#include "integration/group_stop.h"
 #include "integration/launch_context.h"
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -102,6 +103,10 @@ class Job {
   RankExchange& exchange() { return *exchange_; }
   BackendGroups& groups() { return *groups_; }
   Device& device() { return *device_; }
+  // Why the group must not be used any more, if so. With groups only.
+  GroupStop& stop() { return *stop_; }
+  // The loss that the control channel knows of; waits for one, but no longer than wait_ns.
+  std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(wait_ns); }
   const Clock& clock() const { return clock_; }
   StageObserver& observer() { return *observer_; }
   const LaunchContext& context() const { return options_.context; }
@@ -134,7 +139,9 @@ class Job {
   Status LoadBackends();
   void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
   Status CheckBackendSettings();
-  Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks);
+  // parent: the group that this one is made from, or nullptr.
+  Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
+                      const GroupStop* parent);
   // Instead of groups: what can be known of backends without them.
   Status LearnBackends();
   // refusals: of groups.
@@ -146,14 +153,17 @@ class Job {
   MonotonicClock clock_;
   StageObserver ignore_;
   StageObserver* observer_ = &ignore_;
+  std::shared_ptr<GroupStops> stops_;  // of all groups of the job; the exchange uses it too
   std::unique_ptr<RankExchange> exchange_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Services> services_;
   std::vector<std::unique_ptr<Backend>> backends_;  // empty for a split job: the parent's are used
   std::vector<Backend*> backends_in_use_;
+  std::map<std::string, std::string> builds_;  // of backends from plugins, by name
   std::vector<PluginReport> reports_;
   std::vector<std::string> setting_warnings_;
   std::unique_ptr<BackendGroups> groups_;
+  std::unique_ptr<GroupStop> stop_;  // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
   Fingerprint fingerprint_;

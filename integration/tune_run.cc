@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/multi_template.h"
+#include "core/sha256.h"
 #include "core/tuned_database_file.h"
 #include "core/tuning_journal.h"
 #include "fmt/format.h"
@@ -57,10 +58,10 @@ class DatabaseCells final : public KnownCells {
       journal_.reset();
     }
     if (!request_.force) {
-      database_.Merge(fresh_);
+      MergeFresh(was_forced);
     } else if (!was_forced) {
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
-      const Result<bool> saved = Save();
+      const Result<bool> saved = Save(false);
       if (!saved) return tl::make_unexpected(saved.error());
       fresh_ = {};
       if (journal_ == nullptr) return {};
@@ -109,16 +110,28 @@ class DatabaseCells final : public KnownCells {
   }
 
   // Writes the database with everything new in it. Nothing new: nothing is written.
-  Result<bool> Save() {
+  Result<bool> Save() { return Save(request_.force); }
+
+ private:
+  Result<bool> Save(bool is_forced) {
     if (journal_ == nullptr || fresh_.empty()) return false;
-    database_.Merge(fresh_);
+    MergeFresh(is_forced);
     if (Status saved = database_.Save(request_.database_path); !saved)
       return tl::make_unexpected(saved.error());
     if (Status cleared = journal_->Clear(); !cleared) return tl::make_unexpected(cleared.error());
     return true;
   }
 
- private:
+  // The user who forces a measurement wants it whatever the file says: its old one may be of a
+  // machine whose clock ran ahead.
+  void MergeFresh(bool is_forced) {
+    if (is_forced) {
+      database_.Replace(fresh_);
+    } else {
+      database_.Merge(fresh_);
+    }
+  }
+
   bool FileExists() const {
     FILE* file = std::fopen(request_.database_path.c_str(), "re");
     if (file != nullptr) std::fclose(file);
@@ -232,9 +245,11 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
     agreed.emplace_back("backend " + name, version);
+  agreed.emplace_back("table in force", fmt::format("{} sizes, digest {:x}", request.base.size(),
+                                                    Sha256Prefix(request.base.Serialize())));
   Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), observer,
                        is_writer ? &known : nullptr},
-                      job.settings(), std::move(agreed));
+                      job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     Result<Program> program = Program::SingleCollective(node.cls);
     if (!program) return tl::make_unexpected(program.error());

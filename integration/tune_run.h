@@ -25,6 +25,9 @@ struct TuneRequest {
   std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
   bool force = false;            // measure again what the database has
   std::string cotune_version;
+  // Winners of the table that the group runs by, equal on all ranks: what is tuned is merged into
+  // them, and the ranks agree once, on the result.
+  MeasuredWinners base;
   // Set by a signal handler: the tune stops after the cell it is at, on all ranks.
   const std::atomic<bool>* interrupted = nullptr;
 };

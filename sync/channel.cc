@@ -150,8 +150,17 @@ void Channel::ReleaseAll(int64_t now_ns, ChannelOutput& output) {
 }
 
 void Channel::PreSyncFull(int64_t now_ns, ChannelOutput& output) {
-  output.failure = CompareFields(meeting_, ranks_);
-  if (!output.failure.has_value()) ReleaseAll(now_ns, output);
+  const std::optional<Error> difference = CompareFields(meeting_, ranks_);
+  if (!difference.has_value()) return ReleaseAll(now_ns, output);
+  // All ranks are here and hear the same, so that all decline, and the exchange goes on.
+  auto frame = std::make_shared<wire::Frame>();
+  wire::Release& release = *frame->mutable_release();
+  release.set_channel(name_);
+  release.set_call(meeting_.call());
+  release.set_coordinator_now_ns(now_ns);
+  *release.mutable_disagreement() = FailureFromError(*difference);
+  output.sends.push_back({ranks_, std::move(frame)});
+  Over(ranks_);
 }
 
 void Channel::PrepareAll(ChannelOutput& output) {

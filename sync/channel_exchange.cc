@@ -119,6 +119,9 @@ Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64
   const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive)});
   if (!frame) return tl::make_unexpected(frame.error());
   const wire::Release& release = (*frame)->release();
+  if (release.has_disagreement()) {
+    return tl::make_unexpected(ErrorFromFailure(release.disagreement()));
+  }
   PreSyncResult result;
   result.met = release.met();
   result.late_ranks.assign(release.late_ranks().begin(), release.late_ranks().end());

@@ -29,7 +29,7 @@ wire::Failure FailureFromError(const Error& error) {
 Error ErrorFromFailure(const wire::Failure& failure) {
   Error error;
   const bool known = failure.code() >= static_cast<int32_t>(ErrorCode::kInternal) &&
-                     failure.code() <= static_cast<int32_t>(ErrorCode::kInterrupted);
+                     failure.code() <= static_cast<int32_t>(ErrorCode::kDisagreement);
   error.code = known ? static_cast<ErrorCode>(failure.code()) : ErrorCode::kInternal;
   error.what = failure.what().empty() ? "the coordinator reported a failure" : failure.what();
   error.where = failure.where();

@@ -103,10 +103,13 @@ TEST(LocalExchange, PreSyncNamesTheFieldTheOddRankAndBothValues) {
     const AgreedFields fields = {{"world", "4"}, {"seed", exchange.rank() == 3 ? "8" : "7"}};
     const auto result = exchange.PreSync(fields, 20 * kSecondNs, In(20 * kSecondNs));
     ASSERT_FALSE(result.has_value());
-    EXPECT_EQ(result.error().code, ErrorCode::kRankLost);
+    EXPECT_EQ(result.error().code, ErrorCode::kDisagreement);
     EXPECT_THAT(result.error().ranks, ElementsAre(3));
     EXPECT_THAT(result.error().what, AllOf(HasSubstr("'seed'"), HasSubstr("rank 3 has '8'"),
                                            HasSubstr("ranks 0, 1, 2 have '7'")));
+    // All ranks have answered: they go on together.
+    const auto after = exchange.Step("after", "", 0, In(20 * kSecondNs));
+    EXPECT_TRUE(after.has_value()) << after.error().ToText();
   });
 }
 

@@ -120,7 +120,7 @@ TEST(CompareFields, FirstDifferenceIsNamedAndTheMinorityIsOdd) {
                                                ranks),
                                    ranks);
   ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->code, ErrorCode::kRankLost);
+  EXPECT_EQ(error->code, ErrorCode::kDisagreement);
   EXPECT_THAT(error->ranks, ElementsAre(0));
   EXPECT_THAT(error->what, AllOf(HasSubstr("'b'"), HasSubstr("rank 0 has '9'"),
                                  HasSubstr("ranks 1, 2 have '2'")));

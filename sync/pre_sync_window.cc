@@ -46,9 +46,12 @@ Error FieldError(const Meeting& meeting, const std::vector<int>& ranks, int inde
                         opinions[i].ranks.size() == 1 ? "has" : "have", Quoted(opinions[i].text),
                         i == 0 ? "" : ", ");
   }
-  return RankLost(std::move(what), meeting.Text(),
-                  "this field decides what is tuned and must be equal on every rank",
-                  fmt::format("make {} equal on every rank and run again", Quoted(field)), odd);
+  Error error =
+      RankLost(std::move(what), meeting.Text(),
+               "this field decides what is tuned and must be equal on every rank",
+               fmt::format("make {} equal on every rank and run again", Quoted(field)), odd);
+  error.code = ErrorCode::kDisagreement;
+  return error;
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace cotune::sync {
 // the deadline of a rank that waits.
 int64_t WindowEndNs(const Meeting& meeting, int64_t window_ns);
 
-// The first (field, value) pair that differs, with the odd ranks and the values of both sides;
-// nullopt when all agree. `ranks` are the members of a full meeting.
+// The first (field, value) pair that differs, as kDisagreement with the odd ranks and the values of
+// both sides; nullopt when all agree. `ranks` are the members of a full meeting.
 std::optional<Error> CompareFields(const Meeting& meeting, const std::vector<int>& ranks);
 
 // Windows that closed before everybody came. Each late rank is told of each of them when it comes.

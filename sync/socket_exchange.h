@@ -4,6 +4,7 @@
 #define COTUNE_SYNC_SOCKET_EXCHANGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,10 @@ struct SocketExchangeOptions {
       kHeartbeatTimeoutNs;  // silence that means a stopped process; >= 2 intervals
   int64_t deadline_ns = 0;  // absolute: until when all ranks must have come
   LogSink log;              // on rank 0: warnings of the coordinator, from its thread; may be empty
+  // Called once, when this rank learns that the exchange has failed, also between calls; may be
+  // empty. From any thread that uses the exchange or from the exchange's own: it does not wait and
+  // calls nothing of the exchange.
+  std::function<void(const Error&)> on_failure;
 };
 
 // Returns when all ranks have come. `clock` must outlive the exchange. Errors: kUsage for options,

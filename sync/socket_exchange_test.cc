@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -98,6 +99,32 @@ TEST(SocketExchange, OneRankAlone) {
     EXPECT_EQ(step->start_ns, step->coordinator_now_ns + 5);
   });
   EXPECT_NE(access(directory.socket_path().c_str(), F_OK), 0) << "the socket was left behind";
+}
+
+// Two ranks fail at steps of different names; the third has no call open, and makes none.
+TEST(SocketExchange, AFailureIsHeardBetweenCalls) {
+  const PrivateDirectory directory;
+  std::vector<SocketExchangeOptions> options = SameOptions(directory, 3);
+  std::promise<Error> heard;
+  options[2].on_failure = [&heard](const Error& error) { heard.set_value(error); };
+  const std::shared_future<Error> failure = heard.get_future().share();
+  RunRanks(options, [&](size_t rank, Exchange exchange) {
+    ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
+    const auto all = (*exchange)->Step("all", "", 0, NowNs() + kDeadlineNs);
+    ASSERT_TRUE(all.has_value()) << all.error().ToText();
+    if (rank < 2) {
+      const auto step = (*exchange)->Step(rank == 0 ? "a" : "b", "", 0, NowNs() + kDeadlineNs);
+      ASSERT_FALSE(step.has_value());
+      // It stays until the other has heard of it by the frame, not by the end of the connection.
+      EXPECT_EQ(failure.wait_for(std::chrono::nanoseconds(kDeadlineNs)), std::future_status::ready);
+      return;
+    }
+    ASSERT_EQ(failure.wait_for(std::chrono::nanoseconds(kDeadlineNs)), std::future_status::ready);
+    const auto late = (*exchange)->Step("a", "", 0, NowNs() + kDeadlineNs);
+    ASSERT_FALSE(late.has_value());
+    EXPECT_EQ(late.error().code, ErrorCode::kRankLost);
+  });
+  EXPECT_EQ(failure.get().code, ErrorCode::kRankLost);
 }
 
 TEST(SocketExchange, EightRanksExchangeRecordsOfEverySize) {

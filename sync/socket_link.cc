@@ -24,21 +24,24 @@ constexpr int64_t kWaitMaxNs = 3'600'000'000'000;
 
 Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, OwnedFd socket,
                                                      std::unique_ptr<CoordinatorServer> server,
-                                                     const Clock& clock) {
+                                                     const Clock& clock, OnFailure on_failure) {
   OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.get() < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
                 "too many open files", "raise the limit (ulimit -n)");
   }
   return std::shared_ptr<SocketLink>(new SocketLink(std::move(config), std::move(socket),
-                                                    std::move(wake), std::move(server), clock));
+                                                    std::move(wake), std::move(server), clock,
+                                                    std::move(on_failure)));
 }
 
 SocketLink::SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
-                       std::unique_ptr<CoordinatorServer> server, const Clock& clock)
+                       std::unique_ptr<CoordinatorServer> server, const Clock& clock,
+                       OnFailure on_failure)
     : clock_(clock),
       frame_bytes_max_(ReleaseFrameBytesMax(config.job.world_size)),
       heartbeat_interval_ns_(config.heartbeat_interval_ns),
+      on_failure_(std::move(on_failure)),
       server_(std::move(server)),
       socket_(std::move(socket)),
       wake_(std::move(wake)),
@@ -53,6 +56,7 @@ SocketLink::~SocketLink() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    WakeReader();
   }
   stop_.notify_all();
   heartbeat_thread_.join();
@@ -64,7 +68,14 @@ SocketLink::~SocketLink() {
 void SocketLink::BeatUntilStopped() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    stop_.wait_for(lock, std::chrono::nanoseconds(heartbeat_interval_ns_));
+    const int64_t next_ns = AddNs(clock_.now_ns(), heartbeat_interval_ns_);
+    // A caller reads for itself, which spares its answer the way through this thread.
+    while (!stopping_ && connected_ && calls_open_ == 0 && clock_.now_ns() < next_ns) {
+      ReadOnce(lock, next_ns);
+      changed_.notify_all();
+    }
+    const int64_t left_ns = next_ns - clock_.now_ns();
+    if (!stopping_ && left_ns > 0) stop_.wait_for(lock, std::chrono::nanoseconds(left_ns));
     if (!stopping_) OnEvent(HeartbeatDue{});
   }
 }
@@ -72,6 +83,7 @@ void SocketLink::BeatUntilStopped() {
 Result<FramePtr> SocketLink::Call(Ask ask) {
   std::unique_lock lock(mutex_);
   const CallToken token = next_token_++;
+  ++calls_open_;
   std::visit(
       [&](auto& event) {
         event.token = token;
@@ -84,9 +96,10 @@ Result<FramePtr> SocketLink::Call(Ask ask) {
       changed_.wait(lock);
       continue;
     }
-    ReadOnce(lock);
+    ReadOnce(lock, INT64_MAX);
     changed_.notify_all();
   }
+  --calls_open_;
   Result<FramePtr> result = std::move(completed_.at(token));
   completed_.erase(token);
   return result;
@@ -100,6 +113,9 @@ void SocketLink::Leave(const std::string& channel) {
 void SocketLink::OnEvent(const RankEvent& event) {
   for (RankAction& action : machine_.OnEvent(event, clock_.now_ns())) {
     std::visit([this](auto& a) { Do(a); }, action);
+  }
+  if (machine_.failure().has_value() && on_failure_) {
+    std::exchange(on_failure_, nullptr)(*machine_.failure());
   }
 }
 
@@ -142,8 +158,8 @@ void SocketLink::WakeReader() {
 }
 
 // Waits for the socket, without the mutex, and handles what comes, or the time that has come.
-void SocketLink::ReadOnce(std::unique_lock<std::mutex>& lock) {
-  const int64_t next_ns = machine_.next_time_ns();
+void SocketLink::ReadOnce(std::unique_lock<std::mutex>& lock, int64_t until_ns) {
+  const int64_t next_ns = std::min(machine_.next_time_ns(), until_ns);
   const int64_t now_ns = clock_.now_ns();
   const int64_t wait_ns = next_ns <= now_ns ? 0 : std::min(next_ns - now_ns, kWaitMaxNs);
   std::array<pollfd, 2> polled = {};

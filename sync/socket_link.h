@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,15 +23,17 @@
 namespace cotune::sync {
 
 // The thread that makes a call sends and receives itself. When several threads wait, one of them
-// reads for all. A thread of the link only sends heartbeats, so they go on while the caller
-// computes.
+// reads for all. A thread of the link sends heartbeats, so that they go on while the caller
+// computes, and reads between calls, so that a failure is known before the next one.
 class SocketLink final : public RankLink {
  public:
   // `socket` is connected and non-blocking; `server` is the coordinator when it lives in this
-  // process, and ends with the link. `clock` must outlive the link.
+  // process, and ends with the link. `clock` must outlive the link. `on_failure` as in
+  // SocketExchangeOptions.
+  using OnFailure = std::function<void(const Error&)>;
   static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, OwnedFd socket,
                                                   std::unique_ptr<CoordinatorServer> server,
-                                                  const Clock& clock);
+                                                  const Clock& clock, OnFailure on_failure);
   ~SocketLink() override;
 
   Result<FramePtr> Call(Ask ask) override;
@@ -39,7 +42,7 @@ class SocketLink final : public RankLink {
 
  private:
   SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
-             std::unique_ptr<CoordinatorServer> server, const Clock& clock);
+             std::unique_ptr<CoordinatorServer> server, const Clock& clock, OnFailure on_failure);
 
   // All of these with mutex_ held.
   void OnEvent(const RankEvent& event);
@@ -48,7 +51,8 @@ class SocketLink final : public RankLink {
   void Do(Disconnect& action);
   void Flush();
   void WakeReader();
-  void ReadOnce(std::unique_lock<std::mutex>& lock);
+  // Returns at until_ns when nothing has come.
+  void ReadOnce(std::unique_lock<std::mutex>& lock, int64_t until_ns);
   void Receive();
 
   void BeatUntilStopped();
@@ -56,6 +60,7 @@ class SocketLink final : public RankLink {
   const Clock& clock_;
   const uint64_t frame_bytes_max_;
   const int64_t heartbeat_interval_ns_;
+  OnFailure on_failure_;  // empty once it was called
   std::unique_ptr<CoordinatorServer> server_;
   const OwnedFd socket_;
   const OwnedFd wake_;  // an eventfd that ends the reader's wait
@@ -67,6 +72,7 @@ class SocketLink final : public RankLink {
   std::string outbox_;    // what the socket has not taken yet
   bool reading_ = false;  // a thread waits at the socket
   bool connected_ = true;
+  int calls_open_ = 0;
   CallToken next_token_ = 1;
   std::map<CallToken, Result<FramePtr>> completed_;
   std::vector<char> read_buffer_;

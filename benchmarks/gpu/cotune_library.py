@@ -15,7 +15,8 @@ class GroupOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("rank", ctypes.c_int32), ("world_size", ctypes.c_int32),
                 ("memory", ctypes.c_int32), ("job_id", ctypes.c_char_p), ("socket_path", ctypes.c_char_p),
                 ("plugin_path", ctypes.c_char_p), ("backends", ctypes.c_char_p), ("join_timeout_ns", ctypes.c_int64),
-                ("call_timeout_ns", ctypes.c_int64), ("log", ctypes.c_void_p), ("log_context", ctypes.c_void_p)]
+                ("call_timeout_ns", ctypes.c_int64), ("log", ctypes.c_void_p), ("log_context", ctypes.c_void_p),
+                ("ignores_database", ctypes.c_int32), ("reserved", ctypes.c_uint32)]
 
 
 class Failed(RuntimeError):
@@ -29,7 +30,7 @@ class Group:
         self._library = ctypes.CDLL(library)
         self._declare()
         options = GroupOptions(struct_size=ctypes.sizeof(GroupOptions), memory=memory,
-                               plugin_path=plugins.encode() or None)
+                               plugin_path=plugins.encode() or None, ignores_database=1)
         error = Error(struct_size=ctypes.sizeof(Error))
         self._group = ctypes.c_void_p()
         if self._library.cotune_group_create(ctypes.byref(options), ctypes.byref(self._group), ctypes.byref(error)):

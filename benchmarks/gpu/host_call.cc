@@ -63,6 +63,7 @@ Group Join(const char* plugins) {
   options.struct_size = sizeof(options);
   options.memory = COTUNE_GROUP_MEMORY_CUDA;
   options.plugin_path = plugins;
+  options.ignores_database = 1;  // what this machine has tuned is not the subject
   cotune_error error{};
   error.struct_size = sizeof(error);
   cotune_group* group = nullptr;

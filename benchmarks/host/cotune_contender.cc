@@ -15,6 +15,7 @@ class Cotune : public Contender {
     cotune_group_options options{};
     options.struct_size = sizeof(options);
     options.plugin_path = plugin_path.c_str();
+    options.ignores_database = 1;  // it tunes by itself
     cotune_error error{};
     error.struct_size = sizeof(error);
     if (cotune_group_create(&options, &group_, &error) != COTUNE_SUCCESS) Die(error.text);

@@ -3,7 +3,8 @@
 //   cotune run --ranks 4 -- ./all_reduce [DATABASE]
 //   mpirun -n 4 ./all_reduce [DATABASE]
 //
-// With a DATABASE (made by `cotune tune`) calls run the measured winners, else the default choices.
+// Calls run the winners of the DATABASE, or of the one where `cotune tune` leaves it; without any,
+// the default choices.
 #include <cstdio>
 #include <vector>
 

@@ -17,6 +17,7 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
     call->recv = recv;
     call->timeout_ns = self.call_timeout_ns;
     call->stream = self.stream;
+    if (!self.has_said_table) SayTable(self);
     return self.dispatcher->Run(*call);
   });
 }

@@ -9,8 +9,17 @@
  * Structs begin with struct_size, which the caller sets to sizeof; zero in any other field means
  * the default. A later version only appends fields.
  *
- * After COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE or COTUNE_ERROR_ABORTED the group cannot be
- * used any more: destroy it. After every other error it can be.
+ * After COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE or COTUNE_ERROR_ABORTED of any call the group
+ * is stopped: each later call gives that same error and runs nothing. When tune, load, save, split
+ * or memory registration ends so, every group that was split from it is stopped too, for no rank may
+ * go on by a table that others may have replaced. Destroy it. After every other error it can be
+ * used, with the table that it had.
+ *
+ * A rank that dies, or ends without cotune_group_destroy, stops every group that it is in on all of
+ * their ranks, also those that wait in a call or have nothing to do with cotune just then; on CUDA
+ * memory what waits on the GPU ends too. Groups without that rank go on running calls by the table
+ * that they have; all that needs the other ranks' agreement (split, tune, load, save and memory)
+ * gives the error, and stops them.
  */
 #ifndef COTUNE_INTEGRATION_CAPI_COTUNE_H_
 #define COTUNE_INTEGRATION_CAPI_COTUNE_H_
@@ -37,13 +46,16 @@ enum {
   COTUNE_ERROR_USAGE = 2,        /* an argument, option or setting */
   COTUNE_ERROR_ENVIRONMENT = 3,  /* the machine cannot do it: file, memory, permission, backend */
   COTUNE_ERROR_WRONG_RESULT = 4, /* a choice computed wrong values */
-  COTUNE_ERROR_RANK_LOST = 5,    /* a rank died, stopped, came late or disagrees */
+  COTUNE_ERROR_RANK_LOST = 5,    /* a rank died, stopped or came late */
   COTUNE_ERROR_DEADLINE = 6,     /* time ran out and no rank is known to be at fault */
   COTUNE_ERROR_DATABASE = 7,     /* a tuned database is corrupt, foreign, newer or in use */
   COTUNE_ERROR_PLUGIN = 8,       /* a plugin that was named cannot be loaded */
   COTUNE_ERROR_ABORTED = 9,
   COTUNE_ERROR_UNSUPPORTED = 10, /* no backend can run it */
-  COTUNE_ERROR_INTERRUPTED = 11
+  COTUNE_ERROR_INTERRUPTED = 11,
+  /* The ranks differ in what decides (nodes, settings, choices): all of them hear it, and group and
+   * table stay as they were. */
+  COTUNE_ERROR_DISAGREEMENT = 12
 };
 
 /* The exit code that the command line would give: 0, 1 to 5, 7, 8 or 130. Any thread. */
@@ -123,17 +135,27 @@ typedef struct cotune_group_options {
    * warnings and errors go to standard error. severity: 0 debug, 1 info, 2 warning, 3 error. */
   void (*log)(void* context, int32_t severity, const char* text);
   void* log_context;
+  /* 1: this group and those split from it begin with the default choices, as with the setting
+   * load_database off; no tuned database is looked for. On all ranks alike: one that does not want
+   * it decides for all. */
+  int32_t ignores_database;
+  uint32_t reserved;
 } cotune_group_options;
 
 /* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*
- * variables as on the command line. Until cotune_tune or cotune_load every call runs the default
- * choice of the first backend. options and error may be NULL. *group is NULL on failure. Any
- * thread; one call at a time for a job. */
+ * variables as on the command line. The group begins with the tuned database where `cotune tune`
+ * leaves it: the one that COTUNE_DATABASE (`cotune run --db`) or the settings file names, else this
+ * machine's in $XDG_CACHE_HOME/cotune or ~/.cache/cotune; rank 0 reads it. One that is missing,
+ * damaged, or of another machine is no error: every call then runs the default choice of the first
+ * backend until cotune_tune or cotune_load. The log says at the first call which table is in force,
+ * or why none: a warning where a database is there or named and cannot be used. options and error
+ * may be NULL. *group is NULL on failure. Any thread; one call at a time for a job. */
 COTUNE_API cotune_result cotune_group_create(const cotune_group_options* options,
                                              cotune_group** group, cotune_error* error);
 
 /* The group of some ranks of `parent`: only those ranks call it, all with the same name, which is
  * new in the job, and the same list; ranks[i] is the rank in the parent of the subgroup's rank i.
+ * It begins with what the tuned database of cotune_group_create holds for groups of its size.
  * Parent and subgroup may be destroyed in either order. error may be NULL. */
 COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* name,
                                             const int32_t* ranks, size_t rank_count,
@@ -157,7 +179,8 @@ COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stre
 
 /* Whether what the group has enqueued so far went well, as far as it has run: after the stream is
  * synchronized, COTUNE_SUCCESS says that the data of all its calls is right, and
- * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain. */
+ * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain, or that is
+ * known to be lost. */
 COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
 /* ---- Memory that all ranks reach ---- */
@@ -186,9 +209,9 @@ COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* dat
 /* ---- Collectives ---- */
 
 /* On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: it may
- * be captured in a CUDA graph when a call of the same kind and size has run or was explained
- * before; a rank that does not come within the call's timeout ends the wait on the GPU, which
- * cotune_group_check and every later call tell. */
+ * be captured in a CUDA graph when a call of the same kind and size has run before, or was
+ * explained and its choice is made ready by each rank alone; a rank that does not come within the
+ * call's timeout ends the wait on the GPU, which cotune_group_check and every later call tell. */
 
 /* count elements and blocks as in NCCL:
  *                  send               receive
@@ -246,8 +269,11 @@ typedef struct cotune_tune_report {
 COTUNE_API cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
                                      cotune_tune_report* report);
 
-/* Runs calls by the entries of a tuned database that are valid for this group on this machine. Rank
- * 0 reads it. COTUNE_ERROR_DATABASE when it cannot be used; the table stays as it was. */
+/* Runs calls by the entries of a tuned database that are valid for this group on this machine;
+ * NULL: the one that cotune_group_create looks for. Rank 0 reads it. The other ranks take it when
+ * they list the same choices and can run its winners. COTUNE_ERROR_DATABASE when it cannot be used,
+ * COTUNE_ERROR_DISAGREEMENT with the choice and the ranks that differ; the table stays as it was.
+ */
 COTUNE_API cotune_result cotune_load(cotune_group* group, const char* database_path);
 
 /* Adds what this group has tuned or loaded to a tuned database, which is made when it is missing.

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
 #include "integration/capi/read_options.h"
+#include "integration/database_path.h"
 #include "integration/settings/settings.h"
 
 namespace cotune::capi {
@@ -79,7 +80,9 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
   return context;
 }
 
-Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink& log) {
+// `values`: all settings as they were resolved.
+Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink& log,
+                                SettingValues& values) {
   Environment environment = ProcessEnvironment();
   JobOptions options;
   Result<LaunchContext> context = ContextOf(given, environment);
@@ -97,7 +100,8 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
                 "cotune_group_options", "", "use COTUNE_GROUP_MEMORY_HOST or _CUDA");
   }
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
-  options.settings = settings->values;
+  values = settings->values;
+  options.settings = values;
   options.backend_settings = settings->backend_values;
   options.backend_setting_origins = settings->backend_origins;
   const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
@@ -117,11 +121,29 @@ Status CheckTimeouts(const cotune_group_options& options) {
   return join ? CheckDuration(options.call_timeout_ns, "call_timeout_ns", name, "30 s") : join;
 }
 
-std::unique_ptr<cotune_group> GroupOf(std::shared_ptr<JobNode> node, int64_t call_timeout_ns) {
+// As in cotune_group.
+struct DatabasePlan {
+  Result<std::string> place;
+  bool is_named = false;
+  bool is_loaded = true;
+};
+
+// The group of a job that has joined, with the table that it begins with.
+Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
+                                              int64_t call_timeout_ns, LogSink log,
+                                              DatabasePlan database) {
   auto group = std::make_unique<cotune_group>();
+  const bool is_split = node->parent != nullptr;
   group->node = std::move(node);
   group->dispatcher = std::make_unique<Dispatcher>(group->job());
   group->call_timeout_ns = call_timeout_ns;
+  group->log = std::move(log);
+  group->database_place = std::move(database.place);
+  group->names_database = database.is_named;
+  group->loads_database = database.is_loaded;
+  if (Status loaded = LoadAtCreation(*group, is_split); !loaded) {
+    return tl::make_unexpected(loaded.error());
+  }
   return group;
 }
 
@@ -130,7 +152,8 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   if (!options) return tl::make_unexpected(options.error());
   if (Status fits = CheckTimeouts(*options); !fits) return tl::make_unexpected(fits.error());
   const LogSink log = SinkOf(*options);
-  Result<JobOptions> job_options = JobOptionsOf(*options, log);
+  SettingValues settings;
+  Result<JobOptions> job_options = JobOptionsOf(*options, log, settings);
   if (!job_options) return tl::make_unexpected(job_options.error());
   auto node = std::make_shared<JobNode>();
   node->observer = std::make_unique<WarningObserver>(log);
@@ -141,8 +164,12 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   if (node->job->rank() == 0) {
     for (const std::string& warning : node->job->setting_warnings()) log(kWarning, warning);
   }
+  DatabasePlan database{
+      DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),
+      !settings.database.empty(), settings.load_database && options->ignores_database == 0};
   return GroupOf(std::move(node),
-                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs);
+                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs, log,
+                 std::move(database));
 }
 
 Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* name,
@@ -156,13 +183,17 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
                 fmt::format("the name of a subgroup has {} characters", text.size()),
                 "cotune_group_split", "", fmt::format("use 1 to {}", kSplitNameMax));
   }
+  if (Status usable = parent->job().stop().status(); !usable) {
+    return tl::make_unexpected(usable.error());
+  }
   auto node = std::make_shared<JobNode>();
   node->parent = parent->node;
   Result<std::unique_ptr<Job>> job =
       parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count));
   if (!job) return tl::make_unexpected(job.error());
   node->job = std::move(*job);
-  return GroupOf(std::move(node), parent->call_timeout_ns);
+  return GroupOf(std::move(node), parent->call_timeout_ns, parent->log,
+                 {parent->database_place, parent->names_database, parent->loads_database});
 }
 
 Status SetStream(cotune_group& group, void* stream) {
@@ -182,6 +213,7 @@ Status SetStream(cotune_group& group, void* stream) {
 template <typename Make>
 cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error* error,
                        const Make& make) noexcept {
+  const bool was_stopped = parent != nullptr && parent->job().stop().is_set();
   Error failure{ErrorCode::kUsage, "the pointer for the group is NULL", "", "", "", {}};
   if (group != nullptr) {
     *group = nullptr;
@@ -196,8 +228,11 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
       failure = {ErrorCode::kInternal, "making the group failed", "", exception.what(), "", {}};
     }
   }
+  if (parent != nullptr) {
+    failure = was_stopped ? AsStopped(*parent, failure) : StopInDoubt(*parent, failure);
+    Remember(*parent, tl::make_unexpected(failure));
+  }
   WriteError(failure, error);
-  if (parent != nullptr) Remember(*parent, tl::make_unexpected(failure));
   return ResultOf(failure.code);
 }
 
@@ -265,6 +300,7 @@ int cotune_exit_code(cotune_result result) {
     case COTUNE_ERROR_RANK_LOST:
     case COTUNE_ERROR_DEADLINE:
     case COTUNE_ERROR_ABORTED:
+    case COTUNE_ERROR_DISAGREEMENT:
       return cotune::ExitCode(cotune::ErrorCode::kRankLost);
     case COTUNE_ERROR_DATABASE:
       return cotune::ExitCode(cotune::ErrorCode::kDatabase);

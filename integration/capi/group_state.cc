@@ -30,6 +30,8 @@ cotune_result ResultOf(ErrorCode code) {
       return COTUNE_ERROR_PLUGIN;
     case ErrorCode::kInterrupted:
       return COTUNE_ERROR_INTERRUPTED;
+    case ErrorCode::kDisagreement:
+      return COTUNE_ERROR_DISAGREEMENT;
   }
   return COTUNE_ERROR_INTERNAL;
 }
@@ -46,10 +48,25 @@ void WriteError(const Error& error, cotune_error* out) {
   out->text[length] = '\0';
 }
 
+void SayTable(cotune_group& group) {
+  group.has_said_table = true;
+  if (group.job().rank() == 0 && group.log) group.log(group.table_severity, group.table_text);
+}
+
 cotune_result Remember(cotune_group& group, const Status& status) {
   group.error_text = status.error().ToText();
   group.error_result = ResultOf(status.error().code);
   return group.error_result;
+}
+
+Error AsStopped(cotune_group& group, const Error& failure) {
+  const GroupStop& stop = group.job().stop();
+  return stop.is_set() ? stop.status().error() : failure;
+}
+
+Error StopInDoubt(cotune_group& group, const Error& failure) {
+  if (LeavesDoubt(failure.code)) group.job().stop().SetAll(failure);
+  return AsStopped(group, failure);
 }
 
 }  // namespace cotune::capi

@@ -56,6 +56,18 @@ struct cotune_group {
   void* stream = nullptr;  // that calls on CUDA memory are enqueued on
   // Tuned or loaded here; after a load only rank 0 has the entries.
   cotune::TunedDatabase database;
+  // The winners that the table in force is made from; equal on all ranks.
+  cotune::MeasuredWinners winners;
+  // The path of the tuned database when the caller names none, or why there is no place for one.
+  // Only rank 0's counts.
+  cotune::Result<std::string> database_place;
+  bool names_database = false;  // the user has named the place
+  bool loads_database = true;   // when the group, or one split from it, is created
+  // Which table is in force, or why none, said once at the first call, by rank 0.
+  cotune::LogSink log;
+  std::string table_text;
+  int table_severity = 1;
+  bool has_said_table = false;
   std::string error_text;
   cotune_result error_result = COTUNE_SUCCESS;
 
@@ -67,17 +79,37 @@ struct cotune_group {
 
 namespace cotune::capi {
 
+// Says which table the calls of the group run by, where nobody has yet.
+void SayTable(cotune_group& group);
+
+// Gives a new group the table of the tuned database; collective over its ranks. A database that
+// cannot be used is no failure, and no warning for a split group, whose parent has warned. Fails
+// where ranks are lost.
+Status LoadAtCreation(cotune_group& group, bool is_split);
+
 // Keeps the failure for cotune_last_error.
 cotune_result Remember(cotune_group& group, const Status& status);
 
-// Runs `body`, which gives a Status, for a group that must not be NULL. Nothing is thrown out.
+// The error that the caller gets for the failure of a call: the one that the group was stopped
+// with, if it was.
+using Judge = Error (*)(cotune_group& group, const Error& failure);
+Error AsStopped(cotune_group& group, const Error& failure);
+// The same for what the ranks agree on: a failure that leaves it open what the other ranks have
+// done stops the group and those made from it, so that no rank goes on by a table that others may
+// have replaced.
+Error StopInDoubt(cotune_group& group, const Error& failure);
+
+// Runs `body`, which gives a Status, for a group that must not be NULL and is not stopped. Nothing
+// is thrown out.
 template <typename Body>
-cotune_result Guard(cotune_group* group, const Body& body) noexcept {
+cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopped) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
+    const Status stopped = group->job().stop().status();
+    if (!stopped) return Remember(*group, stopped);
     const Status status = body(*group);
     if (status) return COTUNE_SUCCESS;
-    return Remember(*group, status);
+    return Remember(*group, tl::make_unexpected(judge(*group, status.error())));
   } catch (const std::exception& exception) {
     return Remember(
         *group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "", exception.what()));

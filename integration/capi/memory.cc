@@ -1,9 +1,29 @@
 // Memory that all ranks of a group reach: allocated or registered, and given back.
+#include <exception>
+
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
 
 namespace cotune::capi {
 namespace {
+
+// As Guard; but the body, which gives back what is this rank's own, runs in a stopped group too:
+// the caller may free its memory afterwards. What such a group gives is its error all the same.
+template <typename Body>
+cotune_result GuardTakingBack(cotune_group* group, const Body& body) noexcept {
+  bool has_run = false;
+  const cotune_result result = Guard(group, [&](cotune_group& self) {
+    has_run = true;
+    return body(self);
+  });
+  if (group == nullptr || has_run) return result;
+  try {
+    static_cast<void>(body(*group));
+  } catch (const std::exception&) {
+    // The caller gets the error that stopped the group.
+  }
+  return result;
+}
 
 int64_t DeadlineOf(Job& job) {
   return DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns);
@@ -71,26 +91,30 @@ cotune_group::~cotune_group() {
 extern "C" {
 
 cotune_result cotune_memory_allocate(cotune_group* group, uint64_t bytes, void** data) {
-  return cotune::capi::Guard(group, [&](cotune_group& self) -> cotune::Status {
-    void* unused = nullptr;
-    void** const out = data == nullptr ? &unused : data;
-    *out = nullptr;
-    return cotune::capi::Allocate(self, data == nullptr ? 0 : bytes, out);
-  });
+  return cotune::capi::Guard(
+      group,
+      [&](cotune_group& self) -> cotune::Status {
+        void* unused = nullptr;
+        void** const out = data == nullptr ? &unused : data;
+        *out = nullptr;
+        return cotune::capi::Allocate(self, data == nullptr ? 0 : bytes, out);
+      },
+      cotune::capi::StopInDoubt);
 }
 
 cotune_result cotune_memory_free(cotune_group* group, void* data) {
-  return cotune::capi::Guard(group,
-                             [&](cotune_group& self) { return cotune::capi::Free(self, data); });
+  return cotune::capi::GuardTakingBack(
+      group, [&](cotune_group& self) { return cotune::capi::Free(self, data); });
 }
 
 cotune_result cotune_memory_register(cotune_group* group, void* data, uint64_t bytes) {
   return cotune::capi::Guard(
-      group, [&](cotune_group& self) { return cotune::capi::Register(self, data, bytes); });
+      group, [&](cotune_group& self) { return cotune::capi::Register(self, data, bytes); },
+      cotune::capi::StopInDoubt);
 }
 
 cotune_result cotune_memory_unregister(cotune_group* group, void* data) {
-  return cotune::capi::Guard(
+  return cotune::capi::GuardTakingBack(
       group, [&](cotune_group& self) { return cotune::capi::Unregister(self, data); });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -15,6 +16,7 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -33,6 +35,7 @@ class OneProcessTest : public ::testing::Test {
     std::filesystem::copy_file(std::filesystem::canonical("plugins/host/cotune_host.so"), plugin);
     std::filesystem::permissions(plugin, std::filesystem::perms(0755));
     setenv("XDG_RUNTIME_DIR", folder, 1);
+    setenv("XDG_CACHE_HOME", folder, 1);
     group_ = Create();
     ASSERT_NE(group_, nullptr);
   }
@@ -42,11 +45,24 @@ class OneProcessTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  cotune_group* Create() const {
+  void CallOnce() {
+    float sent = 3;
+    float received = 0;
+    EXPECT_EQ(cotune_all_reduce(group_, &sent, &received, 1, COTUNE_F32, COTUNE_REDUCE_SUM),
+              COTUNE_SUCCESS)
+        << cotune_last_error(group_);
+    EXPECT_EQ(received, 3);
+  }
+
+  cotune_group* Create() {
     cotune_group_options options{};
     options.struct_size = sizeof(options);
     options.world_size = 1;
     options.plugin_path = folder_.c_str();
+    options.log = [](void* lines, int32_t, const char* text) {
+      static_cast<std::vector<std::string>*>(lines)->emplace_back(text);
+    };
+    options.log_context = &log_;
     cotune_group* group = nullptr;
     cotune_error error{};
     error.struct_size = sizeof(error);
@@ -101,6 +117,7 @@ class OneProcessTest : public ::testing::Test {
 
   std::string folder_;
   cotune_group* group_ = nullptr;
+  std::vector<std::string> log_;
 };
 
 TEST_F(OneProcessTest, WhatTheFileKnewKeepsItsTime) {
@@ -136,29 +153,58 @@ TEST_F(OneProcessTest, CallsInPlaceHaveWinnersOfTheirOwn) {
   }
 }
 
-// A process alone has one choice only, so the one of the other size is one that is not there.
+// A process alone has one choice only: the log of the first call counts the sizes.
 TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
   constexpr uint64_t kLargeBytes = 1 << 20;
-  constexpr uint64_t kLargeCount = kLargeBytes / sizeof(float);
   const std::string path = folder_ + "/tuned.tdb";
   Tune(path, false);
-  std::vector<DatabaseEntry> entries = EntriesOf(path);
-  const Result<ChoiceId> gone = ChoiceId::Parse("host/gone");
-  ASSERT_TRUE(gone);
-  for (DatabaseEntry& entry : entries) {
-    entry.winner.id = *gone;
-    for (Verdict& verdict : entry.cell.verdicts) verdict.id = *gone;
-  }
-  Write(entries, path);
   for (const bool loads_last : {false, true}) {
     cotune_group_destroy(group_);
     group_ = Create();
+    log_.clear();
     if (loads_last) Tune("", false, kLargeBytes);
     ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
     if (!loads_last) Tune("", false, kLargeBytes);
-    EXPECT_THAT(Explained(false), HasSubstr("host/gone"));
-    EXPECT_THAT(Explained(false, kLargeCount), HasSubstr("at 1048576 bytes: "));
+    EXPECT_THAT(Explained(false),
+                AllOf(HasSubstr("at 4096 bytes: "), HasSubstr("at 1048576 bytes: ")));
+    CallOnce();
+    CallOnce();
+    EXPECT_THAT(log_, ElementsAre(HasSubstr("4 measured sizes")));
   }
+}
+
+// The file has all_reduce and broadcast, each at one size.
+TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  ASSERT_EQ(entries.size(), 2u);
+  const Result<ChoiceId> gone = ChoiceId::Parse("host/gone");
+  ASSERT_TRUE(gone);
+  entries[0].winner.id = *gone;
+  for (Verdict& verdict : entries[0].cell.verdicts) verdict.id = *gone;
+  Write(entries, path);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  log_.clear();
+  ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  CallOnce();
+  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("host/gone cannot run"),
+                                      HasSubstr("not among the choices of its backend")),
+                                HasSubstr("1 measured sizes")));
+}
+
+// Options of an older header have no field for the database: cotune looks for it.
+TEST_F(OneProcessTest, CallersOfAnOlderHeaderHaveTheDatabaseToo) {
+  cotune_group_options options{};
+  options.struct_size = offsetof(cotune_group_options, ignores_database);
+  options.world_size = 1;
+  options.plugin_path = folder_.c_str();
+  cotune_group_destroy(group_);
+  ASSERT_EQ(cotune_group_create(&options, &group_, nullptr), COTUNE_SUCCESS);
+  options.struct_size = sizeof(options) + 8;
+  cotune_group* newer = nullptr;
+  EXPECT_EQ(cotune_group_create(&options, &newer, nullptr), COTUNE_ERROR_USAGE);
 }
 
 TEST_F(OneProcessTest, AGroupOfHostMemoryHasNoStream) {

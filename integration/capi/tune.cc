@@ -1,4 +1,4 @@
-// Tuning, and the tuned database: what a group's table is made from.
+// Tuning, and saving what was tuned.
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,38 +101,6 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
   }
 }
 
-// Calls run from now on by all that the database of rank 0 knows for this group: what was tuned and
-// loaded before stays, size by size. On all ranks or on none.
-Status UseDatabase(cotune_group& group) {
-  Job& job = group.job();
-  const int world_size = job.world_size();
-  std::string own;
-  Status built;
-  if (job.rank() == 0) {
-    const Result<DispatchTable> table =
-        group.database.BuildTable(world_size, world_size, job.fingerprint());
-    if (table) {
-      own = table->Serialize();
-    } else {
-      built = tl::make_unexpected(table.error());
-    }
-  }
-  if (Status shared = ShareRankZeroStatus(job, built, "build table"); !shared) return shared;
-  Result<DispatchTable> proposed = DispatchTable();
-  const auto accept = [&](std::string_view bytes) {
-    proposed = DispatchTable::Parse(bytes);
-    return proposed.has_value();
-  };
-  const Result<AgreementOutcome> agreed =
-      job.exchange().Agree(own, accept, job.clock().now_ns() + job.settings().warm_timeout_ns);
-  if (!agreed) return tl::make_unexpected(agreed.error());
-  if (*agreed == AgreementOutcome::kDeclined) {
-    return Fail(ErrorCode::kInternal, "a rank could not read the table of rank 0");
-  }
-  group.dispatcher->SetTable(std::move(*proposed));
-  return {};
-}
-
 // Of a tune that has measured: an error when no choice of any cell ran.
 Status CheckWinners(const TuneReport& report) {
   if (!report.entries.empty() || report.cells_without_winner.empty()) return {};
@@ -172,8 +140,9 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
       !fits) {
     return fits;
   }
-  const Result<TuneRequest> request = RequestOf(*options, job);
+  Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return tl::make_unexpected(request.error());
+  request->base = group.winners;
   // Tuning uses the group on a stream of its own.
   if (Status idle = AwaitIdle(group); !idle) return idle;
   const TuningSettings before = job.settings();
@@ -189,34 +158,13 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   if (!report->outcome.committed) return {};
   if (Status tuned = CheckWinners(*report); !tuned) return tuned;
   Collect(group, *request, *report);
-  return UseDatabase(group);
-}
-
-// Takes `path` into rank 0's database.
-Status Read(cotune_group& group, const std::string& path) {
-  const Job& job = group.job();
-  const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
-  if (!loaded) return tl::make_unexpected(loaded.error());
-  const int world_size = job.world_size();
-  const Result<DispatchTable> table = loaded->BuildTable(world_size, world_size, job.fingerprint());
-  if (!table) return tl::make_unexpected(table.error());
-  if (table->rows().empty()) {
-    return Fail(ErrorCode::kDatabase,
-                fmt::format("none of {} entries is valid for {} ranks on this machine",
-                            loaded->size(), world_size),
-                path, "it was tuned elsewhere, with other backends, or for other group sizes",
-                "tune here");
-  }
-  group.database.Merge(*loaded);
+  // The ranks have agreed on this table, and on no other.
+  group.winners = report->outcome.winners;
+  group.dispatcher->SetTable(report->outcome.table);
+  group.table_text = fmt::format("calls run by what this program has tuned: {} measured sizes",
+                                 group.winners.size());
+  group.table_severity = 1;
   return {};
-}
-
-Status Load(cotune_group& group, const char* path) {
-  if (path == nullptr) return Fail(ErrorCode::kUsage, "the path is NULL", "cotune_load");
-  Job& job = group.job();
-  const Status own = job.rank() == 0 ? Read(group, path) : Status{};
-  if (Status shared = ShareRankZeroStatus(job, own, "load database"); !shared) return shared;
-  return UseDatabase(group);
 }
 
 Status Write(const cotune_group& group, const std::string& path) {
@@ -247,17 +195,14 @@ extern "C" {
 cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
                           cotune_tune_report* report) {
   return cotune::capi::Guard(
-      group, [&](cotune_group& self) { return cotune::capi::Tune(self, options, report); });
-}
-
-cotune_result cotune_load(cotune_group* group, const char* database_path) {
-  return cotune::capi::Guard(
-      group, [&](cotune_group& self) { return cotune::capi::Load(self, database_path); });
+      group, [&](cotune_group& self) { return cotune::capi::Tune(self, options, report); },
+      cotune::capi::StopInDoubt);
 }
 
 cotune_result cotune_save(cotune_group* group, const char* database_path) {
   return cotune::capi::Guard(
-      group, [&](cotune_group& self) { return cotune::capi::Save(self, database_path); });
+      group, [&](cotune_group& self) { return cotune::capi::Save(self, database_path); },
+      cotune::capi::StopInDoubt);
 }
 
 }  // extern "C"

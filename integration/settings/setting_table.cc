@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 14> kTable = {{
+constexpr std::array<SettingSpec, 15> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -46,6 +46,8 @@ constexpr std::array<SettingSpec, 14> kTable = {{
     {"plugin_path", &V::plugin_path, 0, 0,
      "folders with plugins, parted by ':'; empty: those beside cotune"},
     {"database", &V::database, 0, 0, "tuned database; empty: the place of this machine"},
+    {"load_database", &V::load_database, 0, 0,
+     "on: groups of programs that link cotune run by the tuned database from the start"},
 }};
 
 // Each Read gives what is wrong, or "" when *value is set.

@@ -19,6 +19,7 @@ struct SettingValues : TuningSettings {
   std::string memory = "auto";  // "host", "cuda", or what this machine has
   std::string plugin_path;      // folders with plugins, parted by ':'
   std::string database;         // file; empty: the default place of this machine
+  bool load_database = true;    // by programs, when they create a group
 };
 
 // Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),

@@ -24,7 +24,7 @@ void ExpectAllName(RankProcesses& ranks, const std::string& field) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     EXPECT_EQ(ranks.ExitOf(rank), 5) << ranks.Transcript();
     EXPECT_THAT(ranks.LinesOf(rank, "error "),
-                AllOf(SizeIs(1), Each(AllOf(HasSubstr("rank_lost ranks=1 "), HasSubstr(field)))))
+                AllOf(SizeIs(1), Each(AllOf(HasSubstr("disagreement ranks=1 "), HasSubstr(field)))))
         << ranks.Transcript();
     EXPECT_THAT(ranks.LinesOf(rank, "outcome "), SizeIs(0)) << "it went on all the same";
   }
@@ -97,7 +97,7 @@ TEST(Disagreement, OnTheChoiceList) {
   script.fake_script = fmt::format("choice one default\nchoice two missing_on={}", kOdd);
   RankProcesses ranks;
   StartJob(ranks, script);
-  ExpectAllName(ranks, "choices of backend fake");
+  ExpectAllName(ranks, "ranks 0, 2 list fake/two, rank 1 does not");
 }
 
 // Ranks with another version of a backend do not tune with it; with no other backend that is an

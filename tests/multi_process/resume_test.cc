@@ -6,6 +6,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "core/tuned_database.h"
 #include "core/tuning_journal.h"
@@ -54,6 +56,34 @@ void ExpectOutcome(RankProcesses& ranks, int measured, int known) {
 std::string BytesOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The file's entries are of a machine whose clock ran ahead.
+TEST(Database, ForceReplacesWhateverTheClockSays) {
+  constexpr int64_t kFarAheadUnixS = 32'503'680'000;  // the year 3000
+  const PrivateFolder folder;
+  JobScript script = SixCells(folder);
+  RankProcesses first;
+  StartJob(first, script);
+  ExpectOutcome(first, kCells, 0);
+  const Result<TunedDatabase> database = TunedDatabase::Load(script.database_path);
+  ASSERT_TRUE(database) << database.error().ToText();
+  TunedDatabase ahead;
+  std::vector<DatabaseEntry> entries = database->entries().value();
+  for (DatabaseEntry& entry : entries) {
+    entry.measured_unix_s = kFarAheadUnixS;
+    ahead.Put(std::move(entry));
+  }
+  ASSERT_TRUE(ahead.Save(script.database_path));
+
+  script.force = true;
+  RankProcesses forced;
+  StartJob(forced, script);
+  ExpectOutcome(forced, kCells, 0);
+  const Result<TunedDatabase> after = TunedDatabase::Load(script.database_path);
+  ASSERT_TRUE(after) << after.error().ToText();
+  EXPECT_EQ(after->size(), static_cast<size_t>(kCells));
+  for (const DatabaseRow& row : after->rows()) EXPECT_LT(row.measured_unix_s, kFarAheadUnixS);
 }
 
 TEST(Database, OfAFinishedTuneLeavesNothingToMeasure) {

@@ -1,4 +1,4 @@
-#include "cli/database_path.h"
+#include "integration/database_path.h"
 
 #include <sys/stat.h>
 
@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cotune::cli {
+namespace cotune {
 namespace {
 
 Fingerprint Machine(const char* cpu_model) {
@@ -40,7 +40,7 @@ TEST(DatabasePathTest, TheUserDecidesThenTheEnvironment) {
   EXPECT_EQ(DatabasePath("", {{"HOME", "h"}}, here).error().where, "HOME=h");
   const Error error = DatabasePath("", {}, here).error();
   EXPECT_EQ(error.code, ErrorCode::kEnvironment);
-  EXPECT_EQ(error.next_step, "name a file with --db");
+  EXPECT_EQ(error.next_step, "name a file with --db or COTUNE_DATABASE");
 }
 
 TEST(DatabasePathTest, FoldersAreMadeForTheUserOnly) {
@@ -54,4 +54,4 @@ TEST(DatabasePathTest, FoldersAreMadeForTheUserOnly) {
 }
 
 }  // namespace
-}  // namespace cotune::cli
+}  // namespace cotune

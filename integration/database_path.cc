@@ -1,4 +1,4 @@
-#include "cli/database_path.h"
+#include "integration/database_path.h"
 
 #include <sys/stat.h>
 
@@ -9,7 +9,7 @@
 #include "core/sha256.h"
 #include "fmt/format.h"
 
-namespace cotune::cli {
+namespace cotune {
 namespace {
 
 constexpr size_t kReadableLettersMax = 40;
@@ -58,7 +58,7 @@ Result<std::string> DatabasePath(const std::string& asked, const Environment& en
                 home.empty() ? "" : "HOME=" + home,
                 home.empty() ? "neither XDG_CACHE_HOME nor HOME is set to an absolute path"
                              : "it is not an absolute path, and XDG_CACHE_HOME is not set to one",
-                "name a file with --db");
+                "name a file with --db or COTUNE_DATABASE");
   }
   return fmt::format("{}/cotune/{}.tdb", folder, MachineFileName(fingerprint));
 }
@@ -75,4 +75,4 @@ Status MakeFolderOf(const std::string& path) {
   return {};
 }
 
-}  // namespace cotune::cli
+}  // namespace cotune

@@ -1,6 +1,6 @@
 // Where the tuned database of a machine lies when the user does not say.
-#ifndef COTUNE_CLI_DATABASE_PATH_H_
-#define COTUNE_CLI_DATABASE_PATH_H_
+#ifndef COTUNE_INTEGRATION_DATABASE_PATH_H_
+#define COTUNE_INTEGRATION_DATABASE_PATH_H_
 
 #include <string>
 
@@ -8,7 +8,7 @@
 #include "core/tuned_database_entry.h"
 #include "integration/launch_context.h"
 
-namespace cotune::cli {
+namespace cotune {
 
 // "intel-xeon-8375c-1a2b3c4d": readable first, then a digest of all machine fields. Pure.
 std::string MachineFileName(const Fingerprint& fingerprint);
@@ -21,6 +21,6 @@ Result<std::string> DatabasePath(const std::string& asked, const Environment& en
 // Makes the folder of the file, for the user only. kEnvironment when it cannot.
 Status MakeFolderOf(const std::string& path);
 
-}  // namespace cotune::cli
+}  // namespace cotune
 
-#endif  // COTUNE_CLI_DATABASE_PATH_H_
+#endif  // COTUNE_INTEGRATION_DATABASE_PATH_H_

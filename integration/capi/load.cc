@@ -1,0 +1,170 @@
+// The table of a group from a tuned database: when the group is created, and by cotune_load.
+#include <utility>
+
+#include "core/step_record.h"
+#include "core/winner_check.h"
+#include "fmt/format.h"
+#include "integration/capi/group_state.h"
+#include "integration/rank_zero_status.h"
+
+namespace cotune::capi {
+namespace {
+
+// Severities of a log.
+constexpr int kInfo = 1;
+constexpr int kWarning = 2;
+
+int64_t DeadlineOf(const Job& job) {
+  return DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns);
+}
+
+// Reads the file and merges it into what the group has; for rank 0. kDatabase when no entry of the
+// file is valid here.
+Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
+  const Job& job = group.job();
+  const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
+  if (!loaded) return tl::make_unexpected(loaded.error());
+  const int world_size = job.world_size();
+  if (loaded->Winners(world_size, world_size, job.fingerprint()).empty()) {
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("none of {} entries is valid for {} ranks on this machine",
+                            loaded->size(), world_size),
+                path, "it was tuned elsewhere, with other backends, or for other group sizes",
+                "tune here");
+  }
+  TunedDatabase merged = group.database;
+  merged.Merge(*loaded);
+  return merged;
+}
+
+// Collective. Every rank checks what rank 0's `database` says for the group, comes to the same
+// table by itself, and accepts only that one. On all ranks or on none.
+Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
+  Job& job = group.job();
+  const int64_t deadline_ns = DeadlineOf(job);
+  std::string own;
+  if (job.rank() == 0) {
+    const int world_size = job.world_size();
+    own = database.Winners(world_size, world_size, job.fingerprint()).Serialize();
+  }
+  const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, deadline_ns);
+  if (!bytes) return tl::make_unexpected(bytes.error());
+  Result<MeasuredWinners> winners = MeasuredWinners::Parse(*bytes);
+  if (!winners) return tl::make_unexpected(winners.error());
+  const Result<std::vector<std::string>> refused = CheckMeasuredWinners(
+      job.exchange(), job.groups(), job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
+      job.topology_digest(), job.settings().precompile_threads, deadline_ns, *winners);
+  if (!refused) return tl::make_unexpected(refused.error());
+  Result<DispatchTable> table = winners->BuildTable();
+  if (!table) return tl::make_unexpected(table.error());
+  const std::string proposal = table->Serialize();
+  const Result<AgreementOutcome> agreed = job.exchange().Agree(
+      job.rank() == 0 ? proposal : "", [&](std::string_view other) { return other == proposal; },
+      deadline_ns);
+  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (*agreed == AgreementOutcome::kDeclined) {
+    return Fail(ErrorCode::kDisagreement, "a rank declined the table of rank 0", "load database",
+                "the ranks make different tables from the same entries",
+                "run the same build on every rank");
+  }
+  if (job.rank() == 0 && group.log) {
+    for (const std::string& reason : *refused) {
+      group.log(kWarning, "an entry of the tuned database is left out: " + reason);
+    }
+  }
+  group.winners = std::move(*winners);
+  group.dispatcher->SetTable(std::move(*table));
+  return {};
+}
+
+void SetTableText(cotune_group& group, const std::string& path) {
+  group.table_text =
+      fmt::format("calls run by the tuned database {}: {} measured sizes for {} ranks", path,
+                  group.winners.size(), group.job().world_size());
+  group.table_severity = kInfo;
+}
+
+Status Load(cotune_group& group, const char* path) {
+  Job& job = group.job();
+  Result<TunedDatabase> read = TunedDatabase();
+  std::string place;
+  if (job.rank() == 0) {
+    const Result<std::string> asked = path != nullptr ? std::string(path) : group.database_place;
+    read = asked ? ReadAndMerge(group, *asked) : tl::make_unexpected(asked.error());
+    if (asked) place = *asked;
+  }
+  const Status own = read ? Status{} : Status(tl::make_unexpected(read.error()));
+  if (Status shared = ShareRankZeroStatus(job, own, "load database"); !shared) return shared;
+  if (Status used = UseDatabase(group, *read); !used) return used;
+  if (job.rank() == 0) group.database = std::move(*read);
+  SetTableText(group, place);
+  return {};
+}
+
+// The database that rank 0 found for a new group.
+struct Found {
+  Status status;            // success: `database` can be used
+  bool is_missing = false;  // there is no file, which is as good as any state of a machine
+  TunedDatabase database;
+};
+
+Found LookFor(const cotune_group& group) {
+  Found found;
+  if (!group.database_place) {
+    found.status = tl::make_unexpected(group.database_place.error());
+    found.is_missing = true;
+    return found;
+  }
+  Result<TunedDatabase> read = ReadAndMerge(group, *group.database_place);
+  if (read) {
+    found.database = std::move(*read);
+  } else {
+    found.is_missing = !group.names_database && read.error().code == ErrorCode::kEnvironment;
+    found.status = tl::make_unexpected(read.error());
+  }
+  return found;
+}
+
+}  // namespace
+
+Status LoadAtCreation(cotune_group& group, bool is_split) {
+  Job& job = group.job();
+  Found found;
+  if (job.rank() == 0 && group.loads_database) found = LookFor(group);
+  // Which rank wants a database, and whether rank 0 has one: the same answer for all of them.
+  StepRecord record = StepRecord::FromStatus(found.status);
+  record.number = group.loads_database ? 1 : 0;
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job));
+  if (!all) return tl::make_unexpected(all.error());
+  bool all_want = true;
+  for (const StepRecord& other : all->records) all_want = all_want && other.number == 1;
+  group.table_severity = kInfo;
+  if (!all_want) {
+    group.table_text =
+        "calls run the default choices: the program, or the setting load_database, wants no tuned "
+        "database";
+    return {};
+  }
+  Status used = found.status;
+  if (!all->records[0].error) used = UseDatabase(group, found.database);
+  if (used && !all->records[0].error) {
+    if (job.rank() != 0) return {};
+    group.database = std::move(found.database);
+    SetTableText(group, *group.database_place);
+    return {};
+  }
+  if (!used && LeavesDoubt(used.error().code)) return used;
+  if (job.rank() != 0) return {};
+  group.table_text = "calls run the default choices: " + used.error().ToText();
+  if (!found.is_missing && !is_split) group.table_severity = kWarning;
+  return {};
+}
+
+}  // namespace cotune::capi
+
+extern "C" cotune_result cotune_load(cotune_group* group, const char* database_path) {
+  return cotune::capi::Guard(
+      group, [&](cotune_group& self) { return cotune::capi::Load(self, database_path); },
+      cotune::capi::StopInDoubt);
+}

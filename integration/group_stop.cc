@@ -1,0 +1,102 @@
+#include "integration/group_stop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+namespace cotune {
+namespace {
+
+bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks) {
+  return loss.ranks.empty() || std::any_of(loss.ranks.begin(), loss.ranks.end(), [&](int rank) {
+           return std::find(job_ranks.begin(), job_ranks.end(), rank) != job_ranks.end();
+         });
+}
+
+}  // namespace
+
+GroupStop::~GroupStop() {
+  {
+    const std::lock_guard lock(stops_.mutex_);
+    std::erase(stops_.members_, this);
+  }
+  // Nobody starts it any more.
+  if (abort_.joinable()) abort_.join();
+}
+
+Status GroupStop::status() const {
+  if (!is_set()) return {};
+  const std::lock_guard lock(stops_.mutex_);
+  return tl::make_unexpected(error_);
+}
+
+void GroupStop::Set(const Error& error) {
+  const std::lock_guard lock(stops_.mutex_);
+  GroupStops::Set(*this, error);
+}
+
+void GroupStop::SetAll(const Error& error) {
+  const std::lock_guard lock(stops_.mutex_);
+  for (GroupStop* each : stops_.members_) {
+    if (each->ComesFrom(*this)) GroupStops::Set(*each, error);
+  }
+}
+
+void GroupStop::FreeWaiters() {
+  const std::lock_guard lock(stops_.mutex_);
+  GroupStops::StartAbort(*this);
+}
+
+bool GroupStop::ComesFrom(const GroupStop& other) const {
+  for (const GroupStop* each = this; each != nullptr; each = each->parent_) {
+    if (each == &other) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<GroupStop> GroupStops::Add(BackendGroups& groups, const GroupStop* parent) {
+  std::unique_ptr<GroupStop> stop(new GroupStop(*this, groups, parent));
+  const std::lock_guard lock(mutex_);
+  members_.push_back(stop.get());
+  if (loss_ && Concerns(*loss_, groups.job_ranks())) {
+    Set(*stop, *loss_);
+  }
+  return stop;
+}
+
+void GroupStops::OnLoss(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (loss_) return;
+    loss_ = error;
+    for (GroupStop* stop : members_) {
+      if (Concerns(error, stop->groups_.job_ranks())) Set(*stop, error);
+    }
+  }
+  lost_.notify_all();
+}
+
+std::optional<Error> GroupStops::AwaitLoss(int64_t wait_ns) {
+  std::unique_lock lock(mutex_);
+  lost_.wait_for(lock, std::chrono::nanoseconds(wait_ns), [this] { return loss_.has_value(); });
+  return loss_;
+}
+
+void GroupStops::Set(GroupStop& stop, const Error& error) {
+  if (stop.is_set()) return;
+  stop.error_ = error;
+  stop.is_set_.store(true, std::memory_order_release);
+  StartAbort(stop);
+}
+
+void GroupStops::StartAbort(GroupStop& stop) {
+  if (stop.abort_.joinable()) return;  // once is enough
+  try {
+    stop.abort_ = std::thread([&groups = stop.groups_] { groups.AbortAll(); });
+  } catch (const std::system_error&) {
+    // There is no thread to be had, and this one must not wait: waiters end at their own deadlines.
+  }
+}
+
+}  // namespace cotune

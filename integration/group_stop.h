@@ -1,0 +1,87 @@
+// Groups that must not be used any more: why, for every later call, and free for whoever waits in
+// them.
+#ifndef COTUNE_INTEGRATION_GROUP_STOP_H_
+#define COTUNE_INTEGRATION_GROUP_STOP_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/backend_groups.h"
+#include "core/status.h"
+
+namespace cotune {
+
+class GroupStops;
+
+// The stop of one group over its ranks: set once, read by every call. Any thread; destroyed before
+// the BackendGroups, after every abort under way has returned.
+class GroupStop {
+ public:
+  ~GroupStop();
+  GroupStop(const GroupStop&) = delete;
+  GroupStop& operator=(const GroupStop&) = delete;
+
+  // One load: for the hot path.
+  bool is_set() const { return is_set_.load(std::memory_order_acquire); }
+  // Success until it is set; then the error that every call gives.
+  Status status() const;
+
+  // The first error counts. Waiters, on this rank and through the backends on the others, are
+  // freed.
+  void Set(const Error& error);
+  // The same for this group and every one made from it: of one in doubt nothing is known.
+  void SetAll(const Error& error);
+  // Frees the waiters only; Set follows when it is known what to say.
+  void FreeWaiters();
+
+ private:
+  friend class GroupStops;
+  GroupStop(GroupStops& stops, BackendGroups& groups, const GroupStop* parent)
+      : stops_(stops), groups_(groups), parent_(parent) {}
+  bool ComesFrom(const GroupStop& other) const;
+
+  GroupStops& stops_;
+  BackendGroups& groups_;
+  const GroupStop* const parent_;  // nullptr for the group of all ranks
+  std::atomic<bool> is_set_ = false;
+  Error error_;
+  // A plugin's abort may take its time: it holds up neither the control channel, which says that a
+  // rank was lost, nor the groups of other plugins.
+  std::thread abort_;
+};
+
+// All groups of one job on this rank. Any thread.
+class GroupStops {
+ public:
+  // `parent` outlives the new stop.
+  std::unique_ptr<GroupStop> Add(BackendGroups& groups, const GroupStop* parent);
+
+  // The control channel has failed: stops every group that has one of the ranks that the error
+  // names, or every group when it names none. Does not wait. Only the first loss counts.
+  void OnLoss(const Error& error);
+
+  // The loss, if it is known by then: a peer that heard of it earlier has aborted the group.
+  std::optional<Error> AwaitLoss(int64_t wait_ns);
+
+ private:
+  friend class GroupStop;
+  // With mutex_ held.
+  static void Set(GroupStop& stop, const Error& error);
+  static void StartAbort(GroupStop& stop);
+
+  std::mutex mutex_;
+  std::condition_variable lost_;
+  std::optional<Error> loss_;
+  std::vector<GroupStop*> members_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_GROUP_STOP_H_

@@ -1,0 +1,614 @@
+// Groups of the C API when a rank is lost or in doubt, and when ranks differ: real processes, only
+// cotune.h, the shared library and plugins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fmt/format.h"
+#include "integration/capi/cotune.h"
+#include "tests/multi_process/rank_processes_for_test.h"
+
+namespace cotune {
+namespace {
+
+// How many frames that let ranks use a table this process may still send before it dies; negative:
+// it does not count.
+std::atomic<int> go_frames_left = -1;
+
+// Frame { decision { channel, call, ruling: GO } } behind its length, see sync/wire.proto: field 7
+// of the frame, and field 3 of the decision, which comes last.
+bool IsGo(std::string_view bytes) {
+  constexpr char kDecision = 0x3A;
+  constexpr std::string_view kRulingGo("\x18\x03", 2);
+  return bytes.size() > 6 && bytes[4] == kDecision && bytes.ends_with(kRulingGo);
+}
+
+}  // namespace
+}  // namespace cotune
+
+// Takes the place of the C library's function for the shared library under test too.
+extern "C" __attribute__((visibility("default"))) ssize_t send(int socket, const void* data,
+                                                               size_t size, int flags) {
+  if (cotune::go_frames_left >= 0 && cotune::IsGo({static_cast<const char*>(data), size}) &&
+      cotune::go_frames_left-- == 0) {
+    kill(getpid(), SIGKILL);
+  }
+  return syscall(SYS_sendto, socket, data, size, flags, nullptr, 0);
+}
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr int64_t kPatienceNs = 120 * kSecondNs;
+constexpr int64_t kLongCallNs = 600 * kSecondNs;  // far longer than any test may take
+
+class CApiFaults : public ::testing::Test {
+ protected:
+  CApiFaults() {
+    CopyPlugin("host", plugins_);
+    CopyPlugin("fake", fake_plugins_);
+    setenv("XDG_CACHE_HOME", (folder_.path() + "/cache").c_str(), 1);
+    unsetenv("COTUNE_DATABASE");
+    unsetenv("COTUNE_CONFIG");
+  }
+
+  // A plugin counts only as a file that nobody else may write.
+  static void CopyPlugin(const std::string& name, const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    const std::string file = "cotune_" + name + ".so";
+    const std::string to = folder + "/" + file;
+    std::filesystem::copy_file(std::filesystem::canonical("plugins/" + name + "/" + file), to);
+    std::filesystem::permissions(to, std::filesystem::perms(0755));
+  }
+
+  void SetFakeScript(const std::string& script) const {
+    const std::string path = folder_.path() + "/config.toml";
+    std::ofstream(path) << "[fake]\nscript = \"" << script << "\"\n";
+    setenv("COTUNE_CONFIG", path.c_str(), 1);
+  }
+
+  cotune_group* Create(int rank, int world_size, TestLink& link,
+                       const std::string& plugins = "") const {
+    cotune_group_options options{};
+    options.struct_size = sizeof(options);
+    options.rank = rank;
+    options.world_size = world_size;
+    options.socket_path = socket_.c_str();
+    options.plugin_path = plugins.empty() ? plugins_.c_str() : plugins.c_str();
+    options.call_timeout_ns = kLongCallNs;
+    options.log = Log;
+    options.log_context = &link;
+    options.ignores_database = rank == ignores_database_on_ ? 1 : 0;
+    cotune_group* group = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
+      link.Report(fmt::format("create {} {}", error.result, error.text));
+    }
+    return group;
+  }
+
+  // Only what the library says of its table: other lines come from another thread.
+  static void Log(void* context, int32_t severity, const char* text) {
+    if (std::strncmp(text, "calls run", 9) != 0) return;
+    static_cast<TestLink*>(context)->Report(fmt::format("log {} {}", severity, text));
+  }
+
+  const PrivateFolder folder_;
+  const std::string plugins_ = folder_.path() + "/plugins";
+  const std::string fake_plugins_ = folder_.path() + "/fake";
+  const std::string socket_ = folder_.path() + "/s";
+  const std::string database_ = folder_.path() + "/tuned.tdb";
+  int ignores_database_on_ = -1;
+};
+
+cotune_group* Split(cotune_group* group, const char* name, const std::vector<int32_t>& ranks,
+                    TestLink& link) {
+  cotune_group* part = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  if (cotune_group_split(group, name, ranks.data(), ranks.size(), &part, &error) !=
+      COTUNE_SUCCESS) {
+    link.Report(fmt::format("split {} {}", error.result, error.text));
+  }
+  return part;
+}
+
+void Say(TestLink& link, const char* what, const cotune_group* group, cotune_result result) {
+  link.Report(fmt::format("{} {} {}", what, result, result == 0 ? "" : cotune_last_error(group)));
+}
+
+cotune_result Reduce(cotune_group* group, uint64_t count = 64) {
+  std::vector<float> send(count, 1.0F);
+  std::vector<float> recv(count, 0.0F);
+  const cotune_result result =
+      cotune_all_reduce(group, send.data(), recv.data(), count, COTUNE_F32, COTUNE_REDUCE_SUM);
+  const auto sum = static_cast<float>(cotune_group_size(group));
+  for (const float value : recv) {
+    if (result == COTUNE_SUCCESS && value != sum) return COTUNE_ERROR_WRONG_RESULT;
+  }
+  return result;
+}
+
+cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database = nullptr) {
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+  options.sizes_bytes = &bytes;
+  options.size_count = 1;
+  options.database_path = database;
+  return cotune_tune(group, &options, nullptr);
+}
+
+std::string Explained(cotune_group* group, uint64_t count = 64) {
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+  call.dtype = COTUNE_F32;
+  call.reduction = COTUNE_REDUCE_SUM;
+  call.count = count;
+  char text[2048] = "";
+  if (cotune_explain(group, &call, text, sizeof(text), nullptr) != COTUNE_SUCCESS) return "";
+  return text;
+}
+
+// Every call that a group has, after it was stopped.
+void SayAllCalls(TestLink& link, cotune_group* group, const std::string& database) {
+  float x[4] = {};
+  void* memory = nullptr;
+  Say(link, "later", group, Reduce(group));
+  Say(link, "later", group, cotune_all_gather(group, x, x, 1, COTUNE_F32));
+  Say(link, "later", group, cotune_load(group, database.c_str()));
+  Say(link, "later", group, cotune_save(group, database.c_str()));
+  Say(link, "later", group, Tune(group, 256));
+  Say(link, "later", group, cotune_group_check(group));
+  Say(link, "later", group, cotune_memory_allocate(group, 64, &memory));
+  Say(link, "later", group, cotune_memory_free(group, x));
+  const int32_t own = cotune_group_rank(group);
+  cotune_group* part = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  const cotune_result split = cotune_group_split(group, "later", &own, 1, &part, &error);
+  link.Report(fmt::format("later {} {}", split, error.text));
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+  call.dtype = COTUNE_F32;
+  call.reduction = COTUNE_REDUCE_SUM;
+  Say(link, "later", group, cotune_explain(group, &call, nullptr, 0, nullptr));
+}
+
+// The coordinator dies between the two frames that let the ranks of a subgroup, which it is not in,
+// use the table that both have recorded. One of them has it; the other does not know, and stops.
+TEST_F(CApiFaults, ARankThatDoesNotHearOfTheAgreementNeverRunsByTheOldTable) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link);
+      if (group == nullptr) return 1;
+      if (rank == 0) {
+        link.AwaitWord();
+        go_frames_left = 1;
+        link.Report("armed");
+        link.AwaitWord();  // no word comes: the coordinator's thread ends the process
+        return 1;
+      }
+      cotune_group* const tuned = Split(group, "tuned", {1, 2}, link);
+      if (tuned == nullptr) return 1;
+      Say(link, "tune", tuned, Tune(tuned, 256));
+      Say(link, "save", tuned, cotune_save(tuned, database_.c_str()));
+      cotune_group* const pair = Split(group, "pair", {1, 2}, link);
+      if (pair == nullptr) return 1;
+      cotune_group* const child = Split(pair, "child", {0, 1}, link);
+      if (child == nullptr) return 1;
+      link.Report("ready");
+      link.AwaitWord();
+      const cotune_result loaded = cotune_load(pair, database_.c_str());
+      Say(link, "loaded", pair, loaded);
+      if (loaded == COTUNE_SUCCESS) {
+        // The other rank has stopped, and frees this one, which waits for it.
+        Say(link, "call", pair, Reduce(pair));
+      } else {
+        SayAllCalls(link, pair, database_);
+        Say(link, "child", child, Reduce(child));
+      }
+      cotune_group_destroy(child);
+      cotune_group_destroy(pair);
+      cotune_group_destroy(tuned);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank : {1, 2}) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  ranks.Say(0);
+  ASSERT_TRUE(ranks.WaitForLine(0, "armed", kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {1, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_EQ(ranks.ExitOf(0), -SIGKILL);
+  // Frames go to the ranks in the order of the group.
+  EXPECT_THAT(ranks.LinesOf(1, "loaded "), ElementsAre("0 "));
+  ASSERT_THAT(ranks.LinesOf(2, "loaded "),
+              ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 0"))));
+  const std::string doubt = ranks.LinesOf(2, "loaded ").front();
+  EXPECT_THAT(ranks.LinesOf(2, "later "), AllOf(SizeIs(10), Each(doubt)));
+  EXPECT_THAT(ranks.LinesOf(2, "child "), ElementsAre(doubt));
+  EXPECT_THAT(ranks.LinesOf(1, "call "), ElementsAre(testing::Not(StartsWith("0"))));
+}
+
+TEST_F(CApiFaults, RanksThatDifferDeclineAndGoOn) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link);
+      if (group == nullptr) return 1;
+      Say(link, "tuned", group, Tune(group, 256));
+      const std::string before = Explained(group);
+      // Another size, and then another number of sizes, on one rank.
+      Say(link, "other size", group, Tune(group, rank == 1 ? 2048 : 1024));
+      const uint64_t two[] = {1024, 4096};
+      cotune_tune_options options{};
+      options.struct_size = sizeof(options);
+      options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+      options.sizes_bytes = two;
+      options.size_count = rank == 2 ? 2 : 1;
+      Say(link, "other number", group, cotune_tune(group, &options, nullptr));
+      options.size_count = 1;
+      options.budget_ns = rank == 1 ? kSecondNs : 2 * kSecondNs;
+      Say(link, "other setting", group, cotune_tune(group, &options, nullptr));
+      if (Explained(group) != before) link.Report("the table has changed");
+      Say(link, "call", group, Reduce(group));
+      Say(link, "again", group, Tune(group, 1024));
+      Say(link, "call", group, Reduce(group, 256));
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "tuned "), ElementsAre("0 ")) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "other size "),
+                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 1"), HasSubstr("2048"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "other number "), ElementsAre(StartsWith("12 ")));
+    EXPECT_THAT(ranks.LinesOf(rank, "other setting "),
+                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 1"), HasSubstr("budget"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "the table"), IsEmpty()) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 ", "0 ")) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "again "), ElementsAre("0 ")) << ranks.Transcript();
+  }
+}
+
+// Rank 2 dies while the others wait for it in calls that may take ten minutes: rank 0 in the group
+// of all, rank 1 in a subgroup. Rank 3 is in no call at all. A subgroup without rank 2 goes on by
+// its table until it needs the control channel.
+TEST_F(CApiFaults, ADeathEndsEveryWaitForThatRank) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 4, link);
+      if (group == nullptr) return 1;
+      cotune_group* const with =
+          rank == 1 || rank == 2 ? Split(group, "with", {1, 2}, link) : nullptr;
+      cotune_group* const without =
+          rank == 0 || rank == 3 ? Split(group, "without", {0, 3}, link) : nullptr;
+      Say(link, "before", group, Reduce(group));
+      link.Report("ready");
+      link.AwaitWord();
+      if (rank == 2) kill(getpid(), SIGKILL);
+      if (rank == 0) Say(link, "waited", group, Reduce(group));
+      if (rank == 1) Say(link, "waited", with, Reduce(with));
+      // Nothing but time passes on rank 3: there is nothing to wait on, so it asks.
+      while (rank == 3 && cotune_group_check(group) == COTUNE_SUCCESS) usleep(1000);
+      Say(link, "later", group, Reduce(group));
+      Say(link, "later", group, cotune_group_check(group));
+      if (without != nullptr) {
+        Say(link, "without", without, Reduce(without));
+        // There is no file. Both ranks hear that until the coordinator knows of the death.
+        cotune_result loaded = COTUNE_ERROR_ENVIRONMENT;
+        while (loaded == COTUNE_ERROR_ENVIRONMENT) {
+          loaded = cotune_load(without, database_.c_str());
+        }
+        Say(link, "load", without, loaded);
+        Say(link, "stopped", without, Reduce(without));
+      }
+      cotune_group_destroy(with);
+      cotune_group_destroy(without);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1, 3, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_EQ(ranks.ExitOf(2), -SIGKILL);
+  const auto names_rank_2 = AllOf(StartsWith("5 "), HasSubstr("rank 2"));
+  for (size_t rank : {0, 1, 3}) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    EXPECT_THAT(ranks.LinesOf(rank, "before "), ElementsAre("0 "));
+    if (rank != 3) {
+      EXPECT_THAT(ranks.LinesOf(rank, "waited "), ElementsAre(names_rank_2));
+    }
+    EXPECT_THAT(ranks.LinesOf(rank, "later "), AllOf(SizeIs(2), Each(names_rank_2)));
+  }
+  for (size_t rank : {0, 3}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "without "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "load "), ElementsAre(names_rank_2));
+    EXPECT_THAT(ranks.LinesOf(rank, "stopped "), ElementsAre(names_rank_2));
+  }
+}
+
+// The first rank of each group waits for nobody that it could see dying, as a GPU does: only an
+// abort ends its call, and only the control channel knows of the death.
+TEST_F(CApiFaults, ADeathEndsWaitsThatOnlyAnAbortEnds) {
+  SetFakeScript("choice stuck default hangs_on=0");
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      cotune_group* const with = rank > 0 ? Split(group, "with", {1, 2}, link) : nullptr;
+      link.Report("ready");
+      link.AwaitWord();
+      if (rank == 2) kill(getpid(), SIGKILL);
+      cotune_group* const waits = rank == 0 ? group : with;
+      Say(link, "waited", waits, Reduce(waits));
+      Say(link, "checked", waits, cotune_group_check(waits));
+      cotune_group_destroy(with);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    SCOPED_TRACE(ranks.Transcript());
+    const auto names_rank_2 = AllOf(StartsWith("5 "), HasSubstr("rank 2 died"));
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    EXPECT_THAT(ranks.LinesOf(rank, "waited "), ElementsAre(names_rank_2));
+    EXPECT_THAT(ranks.LinesOf(rank, "checked "), ElementsAre(names_rank_2));
+  }
+}
+
+// The fake backend takes its rank in the group that was made last for that of its script: rank 1 of
+// the job loses a choice when it becomes the third of a group.
+TEST_F(CApiFaults, ALoadedWinnerThatOneRankLacksIsNamedAndTheGroupGoesOn) {
+  SetFakeScript("choice usual default cost_us=20000; choice fast missing_on=2");
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      if (rank < 2) {
+        cotune_group* const tuned = Split(group, "tuned", {0, 1}, link);
+        if (tuned == nullptr) return 1;
+        Say(link, "tune", tuned, Tune(tuned, 256));
+        Say(link, "save", tuned, cotune_save(tuned, database_.c_str()));
+        cotune_group* const pair = Split(group, "pair", {0, 1}, link);
+        if (pair == nullptr) return 1;
+        cotune_group* const turned = Split(group, "turned", {0, 2, 1}, link);
+        if (turned == nullptr) return 1;
+        Say(link, "load", pair, cotune_load(pair, database_.c_str()));
+        Say(link, "call", pair, Reduce(pair));
+        link.Report("explained " + Explained(pair));
+        cotune_group_destroy(turned);
+        cotune_group_destroy(pair);
+        cotune_group_destroy(tuned);
+      } else {
+        cotune_group_destroy(Split(group, "turned", {0, 2, 1}, link));
+      }
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    SCOPED_TRACE(ranks.Transcript());
+    EXPECT_THAT(ranks.LinesOf(rank, "tune "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "save "), ElementsAre("0 "));
+    EXPECT_THAT(
+        ranks.LinesOf(rank, "load "),
+        ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 0 lists fake/fast, rank 1 does not"),
+                          HasSubstr("all_reduce/sum/f32"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "explained "), ElementsAre(HasSubstr("not tuned")));
+  }
+}
+
+// Two builds of a plugin with one version: the id that the linker wrote tells them apart.
+TEST_F(CApiFaults, AnotherBuildOfAPluginIsNotTakenForTheSame) {
+  const std::string other = folder_.path() + "/other";
+  CopyPlugin("host", other);
+  const std::string path = other + "/cotune_host.so";
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  // The head of the note: sizes of name and id, its type, its name.
+  constexpr std::string_view kNote("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16);
+  const size_t note = bytes.find(kNote);
+  if (note != std::string::npos) {
+    bytes[note + kNote.size()] ^= 1;
+  } else {
+    bytes += '\0';  // without a note the whole file counts
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      return Create(rank, 2, link, rank == 1 ? other : plugins_) == nullptr ? 0 : 1;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "create "),
+                ElementsAre(AllOf(StartsWith("3 "), HasSubstr("no backend can be used"),
+                                  HasSubstr("rank 1 has 'host"), HasSubstr(" build "))))
+        << ranks.Transcript();
+  }
+}
+
+// ---- The tuned database that a group begins with ----
+
+class CApiDatabase : public CApiFaults {
+ protected:
+  using Work = std::function<void(cotune_group*, int rank, TestLink&)>;
+
+  void RunRanks(int world_size, const Work& work) {
+    reports_.clear();
+    RankProcesses ranks;
+    std::vector<size_t> all;
+    for (int rank = 0; rank < world_size; ++rank) {
+      all.push_back(rank);
+      ranks.Start([&, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, world_size, link);
+        if (group == nullptr) return 1;
+        work(group, rank, link);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd(all, kPatienceNs)) << ranks.Transcript();
+    for (const size_t rank : all) {
+      EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+      reports_.push_back(ranks.LinesOf(rank));
+    }
+  }
+
+  // Two calls, of which the first says which table there is, and what is explained.
+  static void CallAndExplain(cotune_group* group, TestLink& link) {
+    Say(link, "call", group, Reduce(group));
+    Say(link, "call", group, Reduce(group));
+    const std::string text = Explained(group);
+    const bool is_tuned = text.find("tuned for sizes") != std::string::npos;
+    link.Report(is_tuned ? "tuned" : "default");
+  }
+
+  void TuneInto(const std::string& path) {
+    RunRanks(2, [&](cotune_group* group, int, TestLink& link) {
+      const cotune_result tuned = Tune(group, 256, path.c_str());
+      if (tuned != COTUNE_SUCCESS) Say(link, "tune", group, tuned);
+    });
+    EXPECT_THAT(reports_, Each(IsEmpty()));
+  }
+
+  std::vector<std::vector<std::string>> reports_;  // by rank
+};
+
+TEST_F(CApiDatabase, IsTakenFromWhereTheUserNamesItBySubgroupsToo) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
+  EXPECT_THAT(reports_[0],
+              ElementsAre(AllOf(StartsWith("log 1 calls run by the tuned database " + database_),
+                                HasSubstr("1 measured sizes for 2 ranks")),
+                          "call 0 ", "call 0 ", "tuned"));
+  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "tuned"));
+  // Three ranks have no entries, which is a warning, and a pair of them has.
+  RunRanks(3, [](cotune_group* group, int rank, TestLink& link) {
+    if (rank != 1) {
+      cotune_group* const pair = Split(group, "pair", {2, 0}, link);
+      if (pair != nullptr) CallAndExplain(pair, link);
+      cotune_group_destroy(pair);
+    }
+    CallAndExplain(group, link);
+  });
+  EXPECT_THAT(reports_[2],
+              ElementsAre(StartsWith("log 1 calls run by the tuned database"), "call 0 ", "call 0 ",
+                          "tuned", "call 0 ", "call 0 ", "default"));
+  EXPECT_THAT(reports_[0],
+              ElementsAre("call 0 ", "call 0 ", "tuned",
+                          AllOf(StartsWith("log 2 calls run the default choices: none of 1 entries "
+                                           "is valid for 3 ranks"),
+                                HasSubstr(database_)),
+                          "call 0 ", "call 0 ", "default"));
+}
+
+TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
+  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
+  RunRanks(2, call);
+  const std::string start = "log 1 calls run the default choices: there is no tuned database (";
+  EXPECT_THAT(reports_[0], ElementsAre(StartsWith(start), "call 0 ", "call 0 ", "default"));
+  // The line names the place.
+  const std::string line = reports_[0].front();
+  const std::string place = line.substr(start.size(), line.find(')') - start.size());
+  ASSERT_THAT(place, StartsWith(folder_.path() + "/cache/cotune/"));
+  std::filesystem::create_directories(std::filesystem::path(place).parent_path());
+  TuneInto(place);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0], Contains("tuned"));
+  EXPECT_THAT(reports_[1], Contains("tuned"));
+}
+
+TEST_F(CApiDatabase, IsNotLookedForWhereOneRankDoesNotWantItUntilItIsAskedFor) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  const auto work = [](cotune_group* group, int, TestLink& link) {
+    CallAndExplain(group, link);
+    Say(link, "load", group, cotune_load(group, nullptr));
+    CallAndExplain(group, link);
+  };
+  setenv("COTUNE_LOAD_DATABASE", "off", 1);
+  RunRanks(2, work);
+  unsetenv("COTUNE_LOAD_DATABASE");
+  const auto expect_asked = [&] {
+    EXPECT_THAT(reports_[0],
+                ElementsAre(StartsWith("log 1 calls run the default choices"), "call 0 ", "call 0 ",
+                            "default", "load 0 ", "call 0 ", "call 0 ", "tuned"));
+    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", "load 0 ", "call 0 ",
+                                         "call 0 ", "tuned"));
+  };
+  expect_asked();
+  ignores_database_on_ = 1;
+  RunRanks(2, work);
+  expect_asked();
+}
+
+TEST_F(CApiDatabase, ThatCannotBeReadOrIsMissingWhereItWasNamedIsOneWarning) {
+  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0],
+              ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: there is no"),
+                                HasSubstr(database_)),
+                          "call 0 ", "call 0 ", "default"));
+  TuneInto(database_);
+  std::filesystem::resize_file(database_, std::filesystem::file_size(database_) - 1);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
+                                             HasSubstr(database_)),
+                                       "call 0 ", "call 0 ", "default"));
+  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default"));
+}
+
+}  // namespace
+}  // namespace cotune
