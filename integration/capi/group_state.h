@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "core/stage_observer.h"
 #include "core/status.h"
 #include "core/symmetric_region.h"
@@ -48,6 +49,7 @@ void WriteError(const Error& error, cotune_error* out);
 }  // namespace cotune::capi
 
 struct cotune_group {
+  cotune::HomeProcess home;  // a child that it forks cannot use the group
   std::shared_ptr<cotune::capi::JobNode> node;
   std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
   // Allocated here, by where it begins; destroyed before its job too.
@@ -75,7 +77,7 @@ template <typename Body>
 cotune_result Guard(cotune_group* group, const Body& body) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
-    const Status status = body(*group);
+    const Status status = group->home.IsHere() ? body(*group) : group->home.Check();
     if (status) return COTUNE_SUCCESS;
     return Remember(*group, status);
   } catch (const std::exception& exception) {
