@@ -194,7 +194,7 @@ void AddRest(Parsing& parsing) {
   CLI::App& run = *parsing.app.add_subcommand(
       "run",
       "start a program as several ranks; standard output is rank 0's, and what other ranks print "
-      "goes to standard error behind \"[rank N] \"");
+      "goes to standard error behind \"[rank N] \"; when a rank ends badly, the others are ended");
   AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();

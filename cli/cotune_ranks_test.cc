@@ -145,8 +145,20 @@ TEST_F(RanksTest, AProgramThatASignalEndsIsNamedWithRankAndSignal) {
       Run({"run", "--ranks", "2", "--", "/bin/sh", "-c", "test $COTUNE_RANK = 0 || kill -KILL $$"});
   EXPECT_EQ(end.exit_code, 5);
   EXPECT_TRUE(end.err.starts_with("cotune: error 5 (rank_lost): rank 1 (pid ")) << end.err;
-  EXPECT_NE(end.err.find(", /bin/sh) was ended by SIGKILL (Killed) (run): "), std::string::npos)
+  EXPECT_NE(end.err.find(", /bin/sh) was ended by SIGKILL (Killed) after "), std::string::npos)
       << end.err;
+  EXPECT_NE(end.err.find(" s (run): "), std::string::npos) << end.err;
+  EXPECT_EQ(Count(end.err, "\n"), 1u) << end.err;
+}
+
+// The other rank would wait for ever.
+TEST_F(RanksTest, AProgramThatFailsEndsTheOthersAndIsNamed) {
+  const ProgramEnd end = Run({"run", "--ranks", "2", "--", "/bin/sh", "-c",
+                              "test $COTUNE_RANK = 1 && exit 3; while :; do sleep 1000; done"});
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  EXPECT_TRUE(end.err.starts_with("cotune: warning: rank 1 (pid ")) << end.err;
+  EXPECT_NE(end.err.find(", /bin/sh) ended with exit code 3 after "), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find(" s; the other ranks are ended\n"), std::string::npos) << end.err;
   EXPECT_EQ(Count(end.err, "\n"), 1u) << end.err;
 }
 

@@ -1,9 +1,11 @@
 // `cotune run`: start any program as several ranks.
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/rank_session.h"
@@ -12,6 +14,18 @@
 
 namespace cotune::cli {
 namespace {
+
+// How long ranks have to end after SIGTERM, as launchers commonly give.
+constexpr int64_t kGraceNs = 30'000'000'000;
+
+Error RankLostError(const std::string& what, const std::vector<int>& ranks) {
+  return {ErrorCode::kRankLost,
+          what,
+          "run",
+          "it was ended from outside, crashed, or was stopped",
+          "see what it printed before, its core dump, or `dmesg` for memory that ran out",
+          ranks};
+}
 
 // Programs that link cotune read settings from their environment: flags become variables there.
 Status PassSettingsOn(const SettingFlags& flags) {
@@ -69,16 +83,23 @@ int RunCommand(const RunFlags& flags, Process& process) {
   SpawnRequest request;
   request.command = flags.program;
   request.ranks = ranks;
-  request.grace_ns = 2 * settings->values.collective_autotune_timeout_ns;
+  request.grace_ns = kGraceNs;
+  request.ends_others = true;
+  bool is_loss_told = false;
+  request.on_loss = [&](int rank, bool by_signal, const std::string& text) {
+    is_loss_told = true;
+    if (by_signal) return console.LogError(RankLostError(text, {rank}));
+    console.Warn(text + (ranks == 1 ? "" : "; the other ranks are ended"));
+  };
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return console.PrintError(result.error());
   if (result->messages.empty()) return result->exit_code;
-  return console.PrintError(
-      {ErrorCode::kRankLost, fmt::format("{}", fmt::join(result->messages, "; ")), "run",
-       "it was ended from outside, crashed, or was stopped",
-       "see what it printed before, its core dump, or `dmesg` for memory that "
-       "ran out",
-       result->lost_ranks});
+  if (!is_loss_told) {
+    return console.PrintError(
+        RankLostError(fmt::format("{}", fmt::join(result->messages, "; ")), result->lost_ranks));
+  }
+  for (const std::string& message : result->messages) console.Warn(message);
+  return result->exit_code;
 }
 
 }  // namespace cotune::cli

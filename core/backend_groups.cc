@@ -19,18 +19,19 @@ std::string NameIn(const std::string& identity) { return identity.substr(0, iden
 
 // Which ranks have the backend of rank 0's identity in no or in another form; "" when all are like
 // rank 0.
-std::string WhyNotOnAll(const std::string& identity, const std::vector<StepRecord>& records) {
+std::string WhyNotOnAll(const std::string& identity, const ExchangedRecords& all) {
   std::string others;
-  for (size_t rank = 0; rank < records.size(); ++rank) {
-    const auto& items = records[rank].items;
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    const auto& items = all.records[rank].items;
     if (std::find(items.begin(), items.end(), identity) != items.end()) continue;
     const auto other = std::find_if(items.begin(), items.end(), [&](const std::string& item) {
       return NameIn(item) == NameIn(identity);
     });
-    others += fmt::format(", rank {} {}", rank,
+    others += fmt::format(", rank {} {}", all.job_ranks[rank],
                           other == items.end() ? "does not" : fmt::format("has '{}'", *other));
   }
-  return others.empty() ? "" : fmt::format("rank 0 has '{}'{}", identity, others);
+  return others.empty() ? ""
+                        : fmt::format("rank {} has '{}'{}", all.job_ranks[0], identity, others);
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   }
   for (const std::string& item : all->records[0].items) {
     const std::string name = NameIn(item);
-    if (std::string why = WhyNotOnAll(item, all->records); !why.empty()) {
+    if (std::string why = WhyNotOnAll(item, *all); !why.empty()) {
       groups->refusals_.push_back({name, std::move(why)});
       continue;
     }
@@ -184,10 +185,11 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     if (all->records[rank].number == all->records[0].number) continue;
-    return Fail(ErrorCode::kUsage,
-                fmt::format("rank 0 registers {} bytes, rank {} registers {}",
-                            all->records[0].number, rank, all->records[rank].number),
-                "", "", "register the same number of bytes on every rank");
+    return Fail(
+        ErrorCode::kUsage,
+        fmt::format("rank {} registers {} bytes, rank {} registers {}", all->job_ranks[0],
+                    all->records[0].number, all->job_ranks[rank], all->records[rank].number),
+        "", "", "register the same number of bytes on every rank");
   }
   registered_.push_back(RegisteredRange{begin, bytes, {}});
   std::string reasons;

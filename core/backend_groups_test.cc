@@ -42,9 +42,11 @@ struct View {
 // Creates the groups of "scripted", and of `other` when it makes one, on each of three ranks.
 std::vector<View> CreateOnThreeRanks(
     const std::function<void(int rank, BackendGroups::Options&)>& change,
-    const std::function<std::unique_ptr<Backend>(HubForTest&, int rank)>& make_other) {
+    const std::function<std::unique_ptr<Backend>(HubForTest&, int rank)>& make_other,
+    const std::vector<int>& job_ranks = {0, 1, 2}) {
   constexpr int kRanks = 3;
   HubForTest hub(kRanks);
+  hub.job_ranks = job_ranks;
   std::vector<View> views(kRanks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -56,7 +58,7 @@ std::vector<View> CreateOnThreeRanks(
       if (other != nullptr) backends.push_back(other.get());
       BackendGroups::Options options;
       options.name = "job";
-      options.job_ranks = {0, 1, 2};
+      options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
       if (change) change(rank, options);
       const auto groups = BackendGroups::Create(backends, *exchange, options);
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
@@ -178,6 +180,18 @@ TEST(BackendGroupsTest, ABackendThatARankLacksIsLeftOutOnAll) {
     EXPECT_THAT(view.members, testing::ElementsAre("scripted"));
     ASSERT_EQ(view.refusals.size(), 1u);
     EXPECT_EQ(view.refusals[0].reason, "rank 0 has 'rare 1', rank 1 does not");
+  }
+}
+
+// A subgroup's reasons name its ranks as the user knows them.
+TEST(BackendGroupsTest, TheRanksOfASubgroupAreNamedAsInTheJob) {
+  const auto set = [](int rank, BackendGroups::Options& options) {
+    options.settings["scripted"] = rank == 2 ? "slot_bytes=2M" : "slot_bytes=1M";
+  };
+  for (const View& view : CreateOnThreeRanks(set, {}, {5, 7, 2})) {
+    ASSERT_EQ(view.refusals.size(), 1u);
+    EXPECT_EQ(view.refusals[0].reason,
+              "rank 5 has 'scripted 1 slot_bytes=1M', rank 2 has 'scripted 1 slot_bytes=2M'");
   }
 }
 

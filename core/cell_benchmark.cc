@@ -55,15 +55,16 @@ int32_t CopiesOf(const StepRecord& record) {
 }
 
 // Why item `i` failed, by rank; a reason that several ranks give is said once. "": it did not fail.
-std::string ReasonsOf(size_t i, const std::vector<StepRecord>& records) {
+std::string ReasonsOf(size_t i, const ExchangedRecords& all) {
+  const std::vector<StepRecord>& records = all.records;
   std::string text;
   std::set<std::string_view> said;
   for (const StepRecord& record : records) {
     const std::string& reason = record.items[i];
     if (reason.empty() || !said.insert(reason).second) continue;
-    std::vector<size_t> ranks;
+    std::vector<int> ranks;
     for (size_t rank = 0; rank < records.size(); ++rank) {
-      if (records[rank].items[i] == reason) ranks.push_back(rank);
+      if (records[rank].items[i] == reason) ranks.push_back(all.job_ranks[rank]);
     }
     if (text.size() >= kReasonsBytesMax) return text + "; and others";
     text += fmt::format("{}rank{} {}: {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
@@ -192,7 +193,7 @@ Status CellBenchmark::DropUnprepared() {
     }
   }
   for (size_t i = 0; i < entrants_.size(); ++i) {
-    std::string reason = ReasonsOf(i, all->records);
+    std::string reason = ReasonsOf(i, *all);
     if (reason.empty()) continue;
     entrants_[i].in = false;
     entrants_[i].verdict.outcome = Outcome::kPrecompileFailed;
@@ -232,7 +233,8 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   std::string reason = fmt::format("{} wrong elements", entrant.verdict.wrong_elements);
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     const StepRecord& other = all->records[rank];
-    if (other.wrong_elements > 0) reason += fmt::format("; rank {}: {}", rank, other.message);
+    if (other.wrong_elements == 0) continue;
+    reason += fmt::format("; rank {}: {}", all->job_ranks[rank], other.message);
   }
   return Drop(entrant, Outcome::kWrongResult, reason);
 }

@@ -50,6 +50,9 @@ class RankExchange {
   virtual ~RankExchange() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+  // The rank in the job of this exchange's rank `rank`. They differ in subgroups, and the user
+  // knows the job's: texts and errors name those.
+  virtual int job_rank(int rank) const = 0;
 
   // Barrier and all-gather of small records in one. `step` names it; ranks in steps of different
   // names are an error that says which rank is where. start_delay_ns > 0 asks for a common start

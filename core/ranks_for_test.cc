@@ -45,6 +45,9 @@ class ExchangeForTest final : public RankExchange {
   ExchangeForTest(HubForTest& hub, int rank) : hub_(hub), rank_(rank) {}
   int rank() const override { return rank_; }
   int world_size() const override { return hub_.world_size(); }
+  int job_rank(int rank) const override {
+    return hub_.job_ranks.empty() ? rank : hub_.job_ranks[static_cast<size_t>(rank)];
+  }
 
   Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
                           int64_t) override {

@@ -35,6 +35,8 @@ class HubForTest {
 
   // Counts of what the exchanges of this hub did, by rank 0.
   int pre_syncs = 0;
+  // The rank in the job of each rank, for a subgroup. Empty: this is the job.
+  std::vector<int> job_ranks;
   // Ranks that miss the window of the pre-sync.
   std::set<int> late_ranks;
 

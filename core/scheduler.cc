@@ -157,7 +157,8 @@ Status Scheduler::Pass::ShareKnownCells() {
   Status as_many;
   if (cells->size() != all.size()) {
     as_many = Fail(ErrorCode::kUsage,
-                   fmt::format("rank 0 tunes {} cells, this one {}", cells->size(), all.size()));
+                   fmt::format("rank {} tunes {} cells, this one {}", parts_.exchange.job_rank(0),
+                               cells->size(), all.size()));
   }
   const Result<ExchangedRecords> counted = ExchangeRecords(
       parts_.exchange, "known cells", StepRecord::FromStatus(as_many), 0, deadline_ns);

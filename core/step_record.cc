@@ -66,12 +66,14 @@ std::optional<Error> ExchangedRecords::FirstFailure() const {
     if (!failure) failure = Error{*record.error, "", "", "", "", {}};
     // An aborted rank only heard of a failure: the code is that of a rank that had one.
     if (failure->code == ErrorCode::kAborted) failure->code = *record.error;
-    failure->ranks.push_back(static_cast<int>(rank));
+    failure->ranks.push_back(job_ranks[rank]);
     auto said = std::find_if(ranks_by_message.begin(), ranks_by_message.end(),
                              [&](const auto& each) { return each.first == record.message; });
     if (said == ranks_by_message.end()) said = ranks_by_message.insert(said, {record.message, {}});
-    said->second.push_back(static_cast<int>(rank));
+    said->second.push_back(job_ranks[rank]);
   }
+  // Ascending, as everywhere; a subgroup may list its ranks in another order.
+  if (failure) std::sort(failure->ranks.begin(), failure->ranks.end());
   for (const auto& [message, ranks] : ranks_by_message) {
     if (failure->what.size() >= StepRecord::kMessageBytesMax) break;
     failure->what += fmt::format("{}rank{} {}: {}", failure->what.empty() ? "" : "; ",
@@ -148,6 +150,7 @@ Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_vie
   for (const std::string& each : all) {
     Result<StepRecord> decoded = DecodeStepRecord(each);
     if (!decoded) return tl::make_unexpected(decoded.error());
+    exchanged.job_ranks.push_back(exchange.job_rank(static_cast<int>(exchanged.records.size())));
     exchanged.records.push_back(std::move(*decoded));
   }
   return exchanged;

@@ -35,11 +35,12 @@ Result<StepRecord> DecodeStepRecord(std::string_view bytes);
 // All ranks' records of one step.
 struct ExchangedRecords {
   std::vector<StepRecord> records;  // [world_size], by rank
+  std::vector<int> job_ranks;       // [world_size]: what texts and errors call these ranks
   int64_t start_ns = 0;
   int64_t coordinator_now_ns = 0;
 
   // The first failure over ranks: its code (kAborted only when all were aborted), "rank 2: message;
-  // ranks 0, 3: other message", and the ranks. nullopt: all fine.
+  // ranks 0, 3: other message", and the ranks; ranks of the job. nullopt: all fine.
   std::optional<Error> FirstFailure() const;
 };
 

@@ -62,9 +62,31 @@ TEST(StepRecordTest, LongMessagesAreCutAndForeignBytesRefused) {
   EXPECT_FALSE(DecodeStepRecord(std::string("\x08\x7f", 2)).has_value());
 }
 
+// Ranks 1 and 0 of a subgroup are ranks 3 and 6 of the job.
+TEST(StepRecordTest, TheRanksOfASubgroupAreNamedAsInTheJob) {
+  HubForTest hub(3);
+  hub.job_ranks = {6, 3, 4};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      const Status own = rank == 2 ? Status() : Fail(ErrorCode::kEnvironment, "no memory");
+      const auto all =
+          ExchangeRecords(*exchange, "step", StepRecord::FromStatus(own), 0, INT64_MAX);
+      ASSERT_TRUE(all.has_value()) << all.error().ToText();
+      const std::optional<Error> failure = all->FirstFailure();
+      ASSERT_TRUE(failure.has_value());
+      EXPECT_EQ(failure->what, "ranks 6, 3: no memory");
+      EXPECT_EQ(failure->ranks, (std::vector<int>{3, 6}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   ExchangedRecords all;
   all.records.resize(4);
+  all.job_ranks = {0, 1, 2, 3};
   EXPECT_FALSE(all.FirstFailure().has_value());
   all.records[1] = StepRecord::FromStatus(Fail(ErrorCode::kDeadline, "late"));
   all.records[3] = StepRecord::FromStatus(Fail(ErrorCode::kAborted, "aborted"));

@@ -24,6 +24,9 @@ struct LauncherVariables {
   const char* local_rank;
   const char* local_size;
   std::array<const char*, 2> job_id;  // joined when both are set; the first that is set otherwise
+  // How often the launcher has started the ranks anew. A worker of an earlier attempt that is slow
+  // to end must not meet those of this one.
+  const char* attempt = "";
 };
 
 constexpr LauncherVariables kLaunchers[] = {
@@ -38,7 +41,8 @@ constexpr LauncherVariables kLaunchers[] = {
      "WORLD_SIZE",
      "LOCAL_RANK",
      "LOCAL_WORLD_SIZE",
-     {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}},
+     {"TORCHELASTIC_RUN_ID", "MASTER_PORT"},
+     "TORCHELASTIC_RESTART_COUNT"},
     {"openmpi",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
@@ -80,8 +84,10 @@ std::string JobId(const Environment& environment, const LauncherVariables& names
     if (!id.empty()) id += "-";
     id += *value;
   }
-  return id.empty() ? fmt::format("{}-{}", names.launcher, parent_pid)
-                    : fmt::format("{}-{}", names.launcher, id);
+  if (id.empty()) id = fmt::format("{}", parent_pid);
+  const std::string* attempt = *names.attempt == '\0' ? nullptr : Find(environment, names.attempt);
+  if (attempt != nullptr) id += "-" + *attempt;
+  return fmt::format("{}-{}", names.launcher, id);
 }
 
 // A number of the environment, or `fallback` where it is not set.

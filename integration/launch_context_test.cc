@@ -83,6 +83,23 @@ INSTANTIATE_TEST_SUITE_P(
                       LauncherCase{"slurm", kSlurm, 2, 4, "slurm-900-3"}),
     [](const auto& info) { return info.param.launcher; });
 
+// torchrun starts all workers anew when one fails; one of the last attempt may still be ending.
+TEST(LaunchContextTest, AttemptsOfTorchrunAreJobsOfTheirOwn) {
+  const auto id = [](Environment environment, const char* attempt) {
+    environment["TORCHELASTIC_RESTART_COUNT"] = attempt;
+    const auto context = DetectLaunchContext(environment, kParent);
+    return context && *context ? (*context)->job_id : "no context";
+  };
+  EXPECT_EQ(id(kTorchrun, "0"), "torchrun-run-29500-0");
+  EXPECT_EQ(id(kTorchrun, "1"), "torchrun-run-29500-1");
+  // It alone does not tell jobs apart.
+  Environment bare = kTorchrun;
+  bare.erase("TORCHELASTIC_RUN_ID");
+  bare.erase("MASTER_PORT");
+  EXPECT_EQ(id(bare, "1"), "torchrun-4321-1");
+  EXPECT_EQ(id(kSlurm, "1"), "slurm-900-3");
+}
+
 TEST(LaunchContextTest, TheSocketCanBeGiven) {
   const auto context = DetectLaunchContext(Joined(kCotune, {{"COTUNE_SOCKET", "/x/s"}}), kParent);
   ASSERT_TRUE(context && *context);

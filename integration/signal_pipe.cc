@@ -13,14 +13,15 @@ namespace {
 std::atomic<int> write_fd{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-void OnSignal(int number, siginfo_t* info, void* /*context*/) {
+void OnSignal(int number) {
   const int error_before = errno;
-  const unsigned char word[2] = {static_cast<unsigned char>(number),
-                                 static_cast<unsigned char>(info->si_code == SI_KERNEL)};
+  const auto word = static_cast<unsigned char>(number);
   // A full pipe holds thousands of signals that say the same.
-  [[maybe_unused]] const ssize_t written = write(write_fd.load(), word, sizeof(word));
+  [[maybe_unused]] const ssize_t written = write(write_fd.load(), &word, sizeof(word));
   errno = error_before;
 }
+
+bool MayBeIgnored(int number) { return number == SIGHUP || number == SIGQUIT || number == SIGTSTP; }
 
 }  // namespace
 
@@ -28,10 +29,14 @@ SignalPipe::SignalPipe() {
   if (pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) return;
   before_fd_ = write_fd.exchange(ends_[1]);
   struct sigaction action {};
-  action.sa_sigaction = OnSignal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < kNumbers.size(); ++i) sigaction(kNumbers[i], &action, &actions_before_[i]);
+  for (size_t i = 0; i < kNumbers.size(); ++i) {
+    sigaction(kNumbers[i], nullptr, &actions_before_[i]);
+    const bool is_ignored = actions_before_[i].sa_handler == SIG_IGN;
+    if (!is_ignored || !MayBeIgnored(kNumbers[i])) sigaction(kNumbers[i], &action, nullptr);
+  }
 }
 
 SignalPipe::~SignalPipe() {
@@ -44,10 +49,12 @@ SignalPipe::~SignalPipe() {
   close(ends_[1]);
 }
 
-std::optional<SignalPipe::Received> SignalPipe::Read() {
-  unsigned char word[2];
-  if (read(ends_[0], word, sizeof(word)) != static_cast<ssize_t>(sizeof(word))) return std::nullopt;
-  return Received{word[0], word[1] != 0};
+std::optional<int> SignalPipe::Read() {
+  unsigned char word = 0;
+  if (read(ends_[0], &word, sizeof(word)) != static_cast<ssize_t>(sizeof(word))) {
+    return std::nullopt;
+  }
+  return word;
 }
 
 void SignalPipe::Block() {

@@ -9,9 +9,10 @@
 
 namespace cotune {
 
-// Catches SIGCHLD, SIGINT and SIGTERM as long as it lives. Handlers instead of a signalfd: a
-// process may have threads that block nothing (a GPU's driver starts some), and a signal that
-// reaches such a thread never shows in a signalfd. One at a time in a process; Read by one thread.
+// Catches SIGCHLD, SIGINT and SIGTERM as long as it lives, and SIGHUP, SIGQUIT and SIGTSTP where
+// the process does not ignore them (as under nohup). Handlers instead of a signalfd: a process may
+// have threads that block nothing (a GPU's driver starts some), and a signal that reaches such a
+// thread never shows in a signalfd. One at a time in a process; Read by one thread.
 class SignalPipe {
  public:
   SignalPipe();
@@ -22,12 +23,8 @@ class SignalPipe {
   // Readable when a signal came.
   int fd() const { return ends_[0]; }
 
-  struct Received {
-    int number = 0;
-    bool from_kernel = false;  // as a terminal's interrupt, which reaches all of its processes
-  };
-  // The next signal; nothing when none is left.
-  std::optional<Received> Read();
+  // The number of the next signal; nothing when none is left.
+  std::optional<int> Read();
 
   // Keep them from this thread around a fork: a child must not write into its parent's pipe.
   void Block();
@@ -36,7 +33,7 @@ class SignalPipe {
   void RestoreInChild() const;
 
  private:
-  static constexpr std::array kNumbers = {SIGCHLD, SIGINT, SIGTERM};
+  static constexpr std::array kNumbers = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   int ends_[2] = {-1, -1};
   int before_fd_ = -1;
   sigset_t mask_before_{};

@@ -23,25 +23,39 @@ struct SpawnRequest {
   // former goes to standard error, and there is no pipe.
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   bool knows_error_pipe = false;  // the program does; else it does not get it
-  // How long the other ranks may go on after one has ended badly or was stopped, before they are
-  // ended.
+  // Called at once when the first rank has ended badly by itself, unless its program could not be
+  // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s".
+  // `by_signal`: it was, and did not give an exit code.
+  std::function<void(int rank, bool by_signal, const std::string& text)> on_loss;
+  // Whether the other ranks are then sent SIGTERM. Ranks that know of each other need not be: they
+  // notice, and say more.
+  bool ends_others = false;
+  // How long ranks may go on after one has ended badly or was stopped, and after a SIGTERM or
+  // SIGHUP was passed on, before they are ended by SIGKILL.
   int64_t grace_ns = 60'000'000'000;
 };
 
 struct SpawnResult {
   int exit_code = 0;  // of the job
-  // One a rank that did not end by itself: "rank 2 (pid 41, ./train) was ended by SIGKILL
-  // (Killed)"; and these ranks, ascending.
+  // One a rank that did not end by itself, and that on_loss has not told: "rank 2 (pid 41, ./train)
+  // was ended by SIGKILL (Killed)"; and these ranks, ascending.
   std::vector<std::string> messages;
   std::vector<int> lost_ranks;
 };
 
 // Runs the ranks with COTUNE_RANK, COTUNE_WORLD_SIZE, COTUNE_JOB_ID and the switches that keep
 // NVLink multicast off. Standard output of rank 0 is this process's; that of other ranks goes to
-// standard error, where each line of a rank but 0 starts with "[rank 2] ". SIGINT and SIGTERM are
-// passed on. A rank ends with this process. The exit code is 0 when all ranks gave 0; 5 when a rank
-// was lost (signal, stopped); 130 when the user's signal ended ranks that do not catch it; else
-// that of the first rank that failed by itself.
+// standard error, where each line of a rank but 0 starts with "[rank 2] ". Rank 0 has this
+// process's standard input, the others have none (/dev/null).
+//
+// Each rank leads a process group of its own, so that signals reach what it has started, too.
+// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGTSTP are passed on. When rank 0 reads the terminal, its
+// group is brought to the foreground, and the terminal's keys are its own until it ends. A rank
+// ends with this process, but what it has started only when this process could end it.
+//
+// The exit code is 0 when all ranks gave 0; 5 when a rank was lost (signal, stopped, did not end in
+// time); 130 when the user's signal ended ranks that do not catch it; else that of the first rank
+// that failed by itself. What is ended because another has failed does not count.
 Result<SpawnResult> SpawnRanks(const SpawnRequest& request);
 
 }  // namespace cotune

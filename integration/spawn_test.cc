@@ -3,22 +3,23 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <functional>
 #include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "integration/spawner_for_test.h"
+
 namespace cotune {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -176,85 +177,243 @@ TEST(SpawnTest, RefusesNoRanksAndNoProgram) {
   EXPECT_FALSE(SpawnRanks(SpawnRequest{}));
 }
 
-// A process of its own that spawns; what its ranks write comes back through a pipe.
-class Spawner {
- public:
-  explicit Spawner(const SpawnRequest& request) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(ends[1], STDOUT_FILENO);
-      dup2(ends[1], STDERR_FILENO);
-      const auto result = SpawnRanks(request);
-      _exit(result ? result->exit_code : 99);
-    }
-    close(ends[1]);
-    output_fd_ = ends[0];
-  }
-  ~Spawner() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    close(output_fd_);
-  }
-  pid_t pid() const { return pid_; }
-  // Reads until `done`, or until nobody holds the pipe any more; false after a minute.
-  bool ReadUntil(const std::function<bool(const std::string&)>& done) {
-    while (!done(output_)) {
-      pollfd polled{output_fd_, POLLIN, 0};
-      if (poll(&polled, 1, 60'000) <= 0) return false;
-      std::array<char, 512> buffer{};
-      const ssize_t size = read(output_fd_, buffer.data(), buffer.size());
-      if (size <= 0) return size == 0;
-      output_.append(buffer.data(), static_cast<size_t>(size));
-    }
-    return true;
-  }
-  bool ReadToTheEnd() {
-    return ReadUntil([](const std::string&) { return false; });
-  }
-  int ExitCode() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  const std::string& output() const { return output_; }
-
- private:
-  pid_t pid_ = -1;
-  int output_fd_ = -1;
-  std::string output_;
+// The first end that was no success, as it is told.
+struct Loss {
+  int calls = 0;
+  int rank = -1;
+  bool by_signal = false;
+  std::string text;
 };
+
+SpawnRequest EndingOthers(const std::string& script, int ranks, Loss& loss) {
+  SpawnRequest request = Shell(script, ranks);
+  request.ends_others = true;
+  request.on_loss = [&loss](int rank, bool by_signal, const std::string& text) {
+    loss = {loss.calls + 1, rank, by_signal, text};
+  };
+  return request;
+}
+
+// The others would wait for ever, and the grace is a minute.
+const char kWaitForEver[] = "exec 3<>$fifo; rm $fifo; read x <&3";
+
+TEST(SpawnTest, OneBadEndEndsTheOthersAtOnce) {
+  Loss loss;
+  const SpawnResult result = Spawned(EndingOthers(
+      InFolder(std::string("test $COTUNE_RANK = 1 && exit 3; ") + kWaitForEver), 3, loss));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.messages, ElementsAre());
+  EXPECT_EQ(loss.calls, 1);
+  EXPECT_EQ(loss.rank, 1);
+  EXPECT_FALSE(loss.by_signal);
+  EXPECT_THAT(loss.text, MatchesRegex("rank 1 \\(pid [0-9]+, sh\\) ended with exit code 3 after "
+                                      "[0-9]+\\.[0-9] s"));
+}
+
+TEST(SpawnTest, AnEndBySignalEndsTheOthersAtOnce) {
+  Loss loss;
+  const SpawnResult result = Spawned(EndingOthers(
+      InFolder(std::string("test $COTUNE_RANK = 2 && kill -SEGV $$; ") + kWaitForEver), 3, loss));
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.messages, ElementsAre());
+  EXPECT_TRUE(loss.by_signal);
+  EXPECT_THAT(loss.text, MatchesRegex("rank 2 .*was ended by SIGSEGV \\(Segmentation fault\\).*"));
+}
+
+// The code is that of the rank that failed, whatever the others make of their signal.
+TEST(SpawnTest, RanksThatIgnoreTheirEndAreKilledAfterTheGrace) {
+  Loss loss;
+  SpawnRequest request = EndingOthers(
+      InFolder("test $COTUNE_RANK = 1 && exit 3; test $COTUNE_RANK = 2 && trap 'exit 44' TERM; "
+               "test $COTUNE_RANK = 0 && trap '' TERM; exec 3<>$fifo; rm $fifo; "
+               "while :; do read x <&3; done"),
+      3, loss);
+  request.grace_ns = kSecondNs / 5;
+  const SpawnResult result = Spawned(request);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(loss.text, HasSubstr("rank 1 "));
+  for (const std::string& message : result.messages) {
+    EXPECT_THAT(message, MatchesRegex("rank [02] .* did not end in time and was ended"));
+  }
+}
+
+TEST(SpawnTest, OnlyRankZeroReadsWhatThisProcessCould) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(write(ends[1], "line\n", 5), 5);
+  close(ends[1]);
+  const int before = dup(STDIN_FILENO);
+  dup2(ends[0], STDIN_FILENO);
+  const Captured run = RunCaptured(Shell("test $COTUNE_RANK = 0 && cat || wc -c", 3));
+  dup2(before, STDIN_FILENO);
+  for (const int fd : {before, ends[0]}) close(fd);
+  EXPECT_EQ(run.out, "line\n");
+  EXPECT_THAT(run.err, AllOf(HasSubstr("[rank 1] 0\n"), HasSubstr("[rank 2] 0\n")));
+}
+
+TEST(SpawnTest, ShowsProgressBarsAndCutsEndlessLines) {
+  const Captured run =
+      RunCaptured(Shell("test $COTUNE_RANK = 0 || { printf '\\r10%%\\r20%%\\n'; "
+                        "head -c 200000 /dev/zero | tr '\\0' x; }",
+                        2));
+  EXPECT_THAT(run.err, ::testing::StartsWith("[rank 1] 10%\n[rank 1] 20%\n[rank 1] xxx"));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), 'x'), 200000);
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 2 + 4);
+}
 
 std::string Waiting(const std::string& on_signal) {
   return InFolder("exec 3<>$fifo; rm $fifo; " + on_signal + "echo ready; read x <&3; exit 1");
 }
 
-bool BothReady(const std::string& output) { return output.find("ready") != output.rfind("ready"); }
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+bool BothReady(const std::string& output) { return Count(output, "ready") == 2; }
 
 TEST(SpawnTest, PassesSignalsOnToEveryRank) {
-  Spawner spawner(Shell(Waiting("trap 'echo caught; exit 42' TERM; "), 2));
+  SpawnerForTest spawner(Shell(Waiting("trap 'echo caught; exit 42' TERM; "), 2));
   ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
   kill(spawner.pid(), SIGTERM);
   ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
   EXPECT_EQ(spawner.ExitCode(), 42);
-  EXPECT_NE(spawner.output().find("caught"), spawner.output().rfind("caught"));
+  EXPECT_EQ(Count(spawner.output(), "caught"), 2u) << spawner.output();
 }
 
 TEST(SpawnTest, AnInterruptThatNobodyCatchesIsNoLostRank) {
-  Spawner spawner(Shell(Waiting(""), 2));
-  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
-  kill(spawner.pid(), SIGTERM);
-  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
-  EXPECT_EQ(spawner.ExitCode(), 130);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    SpawnerForTest spawner(Shell("ulimit -c 0; " + Waiting(""), 2));
+    ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+    kill(spawner.pid(), signal);
+    ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+    EXPECT_EQ(spawner.ExitCode(), 130) << signal;
+  }
 }
 
 // The ranks hold the pipe: its end says that all of them are gone.
 TEST(SpawnTest, RanksEndWithTheirParent) {
-  Spawner spawner(Shell(Waiting(""), 2));
+  SpawnerForTest spawner(Shell(Waiting(""), 2));
   ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
   kill(spawner.pid(), SIGKILL);
   EXPECT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
+}
+
+TEST(SpawnTest, SigtermThatRanksIgnoreIsFollowedByKill) {
+  SpawnRequest request = Shell(
+      InFolder("exec 3<>$fifo; rm $fifo; trap '' TERM; echo ready; while :; do read x <&3; done"),
+      2);
+  request.grace_ns = kSecondNs / 5;
+  SpawnerForTest spawner(request);
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 5);
+}
+
+// A rank that is a script, whose program runs as its child.
+std::string WithChild(const std::string& in_front) {
+  return InFolder("exec 3<>$fifo; rm $fifo; " + in_front + "(echo ready; read x <&3) & wait");
+}
+
+TEST(SpawnTest, SignalsReachWhatTheRanksHaveStarted) {
+  SpawnerForTest spawner(Shell(WithChild(""), 2));
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  EXPECT_TRUE(spawner.ReadToTheEnd()) << "the child of a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
+TEST(SpawnTest, KillingReachesWhatTheRanksHaveStarted) {
+  SpawnRequest request = Shell(WithChild("trap '' TERM; "), 2);
+  request.grace_ns = kSecondNs / 5;
+  SpawnerForTest spawner(request);
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  EXPECT_TRUE(spawner.ReadToTheEnd()) << "the child of a rank lives on";
+}
+
+// A rank whose program fails leaves nothing behind either.
+TEST(SpawnTest, WhatAFailedRankLeavesBehindIsEnded) {
+  Loss loss;
+  SpawnerForTest spawner(
+      EndingOthers(InFolder("exec 3<>$fifo; rm $fifo; (trap '' TERM INT; echo ready; read x <&3) & "
+                            "test $COTUNE_RANK = 0 && read x <&3; exit 3"),
+                   2, loss));
+  EXPECT_TRUE(spawner.ReadToTheEnd()) << "the child of a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 3);
+}
+
+// Nobody reads what rank 1 writes without end, and its parent listens all the same.
+TEST(SpawnTest, ARankThatPrintsWithoutEndKeepsNobodyWaiting) {
+  SpawnerForTest spawner(
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; test $COTUNE_RANK = 1 && exec yes; echo ready; "
+                     "read x <&3"),
+            2));
+  ASSERT_TRUE(spawner.ReadUntil([](const std::string& output) {
+    return Count(output, "ready") > 0 && Count(output, "[rank 1] y") > 0;
+  }));
+  kill(spawner.pid(), SIGTERM);
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
+// ---- At a terminal ----
+
+TEST(SpawnAtATerminal, AnInterruptReachesEveryRankOnce) {
+  SpawnerForTest spawner(Shell(Waiting("trap 'echo caught; exit 42' INT; "), 2),
+                         SpawnerForTest::Output::kTerminal);
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  spawner.Type("\x03");
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+  EXPECT_EQ(spawner.ExitCode(), 42);
+  EXPECT_EQ(Count(spawner.output(), "caught"), 2u) << spawner.output();
+}
+
+TEST(SpawnAtATerminal, RankZeroMayReadIt) {
+  SpawnerForTest spawner(
+      Shell("test $COTUNE_RANK = 0 || exit 0; echo ready; read x; echo read $x", 2),
+      SpawnerForTest::Output::kTerminal);
+  ASSERT_TRUE(spawner.ReadUntil([](const std::string& output) { return Count(output, "ready"); }));
+  spawner.Type("a line\n");
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+  EXPECT_EQ(spawner.ExitCode(), 0) << spawner.output();
+  EXPECT_THAT(spawner.output(), HasSubstr("read a line"));
+}
+
+// Rank 0 says that it has the terminal, whose interrupt reaches it alone, and ends by it.
+TEST(SpawnAtATerminal, AnInterruptOfRankZeroThatReadsItIsOneOfTheJob) {
+  SpawnerForTest spawner(
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; if test $COTUNE_RANK = 0; then read x; "
+                     "echo has it; exec cat; fi; trap 'echo caught; exit 0' INT; echo ready; "
+                     "read x <&3"),
+            2),
+      SpawnerForTest::Output::kTerminal);
+  spawner.Type("a line\n");
+  ASSERT_TRUE(spawner.ReadUntil([](const std::string& output) {
+    return Count(output, "has it") == 1 && Count(output, "ready") == 1;
+  })) << spawner.output();
+  spawner.Type("\x03");
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+  EXPECT_EQ(Count(spawner.output(), "caught"), 1u) << spawner.output();
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
+TEST(SpawnAtATerminal, AStoppedJobGoesOn) {
+  SpawnRequest request =
+      Shell("echo ready; test $COTUNE_RANK = 0 || exit 0; read x; echo read $x", 2);
+  request.grace_ns = 1;  // a rank that counts as stopped would be ended
+  SpawnerForTest spawner(request, SpawnerForTest::Output::kTerminal);
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  for (int i = 0; i < 3; ++i) {
+    spawner.Type("\x1a");
+    ASSERT_TRUE(spawner.AwaitStop()) << spawner.output();
+    kill(spawner.pid(), SIGCONT);
+  }
+  spawner.Type("a line\n");
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
+  EXPECT_EQ(spawner.ExitCode(), 0) << spawner.output();
+  EXPECT_THAT(spawner.output(), HasSubstr("read a line"));
 }
 
 }  // namespace

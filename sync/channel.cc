@@ -24,15 +24,13 @@ Channel::Channel(std::string name, std::vector<int> ranks)
     : name_(std::move(name)),
       ranks_(std::move(ranks)),
       members_(ranks_.size()),
-      meeting_(name_, ranks_) {}
-
-bool Channel::HasMember(int rank) const {
-  return std::find(ranks_.begin(), ranks_.end(), rank) != ranks_.end();
+      meeting_(name_, ranks_) {
+  for (const int rank : ranks_) positions_.emplace(rank, positions_.size());
 }
 
-size_t Channel::Position(int rank) const {
-  return static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
-}
+bool Channel::HasMember(int rank) const { return positions_.contains(rank); }
+
+size_t Channel::Position(int rank) const { return positions_.at(rank); }
 
 void Channel::OnArrive(int rank, wire::Arrive arrive, int64_t now_ns, ChannelOutput& output) {
   const size_t position = Position(rank);
@@ -57,7 +55,8 @@ void Channel::OnArrive(int rank, wire::Arrive arrive, int64_t now_ns, ChannelOut
   member.waits = true;
   meeting_.Arrive(position, std::move(arrive), now_ns);
   std::vector<int> left;
-  for (const int missing : meeting_.MissingRanks()) {
+  // The list of who is missing takes as long as there are ranks: not at every arrival.
+  for (const int missing : left_ > 0 ? meeting_.MissingRanks() : std::vector<int>()) {
     if (members_[Position(missing)].left) left.push_back(missing);
   }
   if (!left.empty()) {
@@ -143,7 +142,8 @@ void Channel::ReleaseAll(int64_t now_ns, ChannelOutput& output) {
     delay_ns = std::max<int64_t>(delay_ns, arrival.start_delay_ns());
   }
   if (meeting_.kind() == wire::CALL_BROADCAST) release.set_payload(meeting_.arrival(0).payload());
-  if (delay_ns > 0) release.set_start_ns(AddNs(now_ns, delay_ns));
+  // Whatever a rank asks for, nobody waits beyond the deadline of who is most in a hurry.
+  if (delay_ns > 0) release.set_start_ns(std::min(AddNs(now_ns, delay_ns), meeting_.deadline_ns()));
   release.set_met(true);
   output.sends.push_back({ranks_, std::move(frame)});
   Over(ranks_);
@@ -218,7 +218,7 @@ void Channel::Over(const std::vector<int>& ranks) {
 
 void Channel::OnLeft(int rank, ChannelOutput& output) {
   Member& member = members_[Position(rank)];
-  member.left = true;
+  if (!std::exchange(member.left, true)) ++left_;
   // It owes the others its arrival, its vote or its acknowledgement.
   if (meeting_.open()) FailLeft({rank}, output);
 }
@@ -296,9 +296,7 @@ int64_t Channel::next_time_ns() const {
   return meeting_.deadline_ns();
 }
 
-bool Channel::left_by_all() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.left; });
-}
+bool Channel::left_by_all() const { return left_ == members_.size(); }
 
 std::string Channel::PlaceText(int rank) const {
   const Member& member = members_[Position(rank)];

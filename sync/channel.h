@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/status.h"
@@ -81,7 +82,9 @@ class Channel {
 
   std::string name_;
   std::vector<int> ranks_;
-  std::vector<Member> members_;  // as ranks_
+  std::unordered_map<int, size_t> positions_;  // of ranks in ranks_
+  std::vector<Member> members_;                // as ranks_
+  size_t left_ = 0;                            // members that have
   Meeting meeting_;
   AgreementRound agreement_;
   MissedWindows missed_windows_;

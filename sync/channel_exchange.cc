@@ -35,6 +35,7 @@ class ChannelExchange final : public RankExchange {
 
   int rank() const override { return rank_; }
   int world_size() const override { return static_cast<int>(ranks_.size()); }
+  int job_rank(int rank) const override { return ranks_[static_cast<size_t>(rank)]; }
 
   Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
                           int64_t deadline_ns) override;

@@ -71,8 +71,11 @@ Channel* CoordinatorMachine::OpenChannel(int rank, const wire::Arrive& arrive) {
                               RankList(channels_.at(arrive.channel()).ranks())));
   }
   if (channel_names_.contains(arrive.channel())) return refuse("the name was used before");
-  if (channel_names_.size() >= kChannelsMax) {
-    return refuse(fmt::format("{} subgroups were opened already", kChannelsMax));
+  if (channels_.size() >= kChannelsMax) {
+    return refuse(fmt::format("{} subgroups are open already", kChannelsMax - 1));
+  }
+  if (channel_names_.size() >= kChannelNamesMax) {
+    return refuse(fmt::format("{} subgroups were opened already", kChannelNamesMax));
   }
   const std::set<int> distinct(ranks.begin(), ranks.end());
   const bool valid = !ranks.empty() && distinct.size() == ranks.size() && *distinct.begin() >= 0 &&
@@ -121,6 +124,10 @@ void CoordinatorMachine::Apply(ChannelOutput output, int64_t now_ns) {
       error.cause += fmt::format("{}rank {} {}", error.cause.empty() ? "" : ", ", rank,
                                  StateText(rank, now_ns));
     }
+    // It may have been meant to be one of them.
+    if (rendezvous_open() && !turned_away_.empty()) {
+      error.cause += "; a process was turned away: " + turned_away_;
+    }
   }
   FailAll(std::move(error));
 }
@@ -148,10 +155,18 @@ void CoordinatorMachine::Reply(const std::vector<Store::Reply>& replies) {
 void CoordinatorMachine::DeclineConnection(ConnectionId id, const Error& error) {
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_decline()->mutable_failure() = FailureFromError(error);
-  Say(LogSeverity::kWarning, "a rank was declined: " + error.ToText());
   actions_.emplace_back(SendFrame{{id}, std::move(frame)});
   actions_.emplace_back(CloseConnection{id});
   strangers_.erase(id);
+}
+
+void CoordinatorMachine::TurnAway(ConnectionId id, const Error& error) {
+  if (rendezvous_open()) turned_away_ = error.what;
+  // A process that tries again and again must not fill the log.
+  if (logged_declines_.size() < kDeclinesLoggedMax && logged_declines_.insert(error.what).second) {
+    Say(LogSeverity::kWarning, "a process was turned away: " + error.ToText());
+  }
+  DeclineConnection(id, error);
 }
 
 void CoordinatorMachine::FailAll(Error error) {

@@ -38,7 +38,7 @@ CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, in
 }
 
 void CoordinatorMachine::On(const Connected& event, int64_t now_ns) {
-  if (strangers_.size() >= kStrangersMax) {
+  if (strangers_.size() >= kStrangersMax + members_.size()) {
     // The oldest has had the most time; a flood of silent connections must not keep ranks out.
     const auto oldest =
         std::min_element(strangers_.begin(), strangers_.end(),
@@ -142,29 +142,29 @@ void CoordinatorMachine::On(const StopAsked&, int64_t) {
 }
 
 void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int64_t now_ns) {
-  const bool known = hello.rank() >= 0 && hello.rank() < config_.job.world_size;
+  const int rank = hello.rank();
+  const bool claims_place = ClaimsPlace(config_.job, hello);
   if (failure_.has_value()) {
-    if (known) members_[static_cast<size_t>(hello.rank())].told = true;
+    if (claims_place) members_[static_cast<size_t>(rank)].told = true;
     DeclineConnection(id, *failure_);
     return;
   }
   if (const auto error = CheckHello(config_.job, hello); error.has_value()) {
+    if (!claims_place || members_[static_cast<size_t>(rank)].joined) return TurnAway(id, *error);
+    // The job waits for this very rank, which cannot join: nobody needs to wait for the deadline.
+    members_[static_cast<size_t>(rank)].told = true;
+    FailAll(*error);
     DeclineConnection(id, *error);
-    if (known && rendezvous_open()) members_[static_cast<size_t>(hello.rank())].told = true;
-    // A stranger that comes when everybody is here must not end a job that works.
-    if (rendezvous_open()) FailAll(*error);
     return;
   }
-  const int rank = hello.rank();
   Member& member = members_[static_cast<size_t>(rank)];
   if (member.joined) {
     member.declined = "a second process that said it was the same rank was turned away";
-    DeclineConnection(
+    return TurnAway(
         id,
         RankLost(fmt::format("rank {} has joined already", rank), "the rendezvous",
                  "two processes were given the same rank, or a rank was started again",
                  "give each process its own rank; restart the whole job, not one rank", {rank}));
-    return;
   }
   join_deadline_ns_ = std::min(join_deadline_ns_, hello.deadline_ns());
   strangers_.erase(id);

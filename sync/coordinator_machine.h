@@ -117,6 +117,8 @@ class CoordinatorMachine {
   void Reply(const std::vector<Store::Reply>& replies);
 
   void DeclineConnection(ConnectionId id, const Error& error);
+  // A process that is none of the ranks that the job waits for: the job goes on without it.
+  void TurnAway(ConnectionId id, const Error& error);
   void FailAll(Error error);
   void FailProtocol(int rank, const std::string& what);
   void SendPings(int64_t now_ns);
@@ -136,7 +138,9 @@ class CoordinatorMachine {
   Store store_;
   Liveness liveness_;
   int64_t next_ping_ns_ = 0;
-  int64_t join_deadline_ns_ = INT64_MAX;  // the earliest of those who came
+  int64_t join_deadline_ns_ = INT64_MAX;   // the earliest of those who came
+  std::string turned_away_;                // why the last process was, while ranks came
+  std::set<std::string> logged_declines_;  // at most kDeclinesLoggedMax
   std::optional<Error> failure_;
   CoordinatorActions actions_;  // of the event under way
 };

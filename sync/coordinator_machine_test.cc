@@ -115,7 +115,7 @@ TEST(Coordinator, StrangerThatSaysNothingIsClosedAfterItsTime) {
 
 TEST(Coordinator, FloodOfStrangersClosesTheOldestAndRanksStillGetIn) {
   Desk desk(1);
-  for (uint64_t i = 0; i < kStrangersMax; ++i) {
+  for (uint64_t i = 0; i < kStrangersMax + 1; ++i) {
     desk.At(static_cast<int64_t>(i), Connected{100 + i});
     EXPECT_THAT(desk.closed(), IsEmpty());
   }
@@ -149,6 +149,103 @@ TEST(Coordinator, MismatchAfterTheRendezvousDeclinesOnlyTheStranger) {
   EXPECT_TRUE(desk.sent()[0].frame->has_decline());
   EXPECT_THAT(desk.closed(), ElementsAre(50));
   EXPECT_FALSE(desk.machine().failure().has_value());
+}
+
+// ---- While ranks still come ----
+
+wire::Frame HelloFrame(const JobIdentity& job, int rank, int64_t deadline_ns = INT64_MAX) {
+  wire::Frame frame;
+  *frame.mutable_hello() = MakeHello(job, rank, deadline_ns);
+  return frame;
+}
+
+TEST(CoordinatorRendezvous, ProcessThatIsNoneOfTheMissingRanksIsDeclinedAlone) {
+  const JobIdentity own = Desk(3).Job();
+  const std::vector<wire::Frame> strangers = {
+      HelloFrame({own.world_size, "other job", own.code_version}, 1),
+      HelloFrame({own.world_size, "other job", "another version"}, 1),
+      HelloFrame({7, "other job", own.code_version}, 6),
+      HelloFrame(own, 3),                                           // no rank of the job
+      HelloFrame(own, -1),                                          // likewise
+      HelloFrame({7, own.job_id, own.code_version}, 6),             // likewise
+      HelloFrame(own, 0),                                           // has joined already
+      HelloFrame({own.world_size, own.job_id, "late version"}, 0),  // likewise
+  };
+  for (size_t i = 0; i < strangers.size(); ++i) {
+    Desk desk(3);
+    desk.Hello(10, 0);
+    desk.At(20, Connected{50});
+    desk.Frame(21, 50, strangers[i]);
+    ASSERT_THAT(desk.sent(), SizeIs(1)) << i;
+    EXPECT_THAT(desk.sent()[0].to, ElementsAre(50)) << i;
+    EXPECT_TRUE(desk.sent()[0].frame->has_decline()) << i;
+    EXPECT_THAT(desk.closed(), ElementsAre(50)) << i;
+    EXPECT_THAT(desk.logged(), SizeIs(1)) << i;
+    desk.Hello(30, 1);
+    desk.Hello(40, 2);
+    EXPECT_FALSE(desk.machine().failure().has_value()) << i << ": " << desk.failure().ToText();
+    ASSERT_THAT(desk.sent(), SizeIs(1)) << i;
+    EXPECT_TRUE(desk.sent()[0].frame->has_release()) << i;
+  }
+}
+
+TEST(CoordinatorRendezvous, RankThatIsWaitedForAndCannotJoinEndsTheWaitAtOnce) {
+  const JobIdentity own = Desk(3).Job();
+  wire::Frame other_protocol = HelloFrame(own, 1);
+  other_protocol.mutable_hello()->set_protocol(kProtocolVersion + 1);
+  const std::vector<std::pair<wire::Frame, std::string>> misfits = {
+      {HelloFrame({own.world_size, own.job_id, "2.0"}, 1), "code version '2.0'"},
+      {HelloFrame({4, own.job_id, own.code_version}, 1), "world size 4"},
+      {other_protocol, "protocol version"},
+  };
+  for (const auto& [hello, field] : misfits) {
+    Desk desk(3);
+    desk.Hello(10, 0);
+    desk.At(20, Connected{50});
+    desk.Frame(21, 50, hello);
+    EXPECT_THAT(desk.failure().ranks, ElementsAre(1)) << field;
+    EXPECT_THAT(desk.failure().what, HasSubstr(field));
+    // Those who are here and the one that cannot join; it is logged once.
+    ASSERT_THAT(desk.sent(), SizeIs(2)) << field;
+    EXPECT_TRUE(desk.sent()[0].frame->has_failure());
+    EXPECT_TRUE(desk.sent()[1].frame->has_decline());
+    EXPECT_THAT(desk.logged(), SizeIs(1)) << field;
+    // The last one learns the reason when it comes.
+    desk.Hello(30, 2);
+    ASSERT_THAT(desk.sent(), SizeIs(1));
+    EXPECT_THAT(desk.sent()[0].frame->decline().failure().what(), HasSubstr(field));
+  }
+}
+
+TEST(CoordinatorRendezvous, ProcessThatTriesAgainIsLoggedOnce) {
+  Desk desk(2);
+  for (ConnectionId id = 50; id < 60; ++id) {
+    desk.At(10, Connected{id});
+    desk.Frame(11, id, HelloFrame({2, "other job", "1.0"}, 1));
+    EXPECT_THAT(desk.closed(), ElementsAre(id));
+    EXPECT_THAT(desk.logged(), SizeIs(id == 50 ? 1 : 0));
+  }
+  // Nor does one that says something else each time fill the log.
+  size_t logged = 0;
+  for (uint64_t i = 0; i < 2 * kDeclinesLoggedMax; ++i) {
+    desk.At(20, Connected{100 + i});
+    desk.Frame(21, 100 + i, HelloFrame({2, fmt::format("job {}", i), "1.0"}, 1));
+    logged += desk.logged().size();
+  }
+  EXPECT_EQ(logged, kDeclinesLoggedMax - 1);
+}
+
+TEST(CoordinatorRendezvous, DeadlineSaysWhoWasTurnedAway) {
+  Desk desk(2);
+  desk.At(10, Connected{1});
+  desk.Frame(11, 1, HelloFrame(desk.Job(), 0, 5'000));
+  desk.At(20, Connected{50});
+  desk.Frame(21, 50, HelloFrame({2, "mistyped", "1.0"}, 1));
+  desk.At(5'000, TimeReached{});
+  EXPECT_THAT(desk.failure().ranks, ElementsAre(1));
+  EXPECT_THAT(desk.failure().cause,
+              AllOf(HasSubstr("has not connected"),
+                    HasSubstr("turned away: rank 1 has job id 'mistyped', rank 0 has 'job'")));
 }
 
 TEST(Coordinator, SilentRankIsNamedAtItsTimeoutAndNotBefore) {
@@ -309,6 +406,22 @@ TEST(Coordinator, GiveUpOfARankReachesAllWithItsReason) {
   EXPECT_THAT(desk.failure().where, HasSubstr("as rank 2 saw it"));
 }
 
+TEST(Coordinator, CommonStartIsNotBeyondTheDeadline) {
+  Desk desk(2);
+  desk.JoinAll(0);
+  for (int rank = 0; rank < 2; ++rank) {
+    wire::Frame frame;
+    frame.mutable_arrive()->set_call(1);
+    frame.mutable_arrive()->set_kind(wire::CALL_STEP);
+    frame.mutable_arrive()->set_name("s");
+    frame.mutable_arrive()->set_deadline_ns(rank == 0 ? 5'000 : 9'000);
+    frame.mutable_arrive()->set_start_delay_ns(rank == 0 ? 10 : INT64_MAX);
+    desk.Frame(100, static_cast<ConnectionId>(rank) + 1, frame);
+  }
+  ASSERT_THAT(desk.sent(), SizeIs(1));
+  EXPECT_EQ(desk.sent()[0].frame->release().start_ns(), 5'000);
+}
+
 // ---- Subgroups ----
 
 wire::Frame Open(const std::string& name, const std::vector<int>& ranks) {
@@ -352,15 +465,20 @@ TEST(CoordinatorSubgroups, ANameIsUsedOnce) {
   EXPECT_THAT(desk.failure().what, HasSubstr("the name was used before"));
 }
 
-TEST(CoordinatorSubgroups, NumberIsBounded) {
+TEST(CoordinatorSubgroups, NumberThatIsOpenIsBounded) {
   Desk desk(1);
   desk.JoinAll(0);
-  for (uint64_t i = 0; i < kChannelsMax; ++i) {
-    const std::string name = fmt::format("g{}", i);
+  wire::Frame bye;
+  // Those that were left do not count.
+  for (uint64_t i = 0; i < 2 * kChannelsMax; ++i) {
+    const std::string name = fmt::format("left {}", i);
     desk.Frame(1, 1, Open(name, {0}));
-    wire::Frame bye;
     bye.mutable_bye()->set_channel(name);
     desk.Frame(1, 1, bye);
+    ASSERT_FALSE(desk.machine().failure().has_value()) << i;
+  }
+  for (uint64_t i = 1; i < kChannelsMax; ++i) {
+    desk.Frame(1, 1, Open(fmt::format("open {}", i), {0}));
     ASSERT_FALSE(desk.machine().failure().has_value()) << i;
   }
   desk.Frame(2, 1, Open("one more", {0}));

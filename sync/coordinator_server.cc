@@ -1,5 +1,7 @@
 #include "sync/coordinator_server.h"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "sync/signal_mask.h"
 #include "sync/unix_socket.h"
 
@@ -34,16 +37,40 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 // One connection: what has come and what waits to be sent.
 struct Session {
   explicit Session(asio::io_context& context) : socket(context) {}
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() {
+    error_code ignored;
+    if (socket.is_open()) socket.release(ignored);
+  }
 
   ConnectionId id = 0;
-  stream_protocol::socket socket;
+  HomeFd fd;                       // owns the descriptor
+  stream_protocol::socket socket;  // waits on it
   FrameReader reader;
   std::array<char, kReadBytes> read_buffer;
   std::deque<std::shared_ptr<const std::string>> outbox;
-  size_t sent_bytes = 0;  // of the outbox's front
+  size_t sent_bytes = 0;      // of the outbox's front
+  uint64_t outbox_bytes = 0;  // with what is sent of the front
+  bool is_full = false;       // it asks and does not read
   bool waits_to_write = false;
   bool closing = false;
 };
+
+// The descriptors of a large job are more than a process usually may have.
+void RaiseDescriptorLimit(int world_size, const LogSink& log) {
+  constexpr rlim_t kOthers = 512;  // of the program
+  // Those that have not said HELLO count too.
+  const rlim_t wanted = 2 * static_cast<rlim_t>(world_size) + kStrangersMax + kOthers;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  const bool is_raised = setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted;
+  if (is_raised || !log) return;
+  log(LogSeverity::kWarning,
+      fmt::format("rank 0 may open {} files, a job of {} ranks wants {}: raise ulimit -n",
+                  limit.rlim_cur, world_size, wanted));
+}
 
 }  // namespace
 
@@ -59,11 +86,19 @@ class CoordinatorServer::Loop {
         accept_timer_(context_),
         linger_timer_(context_) {}
 
+  ~Loop() {
+    error_code ignored;
+    if (acceptor_.is_open()) acceptor_.release(ignored);
+  }
+
   Status Start() {
-    Result<OwnedFd> fd = ListenAt(options_.socket_path, options_.log);
+    RaiseDescriptorLimit(options_.config.job.world_size, options_.log);
+    Result<HomeFd> fd =
+        ListenAt(options_.socket_path, options_.log, clock_, options_.listen_deadline_ns);
     if (!fd) return tl::make_unexpected(fd.error());
+    listener_ = *std::move(fd);
     error_code error;
-    acceptor_.assign(stream_protocol(), fd->Release(), error);
+    acceptor_.assign(stream_protocol(), listener_.get(), error);
     if (error) return Fail(ErrorCode::kEnvironment, "cannot listen: " + error.message());
     Accept();
     const SignalsBlocked signals_go_to_other_threads;
@@ -87,7 +122,8 @@ class CoordinatorServer::Loop {
   using SessionPtr = std::shared_ptr<Session>;
 
   void Accept();
-  void OnAccepted(const SessionPtr& session);
+  void AcceptOne();
+  void OnAccepted(HomeFd fd);
   void Read(const SessionPtr& session);
   void OnRead(const SessionPtr& session, std::string_view bytes);
   void Flush(const SessionPtr& session);
@@ -105,7 +141,8 @@ class CoordinatorServer::Loop {
   const Clock& clock_;
   CoordinatorMachine machine_;
   asio::io_context context_{1};
-  stream_protocol::acceptor acceptor_;
+  HomeFd listener_;                     // owns the descriptor
+  stream_protocol::acceptor acceptor_;  // waits on it
   asio::steady_timer timer_;
   asio::steady_timer accept_timer_;
   asio::steady_timer linger_timer_;
@@ -117,29 +154,41 @@ class CoordinatorServer::Loop {
 };
 
 void CoordinatorServer::Loop::Accept() {
-  auto session = std::make_shared<Session>(context_);
-  acceptor_.async_accept(session->socket, [this, session](error_code error) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error) {
-      OnAccepted(session);
-      Accept();
-      return;
-    }
-    if (options_.log) options_.log(LogSeverity::kWarning, "accept: " + error.message());
-    accept_timer_.expires_after(kAcceptPause);  // out of descriptors: let some go first
-    accept_timer_.async_wait([this](error_code stopped) {
-      if (!stopped) Accept();
-    });
+  acceptor_.async_wait(stream_protocol::acceptor::wait_read, [this](error_code error) {
+    if (error != asio::error::operation_aborted) AcceptOne();
   });
 }
 
-void CoordinatorServer::Loop::OnAccepted(const SessionPtr& session) {
-  if (!SameUser(session->socket.native_handle())) {
+// By the system's own call: Asio's leaves the descriptor open in programs that this one starts, and
+// in forked children.
+void CoordinatorServer::Loop::AcceptOne() {
+  HomeFd fd = HomeFd::Make(
+      [this] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  const int error = fd.get() < 0 ? errno : 0;
+  if (error == 0) OnAccepted(std::move(fd));
+  const bool is_out_of_descriptors =
+      error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  if (!is_out_of_descriptors) return Accept();  // anything else concerns that connection alone
+  if (options_.log) options_.log(LogSeverity::kWarning, "accept: " + ErrnoText(error));
+  accept_timer_.expires_after(kAcceptPause);  // let some go first
+  accept_timer_.async_wait([this](error_code stopped) {
+    if (!stopped) Accept();
+  });
+}
+
+void CoordinatorServer::Loop::OnAccepted(HomeFd fd) {
+  if (!SameUser(fd.get())) {
     if (options_.log) options_.log(LogSeverity::kWarning, "a process of another user was refused");
     return;
   }
-  error_code ignored;
-  session->socket.non_blocking(true, ignored);
+  auto session = std::make_shared<Session>(context_);
+  session->fd = std::move(fd);
+  error_code error;
+  session->socket.assign(stream_protocol(), session->fd.get(), error);
+  if (error) {
+    if (options_.log) options_.log(LogSeverity::kWarning, "accept: " + error.message());
+    return;
+  }
   session->id = next_id_++;
   sessions_[session->id] = session;
   OnEvent(Connected{session->id});
@@ -186,10 +235,16 @@ void CoordinatorServer::Loop::Do(const SendFrame& action) {
   for (const ConnectionId id : action.to) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) continue;
-    const SessionPtr& session = found->second;
+    const SessionPtr session = found->second;  // Flush may close it
     if (action.droppable && !session->outbox.empty()) continue;
     session->outbox.push_back(bytes);
+    session->outbox_bytes += bytes->size();
     if (!session->waits_to_write) Flush(session);
+    if (session->outbox_bytes <= OutboxBytesMax(options_.config.job.world_size)) continue;
+    if (std::exchange(session->is_full, true)) continue;
+    asio::post(context_, [this, id] {
+      OnEvent(BadBytesCame{id, "it asks for more and more and reads no answer"});
+    });
   }
 }
 
@@ -197,7 +252,7 @@ void CoordinatorServer::Loop::Do(const SendFrame& action) {
 void CoordinatorServer::Loop::Flush(const SessionPtr& session) {
   while (!session->outbox.empty()) {
     const std::string& bytes = *session->outbox.front();
-    const ssize_t sent = send(session->socket.native_handle(), bytes.data() + session->sent_bytes,
+    const ssize_t sent = send(session->fd.get(), bytes.data() + session->sent_bytes,
                               bytes.size() - session->sent_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -213,11 +268,13 @@ void CoordinatorServer::Loop::Flush(const SessionPtr& session) {
     }
     if (sent < 0) {
       session->outbox.clear();  // it is gone: reading will tell
+      session->outbox_bytes = 0;
       session->sent_bytes = 0;
       return;
     }
     session->sent_bytes += static_cast<size_t>(sent);
     if (session->sent_bytes < bytes.size()) continue;
+    session->outbox_bytes -= bytes.size();
     session->outbox.pop_front();
     session->sent_bytes = 0;
   }
@@ -238,8 +295,10 @@ void CoordinatorServer::Loop::Do(const LogLine& action) {
 void CoordinatorServer::Loop::Close(ConnectionId id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  Session& session = *found->second;
   error_code ignored;
-  found->second->socket.close(ignored);
+  session.socket.release(ignored);  // handlers that still wait keep the session, and run
+  session.fd = HomeFd();
   sessions_.erase(found);
 }
 

@@ -18,6 +18,7 @@ namespace cotune::sync {
 struct CoordinatorServerOptions {
   CoordinatorConfig config;
   std::string socket_path;
+  int64_t listen_deadline_ns = INT64_MAX;  // absolute, see ListenAt
   int64_t linger_ns = kLingerNs;
   LogSink log;  // may be empty; called from the server's thread, and from Start
 };

@@ -29,9 +29,16 @@ void FrameReader::Append(std::string_view bytes) {
   bytes_.append(bytes);
 }
 
+// The consumed front is dropped only here, so that a burst of small frames is not moved again and
+// again.
+FramePtr FrameReader::NeedMore() {
+  if (begin_ > 0) bytes_.erase(0, std::exchange(begin_, 0));
+  return nullptr;
+}
+
 Result<FramePtr> FrameReader::Next(uint64_t frame_bytes_max) {
   const size_t held = bytes_.size() - begin_;
-  if (held < kLengthBytes) return FramePtr();
+  if (held < kLengthBytes) return NeedMore();
   uint64_t size = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     size |= static_cast<uint64_t>(static_cast<uint8_t>(bytes_[begin_ + i])) << (8 * i);
@@ -41,12 +48,7 @@ Result<FramePtr> FrameReader::Next(uint64_t frame_bytes_max) {
                 fmt::format("a frame of {} bytes came, at most {} are allowed here", size,
                             frame_bytes_max));
   }
-  if (held - kLengthBytes < size) {
-    // The consumed front is dropped only here, so that a burst of small frames is not moved again
-    // and again.
-    if (begin_ > 0) bytes_.erase(0, std::exchange(begin_, 0));
-    return FramePtr();
-  }
+  if (held - kLengthBytes < size) return NeedMore();
   auto frame = std::make_shared<wire::Frame>();
   if (!frame->ParseFromArray(bytes_.data() + begin_ + kLengthBytes, static_cast<int>(size)) ||
       frame->body_case() == wire::Frame::BODY_NOT_SET) {

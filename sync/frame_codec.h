@@ -2,6 +2,7 @@
 #ifndef COTUNE_SYNC_FRAME_CODEC_H_
 #define COTUNE_SYNC_FRAME_CODEC_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,7 +26,12 @@ class FrameReader {
   // refused before anything of that size is held.
   Result<FramePtr> Next(uint64_t frame_bytes_max);
 
+  // Bytes that are held: less than a frame and what was appended last.
+  size_t held_bytes() const { return bytes_.size(); }
+
  private:
+  FramePtr NeedMore();
+
   std::string bytes_;
   size_t begin_ = 0;  // bytes before it were handed out
 };

@@ -19,11 +19,14 @@ inline constexpr uint64_t kFrameBytesMax = RankExchange::kRecordBytesMax + kFram
 inline constexpr uint64_t kProposalFrameBytesMax =
     RankExchange::kProposalBytesMax + kFrameSlackBytes;
 
-inline constexpr uint64_t kStrangersMax = 64;  // connections that have not said HELLO
+// Connections that have not said HELLO, beside one for each rank: all ranks may knock at once.
+inline constexpr uint64_t kStrangersMax = 64;
+inline constexpr uint64_t kDeclinesLoggedMax = 64;
 inline constexpr int64_t kHelloTimeoutNs = 3'000'000'000;
 
-inline constexpr uint64_t kChannelsMax = 4096;       // subgroups ever opened in one job
-inline constexpr uint64_t kMissedWindowsMax = 1024;  // that one late rank has still to be told of
+inline constexpr uint64_t kChannelsMax = 4096;         // subgroups open at once, the job among them
+inline constexpr uint64_t kChannelNamesMax = 1 << 20;  // subgroups ever opened in one job
+inline constexpr uint64_t kMissedWindowsMax = 1024;    // that one late rank has still to be told of
 inline constexpr uint64_t kStoreKeysMax = 128 * 1024;
 inline constexpr uint64_t kStoreBytesMax = 256ull * 1024 * 1024;
 inline constexpr uint64_t kStoreWaitersPerRankMax = 1024;
@@ -48,6 +51,12 @@ constexpr uint64_t ReleaseFrameBytesMax(int world_size) {
   const uint64_t records =
       static_cast<uint64_t>(world_size) * (RankExchange::kRecordBytesMax + 16) + kFrameSlackBytes;
   return records > kProposalFrameBytesMax ? records : kProposalFrameBytesMax;
+}
+
+// Bytes that may wait until a rank reads them: two of the longest frames, and an answer to each of
+// the reads of the store that it may have open at once.
+constexpr uint64_t OutboxBytesMax(int world_size) {
+  return 2 * ReleaseFrameBytesMax(world_size) + kStoreWaitersPerRankMax * kFrameBytesMax;
 }
 
 // a + b for times, where a sum beyond the end of time is the end of time.

@@ -154,12 +154,16 @@ TEST(LocalExchange, SubgroupsRunSideBySideAndNest) {
     auto group = exchange.Subgroup(rank % 2 == 0 ? "even" : "odd", ranks, In(20 * kSecondNs));
     ASSERT_TRUE(group.has_value()) << group.error().ToText();
     EXPECT_EQ((*group)->world_size(), 2);
+    EXPECT_EQ(exchange.job_rank(3), 3);
+    EXPECT_EQ((*group)->job_rank(0), ranks[0]);
+    EXPECT_EQ((*group)->job_rank(1), ranks[1]);
     const auto result = (*group)->Step("s", std::to_string(rank), 0, In(20 * kSecondNs));
     ASSERT_TRUE(result.has_value()) << result.error().ToText();
     EXPECT_THAT(result->records, ElementsAre(std::to_string(ranks[0]), std::to_string(ranks[1])));
     const std::vector<int> self = {(*group)->rank()};
     auto alone = (*group)->Subgroup("self " + std::to_string(rank), self, In(20 * kSecondNs));
     ASSERT_TRUE(alone.has_value()) << alone.error().ToText();
+    EXPECT_EQ((*alone)->job_rank(0), rank);
     EXPECT_EQ(*(*alone)->Broadcast("b" + std::to_string(rank), In(20 * kSecondNs)),
               "b" + std::to_string(rank));
     EXPECT_TRUE(exchange.Step("all", "", 0, In(20 * kSecondNs)).has_value());

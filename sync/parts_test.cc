@@ -62,6 +62,27 @@ TEST(FrameCodec, FramesComeOutWhereverTheStreamIsCut) {
   }
 }
 
+// Whatever the pieces are, no more is held than the frame that is not whole.
+TEST(FrameCodec, HoldsNothingThatWasRead) {
+  wire::Frame frame;
+  frame.mutable_bye()->set_channel("abc");
+  const std::string bytes = EncodeFrame(frame);
+  FrameReader reader;
+  std::string stream;
+  for (int i = 0; i < 1000; ++i) stream += bytes;
+  // Each piece ends inside the length of a frame.
+  reader.Append(bytes.substr(0, 2));
+  for (int i = 0; i < 1000; ++i) {
+    reader.Append(stream.substr(2 + static_cast<size_t>(i) % 900 * bytes.size(), bytes.size()));
+    while (true) {
+      const Result<FramePtr> next = reader.Next(100);
+      ASSERT_TRUE(next.has_value());
+      if (*next == nullptr) break;
+    }
+    ASSERT_LE(reader.held_bytes(), bytes.size());
+  }
+}
+
 TEST(FrameCodec, LengthIsRefusedOneBeyondTheLimitBeforeItsBytesCome) {
   wire::Frame frame;
   frame.mutable_bye()->set_channel("abc");

@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/status.h"
+#include "sync/log.h"
 #include "sync/socket_exchange.h"
 
 namespace cotune::sync {
@@ -44,6 +47,25 @@ class PrivateDirectory {
 
  private:
   std::string path_;
+};
+
+// The lines that rank 0's coordinator logs.
+class Log {
+ public:
+  LogSink sink() {
+    return [this](LogSeverity, std::string_view text) {
+      const std::lock_guard lock(mutex_);
+      lines_.emplace_back(text);
+    };
+  }
+  std::vector<std::string> lines() {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
 };
 
 // The parent forks while it has one thread. Children that still run at the end are killed.

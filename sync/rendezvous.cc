@@ -29,15 +29,15 @@ wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_ns) {
 
 std::optional<Error> CheckHello(const JobIdentity& job, const wire::Hello& hello) {
   const int rank = hello.rank();
-  if (hello.protocol() != kProtocolVersion) {
-    return FieldDiffers(rank, "protocol version", fmt::format("{}", hello.protocol()),
-                        fmt::format("{}", kProtocolVersion), "two versions of cotune in one job",
-                        "run the same build on every rank");
-  }
   if (hello.job_id() != job.job_id) {
     return FieldDiffers(rank, "job id", Quoted(hello.job_id()), Quoted(job.job_id),
                         "two jobs use one socket path",
                         "give each job its own socket path or wait for the other job");
+  }
+  if (hello.protocol() != kProtocolVersion) {
+    return FieldDiffers(rank, "protocol version", fmt::format("{}", hello.protocol()),
+                        fmt::format("{}", kProtocolVersion), "two versions of cotune in one job",
+                        "run the same build on every rank");
   }
   if (hello.code_version() != job.code_version) {
     return FieldDiffers(rank, "code version", Quoted(hello.code_version()),
@@ -56,6 +56,10 @@ std::optional<Error> CheckHello(const JobIdentity& job, const wire::Hello& hello
                     fmt::format("number the ranks 0 to {}", job.world_size - 1), {rank});
   }
   return std::nullopt;
+}
+
+bool ClaimsPlace(const JobIdentity& job, const wire::Hello& hello) {
+  return hello.job_id() == job.job_id && hello.rank() >= 0 && hello.rank() < job.world_size;
 }
 
 }  // namespace cotune::sync

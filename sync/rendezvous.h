@@ -25,6 +25,10 @@ wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_ns);
 // nullopt when the rank may join. A rank that is out of range is named with the number it gave.
 std::optional<Error> CheckHello(const JobIdentity& job, const wire::Hello& hello);
 
+// Whether the process is meant to be a rank of this job, whatever else is wrong with it: it names
+// the job and a rank that the job has.
+bool ClaimsPlace(const JobIdentity& job, const wire::Hello& hello);
+
 }  // namespace cotune::sync
 
 #endif  // COTUNE_SYNC_RENDEZVOUS_H_

@@ -62,7 +62,7 @@ ScriptedRank::ScriptedRank(const SocketExchangeOptions& options, FaultPoint poin
 
 void ScriptedRank::Run() {
   if (point_ == FaultPoint::kBeforeHello) Fault();
-  Result<OwnedFd> socket =
+  Result<HomeFd> socket =
       ConnectTo(options_.socket_path, options_.rank, MonotonicClock(), options_.deadline_ns);
   if (!socket) return reporter_.ErrorLine(socket.error());
   socket_ = std::move(*socket);

@@ -54,7 +54,7 @@ class ScriptedRank {
   int64_t window_ns_;
   Reporter& reporter_;
   RankMachine machine_;
-  OwnedFd socket_;
+  HomeFd socket_;
   FrameReader reader_;
   std::optional<Result<FramePtr>> completed_;
 };

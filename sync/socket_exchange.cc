@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "sync/coordinator_server.h"
 #include "sync/socket_link.h"
 #include "sync/unix_socket.h"
@@ -42,19 +43,21 @@ Status CheckOptions(const SocketExchangeOptions& options) {
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock) {
   if (Status ok = CheckOptions(options); !ok) return tl::make_unexpected(ok.error());
+  if (Status ok = GuardForks(); !ok) return tl::make_unexpected(ok.error());
   const JobIdentity job{options.world_size, options.job_id, options.code_version};
   std::unique_ptr<CoordinatorServer> server;
   if (options.rank == 0) {
     auto started = CoordinatorServer::Start(
         {{job, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
          options.socket_path,
+         options.deadline_ns,
          kLingerNs,
          options.log},
         clock);
     if (!started) return tl::make_unexpected(started.error());
     server = std::move(*started);
   }
-  Result<OwnedFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
+  Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
   if (!socket) return tl::make_unexpected(socket.error());
   auto link = SocketLink::Make(
       {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},

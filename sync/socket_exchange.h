@@ -37,7 +37,8 @@ struct SocketExchangeOptions {
 // Returns when all ranks have come. `clock` must outlive the exchange. Errors: kUsage for options,
 // kEnvironment for the socket, kRankLost when ranks are missing at the deadline, have died, or
 // differ in a field. The exchange's destructor says goodbye; on rank 0 it waits for the others'
-// goodbyes, but at most kLingerNs.
+// goodbyes, but at most kLingerNs. A child that the process forks later has no part in the
+// exchange: calls fail with kUsage there, and the destructor does nothing.
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock);
 

@@ -1,14 +1,11 @@
 // The exchange over real sockets: what may join, what is refused, what crosses.
 #include "sync/socket_exchange.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -24,6 +21,7 @@
 
 #include "core/clock.h"
 #include "sync/frame_codec.h"
+#include "sync/limits.h"
 #include "sync/processes_for_test.h"
 #include "sync/rendezvous.h"
 #include "sync/unix_socket.h"
@@ -33,7 +31,6 @@ namespace cotune::sync {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -69,25 +66,6 @@ std::vector<SocketExchangeOptions> SameOptions(const PrivateDirectory& directory
   }
   return options;
 }
-
-// What rank 0's coordinator logged.
-class Log {
- public:
-  LogSink sink() {
-    return [this](LogSeverity, std::string_view text) {
-      const std::lock_guard lock(mutex_);
-      lines_.emplace_back(text);
-    };
-  }
-  std::vector<std::string> lines() {
-    const std::lock_guard lock(mutex_);
-    return lines_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
 
 TEST(SocketExchange, OneRankAlone) {
   const PrivateDirectory directory;
@@ -231,13 +209,6 @@ TEST(SocketExchange, OtherCodeVersionIsNamedOnAllRanks) {
   ExpectAllNameRankOne(options, "code version", "'2.0'", "'1.0'");
 }
 
-TEST(SocketExchange, OtherJobIdIsNamedOnAllRanks) {
-  const PrivateDirectory directory;
-  auto options = SameOptions(directory, 3, 5 * kSecondNs);
-  options[1].job_id = "other";
-  ExpectAllNameRankOne(options, "job id", "'other'", "'test'");
-}
-
 TEST(SocketExchange, RankThatComesAfterTheFailureIsToldOfItToo) {
   const PrivateDirectory directory;
   auto options = SameOptions(directory, 3);
@@ -255,14 +226,39 @@ TEST(SocketExchange, RankThatComesAfterTheFailureIsToldOfItToo) {
       });
 }
 
-TEST(SocketExchange, RankOutOfRangeIsNamedOnAllRanks) {
+// The stranger comes while rank 0 waits for rank 1, which comes after it was declined.
+void ExpectDeclinedAlone(const std::function<void(SocketExchangeOptions&)>& change,
+                         const std::string& what) {
   const PrivateDirectory directory;
-  auto options = SameOptions(directory, 2, 5 * kSecondNs);
-  options[1].rank = 7;
-  RunRanks(options, [](size_t, Exchange exchange) {
-    ASSERT_FALSE(exchange.has_value());
-    EXPECT_THAT(exchange.error().what, HasSubstr("rank 7 is outside of world size 2"));
-  });
+  auto options = SameOptions(directory, 2);
+  options.push_back(options[1]);
+  change(options[2]);
+  std::promise<void> declined;
+  RunRanks(
+      options,
+      [&](size_t i, Exchange exchange) {
+        if (i == 2) {
+          EXPECT_THAT(exchange ? "it has joined" : exchange.error().what, HasSubstr(what));
+          declined.set_value();
+          return;
+        }
+        ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
+        const auto step = (*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs);
+        EXPECT_TRUE(step.has_value()) << step.error().ToText();
+      },
+      [&](size_t i) {
+        if (i == 1) declined.get_future().wait();
+      });
+}
+
+TEST(SocketExchange, ProcessOfAnotherJobIsDeclinedAndTheJobGoesOn) {
+  ExpectDeclinedAlone([](SocketExchangeOptions& stranger) { stranger.job_id = "other"; },
+                      "rank 1 has job id 'other', rank 0 has 'test'");
+}
+
+TEST(SocketExchange, RankThatTheJobDoesNotHaveIsDeclinedAndTheJobGoesOn) {
+  ExpectDeclinedAlone([](SocketExchangeOptions& stranger) { stranger.rank = 7; },
+                      "rank 7 is outside of world size 2");
 }
 
 TEST(SocketExchange, SecondProcessOfARankIsDeclinedAndTheJobGoesOn) {
@@ -300,84 +296,6 @@ TEST(SocketExchange, BadOptionsAreRefusedBeforeAnythingIsOpened) {
             ErrorCode::kUsage);
   EXPECT_EQ(code_of([](auto& o) { o.socket_path = "/" + std::string(107, 'p'); }),
             ErrorCode::kUsage);
-}
-
-// ---- The socket file ----
-
-TEST(SocketFile, StaleSocketIsReplacedAndLogged) {
-  const PrivateDirectory directory;
-  Processes processes;
-  const auto options = OptionsForTest(directory, 0, 1, kDeadlineNs);
-  processes.Start([&](Reporter& report) {
-    const MonotonicClock clock;
-    const Exchange exchange = ConnectSocketExchange(options, clock);
-    report.Line(exchange.has_value() ? "joined" : exchange.error().ToText());
-    raise(SIGKILL);
-  });
-  ASSERT_TRUE(processes.WaitForEnd({0}, kDeadlineNs));
-  ASSERT_EQ(processes.last_line(0), "joined");
-  ASSERT_EQ(access(directory.socket_path().c_str(), F_OK), 0) << "nothing is stale";
-  Log log;
-  auto again = options;
-  again.log = log.sink();
-  const MonotonicClock clock;
-  const Exchange exchange = ConnectSocketExchange(again, clock);
-  ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
-  EXPECT_THAT(log.lines(), Contains(HasSubstr("stale socket")));
-}
-
-TEST(SocketFile, LivingJobIsLeftAlone) {
-  const PrivateDirectory directory;
-  const MonotonicClock clock;
-  const auto options = OptionsForTest(directory, 0, 1, kDeadlineNs);
-  const Exchange first = ConnectSocketExchange(options, clock);
-  ASSERT_TRUE(first.has_value()) << first.error().ToText();
-  const Exchange second = ConnectSocketExchange(options, clock);
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, ErrorCode::kEnvironment);
-  EXPECT_THAT(second.error().what, HasSubstr("another job uses the socket path"));
-  EXPECT_TRUE((*first)->Step("s", "", 0, NowNs() + kDeadlineNs).has_value());
-}
-
-TEST(SocketFile, FileThatIsNoSocketIsNotRemoved) {
-  const PrivateDirectory directory;
-  std::ofstream(directory.socket_path()) << "precious";
-  const MonotonicClock clock;
-  const Exchange exchange =
-      ConnectSocketExchange(OptionsForTest(directory, 0, 1, kDeadlineNs), clock);
-  ASSERT_FALSE(exchange.has_value());
-  EXPECT_EQ(exchange.error().code, ErrorCode::kEnvironment);
-  std::string text;
-  std::ifstream(directory.socket_path()) >> text;
-  EXPECT_EQ(text, "precious");
-}
-
-TEST(SocketFile, DirectoryThatOthersCanEnterIsRefused) {
-  const PrivateDirectory directory;
-  const MonotonicClock clock;
-  for (const mode_t mode : {0755, 0770, 0701}) {
-    ASSERT_EQ(chmod(directory.path().c_str(), mode), 0);
-    for (const int rank : {0, 1}) {
-      const Exchange exchange =
-          ConnectSocketExchange(OptionsForTest(directory, rank, 2, kDeadlineNs), clock);
-      ASSERT_FALSE(exchange.has_value());
-      EXPECT_EQ(exchange.error().code, ErrorCode::kEnvironment);
-      EXPECT_THAT(exchange.error().what, HasSubstr("open to other users"));
-    }
-  }
-  ASSERT_EQ(chmod(directory.path().c_str(), 0700), 0);
-}
-
-TEST(SocketFile, MissingDirectoryIsMadePrivate) {
-  const PrivateDirectory directory;
-  auto options = OptionsForTest(directory, 0, 1, kDeadlineNs);
-  options.socket_path = directory.path() + "/made/s";
-  const MonotonicClock clock;
-  const Exchange exchange = ConnectSocketExchange(options, clock);
-  ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
-  struct stat info = {};
-  ASSERT_EQ(stat((directory.path() + "/made").c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
 // ---- Bytes that are no frames ----
@@ -435,7 +353,7 @@ TEST(Garbage, CoordinatorSurvivesRandomFramesAndTheJobGoesOn) {
     ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
     std::mt19937_64 random(20'260'101 + rank);
     for (int round = 0; round < 300; ++round) {
-      const Result<OwnedFd> fd =
+      const Result<HomeFd> fd =
           ConnectTo(directory.socket_path(), 1, MonotonicClock(), NowNs() + kDeadlineNs);
       ASSERT_TRUE(fd.has_value()) << fd.error().ToText();
       const std::string bytes = Garbage(random);
@@ -459,7 +377,7 @@ TEST(Garbage, StrangerMaySayNothingButASmallHello) {
   heartbeat.mutable_heartbeat();
   for (const std::string& bytes :
        {Prefixed(4097, ""), Prefixed(0, ""), Prefixed(3, "\xff\xff\xff"), EncodeFrame(heartbeat)}) {
-    const Result<OwnedFd> fd = ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
+    const Result<HomeFd> fd = ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
     ASSERT_TRUE(fd.has_value());
     ASSERT_GT(send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
     EXPECT_TRUE(IsClosed(fd->get(), 10'000));
@@ -469,7 +387,7 @@ TEST(Garbage, StrangerMaySayNothingButASmallHello) {
                                        HasSubstr("3 bytes came that are no frame"),
                                        HasSubstr("the first frame is no HELLO")));
   // The longest HELLO that is allowed is read on: no answer until its bytes have come.
-  const Result<OwnedFd> patient =
+  const Result<HomeFd> patient =
       ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
   const std::string prefix = Prefixed(4096, "");
   ASSERT_GT(send(patient->get(), prefix.data(), prefix.size(), MSG_NOSIGNAL), 0);
@@ -477,12 +395,54 @@ TEST(Garbage, StrangerMaySayNothingButASmallHello) {
   EXPECT_TRUE((*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs).has_value());
 }
 
+// Its answers pile up at the coordinator, but not without end.
+TEST(Garbage, RankThatAsksAndNeverReadsIsNamed) {
+  const PrivateDirectory directory;
+  const auto options = SameOptions(directory, 2);
+  const MonotonicClock clock;
+  std::promise<void> named;
+  std::thread stranger([&] {
+    const Result<HomeFd> fd = ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
+    ASSERT_TRUE(fd.has_value());
+    wire::Frame hello;
+    *hello.mutable_hello() = MakeHello({2, "test", "1.0"}, 1, NowNs() + kDeadlineNs);
+    wire::Frame request;
+    request.mutable_store_request()->set_operation(wire::STORE_PUT);
+    request.mutable_store_request()->set_key("key");
+    request.mutable_store_request()->set_value(std::string(RankExchange::kRecordBytesMax, 'v'));
+    std::string bytes = EncodeFrame(hello) + EncodeFrame(request);
+    request.mutable_store_request()->set_operation(wire::STORE_GET);
+    request.mutable_store_request()->clear_value();
+    const uint64_t gets = OutboxBytesMax(2) / RankExchange::kRecordBytesMax + 64;
+    for (uint64_t i = 0; i < gets; ++i) {
+      request.mutable_store_request()->set_request(i);
+      bytes += EncodeFrame(request);
+    }
+    for (size_t sent = 0; sent < bytes.size();) {
+      pollfd polled = {fd->get(), POLLOUT, 0};
+      ASSERT_EQ(poll(&polled, 1, 20'000), 1);
+      const ssize_t some = send(fd->get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      ASSERT_GT(some, 0);
+      sent += static_cast<size_t>(some);
+    }
+    named.get_future().wait();  // its connection does not end before
+  });
+  const Exchange exchange = ConnectSocketExchange(options[0], clock);
+  const Result<StepResult> step = exchange ? (*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs)
+                                           : tl::make_unexpected(exchange.error());
+  named.set_value();
+  stranger.join();
+  ASSERT_FALSE(step.has_value());
+  EXPECT_THAT(step.error().ranks, ElementsAre(1));
+  EXPECT_THAT(step.error().what, HasSubstr("reads no answer"));
+}
+
 TEST(Garbage, RankThatBreaksTheProtocolIsNamed) {
   const PrivateDirectory directory;
   const auto options = SameOptions(directory, 2);
   const MonotonicClock clock;
   std::thread stranger([&] {
-    const Result<OwnedFd> fd = ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
+    const Result<HomeFd> fd = ConnectTo(directory.socket_path(), 1, clock, NowNs() + kDeadlineNs);
     ASSERT_TRUE(fd.has_value());
     wire::Frame hello;
     *hello.mutable_hello() = MakeHello({2, "test", "1.0"}, 1, NowNs() + kDeadlineNs);

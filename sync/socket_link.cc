@@ -22,20 +22,23 @@ constexpr int64_t kWaitMaxNs = 3'600'000'000'000;
 
 }  // namespace
 
-Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, OwnedFd socket,
+Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd socket,
                                                      std::unique_ptr<CoordinatorServer> server,
                                                      const Clock& clock, OnFailure on_failure) {
-  OwnedFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  HomeFd wake = HomeFd::Make([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (wake.get() < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
                 "too many open files", "raise the limit (ulimit -n)");
   }
   return std::shared_ptr<SocketLink>(new SocketLink(std::move(config), std::move(socket),
                                                     std::move(wake), std::move(server), clock,
-                                                    std::move(on_failure)));
+                                                    std::move(on_failure)),
+                                     [](SocketLink* link) {
+                                       if (link->home_.IsHere()) delete link;
+                                     });
 }
 
-SocketLink::SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
+SocketLink::SocketLink(RankConfig config, HomeFd socket, HomeFd wake,
                        std::unique_ptr<CoordinatorServer> server, const Clock& clock,
                        OnFailure on_failure)
     : clock_(clock),
@@ -81,6 +84,7 @@ void SocketLink::BeatUntilStopped() {
 }
 
 Result<FramePtr> SocketLink::Call(Ask ask) {
+  if (Status here = home_.Check(); !here) return tl::make_unexpected(here.error());
   std::unique_lock lock(mutex_);
   const CallToken token = next_token_++;
   ++calls_open_;
@@ -106,6 +110,7 @@ Result<FramePtr> SocketLink::Call(Ask ask) {
 }
 
 void SocketLink::Leave(const std::string& channel) {
+  if (!home_.IsHere()) return;
   const std::lock_guard lock(mutex_);
   OnEvent(LeaveAsked{channel});
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "sync/coordinator_server.h"
 #include "sync/frame_codec.h"
@@ -24,14 +25,16 @@ namespace cotune::sync {
 
 // The thread that makes a call sends and receives itself. When several threads wait, one of them
 // reads for all. A thread of the link sends heartbeats, so that they go on while the caller
-// computes, and reads between calls, so that a failure is known before the next one.
+// computes, and reads between calls, so that a failure is known before the next one. In a forked
+// child calls fail with kUsage, nothing is sent, and the link is not destroyed: its threads are not
+// there, and another thread may have held its mutex.
 class SocketLink final : public RankLink {
  public:
   // `socket` is connected and non-blocking; `server` is the coordinator when it lives in this
   // process, and ends with the link. `clock` must outlive the link. `on_failure` as in
   // SocketExchangeOptions.
   using OnFailure = std::function<void(const Error&)>;
-  static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, OwnedFd socket,
+  static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, HomeFd socket,
                                                   std::unique_ptr<CoordinatorServer> server,
                                                   const Clock& clock, OnFailure on_failure);
   ~SocketLink() override;
@@ -41,7 +44,7 @@ class SocketLink final : public RankLink {
   const Clock& clock() const override { return clock_; }
 
  private:
-  SocketLink(RankConfig config, OwnedFd socket, OwnedFd wake,
+  SocketLink(RankConfig config, HomeFd socket, HomeFd wake,
              std::unique_ptr<CoordinatorServer> server, const Clock& clock, OnFailure on_failure);
 
   // All of these with mutex_ held.
@@ -57,13 +60,14 @@ class SocketLink final : public RankLink {
 
   void BeatUntilStopped();
 
+  const HomeProcess home_;
   const Clock& clock_;
   const uint64_t frame_bytes_max_;
   const int64_t heartbeat_interval_ns_;
   OnFailure on_failure_;  // empty once it was called
   std::unique_ptr<CoordinatorServer> server_;
-  const OwnedFd socket_;
-  const OwnedFd wake_;  // an eventfd that ends the reader's wait
+  const HomeFd socket_;
+  const HomeFd wake_;  // an eventfd that ends the reader's wait
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,6 +1,8 @@
 #include "sync/unix_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -36,9 +38,13 @@ Result<sockaddr_un> AddressOf(const std::string& path) {
   return address;
 }
 
+std::string DirectoryOf(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path();
+  return directory.empty() ? "." : directory;
+}
+
 Status CheckDirectory(const std::string& path, bool make) {
-  std::string directory = std::filesystem::path(path).parent_path();
-  if (directory.empty()) directory = ".";
+  const std::string directory = DirectoryOf(path);
   if (make && mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
     return Fail(ErrorCode::kEnvironment,
                 "cannot make the directory for the socket: " + ErrnoText(errno), directory,
@@ -61,8 +67,8 @@ Status CheckDirectory(const std::string& path, bool make) {
   return {};
 }
 
-Result<OwnedFd> MakeSocket(int flags) {
-  OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+Result<HomeFd> MakeSocket(int type) {
+  HomeFd fd = HomeFd::Make([&] { return socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (fd.get() < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot make a socket: " + ErrnoText(errno), "",
                 "too many open files", "raise the limit (ulimit -n)");
@@ -78,6 +84,18 @@ int Connect(int fd, const sockaddr_un& address) {
   return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
 }
 
+// ECONNREFUSED where no process has the socket any more. A datagram socket asks first: that of a
+// living listener refuses it by its type (EPROTOTYPE), and the listener does not notice.
+int Probe(const sockaddr_un& address) {
+  for (const int type : {SOCK_DGRAM, SOCK_STREAM}) {
+    const Result<HomeFd> probe = MakeSocket(type);
+    if (!probe) return EMFILE;
+    const int error = Connect(probe->get(), address);
+    if (error != ECONNREFUSED) return error;
+  }
+  return ECONNREFUSED;
+}
+
 // Removes what a dead job left at `path`; an error when it is something else.
 Status RemoveStale(const std::string& path, const sockaddr_un& address, const LogSink& log) {
   struct stat info = {};
@@ -85,20 +103,57 @@ Status RemoveStale(const std::string& path, const sockaddr_un& address, const Lo
     return Fail(ErrorCode::kEnvironment, "something that is no socket lies at the socket path",
                 path, "", "remove it or choose another socket path");
   }
-  Result<OwnedFd> probe = MakeSocket(SOCK_NONBLOCK);
-  if (!probe) return tl::make_unexpected(probe.error());
-  const int error = Connect(probe->get(), address);
-  if (error == ENOENT) return {};
+  const int error = Probe(address);
+  if (error == ENOENT) return {};  // a job that ended has removed it meanwhile
   if (error != ECONNREFUSED) {
-    return Fail(ErrorCode::kEnvironment, "another job uses the socket path", path,
-                error == 0 ? "a coordinator listens there" : ErrnoText(error),
-                "wait for that job or give this one its own socket path");
+    return Fail(
+        ErrorCode::kEnvironment, "another job uses the socket path", path,
+        error == 0 || error == EPROTOTYPE ? "a process has a socket there" : ErrnoText(error),
+        "wait for that job or give this one its own socket path");
   }
   if (log) log(LogSeverity::kWarning, "removed the stale socket of a job that has ended: " + path);
   if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     return Fail(ErrorCode::kEnvironment, "cannot remove a stale socket: " + ErrnoText(errno), path);
   }
   return {};
+}
+
+// Jobs choose a new path each time, so that what a killed one leaves is not met again.
+void RemoveAbandoned(const std::string& directory, const LogSink& log) {
+  size_t removed = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(directory, error), end; !error && file != end;
+       file.increment(error)) {
+    const std::string path = file->path();
+    struct stat info = {};
+    if (!IsChosenName(file->path().filename().native())) continue;
+    if (lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) continue;
+    const Result<sockaddr_un> address = AddressOf(path);
+    if (!address || Probe(*address) != ECONNREFUSED) continue;
+    if (unlink(path.c_str()) == 0) ++removed;
+  }
+  if (removed == 0 || !log) return;
+  log(LogSeverity::kInfo, fmt::format("removed {} socket{} of jobs that have ended from {}",
+                                      removed, removed == 1 ? "" : "s", directory));
+}
+
+// The right to make and remove sockets in the directory, until the descriptor closes. Without it a
+// process could take a socket that is being made for one of a dead job.
+Result<HomeFd> LockDirectory(const std::string& directory, const Clock& clock,
+                             int64_t deadline_ns) {
+  HomeFd fd = HomeFd::Make(
+      [&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+  const auto fail = [&](const std::string& why) {
+    return Fail(ErrorCode::kEnvironment, "cannot lock the socket's directory: " + why, directory,
+                "", "choose a socket path in a directory of your own on a local file system");
+  };
+  if (fd.get() < 0) return fail(ErrnoText(errno));
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return fail(ErrnoText(errno));
+    if (clock.now_ns() >= deadline_ns) return fail("another process keeps the lock");
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kPauseMinNs));
+  }
+  return fd;
 }
 
 // Grows to its maximum and differs between ranks, so that they do not all knock at once.
@@ -112,13 +167,10 @@ int64_t PauseNs(int rank, int attempt) {
 
 }  // namespace
 
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
+bool IsChosenName(std::string_view name) {
+  constexpr size_t kDigits = 16;
+  return name.size() == kDigits + 5 && name.ends_with(".sock") &&
+         name.find_first_not_of("0123456789abcdef") == kDigits;
 }
 
 std::string ErrnoText(int error) {
@@ -131,11 +183,15 @@ bool SameUser(int socket_fd) {
   return getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-Result<OwnedFd> ListenAt(const std::string& path, const LogSink& log) {
+Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock& clock,
+                        int64_t deadline_ns) {
   const Result<sockaddr_un> address = AddressOf(path);
   if (!address) return tl::make_unexpected(address.error());
   if (Status ok = CheckDirectory(path, true); !ok) return tl::make_unexpected(ok.error());
-  Result<OwnedFd> fd = MakeSocket(SOCK_NONBLOCK);
+  const std::string directory = DirectoryOf(path);
+  const Result<HomeFd> lock = LockDirectory(directory, clock, deadline_ns);
+  if (!lock) return tl::make_unexpected(lock.error());
+  Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
   if (!fd) return fd;
   int error = Bind(fd->get(), *address);
   if (error == EADDRINUSE) {
@@ -145,20 +201,20 @@ Result<OwnedFd> ListenAt(const std::string& path, const LogSink& log) {
   if (error == 0 && listen(fd->get(), SOMAXCONN) != 0) error = errno;
   if (error != 0) {
     return Fail(ErrorCode::kEnvironment, "cannot listen at the socket path: " + ErrnoText(error),
-                path, error == EADDRINUSE ? "another job took it at the same moment" : "",
-                "choose another socket path");
+                path, "", "choose another socket path");
   }
+  RemoveAbandoned(directory, log);
   return fd;
 }
 
-Result<OwnedFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
-                          int64_t deadline_ns) {
+Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
+                         int64_t deadline_ns) {
   const Result<sockaddr_un> address = AddressOf(path);
   if (!address) return tl::make_unexpected(address.error());
   const int64_t began_ns = clock.now_ns();
   for (int attempt = 0;; ++attempt) {
     if (Status ok = CheckDirectory(path, false); !ok) return tl::make_unexpected(ok.error());
-    Result<OwnedFd> fd = MakeSocket(SOCK_NONBLOCK);
+    Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
     if (!fd) return fd;
     const int error = Connect(fd->get(), *address);
     if (error == 0 && SameUser(fd->get())) return fd;

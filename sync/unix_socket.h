@@ -4,40 +4,33 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "core/clock.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "sync/log.h"
 
 namespace cotune::sync {
 
-// A file descriptor that closes itself.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-  ~OwnedFd();
-
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 // Listens at `path`. Its directory is made when it is missing, belongs to this user and is closed
-// to others (0700). A socket that nobody listens at any more is replaced, and `log` says so.
-// Errors: kUsage for the path's length, kEnvironment when another job listens there, something else
-// lies there, or the directory is not private.
-Result<OwnedFd> ListenAt(const std::string& path, const LogSink& log);
+// to others (0700). A socket there whose process is gone is replaced, and `log` says so; other such
+// sockets in the directory with names that cotune chooses (see IsChosenName) are removed. Processes
+// that do this in one directory take turns, until deadline_ns. Errors: kUsage for the path's
+// length, kEnvironment when another process has a socket there, something else lies there, the
+// directory is not private, or the turn did not come.
+Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock& clock,
+                        int64_t deadline_ns);
+
+// Whether the file name is one that cotune chooses for the socket of a job: 16 hexadecimal digits
+// and ".sock". Other programs have sockets in a user's private directories too.
+bool IsChosenName(std::string_view name);
 
 // Connects to `path`, trying again with growing pauses until deadline_ns, for rank 0 may come
 // later. Errors: as above, and kRankLost naming rank 0 when nobody listened by then. Non-blocking
 // socket.
-Result<OwnedFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
-                          int64_t deadline_ns);
+Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
+                         int64_t deadline_ns);
 
 // The process at the other end runs as this user.
 bool SameUser(int socket_fd);

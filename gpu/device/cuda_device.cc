@@ -397,7 +397,8 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     const StepRecord& other = all->records[rank];
     // One rank without its GPU ends it for all, and all learn which.
     if (other.error) {
-      return Fail(ErrorCode::kEnvironment, fmt::format("rank {} cannot use its GPU", rank), "",
+      return Fail(ErrorCode::kEnvironment,
+                  fmt::format("rank {} cannot use its GPU", all->job_ranks[rank]), "",
                   other.message, "see `cotune doctor`, or tune host memory");
     }
     // GPUs of several kinds: the largest needs most to be cold.
@@ -405,7 +406,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     uuids.push_back(other.items.empty() ? "" : other.items[0]);
     all_share = all_share && other.items.size() > 1 && other.items[1] == "shares";
   }
-  if (Status apart = CheckOneRankEach(uuids); !apart && !all_share) {
+  if (Status apart = CheckOneRankEach(uuids, all->job_ranks); !apart && !all_share) {
     return tl::make_unexpected(apart.error());
   }
   // What is measured so is of no use to ranks that have a GPU each. Subgroups, and who asks alone

@@ -73,6 +73,9 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
   std::unique_ptr<RankAlignment> made(new RankAlignment(driver));
   made->rank_ = exchange.rank();
   made->world_size_ = exchange.world_size();
+  for (int rank = 0; rank < made->world_size_; ++rank) {
+    made->job_ranks_.push_back(exchange.job_rank(rank));
+  }
   // Every rank takes part in both steps whatever happened to it.
   Status done = made->AllocateFlags(made->world_size_);
   CuIpcMemHandle handle{};
@@ -92,7 +95,8 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
     const std::string& why = ready->records[static_cast<size_t>(rank)];
     if (why.empty()) continue;
     return Fail(ErrorCode::kUnsupported, "the GPUs cannot line up among themselves",
-                fmt::format("rank {}", rank), why, "see `cotune doctor` for links and peer access");
+                fmt::format("rank {}", exchange.job_rank(rank)), why,
+                "see `cotune doctor` for links and peer access");
   }
   return made;
 }
@@ -145,7 +149,8 @@ Status RankAlignment::OpenPeers(const std::vector<std::string>& handles, int ran
     const std::string& bytes = handles[static_cast<size_t>(peer)];
     CuIpcMemHandle handle{};
     if (bytes.size() != sizeof(handle.reserved)) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("rank {} has no memory to share", peer));
+      return Fail(ErrorCode::kUnsupported, fmt::format("rank {} has no memory to share",
+                                                       job_ranks_[static_cast<size_t>(peer)]));
     }
     std::memcpy(handle.reserved, bytes.data(), sizeof(handle.reserved));
     CuDevicePointer opened = 0;
@@ -196,6 +201,9 @@ Status RankAlignment::LaunchKernel(CuStream stream, int64_t timeout_ns) {
 
 void RankAlignment::Release() { host_words_[0] = moment_ns_; }
 
-int RankAlignment::late_rank() const { return static_cast<int>(host_words_[1]) - 1; }
+int RankAlignment::late_rank() const {
+  const auto one_more = static_cast<size_t>(host_words_[1]);
+  return one_more == 0 ? -1 : job_ranks_[one_more - 1];
+}
 
 }  // namespace cotune::gpu

@@ -34,7 +34,7 @@ class RankAlignment {
   Status Enqueue(CuStream stream, int64_t moment_ns, int64_t timeout_ns);
   // Everything that is to be timed is in the stream behind it.
   void Release();
-  // After the stream is done: the rank that did not come in time, -1 when all came.
+  // After the stream is done: the rank of the job that did not come in time, -1 when all came.
   int late_rank() const;
 
  private:
@@ -47,6 +47,7 @@ class RankAlignment {
   const CudaDriver driver_;
   int rank_ = 0;
   int world_size_ = 1;
+  std::vector<int> job_ranks_;  // what texts call these ranks
   uint64_t moment_ns_ = 0;
   CuDevicePointer flags_ = 0;                // uint64_t[world_size], written by the peers
   CuDevicePointer table_ = 0;                // of each rank's flags as mapped here

@@ -19,19 +19,19 @@ Result<int32_t> OrdinalOfRank(int local_rank, int visible_gpus, std::optional<in
               "show every process all GPUs, or each its own");
 }
 
-Status CheckOneRankEach(std::span<const std::string> uuids) {
+Status CheckOneRankEach(std::span<const std::string> uuids, std::span<const int> job_ranks) {
   for (auto it = uuids.begin(); it != uuids.end(); ++it) {
     const auto other = std::find(uuids.begin(), it, *it);
     if (other == it || it->empty()) continue;
-    const auto first = static_cast<int>(other - uuids.begin());
-    const auto second = static_cast<int>(it - uuids.begin());
+    const int first = job_ranks[static_cast<size_t>(other - uuids.begin())];
+    const int second = job_ranks[static_cast<size_t>(it - uuids.begin())];
     return Fail(ErrorCode::kEnvironment,
                 fmt::format("ranks {} and {} have the same GPU, {}", first, second, *it), "",
                 "CUDA_VISIBLE_DEVICES shows both the same one, or both have made the same one "
                 "current",
                 "give every rank a GPU of its own: torch.cuda.set_device(local_rank), "
                 "cudaSetDevice, or what the launcher has for it",
-                {first, second});
+                {std::min(first, second), std::max(first, second)});
   }
   return {};
 }

@@ -19,9 +19,9 @@ namespace cotune::gpu {
 Result<int32_t> OrdinalOfRank(int local_rank, int visible_gpus, std::optional<int32_t> current,
                               bool may_share = false);
 
-// uuids: of every rank's GPU, by rank; "" is not known, and like no other. kEnvironment when two
-// ranks have the same. Pure.
-Status CheckOneRankEach(std::span<const std::string> uuids);
+// uuids: of every rank's GPU, by rank; "" is not known, and like no other. job_ranks: what the text
+// calls these ranks. kEnvironment when two have the same. Pure.
+Status CheckOneRankEach(std::span<const std::string> uuids, std::span<const int> job_ranks);
 
 }  // namespace cotune::gpu
 

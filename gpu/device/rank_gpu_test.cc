@@ -28,16 +28,17 @@ TEST(OrdinalOfRankTest, TooFewGpusAreAnErrorThatSaysSo) {
 }
 
 TEST(CheckOneRankEachTest, TheFirstTwoThatShareAreNamed) {
-  EXPECT_TRUE(CheckOneRankEach({}).has_value());
+  EXPECT_TRUE(CheckOneRankEach({}, {}).has_value());
+  const std::vector<int> job_ranks = {4, 7, 1, 2, 0};
   const std::vector<std::string> apart = {"a", "b", "c"};
-  EXPECT_TRUE(CheckOneRankEach(apart).has_value());
+  EXPECT_TRUE(CheckOneRankEach(apart, job_ranks).has_value());
   const std::vector<std::string> unknown = {"", "b", ""};
-  EXPECT_TRUE(CheckOneRankEach(unknown).has_value());
+  EXPECT_TRUE(CheckOneRankEach(unknown, job_ranks).has_value());
   const std::vector<std::string> shared = {"a", "b", "c", "b", "a"};
-  const Status status = CheckOneRankEach(shared);
+  const Status status = CheckOneRankEach(shared, job_ranks);
   ASSERT_FALSE(status.has_value());
-  EXPECT_EQ(status.error().what, "ranks 1 and 3 have the same GPU, b");
-  EXPECT_EQ(status.error().ranks, (std::vector<int>{1, 3}));
+  EXPECT_EQ(status.error().what, "ranks 7 and 2 have the same GPU, b");
+  EXPECT_EQ(status.error().ranks, (std::vector<int>{2, 7}));
 }
 
 }  // namespace

@@ -6,6 +6,10 @@
  * that are in several groups must use those in the same order. Nothing is thrown, no signal handler
  * is installed, and the environment is read only while a group is created.
  *
+ * A child that a process forks cannot use its parent's groups: calls fail with COTUNE_ERROR_USAGE
+ * there, cotune_group_destroy does nothing, and the parent is not disturbed. The child may make
+ * groups of its own (of host memory: CUDA does not work in a child of a process that has used it).
+ *
  * Structs begin with struct_size, which the caller sets to sizeof; zero in any other field means
  * the default. A later version only appends fields.
  *
@@ -161,7 +165,7 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
                                             const int32_t* ranks, size_t rank_count,
                                             cotune_group** group, cotune_error* error);
 
-/* Accepts NULL. */
+/* Accepts NULL. Does nothing in a child that was forked after the group was made. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
 /* Of this process in the group; -1 and 0 for NULL. */

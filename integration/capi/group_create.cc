@@ -177,6 +177,7 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   if (parent == nullptr || name == nullptr || ranks == nullptr || rank_count == 0) {
     return Fail(ErrorCode::kUsage, "parent, name and ranks must be given", "cotune_group_split");
   }
+  if (Status here = parent->home.Check(); !here) return tl::make_unexpected(here.error());
   const std::string text = name;
   if (text.empty() || text.size() > kSplitNameMax) {
     return Fail(ErrorCode::kUsage,
@@ -253,7 +254,10 @@ cotune_result cotune_group_split(cotune_group* parent, const char* name, const i
       parent, group, error, [&] { return cotune::capi::Split(parent, name, ranks, rank_count); });
 }
 
-void cotune_group_destroy(cotune_group* group) { delete group; }
+void cotune_group_destroy(cotune_group* group) {
+  // In a forked child the threads that a destructor waits for are not there.
+  if (group != nullptr && group->home.IsHere()) delete group;
+}
 
 int32_t cotune_group_rank(const cotune_group* group) {
   return group == nullptr ? -1 : group->job().rank();

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "core/stage_observer.h"
 #include "core/status.h"
 #include "core/symmetric_region.h"
@@ -48,6 +49,7 @@ void WriteError(const Error& error, cotune_error* out);
 }  // namespace cotune::capi
 
 struct cotune_group {
+  cotune::HomeProcess home;  // a child that it forks cannot use the group
   std::shared_ptr<cotune::capi::JobNode> node;
   std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
   // Allocated here, by where it begins; destroyed before its job too.
@@ -105,6 +107,8 @@ template <typename Body>
 cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopped) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
+    // First: in a forked child nothing of the parent's group is touched.
+    if (const Status here = group->home.Check(); !here) return Remember(*group, here);
     const Status stopped = group->job().stop().status();
     if (!stopped) return Remember(*group, stopped);
     const Status status = body(*group);

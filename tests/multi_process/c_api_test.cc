@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -323,6 +325,51 @@ void ExpectError(TestLink& link, const cotune_group* group, cotune_result result
   }
   link.Report(
       fmt::format("{} instead of {} '{}': {}", result, expected, text, cotune_last_error(group)));
+}
+
+// A child of a rank, as a data loader forks it: refused where the parent's group is used, free to
+// make its own.
+int UseInChild(cotune_group* group, cotune_group_options options, TestLink& link) {
+  std::vector<float> data(1000, 3.0f);
+  const auto all_reduce = [&](cotune_group* used) {
+    return cotune_all_reduce(used, data.data(), data.data(), data.size(), COTUNE_F32,
+                             COTUNE_REDUCE_SUM);
+  };
+  ExpectError(link, group, all_reduce(group), COTUNE_ERROR_USAGE, "this process was forked");
+  ExpectError(link, group, cotune_group_check(group), COTUNE_ERROR_USAGE, "was forked");
+  const int32_t ranks[] = {0, 1, 2, 3};
+  cotune_group* split = nullptr;
+  ExpectError(link, group, cotune_group_split(group, "child", ranks, 4, &split, nullptr),
+              COTUNE_ERROR_USAGE, "was forked");
+  cotune_group_destroy(group);
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  cotune_group* own = nullptr;
+  if (cotune_group_create(&options, &own, &error) != COTUNE_SUCCESS) {
+    link.Report(fmt::format("in the child: {}", error.text));
+    return 1;
+  }
+  if (all_reduce(own) != COTUNE_SUCCESS || data[999] != 3.0f) Complain(link, own, "own group");
+  cotune_group_destroy(own);
+  return 0;
+}
+
+TEST_F(CApi, AForkedChildIsRefusedAndMayMakeAGroupOfItsOwn) {
+  RunRanks([this](cotune_group* group, int rank, TestLink& link) {
+    RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+    const std::string socket = fmt::format("{}-{}", socket_, rank);
+    cotune_group_options options = Options(0, 1);
+    options.socket_path = socket.c_str();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);  // a child that hangs ends
+      _exit(UseInChild(group, options, link));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (status != 0) link.Report(fmt::format("the child ended with status {}", status));
+    RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+  });
 }
 
 TEST_F(CApi, SaysWhatIsWrongAndGoesOn) {
