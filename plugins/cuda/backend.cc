@@ -72,7 +72,7 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     *backend = new cotune_backend_t{
         host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
         std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),
-                                        KernelCache(KernelCache::DefaultFolder(environment))),
+                                        KernelCache::DefaultFolder(environment), *host),
         limits};
     return {};
   });
@@ -152,7 +152,7 @@ void GroupAbort(cotune_group_t* group) { group->group->Abort(); }
 void GroupDestroy(cotune_group_t* group) { delete group; }
 
 cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
-                        const char* choice_name, int64_t /*deadline_ns*/, cotune_plan_t** plan,
+                        const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                         cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
     Group& ranks = *group->group;
@@ -173,7 +173,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     }
     gpu::CuFunction function = nullptr;
     if (!choice->is_copy) {
-      const auto kernel = group->backend->kernels->Get(choice->spec);
+      const auto kernel = group->backend->kernels->Get(choice->spec, deadline_ns);
       if (!kernel) return tl::unexpected(kernel.error());
       function = *kernel;
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plugins/cuda/caller_memory.h"
+#include "gpu/driver/library_search.h"
 #include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/group.h"
 
@@ -34,7 +35,7 @@ Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes)
   if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
   auto exported = ExportMemory(gpu_, data, bytes);
   if (!exported) return tl::unexpected(exported.error());
-  auto socket = DescriptorSocket::Open();
+  auto socket = DescriptorSocket::Open(DescriptorSocket::DefaultBases(gpu::OwnEnvironment()));
   if (!socket) return tl::unexpected(socket.error());
   return Registration{std::move(*exported), std::move(*socket)};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plugins/border/failure.h"
+#include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/gpu.h"
 
 namespace cotune::cuda {
@@ -21,7 +22,7 @@ struct MemoryOffer {
   // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;
-  char socket[40] = {};
+  char socket[DescriptorSocket::kNameBytesMax] = {};
   uint64_t secret[2] = {};
 };
 
