@@ -66,9 +66,7 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, environment);
     if (!nvrtc) return tl::unexpected(nvrtc.error());
     const Gpu& opened = **gpu;  // stays where it is
-    // Programmatic dependent launch came with compute capability 9.0.
-    const ChoiceLimits limits{.has_pdl = opened.architecture() >= "sm_90" ||
-                                         opened.architecture().size() > 5};
+    const ChoiceLimits limits{.has_pdl = HasProgrammaticLaunch(opened.capability())};
     *backend = new cotune_backend_t{
         host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
         std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),

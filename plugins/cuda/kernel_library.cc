@@ -8,6 +8,8 @@ namespace cotune::cuda {
 using border::Result;
 
 KernelLibrary::~KernelLibrary() {
+  // A kernel may still run.
+  if (gpu_.IsStuck()) return;
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   for (const auto& [key, entry] : entries_) {
     if (entry->module != nullptr) gpu_.driver()->ModuleUnload(entry->module);

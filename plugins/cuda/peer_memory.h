@@ -28,7 +28,8 @@ struct MemoryOffer {
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
 // peer that was cut off may still be writing when its group ends here, and a mapping may be used by
-// another group. What a group gives back serves the next one. Any thread; the context is current.
+// another group. What a group gives back serves the next one. Where the GPU is stuck in the end,
+// all is left to the process, because the driver would wait. Any thread; the context is current.
 class PeerMemory {
  public:
   explicit PeerMemory(const Gpu& gpu) : gpu_(gpu) {}
@@ -39,6 +40,8 @@ class PeerMemory {
   // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
   border::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
   void GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes);
+  // Whether some memory has not been given back.
+  bool HasTaken();
 
   // How the peers find memory that Take gave.
   border::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;
