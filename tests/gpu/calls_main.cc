@@ -15,7 +15,7 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"chain", RunChain}, {"tuned", RunTuned},       {"streams", RunStreams},
-    {"fault", RunFault}, {"mismatch", RunMismatch},
+    {"fault", RunFault}, {"mismatch", RunMismatch}, {"foreign", RunForeign},
 };
 
 int Report(const Error& error) {

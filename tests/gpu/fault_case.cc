@@ -18,6 +18,7 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   const int64_t at = flags.Number("at", 100);
   const int signal = flags.Text("how", "kill") == "kill" ? SIGKILL : SIGSTOP;
   const bool in_graph = flags.Number("graph", 0) != 0;
+  const bool blocks = flags.Number("blocks", 0) != 0;
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, kCount);
   const Result<void*> send = rank.memory().Allocate(kCount * 2);
@@ -31,7 +32,10 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
       kill(getpid(), signal);
     }
     Status done = run();
-    if (done) done = rank.Await(rank.group(), rank.stream());
+    if (done) {
+      done = blocks ? rank.BlockAndCheck(rank.group(), rank.stream())
+                    : rank.Await(rank.group(), rank.stream());
+    }
     if (!done) {
       PrintNow("knew", done.error().ToText().c_str());
       return done;
