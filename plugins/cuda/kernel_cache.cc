@@ -27,6 +27,9 @@ uint64_t DigestOf(const std::string& bytes) { return XXH3_64bits(bytes.data(), b
 
 // What a kernel can have at most: they have some tens of KiB.
 constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
+// The longest wait for a process that compiles: a kernel takes a second, and a process may have
+// some of them waiting for its compiler.
+constexpr int64_t kLongestWaitNs = 30'000'000'000;
 // How long the lock's holder is left alone before it is asked again.
 constexpr auto kLockNap = std::chrono::milliseconds(5);
 constexpr int32_t kWarning = 2;
@@ -115,7 +118,7 @@ border::Result<std::string> KernelCache::CompileLocked(const PrivateFolder& fold
 void KernelCache::AwaitLock(int lock, int64_t deadline_ns) const {
   if (!IsHeldByAnother(lock)) return;
   const int64_t begin_ns = host_.now_ns(host_.context);
-  const int64_t end_ns = begin_ns + (deadline_ns - begin_ns) / 2;
+  const int64_t end_ns = begin_ns + std::min((deadline_ns - begin_ns) / 2, kLongestWaitNs);
   while (host_.now_ns(host_.context) < end_ns) {
     std::this_thread::sleep_for(kLockNap);
     if (!IsHeldByAnother(lock)) return;

@@ -37,8 +37,8 @@ class KernelCache {
   static std::string DefaultFolder(const std::map<std::string, std::string>& environment);
 
   // The code under `key`, from disk or by `compile`. Another process that compiles it is waited for
-  // during half of the time to the deadline, because a process that was stopped never ends; then
-  // the other half is there to compile without it.
+  // during half of the time to the deadline, and 30 s at most, because a process that was stopped
+  // never ends; then there is time to compile without it.
   border::Result<std::string> Get(const std::string& key, int64_t deadline_ns,
                                   const Compile& compile) const;
 
