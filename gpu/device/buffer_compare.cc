@@ -90,15 +90,20 @@ BufferCompare::~BufferCompare() {
   if (differs_ != nullptr) driver_->HostFree(const_cast<uint32_t*>(differs_));
 }
 
-Result<bool> BufferCompare::Equal(CuStream stream, CuDevicePointer left, CuDevicePointer right,
-                                  uint64_t bytes) {
+void BufferCompare::Abandon() {
+  module_ = nullptr;
+  differs_ = nullptr;
+}
+
+Result<bool> BufferCompare::Equal(CudaStream& stream, CuDevicePointer left, CuDevicePointer right,
+                                  uint64_t bytes, int64_t deadline_ns) {
   *differs_ = 0;
   uint64_t packs = bytes / kPackBytes;
   void* arguments[] = {&left, &right, &packs, &differs_on_device_};
-  const CuLaunchConfig config{kBlocks, 1, 1, kThreads, 1, 1, 0, stream, nullptr, 0};
+  const CuLaunchConfig config{kBlocks, 1, 1, kThreads, 1, 1, 0, stream.handle(), nullptr, 0};
   Status done = Checked(driver_, driver_->LaunchKernel(&config, kernel_, arguments, nullptr),
                         "cuLaunchKernelEx");
-  if (done) done = Checked(driver_, driver_->StreamSynchronize(stream), "cuStreamSynchronize");
+  if (done) done = stream.AwaitEnd(deadline_ns);
   if (!done) return tl::make_unexpected(done.error());
   if (*differs_ != 0) return false;
   // The rest is less than a pack.
@@ -106,12 +111,8 @@ Result<bool> BufferCompare::Equal(CuStream stream, CuDevicePointer left, CuDevic
   if (rest == 0) return true;
   std::array<std::byte, kPackBytes> left_rest{};
   std::array<std::byte, kPackBytes> right_rest{};
-  done = Checked(driver_, driver_->CopyToHost(left_rest.data(), left + bytes - rest, rest),
-                 "cuMemcpyDtoH");
-  if (done) {
-    done = Checked(driver_, driver_->CopyToHost(right_rest.data(), right + bytes - rest, rest),
-                   "cuMemcpyDtoH");
-  }
+  done = stream.Read(left_rest.data(), left + bytes - rest, rest, deadline_ns);
+  if (done) done = stream.Read(right_rest.data(), right + bytes - rest, rest, deadline_ns);
   if (!done) return tl::make_unexpected(done.error());
   return left_rest == right_rest;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/status.h"
+#include "gpu/device/cuda_stream.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gpu {
@@ -15,11 +16,15 @@ class BufferCompare {
  public:
   static Result<std::unique_ptr<BufferCompare>> Create(const CudaDriver& driver);
   ~BufferCompare();
+  // Leaves all that it has to the process: the end frees nothing.
+  void Abandon();
   BufferCompare(const BufferCompare&) = delete;
   BufferCompare& operator=(const BufferCompare&) = delete;
 
-  // Waits for what the stream holds. Both pointers are aligned to 16 bytes.
-  Result<bool> Equal(CuStream stream, CuDevicePointer left, CuDevicePointer right, uint64_t bytes);
+  // Waits for what the stream holds. Both pointers are aligned to 16 bytes. kDeadline: see
+  // CudaStream.
+  Result<bool> Equal(CudaStream& stream, CuDevicePointer left, CuDevicePointer right,
+                     uint64_t bytes, int64_t deadline_ns);
 
  private:
   explicit BufferCompare(const CudaDriver& driver) : driver_(driver) {}

@@ -17,6 +17,7 @@
 #include "gpu/device/rank_alignment.h"
 #include "gpu/device/rank_gpu.h"
 #include "gpu/device/shareable_memory.h"
+#include "gpu/driver/idle_wait.h"
 #include "gpu/driver/nvml.h"
 
 namespace cotune::gpu {
@@ -38,6 +39,30 @@ class CudaBuffer : public DeviceBuffer {
   const uint64_t bytes_;
 };
 
+// What a transfer of any size takes at most, with what is in front of it.
+constexpr int64_t kTransferNs = 60'000'000'000;
+
+// How long the GPU may take to come to an end before its memory is freed.
+constexpr int64_t kFreeNs = 5'000'000'000;
+
+// Whether memory can be freed. The driver waits for the whole GPU first, and a kernel of another
+// library may wait for a lost rank for ever: then the memory is left to the process.
+class TeardownWait {
+ public:
+  TeardownWait(const CudaDriver& driver, CuContext context, const Clock& clock)
+      : idle_wait_(driver, context), clock_(clock) {}
+  // After a wait in vain it does not wait again.
+  bool Await() {
+    if (idle_wait_.IsPending()) return false;
+    const auto now_ns = [this] { return clock_.now_ns(); };
+    return idle_wait_.Await(now_ns, DeadlineAfter(clock_.now_ns(), kFreeNs)).has_value();
+  }
+
+ private:
+  IdleWait idle_wait_;
+  const Clock& clock_;
+};
+
 class AllocatedBuffer final : public CudaBuffer {
  public:
   AllocatedBuffer(const CudaDriver& driver, CuDevicePointer data, uint64_t bytes)
@@ -50,11 +75,18 @@ class AllocatedBuffer final : public CudaBuffer {
 
 class ShareableBuffer final : public CudaBuffer {
  public:
-  ShareableBuffer(ShareableMemory memory, uint64_t bytes)
-      : CudaBuffer(memory.data(), bytes), memory_(std::move(memory)) {}
+  ShareableBuffer(ShareableMemory memory, uint64_t bytes,
+                  std::shared_ptr<TeardownWait> teardown_wait)
+      : CudaBuffer(memory.data(), bytes),
+        memory_(std::move(memory)),
+        teardown_wait_(std::move(teardown_wait)) {}
+  ~ShareableBuffer() override {
+    if (!teardown_wait_->Await()) memory_.Abandon();
+  }
 
  private:
-  const ShareableMemory memory_;
+  ShareableMemory memory_;
+  const std::shared_ptr<TeardownWait> teardown_wait_;
 };
 
 // A captured graph of calls behind the barrier of the ranks.
@@ -129,8 +161,14 @@ class CudaDevice final : public Device {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
+    if (teardown_wait_ != nullptr && !teardown_wait_->Await()) {
+      if (alignment_ != nullptr) alignment_->Abandon();
+      if (compare_ != nullptr) compare_->Abandon();
+      return;
+    }
     alignment_.reset();
     compare_.reset();
+    transfers_.reset();
     stream_.reset();
     if (context_ != nullptr) driver_->PrimaryContextRelease(device_);
   }
@@ -156,11 +194,15 @@ class CudaDevice final : public Device {
         !s) {
       return s;
     }
+    teardown_wait_ = std::make_shared<TeardownWait>(driver_, context_, clock_);
     if (Status s = Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent"); !s)
       return s;
     Result<std::unique_ptr<CudaStream>> stream = CudaStream::Create(driver_, clock_);
     if (!stream) return tl::make_unexpected(stream.error());
     stream_ = std::move(*stream);
+    Result<std::unique_ptr<CudaStream>> transfers = CudaStream::Create(driver_, clock_);
+    if (!transfers) return tl::make_unexpected(transfers.error());
+    transfers_ = std::move(*transfers);
     Result<std::unique_ptr<BufferCompare>> compare = BufferCompare::Create(driver_);
     if (!compare) return tl::make_unexpected(compare.error());
     compare_ = std::move(*compare);
@@ -169,7 +211,7 @@ class CudaDevice final : public Device {
 
   Status LineUp(RankExchange& exchange, int64_t deadline_ns) {
     if (exchange.world_size() == 1) return {};
-    auto alignment = RankAlignment::Create(driver_, exchange, deadline_ns);
+    auto alignment = RankAlignment::Create(driver_, *transfers_, exchange, deadline_ns);
     if (!alignment) return tl::make_unexpected(alignment.error());
     alignment_ = std::move(*alignment);
     constexpr int64_t kWakeNs = 200'000'000;
@@ -269,51 +311,37 @@ class CudaDevice final : public Device {
   Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
     Result<ShareableMemory> memory = ShareableMemory::Allocate(driver_, device_, bytes);
     if (!memory) return tl::make_unexpected(memory.error());
-    return std::make_unique<ShareableBuffer>(std::move(*memory), bytes);
+    return std::make_unique<ShareableBuffer>(std::move(*memory), bytes, teardown_wait_);
   }
 
   std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
                                      uint64_t bytes) override {
-    return std::make_unique<CudaBuffer>(dynamic_cast<CudaBuffer&>(whole).pointer() + offset, bytes);
+    return std::make_unique<CudaBuffer>(PointerOf(whole) + offset, bytes);
   }
 
   Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
     if (data.empty()) return {};
-    const CuDevicePointer to = dynamic_cast<CudaBuffer&>(buffer).pointer();
-    const CuResult code = driver_->CopyToDevice(to, data.data(), data.size());
-    if (Status s = Checked(driver_, code, "cuMemcpyHtoD"); !s) return s;
-    // A copy from pageable memory may still be on its way, and the stream does not wait for it.
-    return Checked(driver_, driver_->ContextSynchronize(), "cuCtxSynchronize");
+    return transfers_->Write(PointerOf(buffer), data.data(), data.size(), TransferDeadlineNs());
   }
 
   Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
     if (data.empty()) return {};
-    const CuDevicePointer from = dynamic_cast<CudaBuffer&>(buffer).pointer();
-    return Checked(driver_, driver_->CopyToHost(data.data(), from, data.size()), "cuMemcpyDtoH");
+    return transfers_->Read(data.data(), PointerOf(buffer), data.size(), TransferDeadlineNs());
   }
 
   Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) override {
     if (bytes == 0) return {};
-    const CuDevicePointer to = dynamic_cast<CudaBuffer&>(buffer).pointer() + offset;
-    if (Status s = Checked(driver_, driver_->SetBytes(to, static_cast<uint8_t>(value), bytes),
-                           "cuMemsetD8");
-        !s) {
-      return s;
-    }
-    return Checked(driver_, driver_->ContextSynchronize(), "cuCtxSynchronize");
+    return transfers_->Fill(PointerOf(buffer) + offset, static_cast<uint8_t>(value), bytes,
+                            TransferDeadlineNs());
   }
 
   Status Copy(DeviceBuffer& to, DeviceBuffer& from) override {
-    const CuDevicePointer source = dynamic_cast<CudaBuffer&>(from).pointer();
-    const CuResult code = driver_->CopyOnDeviceAsync(dynamic_cast<CudaBuffer&>(to).pointer(),
-                                                     source, from.bytes(), stream_->handle());
-    if (Status s = Checked(driver_, code, "cuMemcpyDtoDAsync"); !s) return s;
-    return Checked(driver_, driver_->StreamSynchronize(stream_->handle()), "cuStreamSynchronize");
+    return stream_->Copy(PointerOf(to), PointerOf(from), from.bytes(), TransferDeadlineNs());
   }
 
   Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
-    return compare_->Equal(stream_->handle(), dynamic_cast<CudaBuffer&>(left).pointer(),
-                           dynamic_cast<CudaBuffer&>(right).pointer(), left.bytes());
+    return compare_->Equal(*stream_, PointerOf(left), PointerOf(right), left.bytes(),
+                           TransferDeadlineNs());
   }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
@@ -334,6 +362,11 @@ class CudaDevice final : public Device {
   }
 
  private:
+  static CuDevicePointer PointerOf(DeviceBuffer& buffer) {
+    return dynamic_cast<CudaBuffer&>(buffer).pointer();
+  }
+  int64_t TransferDeadlineNs() const { return DeadlineAfter(clock_.now_ns(), kTransferNs); }
+
   const CudaDriver driver_;
   const int32_t ordinal_;
   const Clock& clock_;
@@ -343,7 +376,9 @@ class CudaDevice final : public Device {
   void* nvml_handle_ = nullptr;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
+  std::shared_ptr<TeardownWait> teardown_wait_;
   std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<CudaStream> transfers_;  // between host and device, beside what is measured
   std::unique_ptr<BufferCompare> compare_;
   std::unique_ptr<RankAlignment> alignment_;
 };

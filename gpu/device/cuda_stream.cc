@@ -48,17 +48,62 @@ Status CudaStream::RecordEnd() {
   return Checked(driver_, driver_->EventRecord(end_, stream_), "cuEventRecord");
 }
 
-Result<TimedSpan> CudaStream::AwaitSpan(int64_t deadline_ns) {
+Status CudaStream::AwaitReady(const std::function<CuResult()>& ask, const char* what,
+                              int64_t deadline_ns) const {
   while (true) {
-    const CuResult code = driver_->EventQuery(end_);
-    if (code == kCuSuccess) break;
-    if (code != kCuErrorNotReady) {
-      return tl::make_unexpected(Checked(driver_, code, "the kernels of the call").error());
-    }
+    const CuResult code = ask();
+    if (code != kCuErrorNotReady) return Checked(driver_, code, what);
     if (clock_.now_ns() >= deadline_ns) {
       return Fail(ErrorCode::kDeadline, "the GPU had not finished at the deadline");
     }
     std::this_thread::yield();
+  }
+}
+
+Status CudaStream::AwaitEnd(int64_t deadline_ns) {
+  return AwaitReady([&] { return driver_->StreamQuery(stream_); }, "what is on the stream",
+                    deadline_ns);
+}
+
+// Memory of the host that is not pinned goes through the driver's own, and in such a call the
+// driver may wait for the stream: it has nothing to wait for where the stream has ended before.
+Status CudaStream::Write(CuDevicePointer to, const void* from, uint64_t bytes,
+                         int64_t deadline_ns) {
+  Status done = AwaitEnd(deadline_ns);
+  if (done) {
+    done =
+        Checked(driver_, driver_->CopyToDeviceAsync(to, from, bytes, stream_), "cuMemcpyHtoDAsync");
+  }
+  return done ? AwaitEnd(deadline_ns) : done;
+}
+
+Status CudaStream::Read(void* to, CuDevicePointer from, uint64_t bytes, int64_t deadline_ns) {
+  Status done = AwaitEnd(deadline_ns);
+  if (done) {
+    done =
+        Checked(driver_, driver_->CopyToHostAsync(to, from, bytes, stream_), "cuMemcpyDtoHAsync");
+  }
+  return done ? AwaitEnd(deadline_ns) : done;
+}
+
+Status CudaStream::Fill(CuDevicePointer to, uint8_t value, uint64_t bytes, int64_t deadline_ns) {
+  const Status done =
+      Checked(driver_, driver_->SetBytesAsync(to, value, bytes, stream_), "cuMemsetD8Async");
+  return done ? AwaitEnd(deadline_ns) : done;
+}
+
+Status CudaStream::Copy(CuDevicePointer to, CuDevicePointer from, uint64_t bytes,
+                        int64_t deadline_ns) {
+  const Status done =
+      Checked(driver_, driver_->CopyOnDeviceAsync(to, from, bytes, stream_), "cuMemcpyDtoDAsync");
+  return done ? AwaitEnd(deadline_ns) : done;
+}
+
+Result<TimedSpan> CudaStream::AwaitSpan(int64_t deadline_ns) {
+  if (Status s = AwaitReady([&] { return driver_->EventQuery(end_); }, "the kernels of the call",
+                            deadline_ns);
+      !s) {
+    return tl::make_unexpected(s.error());
   }
   float elapsed_ms = 0;
   if (Status s = Checked(driver_, driver_->EventElapsedMs(&elapsed_ms, start_, end_),

@@ -2,6 +2,7 @@
 #ifndef COTUNE_GPU_DEVICE_CUDA_STREAM_H_
 #define COTUNE_GPU_DEVICE_CUDA_STREAM_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -29,9 +30,22 @@ class CudaStream {
   Status RecordEnd();
   // Waits for the end that was recorded. The span begins at 0. kDeadline: it had not come.
   Result<TimedSpan> AwaitSpan(int64_t deadline_ns);
+  // Waits for all that is in the stream. kDeadline: it has not ended.
+  Status AwaitEnd(int64_t deadline_ns);
+
+  // Transfers behind what is in the stream, to their end. What other streams of the process hold is
+  // not waited for: a kernel there may wait for a lost rank for ever. kDeadline: what is in the
+  // stream, or the transfer, has not ended.
+  Status Write(CuDevicePointer to, const void* from, uint64_t bytes, int64_t deadline_ns);
+  Status Read(void* to, CuDevicePointer from, uint64_t bytes, int64_t deadline_ns);
+  Status Fill(CuDevicePointer to, uint8_t value, uint64_t bytes, int64_t deadline_ns);
+  Status Copy(CuDevicePointer to, CuDevicePointer from, uint64_t bytes, int64_t deadline_ns);
 
  private:
   CudaStream(const CudaDriver& driver, const Clock& clock) : driver_(driver), clock_(clock) {}
+  // Asks until the answer is another one than "not ready".
+  Status AwaitReady(const std::function<CuResult()>& ask, const char* what,
+                    int64_t deadline_ns) const;
 
   const CudaDriver& driver_;
   const Clock& clock_;

@@ -68,6 +68,7 @@ DONE:
 }  // namespace
 
 Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& driver,
+                                                             CudaStream& stream,
                                                              RankExchange& exchange,
                                                              int64_t deadline_ns) {
   std::unique_ptr<RankAlignment> made(new RankAlignment(driver));
@@ -77,7 +78,7 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
     made->job_ranks_.push_back(exchange.job_rank(rank));
   }
   // Every rank takes part in both steps whatever happened to it.
-  Status done = made->AllocateFlags(made->world_size_);
+  Status done = made->AllocateFlags(made->world_size_, stream, deadline_ns);
   CuIpcMemHandle handle{};
   if (done)
     done = Checked(driver, driver->IpcGetHandle(&handle, made->flags_), "cuIpcGetMemHandle");
@@ -86,7 +87,7 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
            : "";
   const Result<StepResult> handles = exchange.Step("alignment handles", record, 0, deadline_ns);
   if (!handles) return tl::make_unexpected(handles.error());
-  if (done) done = made->OpenPeers(handles->records, made->rank_);
+  if (done) done = made->OpenPeers(handles->records, made->rank_, stream, deadline_ns);
   if (done) done = made->LoadKernel();
   const Result<StepResult> ready =
       exchange.Step("alignment ready", done ? "" : done.error().ToText(), 0, deadline_ns);
@@ -109,14 +110,22 @@ RankAlignment::~RankAlignment() {
   if (host_words_ != nullptr) driver_->HostFree(const_cast<uint64_t*>(host_words_));
 }
 
-Status RankAlignment::AllocateFlags(int world_size) {
+void RankAlignment::Abandon() {
+  opened_.clear();
+  module_ = nullptr;
+  table_ = 0;
+  flags_ = 0;
+  host_words_ = nullptr;
+}
+
+Status RankAlignment::AllocateFlags(int world_size, CudaStream& stream, int64_t deadline_ns) {
   const auto ranks = static_cast<size_t>(world_size);
   const auto check = [&](CuResult code, const char* call) { return Checked(driver_, code, call); };
   // A whole page of the driver's: smaller allocations share one, and IPC would share it all.
   constexpr size_t kSharedBytes = size_t{2} << 20;
   if (Status s = check(driver_->MemoryAllocate(&flags_, kSharedBytes), "cuMemAlloc"); !s) return s;
-  if (Status s = check(driver_->SetBytes(flags_, 0, ranks * sizeof(uint64_t)), "cuMemsetD8"); !s)
-    return s;
+  // The zeroes are there before a peer writes.
+  if (Status s = stream.Fill(flags_, 0, ranks * sizeof(uint64_t), deadline_ns); !s) return s;
   if (Status s =
           check(driver_->MemoryAllocate(&table_, ranks * sizeof(CuDevicePointer)), "cuMemAlloc");
       !s) {
@@ -130,16 +139,12 @@ Status RankAlignment::AllocateFlags(int world_size) {
   }
   std::memset(words, 0, 2 * sizeof(uint64_t));
   host_words_ = static_cast<volatile uint64_t*>(words);
-  if (Status s = check(driver_->HostGetDevicePointer(&host_words_on_device_, words, 0),
-                       "cuMemHostGetDevicePointer");
-      !s) {
-    return s;
-  }
-  // The zeroes must be there before a peer writes.
-  return check(driver_->ContextSynchronize(), "cuCtxSynchronize");
+  return check(driver_->HostGetDevicePointer(&host_words_on_device_, words, 0),
+               "cuMemHostGetDevicePointer");
 }
 
-Status RankAlignment::OpenPeers(const std::vector<std::string>& handles, int rank) {
+Status RankAlignment::OpenPeers(const std::vector<std::string>& handles, int rank,
+                                CudaStream& stream, int64_t deadline_ns) {
   std::vector<CuDevicePointer> table;
   for (int peer = 0; peer < static_cast<int>(handles.size()); ++peer) {
     if (peer == rank) {
@@ -163,9 +168,7 @@ Status RankAlignment::OpenPeers(const std::vector<std::string>& handles, int ran
     opened_.push_back(opened);
     table.push_back(opened);
   }
-  return Checked(driver_,
-                 driver_->CopyToDevice(table_, table.data(), table.size() * sizeof(table[0])),
-                 "cuMemcpyHtoD");
+  return stream.Write(table_, table.data(), table.size() * sizeof(table[0]), deadline_ns);
 }
 
 Status RankAlignment::LoadKernel() {

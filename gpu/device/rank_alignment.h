@@ -9,6 +9,7 @@
 
 #include "core/rank_exchange.h"
 #include "core/status.h"
+#include "gpu/device/cuda_stream.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gpu {
@@ -18,11 +19,14 @@ namespace cotune::gpu {
 // launch latency nor the skew of the hosts is inside the timed part. One thread.
 class RankAlignment {
  public:
-  // Collective over the exchange; the context is current. kUnsupported, on all ranks alike: some
+  // Collective over the exchange; the context is current. What is prepared goes through `stream`.
+  // kUnsupported, on all ranks alike: some
   // rank cannot reach the memory of another.
-  static Result<std::unique_ptr<RankAlignment>> Create(const CudaDriver& driver,
+  static Result<std::unique_ptr<RankAlignment>> Create(const CudaDriver& driver, CudaStream& stream,
                                                        RankExchange& exchange, int64_t deadline_ns);
   ~RankAlignment();
+  // Leaves all that it has to the process: the end frees nothing.
+  void Abandon();
   RankAlignment(const RankAlignment&) = delete;
   RankAlignment& operator=(const RankAlignment&) = delete;
 
@@ -40,8 +44,9 @@ class RankAlignment {
  private:
   explicit RankAlignment(const CudaDriver& driver) : driver_(driver) {}
   Status LaunchKernel(CuStream stream, int64_t timeout_ns);
-  Status AllocateFlags(int world_size);
-  Status OpenPeers(const std::vector<std::string>& handles, int rank);
+  Status AllocateFlags(int world_size, CudaStream& stream, int64_t deadline_ns);
+  Status OpenPeers(const std::vector<std::string>& handles, int rank, CudaStream& stream,
+                   int64_t deadline_ns);
   Status LoadKernel();
 
   const CudaDriver driver_;

@@ -19,6 +19,8 @@ class ShareableMemory {
   static Result<ShareableMemory> Allocate(const CudaDriver& driver, CuDevice device,
                                           uint64_t bytes);
   ~ShareableMemory();
+  // Leaves all that it has to the process: the end frees nothing.
+  void Abandon() { data_ = 0; }
   ShareableMemory(ShareableMemory&& other) noexcept;
   ShareableMemory& operator=(ShareableMemory&&) = delete;
 

@@ -55,7 +55,13 @@ using DriverResult = tl::expected<T, DriverError>;
   X(CopyToHost, cuMemcpyDtoH_v2, (void* to, CuDevicePointer from, size_t bytes))                   \
   X(CopyOnDeviceAsync, cuMemcpyDtoDAsync_v2,                                                       \
     (CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream stream))                     \
+  X(CopyToDeviceAsync, cuMemcpyHtoDAsync_v2,                                                       \
+    (CuDevicePointer to, const void* from, size_t bytes, CuStream stream))                         \
+  X(CopyToHostAsync, cuMemcpyDtoHAsync_v2,                                                         \
+    (void* to, CuDevicePointer from, size_t bytes, CuStream stream))                               \
   X(SetBytes, cuMemsetD8_v2, (CuDevicePointer to, unsigned char value, size_t count))              \
+  X(SetBytesAsync, cuMemsetD8Async,                                                                \
+    (CuDevicePointer to, unsigned char value, size_t count, CuStream stream))                      \
   X(IpcGetHandle, cuIpcGetMemHandle, (CuIpcMemHandle* handle, CuDevicePointer pointer))            \
   X(IpcOpenHandle, cuIpcOpenMemHandle_v2,                                                          \
     (CuDevicePointer* pointer, CuIpcMemHandle handle, unsigned int flags))                         \
@@ -102,6 +108,7 @@ using DriverResult = tl::expected<T, DriverError>;
   X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                                               \
     (CuStream stream, CuStreamCaptureStatus* status, unsigned long long* id, CuGraph* graph,       \
      const void** dependencies, size_t* dependency_count))                                         \
+  X(ThreadExchangeCaptureMode, cuThreadExchangeStreamCaptureMode, (CuStreamCaptureMode* mode))     \
   X(GraphInstantiate, cuGraphInstantiateWithFlags,                                                 \
     (CuGraphExec* exec, CuGraph graph, unsigned long long flags))                                  \
   X(GraphUpload, cuGraphUpload, (CuGraphExec exec, CuStream stream))                               \
@@ -155,6 +162,22 @@ class CurrentContext {
  private:
   const CudaDriver& driver_;
   CuContext before_ = nullptr;
+};
+
+// Lets this thread, for a scope, ask for events and streams while another thread captures one: in
+// the strictest mode of capturing, which is the runtime's default, such a question breaks it.
+class RelaxedCaptureMode {
+ public:
+  explicit RelaxedCaptureMode(const CudaDriver& driver) : driver_(driver) {
+    driver_->ThreadExchangeCaptureMode(&mode_);
+  }
+  ~RelaxedCaptureMode() { driver_->ThreadExchangeCaptureMode(&mode_); }
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  CuStreamCaptureMode mode_ = kCuCaptureRelaxed;  // then the one from before
 };
 
 }  // namespace cotune::gpu

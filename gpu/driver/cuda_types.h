@@ -90,7 +90,11 @@ enum : unsigned int {
   kCuEventDisableTiming = 2,
   kCuIpcLazyEnablePeerAccess = 1,
 };
-enum CuStreamCaptureMode : int { kCuCaptureThreadLocal = 1, kCuCaptureRelaxed = 2 };
+enum CuStreamCaptureMode : int {
+  kCuCaptureGlobal = 0,
+  kCuCaptureThreadLocal = 1,
+  kCuCaptureRelaxed = 2
+};
 enum CuStreamCaptureStatus : int { kCuCaptureNone = 0, kCuCaptureActive = 1 };
 
 // CUlaunchAttribute: an id, padding up to 8 bytes, and a union of 64 bytes.

@@ -55,6 +55,7 @@ TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
   EXPECT_EQ(int{kCuErrorNotReady}, int{CUDA_ERROR_NOT_READY});
   EXPECT_EQ(int{kCuErrorStreamCaptureImplicit}, int{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT});
   EXPECT_EQ(int{kCuErrorPeerAccessAlreadyEnabled}, int{CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED});
+  EXPECT_EQ(int{kCuCaptureGlobal}, int{CU_STREAM_CAPTURE_MODE_GLOBAL});
   EXPECT_EQ(int{kCuCaptureThreadLocal}, int{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL});
   EXPECT_EQ(int{kCuCaptureRelaxed}, int{CU_STREAM_CAPTURE_MODE_RELAXED});
   EXPECT_EQ(int{kCuCaptureActive}, int{CU_STREAM_CAPTURE_STATUS_ACTIVE});

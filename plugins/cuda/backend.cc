@@ -66,13 +66,11 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, environment);
     if (!nvrtc) return tl::unexpected(nvrtc.error());
     const Gpu& opened = **gpu;  // stays where it is
-    // Programmatic dependent launch came with compute capability 9.0.
-    const ChoiceLimits limits{.has_pdl = opened.architecture() >= "sm_90" ||
-                                         opened.architecture().size() > 5};
+    const ChoiceLimits limits{.has_pdl = HasProgrammaticLaunch(opened.capability())};
     *backend = new cotune_backend_t{
         host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
         std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),
-                                        KernelCache(KernelCache::DefaultFolder(environment))),
+                                        KernelCache::DefaultFolder(environment), *host),
         limits};
     return {};
   });
@@ -153,7 +151,7 @@ void GroupAbort(cotune_group_t* group) { group->group->Abort(); }
 void GroupDestroy(cotune_group_t* group) { delete group; }
 
 cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
-                        const char* choice_name, int64_t /*deadline_ns*/, cotune_plan_t** plan,
+                        const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                         cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
     Group& ranks = *group->group;
@@ -174,7 +172,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     }
     gpu::CuFunction function = nullptr;
     if (!choice->is_copy) {
-      const auto kernel = group->backend->kernels->Get(choice->spec);
+      const auto kernel = group->backend->kernels->Get(choice->spec, deadline_ns);
       if (!kernel) return tl::unexpected(kernel.error());
       function = *kernel;
     }

@@ -73,7 +73,8 @@ Result<PeerMapping> PeerMapping::Map(const Gpu& gpu, const Descriptor& descripto
 }
 
 PeerMapping::~PeerMapping() {
-  if (data_ == 0) return;
+  // A kernel that still runs may use it, and the driver would wait for that.
+  if (data_ == 0 || gpu_->IsStuck()) return;
   if (is_mapped_) gpu_->driver()->MemoryUnmap(data_, bytes_);
   gpu_->driver()->MemoryUnreserve(data_, bytes_);
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "plugins/border/failure.h"
-#include "plugins/cuda/descriptor_socket.h"
+#include "plugins/cuda/descriptor.h"
 #include "plugins/cuda/gpu.h"
 
 namespace cotune::cuda {

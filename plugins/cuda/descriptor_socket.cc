@@ -1,16 +1,18 @@
 #include "plugins/cuda/descriptor_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -28,6 +30,10 @@ tl::unexpected<border::Failure> Failed(const char* call) {
               fmt::format("{} failed while file descriptors went between ranks: {}", call,
                           std::strerror(code)),
               code);
+}
+
+tl::unexpected<border::Failure> Late() {
+  return Fail(COTUNE_DEADLINE_EXCEEDED, "a peer's file descriptor did not come in time");
 }
 
 // The time that is left for a wait that signals may interrupt.
@@ -61,14 +67,38 @@ Descriptor DescriptorOf(msghdr& message) {
   return found.size() == 1 ? std::move(found.front()) : Descriptor();
 }
 
-// The zero in front marks the abstract namespace.
-sockaddr_un AddressOf(const std::string& name, socklen_t* length) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const size_t size = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), size);
-  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
-  return address;
+constexpr char kSocketName[] = "/socket";
+
+// False where the path does not fit.
+bool MakeAddress(const std::string& folder, sockaddr_un* address) {
+  const std::string path = folder + kSocketName;
+  *address = {};
+  address->sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address->sun_path)) return false;
+  std::memcpy(address->sun_path, path.data(), path.size());
+  return true;
+}
+
+// The folder of another process of this user's. What is sent into it goes to nobody else: it is
+// open, so it cannot be exchanged any more, and only this user makes sockets in it.
+Result<Descriptor> OpenFolderOfPeer(const std::string& path) {
+  Descriptor folder(open(path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (folder.get() < 0 || fstat(folder.get(), &info) != 0) {
+    const int code = errno;
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("a peer cannot be reached by a Unix socket in {} ({}): it has gone, or "
+                            "its container has other files there",
+                            path, std::strerror(code)),
+                code);
+  }
+  if (info.st_uid != geteuid() || (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("a peer's folder {} belongs to user {} and has mode {:o}: it has to be "
+                            "this user's alone; do all ranks run as the same user?",
+                            path, info.st_uid, info.st_mode & 07777));
+  }
+  return folder;
 }
 
 bool FillRandom(void* data, size_t bytes) {
@@ -77,27 +107,50 @@ bool FillRandom(void* data, size_t bytes) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-Result<DescriptorSocket> DescriptorSocket::Open() {
-  DescriptorSocket made(Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
-  if (made.socket_.get() < 0) return Failed("socket");
-  std::array<uint64_t, 2> bits{};
-  if (!FillRandom(bits.data(), sizeof(bits)) ||
-      !FillRandom(made.secret_.data(), sizeof(made.secret_))) {
-    return Failed("getrandom");
+Result<SocketFolder> SocketFolder::Make(const std::vector<std::string>& bases) {
+  std::string why;
+  for (const std::string& base : bases) {
+    std::string path = base + "/cotune.XXXXXX";
+    if (path.size() + sizeof(kSocketName) > DescriptorSocket::kNameBytesMax) {
+      why += fmt::format("; {}: the path is too long for a socket", base);
+    } else if (mkdtemp(path.data()) == nullptr) {
+      why += fmt::format("; {}: {}", base, std::strerror(errno));
+    } else {
+      return SocketFolder(std::move(path));
+    }
   }
-  made.name_ = fmt::format("{:016x}{:016x}", bits[0], bits[1]);
-  socklen_t length = 0;
-  const sockaddr_un address = AddressOf(made.name_, &length);
-  if (bind(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  return Fail(COTUNE_UNSUPPORTED,
+              fmt::format("no folder for the socket that ranks send each other descriptors by{}; "
+                          "set XDG_RUNTIME_DIR to a short path of a folder that you may write to",
+                          why));
+}
+
+SocketFolder::~SocketFolder() {
+  if (path_.empty()) return;
+  unlink((path_ + kSocketName).c_str());
+  rmdir(path_.c_str());
+}
+
+std::vector<std::string> DescriptorSocket::DefaultBases(
+    const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> bases;
+  const auto runtime = environment.find("XDG_RUNTIME_DIR");
+  const bool is_absolute = runtime != environment.end() && runtime->second.rfind('/', 0) == 0;
+  if (is_absolute) bases.push_back(runtime->second);
+  bases.emplace_back("/tmp");
+  return bases;
+}
+
+Result<DescriptorSocket> DescriptorSocket::Open(const std::vector<std::string>& bases) {
+  auto folder = SocketFolder::Make(bases);
+  if (!folder) return tl::unexpected(folder.error());
+  DescriptorSocket made(std::move(*folder),
+                        Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
+  if (made.socket_.get() < 0) return Failed("socket");
+  if (!FillRandom(made.secret_.data(), sizeof(made.secret_))) return Failed("getrandom");
+  sockaddr_un address{};
+  if (!MakeAddress(made.name(), &address) ||
+      bind(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return Failed("bind");
   }
   return made;
@@ -105,14 +158,17 @@ Result<DescriptorSocket> DescriptorSocket::Open() {
 
 Result<void> DescriptorSocket::Send(const std::string& to, const DescriptorLabel& label,
                                     int descriptor, int timeout_ms) const {
-  socklen_t length = 0;
-  sockaddr_un address = AddressOf(to, &length);
+  const auto folder = OpenFolderOfPeer(to);
+  if (!folder) return tl::unexpected(folder.error());
+  sockaddr_un address{};
+  // Such a path is short.
+  static_cast<void>(MakeAddress(fmt::format("/proc/self/fd/{}", folder->get()), &address));
   DescriptorLabel sent = label;
   iovec data{&sent, sizeof(sent)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_name = &address;
-  message.msg_namelen = length;
+  message.msg_namelen = sizeof(address);
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
@@ -133,11 +189,9 @@ Result<void> DescriptorSocket::Send(const std::string& to, const DescriptorLabel
     if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return {};
     if (errno != EINTR) break;
   }
-  if (errno == ECONNREFUSED) {
-    return Fail(COTUNE_UNSUPPORTED,
-                "a peer cannot be reached by a Unix socket: it has gone, or lives in another "
-                "network namespace",
-                ECONNREFUSED);
+  if (errno == ECONNREFUSED || errno == ENOENT) {
+    return Fail(COTUNE_UNSUPPORTED, "a peer cannot be reached by a Unix socket: it has gone",
+                errno);
   }
   if (errno == EAGAIN) {
     return Fail(COTUNE_DEADLINE_EXCEEDED, "a peer does not take file descriptors", EAGAIN);
@@ -152,9 +206,7 @@ Result<DescriptorSocket::Received> DescriptorSocket::Receive(int timeout_ms) con
     const int ready = poll(&waited, 1, left.ms());
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return Failed("poll");
-    if (ready == 0) {
-      return Fail(COTUNE_DEADLINE_EXCEEDED, "a peer's file descriptor did not come in time");
-    }
+    if (ready == 0) return Late();
     DescriptorLabel label;
     iovec data{&label, sizeof(label)};
     alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
@@ -167,9 +219,11 @@ Result<DescriptorSocket::Received> DescriptorSocket::Receive(int timeout_ms) con
     if (bytes < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (bytes < 0) return Failed("recvmsg");
     Descriptor descriptor = DescriptorOf(message);
-    // Anybody on the machine can send to the socket.
+    // Every process of this user can send to the socket.
     const bool is_meant = bytes == sizeof(label) && label.secret == secret_;
     if (is_meant && descriptor.get() >= 0) return Received{label.sender, std::move(descriptor)};
+    // While strangers send there is always something to receive.
+    if (left.ms() == 0) return Late();
   }
 }
 

@@ -4,26 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "plugins/border/failure.h"
+#include "plugins/cuda/descriptor.h"
 
 namespace cotune::cuda {
-
-// Owns a file descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 // Random bits that only those know who were told.
 using Secret = std::array<uint64_t, 2>;
@@ -34,19 +23,46 @@ struct DescriptorLabel {
   Secret secret{};  // of the receiver
 };
 
-// One end: a datagram socket with a random name in the abstract namespace, which needs no file and
-// goes with the process. One thread.
+// A new folder of a random name that only this user may enter. It goes, with the socket in it, when
+// the object does.
+class SocketFolder {
+ public:
+  // In the first of `bases` where one can be made and a socket's path fits.
+  static border::Result<SocketFolder> Make(const std::vector<std::string>& bases);
+  ~SocketFolder();
+  SocketFolder(SocketFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  SocketFolder& operator=(SocketFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit SocketFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+// One end: a datagram socket in a folder that only this user may enter, so that nobody else sends
+// to it, or fills its queue. (Names in the abstract namespace are shown to everybody in
+// /proc/net/unix, and everybody may send to them.) One thread.
 class DescriptorSocket {
  public:
-  static border::Result<DescriptorSocket> Open();
+  // The longest name() and its zero.
+  static constexpr size_t kNameBytesMax = 96;
 
-  // Of this end, for Send of another process: 32 characters, printable.
-  const std::string& name() const { return name_; }
+  // bases: see SocketFolder.
+  static border::Result<DescriptorSocket> Open(const std::vector<std::string>& bases);
+  // $XDG_RUNTIME_DIR where it is set, then /tmp.
+  static std::vector<std::string> DefaultBases(
+      const std::map<std::string, std::string>& environment);
+
+  // Of this end, for Send of another process: the folder that the socket is in.
+  const std::string& name() const { return folder_.path(); }
   // Receive takes only what is labelled with it.
   const Secret& secret() const { return secret_; }
 
   // Waits while the receiver's queue is full, COTUNE_DEADLINE_EXCEEDED when it stays so.
-  // COTUNE_UNSUPPORTED: there is no such end, as for processes in different network namespaces.
+  // COTUNE_UNSUPPORTED: there is no such end, as for processes that do not see the same files, or
+  // its folder is not this user's alone.
   border::Result<void> Send(const std::string& to, const DescriptorLabel& label, int descriptor,
                             int timeout_ms) const;
 
@@ -54,14 +70,16 @@ class DescriptorSocket {
     int64_t sender = 0;
     Descriptor descriptor;
   };
-  // The next one that has the secret; everything else is dropped. COTUNE_DEADLINE_EXCEEDED when
-  // none has come.
+  // The next one that has the secret; everything else is dropped, and takes of the time like
+  // waiting does. COTUNE_DEADLINE_EXCEEDED when none has come.
   border::Result<Received> Receive(int timeout_ms) const;
 
  private:
-  explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
+  DescriptorSocket(SocketFolder folder, Descriptor socket)
+      : folder_(std::move(folder)), socket_(std::move(socket)) {}
+
+  SocketFolder folder_;
   Descriptor socket_;
-  std::string name_;
   Secret secret_{};
 };
 

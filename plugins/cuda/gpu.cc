@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 namespace cotune::cuda {
 
 using border::Fail;
@@ -19,30 +22,55 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal) {
                 fmt::format("there is no GPU {}: the driver shows {} of them", ordinal, count));
   }
   if (done) done = made->Check((*driver)->DeviceGet(&made->device_, ordinal), "cuDeviceGet");
-  int major = 0;
-  int minor = 0;
+  ComputeCapability& capability = made->capability_;
   const auto attribute = [&](int* value, gpu::CuDeviceAttribute id) {
     if (!done) return;
     done = made->Check((*driver)->DeviceGetAttribute(value, id, made->device_),
                        "cuDeviceGetAttribute");
   };
-  attribute(&major, gpu::kCuComputeCapabilityMajor);
-  attribute(&minor, gpu::kCuComputeCapabilityMinor);
+  attribute(&capability.major, gpu::kCuComputeCapabilityMajor);
+  attribute(&capability.minor, gpu::kCuComputeCapabilityMinor);
   if (!done) return tl::unexpected(done.error());
-  if (major < 8) {
+  if (capability.major < 8) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("GPU {} has compute capability {}.{}: 8.0 or newer "
                                                 "is needed",
-                                                ordinal, major, minor));
+                                                ordinal, capability.major, capability.minor));
   }
-  made->architecture_ = fmt::format("sm_{}{}", major, minor);
+  made->architecture_ = fmt::format("sm_{}{}", capability.major, capability.minor);
   done = made->Check((*driver)->PrimaryContextRetain(&made->context_, made->device_),
                      "cuDevicePrimaryCtxRetain");
   if (!done) return tl::unexpected(done.error());
+  made->idle_wait_ = std::make_unique<gpu::IdleWait>(made->driver_, made->context_);
   return made;
 }
 
 Gpu::~Gpu() {
-  if (context_ != nullptr) driver_->PrimaryContextRelease(device_);
+  const bool is_stuck = idle_wait_ != nullptr && idle_wait_->IsPending();
+  if (context_ != nullptr && !is_stuck) driver_->PrimaryContextRelease(device_);
+}
+
+Result<void> Gpu::AwaitIdle(const cotune_host_t& host, int64_t deadline_ns) const {
+  const auto code = idle_wait_->Await([&] { return host.now_ns(host.context); }, deadline_ns);
+  if (code) return Check(*code, "cuCtxSynchronize");
+  return Fail(COTUNE_DEADLINE_EXCEEDED,
+              fmt::format("GPU {} has not ended what this process enqueued before: a kernel may "
+                          "wait for a rank that is gone or late; have it end, or use a new process",
+                          ordinal_));
+}
+
+Result<void> Gpu::AwaitStream(gpu::CuStream stream, const cotune_host_t& host,
+                              int64_t deadline_ns) const {
+  while (true) {
+    const gpu::CuResult state = driver_->StreamQuery(stream);
+    if (state != gpu::kCuErrorNotReady) return Check(state, "cuStreamQuery");
+    if (host.now_ns(host.context) >= deadline_ns) {
+      return Fail(COTUNE_DEADLINE_EXCEEDED,
+                  fmt::format("GPU {} did not come to a group's work by the deadline: a kernel of "
+                              "this process or another one keeps it",
+                              ordinal_));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 Result<void> Gpu::Check(gpu::CuResult code, const char* call) const {

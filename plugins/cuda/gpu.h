@@ -7,9 +7,21 @@
 #include <string>
 
 #include "gpu/driver/cuda_driver.h"
+#include "gpu/driver/idle_wait.h"
+#include "plugins/api/cotune_backend_v1.h"
 #include "plugins/border/failure.h"
 
 namespace cotune::cuda {
+
+struct ComputeCapability {
+  int major = 0;
+  int minor = 0;
+};
+
+// Programmatic dependent launch (PDL) came with compute capability 9.0. Pure.
+constexpr bool HasProgrammaticLaunch(const ComputeCapability& capability) {
+  return capability.major >= 9;
+}
 
 // Holds the primary context for its lifetime, so that it shares memory and streams with everything
 // else in the process. Any thread; a thread makes the context current before it calls the driver.
@@ -26,10 +38,21 @@ class Gpu {
   int32_t ordinal() const { return ordinal_; }
   // "sm_90".
   const std::string& architecture() const { return architecture_; }
+  const ComputeCapability& capability() const { return capability_; }
 
   // A driver's result as this backend's: COTUNE_OUT_OF_RESOURCES when memory is used up, else
   // COTUNE_INTERNAL.
   border::Result<void> Check(gpu::CuResult code, const char* call) const;
+
+  // Waits for all that this process has enqueued on the GPU so far, by whatever library.
+  // COTUNE_DEADLINE_EXCEEDED: it has not ended by then. The context is current.
+  border::Result<void> AwaitIdle(const cotune_host_t& host, int64_t deadline_ns) const;
+  // A wait for the GPU was in vain, and still is: nothing is freed, because the driver's calls for
+  // that would wait as well.
+  bool IsStuck() const { return idle_wait_->IsPending(); }
+  // The same for one stream.
+  border::Result<void> AwaitStream(gpu::CuStream stream, const cotune_host_t& host,
+                                   int64_t deadline_ns) const;
 
  private:
   Gpu(const gpu::CudaDriver& driver, int32_t ordinal) : driver_(driver), ordinal_(ordinal) {}
@@ -39,6 +62,8 @@ class Gpu {
   gpu::CuDevice device_ = 0;
   gpu::CuContext context_ = nullptr;
   std::string architecture_;
+  ComputeCapability capability_;
+  std::unique_ptr<gpu::IdleWait> idle_wait_;
 };
 
 }  // namespace cotune::cuda

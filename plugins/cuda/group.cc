@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "plugins/cuda/kernel_failure.h"
@@ -13,12 +12,12 @@ using border::Fail;
 using border::Failure;
 using border::Result;
 
-struct Group::Word {
-  int32_t status = COTUNE_OK;
-  int32_t native_code = 0;
-  MemoryOffer offer;
-  char message[192] = {};
-};
+namespace {
+
+// How long the kernels of a group that goes may take to leave, after they were told to.
+constexpr int64_t kKernelsEndNs = 5'000'000'000;
+
+}  // namespace
 
 Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
              PeerMemory& memory, const ChoiceLimits& limits)
@@ -29,39 +28,62 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       name_(params.name),
       rank_(params.rank),
       world_size_(params.world_size),
-      job_ranks_(params.job_ranks, params.job_ranks + params.world_size) {}
+      job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
+      meeting_(host, params) {}
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
                                            PeerMemory& memory, const ChoiceLimits& limits) {
   const gpu::CurrentContext current(gpu.driver(), gpu.context());
   std::unique_ptr<Group> group(new Group(host, params, gpu, memory, limits));
-  // Kernels of a group before this one that was aborted may still be on their way out; after the
-  // offers no rank has any left, and arenas can be filled.
-  Result<MemoryOffer> own = group->OfferArena();
-  auto offers = group->Exchange("offer", own, params.deadline_ns);
-  if (!offers) return tl::unexpected(offers.error());
-  auto mapped = group->MapPeers(*offers);
-  if (mapped) mapped = group->FillArena();
-  if (!mapped) own = tl::unexpected(mapped.error());
-  auto ready = group->Exchange("ready", own, params.deadline_ns);
-  if (!ready) return tl::unexpected(ready.error());
-  // Every rank is ready, so every rank has read the offers. The other words stay: a slower rank, or
-  // one that learns of a failure, may read them after this group is gone; its name is never used
-  // again.
-  host.store_delete(host.context, group->KeyOf("offer", group->rank_).c_str());
+  const Result<void> joined = group->Connect(params.deadline_ns);
+  group->meeting_.Part({"offer", "ready"}, params.deadline_ns);
+  if (!joined) return tl::unexpected(joined.error());
   return group;
 }
 
+Result<void> Group::Connect(int64_t deadline_ns) {
+  // Kernels of a group before this one that was aborted may still be on their way out; after the
+  // offers no rank has any left, and arenas can be filled.
+  Result<MemoryOffer> own = OfferArena(deadline_ns);
+  const auto offers = meeting_.Exchange("offer", own, deadline_ns);
+  if (!offers) return tl::unexpected(offers.error());
+  auto mapped = MapPeers(*offers);
+  if (mapped) mapped = FillArena(deadline_ns);
+  if (!mapped) own = tl::unexpected(mapped.error());
+  const auto ready = meeting_.Exchange("ready", own, deadline_ns);
+  if (!ready) return tl::unexpected(ready.error());
+  return {};
+}
+
+// Where the GPU does not come to an end, its kernels may use whatever this group has, and the
+// driver would wait for them in every call that frees memory: all of it is left to the process.
 Group::~Group() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   if (words_ != nullptr) {
     Abort();
-    gpu_.driver()->ContextSynchronize();
+    if (!EndKernels()) return;
     gpu_.driver()->HostFree(words_);
   }
   mappings_.clear();
   if (arena_ != 0) memory_.GiveBack(arena_, kArenaBytes);
+}
+
+bool Group::EndKernels() {
+  // After a wait in vain nothing is known of any kernel, and another wait would only take time.
+  if (gpu_.IsStuck()) return false;
+  const auto idle = gpu_.AwaitIdle(host_, host_.now_ns(host_.context) + kKernelsEndNs);
+  // In a context that has failed no kernel runs any more.
+  if (idle || idle.error().status != COTUNE_DEADLINE_EXCEEDED) return true;
+  if (host_.log == nullptr) return false;
+  const std::string text = fmt::format(
+      "cuda: GPU {} still works {} s after group '{}' was aborted: a kernel of another library may "
+      "wait for a rank that is gone. The {} MiB of the group, and what other groups free from here "
+      "on, stay allocated until the process ends",
+      gpu_.ordinal(), kKernelsEndNs / 1'000'000'000, name_, kArenaBytes >> 20);
+  constexpr int32_t kWarning = 2;
+  host_.log(host_.context, kWarning, text.c_str());
+  return false;
 }
 
 Result<void> Group::AllocateHostWords() {
@@ -84,9 +106,13 @@ Result<void> Group::AllocateHostWords() {
   return {};
 }
 
-Result<MemoryOffer> Group::OfferArena() {
-  if (auto done = gpu_.Check(gpu_.driver()->ContextSynchronize(), "cuCtxSynchronize"); !done) {
-    return tl::unexpected(done.error());
+Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
+  // A group that has gone has waited for its kernels. Only where there are others of this process
+  // may there be any; what else runs on the GPU need not end.
+  if (memory_.HasTaken()) {
+    if (auto idle = gpu_.AwaitIdle(host_, deadline_ns); !idle) {
+      return tl::unexpected(idle.error());
+    }
   }
   if (auto done = AllocateHostWords(); !done) return tl::unexpected(done.error());
   auto side_stream = SideStream::Make(gpu_);
@@ -117,65 +143,23 @@ Result<void> Group::MapPeers(const std::vector<MemoryOffer>& offers) {
   return {};
 }
 
-Result<void> Group::FillArena() {
+// On a stream of its own, so that nothing else on the GPU is waited for.
+Result<void> Group::FillArena(int64_t deadline_ns) {
   const gpu::CudaDriver& driver = gpu_.driver();
-  auto done = gpu_.Check(driver->SetBytes(arena_, 0, kArenaBytes), "cuMemsetD8");
+  gpu::CuStream stream = nullptr;
+  auto done =
+      gpu_.Check(driver->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
+  if (!done) return done;
+  done = gpu_.Check(driver->SetBytesAsync(arena_, 0, kArenaBytes, stream), "cuMemsetD8Async");
   for (const ByteRange& range : kSentinelRanges) {
-    if (!done) return done;
-    done = gpu_.Check(driver->SetBytes(arena_ + range.begin, 0xFF, range.end - range.begin),
-                      "cuMemsetD8");
+    if (!done) break;
+    done = gpu_.Check(
+        driver->SetBytesAsync(arena_ + range.begin, 0xFF, range.end - range.begin, stream),
+        "cuMemsetD8Async");
   }
-  if (done) done = gpu_.Check(driver->ContextSynchronize(), "cuCtxSynchronize");
+  if (done) done = gpu_.AwaitStream(stream, host_, deadline_ns);
+  driver->StreamDestroy(stream);
   return done;
-}
-
-std::string Group::KeyOf(const char* phase, int rank) const {
-  return fmt::format("{}/cuda/{}/{}", name_, phase, rank);
-}
-
-Result<std::vector<MemoryOffer>> Group::Exchange(const char* phase, const Result<MemoryOffer>& own,
-                                                 int64_t deadline_ns) {
-  Word word;
-  if (own) {
-    word.offer = *own;
-  } else {
-    word.status = own.error().status;
-    word.native_code = own.error().native_code;
-    const size_t length = std::min(own.error().message.size(), sizeof(word.message) - 1);
-    std::memcpy(word.message, own.error().message.data(), length);
-  }
-  const cotune_status_t put =
-      host_.store_put(host_.context, KeyOf(phase, rank_).c_str(), &word, sizeof(word));
-  if (!own) return tl::unexpected(own.error());
-  if (put != COTUNE_OK) {
-    return Fail(put, fmt::format("cannot announce this rank in group '{}' (status {}); is the "
-                                 "coordinator running?",
-                                 name_, put));
-  }
-  std::vector<MemoryOffer> offers(static_cast<size_t>(world_size_));
-  for (int peer = 0; peer < world_size_; ++peer) {
-    uint64_t size = 0;
-    const cotune_status_t got = host_.store_get(host_.context, KeyOf(phase, peer).c_str(), &word,
-                                                sizeof(word), &size, deadline_ns);
-    if (got == COTUNE_DEADLINE_EXCEEDED) {
-      return Fail(COTUNE_PEER_FAILED,
-                  fmt::format("rank {} of the group did not come before the deadline", peer), 0,
-                  peer);
-    }
-    if (got != COTUNE_OK || size != sizeof(word)) {
-      return Fail(got == COTUNE_OK ? COTUNE_INVALID_ARGUMENT : got,
-                  fmt::format("cannot read what rank {} of group '{}' announced (status {}, {} "
-                              "bytes)",
-                              peer, name_, got, size));
-    }
-    if (word.status != COTUNE_OK) {
-      word.message[sizeof(word.message) - 1] = '\0';
-      return Fail(word.status, fmt::format("rank {} of the group: {}", peer, word.message),
-                  word.native_code, peer);
-    }
-    offers[static_cast<size_t>(peer)] = word.offer;
-  }
-  return offers;
 }
 
 // A kernel that fails sets another value first, while it writes the record.

@@ -18,6 +18,7 @@
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/peer_memory.h"
 #include "plugins/cuda/registered_memory.h"
+#include "plugins/cuda/rendezvous.h"
 #include "plugins/cuda/side_stream.h"
 
 namespace cotune::cuda {
@@ -28,12 +29,15 @@ namespace cotune::cuda {
 class Group {
  public:
   // Collective. COTUNE_PEER_FAILED names the rank that did not come by the deadline;
-  // COTUNE_UNSUPPORTED on all ranks when one GPU does not reach another's memory.
+  // COTUNE_UNSUPPORTED on all ranks when one GPU does not reach another's memory. Where there are
+  // other groups, what this process has on the GPU ends first: COTUNE_DEADLINE_EXCEEDED when it
+  // does not.
   static border::Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                                      const cotune_group_params_t& params,
                                                      const Gpu& gpu, PeerMemory& memory,
                                                      const ChoiceLimits& limits);
-  // Not collective. Ends this rank's kernels first.
+  // Not collective. Ends this rank's kernels first; what they may use is not freed where the GPU
+  // does not come to an end, as when a kernel of another library waits for a rank that is gone.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -69,8 +73,6 @@ class Group {
     FailureRecord failure;
     AbortWord abort;
   };
-  // What a rank puts into the store in each phase of joining.
-  struct Word;
   struct Registration;
   // Where a range that is being registered lies on all ranks, and what keeps it there.
   struct MappedCallers {
@@ -81,18 +83,18 @@ class Group {
   Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
         PeerMemory& memory, const ChoiceLimits& limits);
   border::Result<void> AllocateHostWords();
-  border::Result<MemoryOffer> OfferArena();
+  border::Result<void> Connect(int64_t deadline_ns);
+  border::Result<MemoryOffer> OfferArena(int64_t deadline_ns);
   border::Result<void> MapPeers(const std::vector<MemoryOffer>& offers);
-  border::Result<void> FillArena();
-  // Every rank puts its word and reads all; a rank that failed says so to all.
-  border::Result<std::vector<MemoryOffer>> Exchange(const char* phase,
-                                                    const border::Result<MemoryOffer>& own,
-                                                    int64_t deadline_ns);
+  border::Result<void> FillArena(int64_t deadline_ns);
+  // Waits for the kernels of an aborted group, for a time. False: they may still run.
+  bool EndKernels();
+  border::Result<void> RegisterOnAll(const border::Result<Registration>& registration, int number,
+                                     void* data, uint64_t bytes, int64_t deadline_ns);
   border::Result<Registration> BeginRegistration(void* data, uint64_t bytes) const;
   border::Result<MappedCallers> MapCallers(const Registration& registration,
                                            const std::vector<MemoryOffer>& offers, void* data,
                                            int64_t deadline_ns) const;
-  std::string KeyOf(const char* phase, int rank) const;
 
   const cotune_host_t& host_;
   const Gpu& gpu_;
@@ -102,6 +104,7 @@ class Group {
   const int rank_;
   const int world_size_;
   std::vector<int32_t> job_ranks_;
+  Rendezvous meeting_;
   gpu::CuDevicePointer arena_ = 0;
   HostWords* words_ = nullptr;
   std::unique_ptr<SideStream> side_stream_;

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "gpu/driver/library_search.h"
 #include "plugins/cuda/caller_memory.h"
 #include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/group.h"
@@ -27,6 +29,9 @@ int MillisecondsUntil(int64_t deadline_ns, int64_t now_ns) {
   return static_cast<int>(std::clamp<int64_t>((deadline_ns - now_ns) / kNsPerMs, 0, kLongestMs));
 }
 
+std::string ShownPhase(int number) { return fmt::format("memory{}", number); }
+std::string MappedPhase(int number) { return fmt::format("mapped{}", number); }
+
 }  // namespace
 
 Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes) const {
@@ -34,7 +39,7 @@ Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes)
   if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
   auto exported = ExportMemory(gpu_, data, bytes);
   if (!exported) return tl::unexpected(exported.error());
-  auto socket = DescriptorSocket::Open();
+  auto socket = DescriptorSocket::Open(DescriptorSocket::DefaultBases(gpu::OwnEnvironment()));
   if (!socket) return tl::unexpected(socket.error());
   return Registration{std::move(*exported), std::move(*socket)};
 }
@@ -43,7 +48,14 @@ Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_
   // Whatever has happened to this rank, its peers hear of it.
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   const int number = registrations_++;
-  auto registration = BeginRegistration(data, bytes);
+  const auto registration = BeginRegistration(data, bytes);
+  auto done = RegisterOnAll(registration, number, data, bytes, deadline_ns);
+  meeting_.Part({ShownPhase(number), MappedPhase(number)}, deadline_ns);
+  return done;
+}
+
+Result<void> Group::RegisterOnAll(const Result<Registration>& registration, int number, void* data,
+                                  uint64_t bytes, int64_t deadline_ns) {
   Result<MemoryOffer> own = MemoryOffer{};
   if (registration) {
     own->bytes = bytes;
@@ -54,15 +66,12 @@ Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_
   } else {
     own = tl::unexpected(registration.error());
   }
-  const std::string shown = fmt::format("memory{}", number);
-  const auto offers = Exchange(shown.c_str(), own, deadline_ns);
+  const auto offers = meeting_.Exchange(ShownPhase(number), own, deadline_ns);
   if (!offers) return tl::unexpected(offers.error());
   auto mapped = MapCallers(*registration, *offers, data, deadline_ns);
   if (!mapped) own = tl::unexpected(mapped.error());
-  const auto agreed = Exchange(fmt::format("mapped{}", number).c_str(), own, deadline_ns);
+  const auto agreed = meeting_.Exchange(MappedPhase(number), own, deadline_ns);
   if (!agreed) return tl::unexpected(agreed.error());
-  // As in Join: every rank has read the first words, and the others stay.
-  host_.store_delete(host_.context, KeyOf(shown.c_str(), rank_).c_str());
   if (auto added = registered_.Add(mapped->begin, rank_, bytes); !added) return added;
   mappings_.emplace(data, std::move(mapped->mappings));
   return {};

@@ -1,23 +1,20 @@
 #include "plugins/cuda/kernel_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 namespace cotune::cuda {
 namespace {
-
-namespace fs = std::filesystem;
 
 // In front of the code: tells a file that was cut off from a whole one.
 struct Header {
@@ -28,16 +25,43 @@ struct Header {
 
 uint64_t DigestOf(const std::string& bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  Header expected;
+// What a kernel can have at most: they have some tens of KiB.
+constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
+// The longest wait for a process that compiles: a kernel takes a second, and a process may have
+// some of them waiting for its compiler.
+constexpr int64_t kLongestWaitNs = 30'000'000'000;
+// How long the lock's holder is left alone before it is asked again.
+constexpr auto kLockNap = std::chrono::milliseconds(5);
+constexpr int32_t kWarning = 2;
+
+// The code of a whole file; "" of a damaged one.
+std::string CodeOf(const std::string& file) {
+  const Header expected;
   Header header;
-  if (!file.read(reinterpret_cast<char*>(&header), sizeof(header))) return "";
-  const std::string code((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.size() < sizeof(header)) return "";
+  std::memcpy(&header, file.data(), sizeof(header));
+  std::string code = file.substr(sizeof(header));
   const bool is_whole =
       std::equal(std::begin(header.magic), std::end(header.magic), std::begin(expected.magic)) &&
       header.bytes == code.size() && header.digest == DigestOf(code);
   return is_whole ? code : "";
+}
+
+std::string FileOf(const std::string& code) {
+  Header header;
+  header.bytes = code.size();
+  header.digest = DigestOf(code);
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + code;
+}
+
+std::string NameOf(const std::string& key) {
+  const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+  return fmt::format("{:016x}{:016x}.cubin", hash.high64, hash.low64);
+}
+
+// Takes the lock if nobody has it. A file system without locks answers neither: then nobody waits.
+bool IsHeldByAnother(int lock) {
+  return flock(lock, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
 }
 
 }  // namespace
@@ -54,55 +78,57 @@ std::string KernelCache::DefaultFolder(const std::map<std::string, std::string>&
   return home.empty() ? "" : home + "/.cache/cotune/kernels";
 }
 
-std::string KernelCache::PathOf(const std::string& key) const {
-  const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
-  return fmt::format("{}/{:016x}{:016x}.cubin", folder_, hash.high64, hash.low64);
-}
-
-border::Result<std::string> KernelCache::Get(
-    const std::string& key, const std::function<border::Result<std::string>()>& compile) const {
+border::Result<std::string> KernelCache::Get(const std::string& key, int64_t deadline_ns,
+                                             const Compile& compile) const {
   if (folder_.empty()) return compile();
-  const std::string path = PathOf(key);
-  if (std::string known = Read(path); !known.empty()) return known;
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  return CompileLocked(path, compile);
+  const auto folder = PrivateFolder::Open(folder_);
+  if (!folder) {
+    LogOnce(folder_, fmt::format("kernels are compiled anew in every process, because their cache "
+                                 "cannot be used: {}",
+                                 folder.error().message));
+    return compile();
+  }
+  const std::string name = NameOf(key);
+  if (std::string known = Read(*folder, name); !known.empty()) return known;
+  return CompileLocked(*folder, name, deadline_ns, compile);
 }
 
-border::Result<std::string> KernelCache::CompileLocked(
-    const std::string& path, const std::function<border::Result<std::string>()>& compile) const {
+std::string KernelCache::Read(const PrivateFolder& folder, const std::string& name) const {
+  const auto file = folder.Read(name, kFileBytesMax);
+  if (file) return CodeOf(*file);
+  LogOnce(name, fmt::format("a compiled kernel in {} is not used, and made anew: {}", folder_,
+                            file.error().message));
+  return "";
+}
+
+border::Result<std::string> KernelCache::CompileLocked(const PrivateFolder& folder,
+                                                       const std::string& name, int64_t deadline_ns,
+                                                       const Compile& compile) const {
   // The lock ends with its holder, however that ends. Without one (a folder that cannot be written
-  // to) everybody compiles.
-  const int lock = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock >= 0) flock(lock, LOCK_EX);
-  border::Result<std::string> code = Read(path);
-  if (code->empty()) {
-    code = compile();
-    if (code) Store(path, *code);
-  }
-  if (lock >= 0) close(lock);
+  // to, a holder that does not go on) everybody compiles.
+  const Descriptor lock = folder.OpenLock(name + ".lock");
+  if (lock.get() >= 0) AwaitLock(lock.get(), deadline_ns);
+  if (std::string known = Read(folder, name); !known.empty()) return known;
+  auto code = compile();
+  // A cache that cannot be written to costs time, nothing else: no error.
+  if (code) static_cast<void>(folder.Write(name, FileOf(*code)));
   return code;
 }
 
-// A cache that cannot be written to costs time, nothing else: no error.
-void KernelCache::Store(const std::string& path, const std::string& code) const {
-  static std::atomic<uint64_t> count{0};
-  std::error_code error;
-  const std::string temporary = fmt::format("{}.{}.{}", path, getpid(), count.fetch_add(1));
-  Header header;
-  header.bytes = code.size();
-  header.digest = DigestOf(code);
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&header), sizeof(header));
-    file.write(code.data(), static_cast<std::streamsize>(code.size()));
-    if (!file.flush()) {
-      fs::remove(temporary, error);
-      return;
-    }
+void KernelCache::AwaitLock(int lock, int64_t deadline_ns) const {
+  if (!IsHeldByAnother(lock)) return;
+  const int64_t begin_ns = host_.now_ns(host_.context);
+  const int64_t end_ns = begin_ns + std::min((deadline_ns - begin_ns) / 2, kLongestWaitNs);
+  while (host_.now_ns(host_.context) < end_ns) {
+    std::this_thread::sleep_for(kLockNap);
+    if (!IsHeldByAnother(lock)) return;
   }
-  fs::rename(temporary, path, error);
-  if (error) fs::remove(temporary, error);
+}
+
+void KernelCache::LogOnce(const std::string& subject, const std::string& text) const {
+  const std::lock_guard lock(mutex_);
+  if (host_.log == nullptr || !logged_.insert(subject).second) return;
+  host_.log(host_.context, kWarning, ("cuda: " + text).c_str());
 }
 
 }  // namespace cotune::cuda

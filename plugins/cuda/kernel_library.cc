@@ -8,13 +8,15 @@ namespace cotune::cuda {
 using border::Result;
 
 KernelLibrary::~KernelLibrary() {
+  // A kernel may still run.
+  if (gpu_.IsStuck()) return;
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   for (const auto& [key, entry] : entries_) {
     if (entry->module != nullptr) gpu_.driver()->ModuleUnload(entry->module);
   }
 }
 
-Result<gpu::CuFunction> KernelLibrary::Get(const KernelSpec& spec) {
+Result<gpu::CuFunction> KernelLibrary::Get(const KernelSpec& spec, int64_t deadline_ns) {
   const SourceText source = SourceOf(spec);
   // All that the code depends on: what a cached file is found by, too.
   std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", nvrtc_.version(), gpu_.architecture(),
@@ -29,13 +31,14 @@ Result<gpu::CuFunction> KernelLibrary::Get(const KernelSpec& spec) {
   }
   const std::lock_guard lock(entry->mutex);
   if (entry->function != nullptr) return entry->function;
-  return Make(spec, key, *entry);
+  return Make(spec, key, deadline_ns, *entry);
 }
 
 Result<gpu::CuFunction> KernelLibrary::Make(const KernelSpec& spec, const std::string& key,
-                                            Entry& entry) {
-  const Result<std::string> code = cache_.Get(
-      key, [&] { return nvrtc_.Compile(SourceOf(spec), gpu_.architecture(), NvrtcOptions(spec)); });
+                                            int64_t deadline_ns, Entry& entry) {
+  const Result<std::string> code = cache_.Get(key, deadline_ns, [&] {
+    return nvrtc_.Compile(SourceOf(spec), gpu_.architecture(), NvrtcOptions(spec));
+  });
   if (!code) return tl::unexpected(code.error());
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   auto done =

@@ -21,13 +21,15 @@ namespace cotune::cuda {
 // in a process: it is the ranks of a machine that share that work.
 class KernelLibrary {
  public:
-  KernelLibrary(const Gpu& gpu, Nvrtc nvrtc, KernelCache cache)
-      : gpu_(gpu), nvrtc_(std::move(nvrtc)), cache_(std::move(cache)) {}
+  // cache_folder, host: see KernelCache.
+  KernelLibrary(const Gpu& gpu, Nvrtc nvrtc, std::string cache_folder, const cotune_host_t& host)
+      : gpu_(gpu), nvrtc_(std::move(nvrtc)), cache_(std::move(cache_folder), host) {}
   ~KernelLibrary();
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
-  border::Result<gpu::CuFunction> Get(const KernelSpec& spec);
+  // deadline_ns: see KernelCache; the compiler itself takes its time.
+  border::Result<gpu::CuFunction> Get(const KernelSpec& spec, int64_t deadline_ns);
 
  private:
   // One kernel; threads that want it at the same time wait for the one that makes it.
@@ -37,7 +39,7 @@ class KernelLibrary {
     gpu::CuFunction function = nullptr;
   };
   border::Result<gpu::CuFunction> Make(const KernelSpec& spec, const std::string& key,
-                                       Entry& entry);
+                                       int64_t deadline_ns, Entry& entry);
 
   const Gpu& gpu_;
   const Nvrtc nvrtc_;

@@ -9,6 +9,7 @@ using border::Fail;
 using border::Result;
 
 PeerMemory::~PeerMemory() {
+  if (gpu_.IsStuck()) return;
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   for (const auto& [handle, pointer] : mapped_) gpu_.driver()->IpcCloseHandle(pointer);
   for (const gpu::CuDevicePointer pointer : allocated_) gpu_.driver()->MemoryFree(pointer);
@@ -31,6 +32,11 @@ Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes) {
 void PeerMemory::GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   free_.emplace(bytes, pointer);
+}
+
+bool PeerMemory::HasTaken() {
+  const std::lock_guard lock(mutex_);
+  return allocated_.size() > free_.size();
 }
 
 Result<MemoryOffer> PeerMemory::OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plugins/border/failure.h"
+#include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/gpu.h"
 
 namespace cotune::cuda {
@@ -21,13 +22,14 @@ struct MemoryOffer {
   // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;
-  char socket[40] = {};
+  char socket[DescriptorSocket::kNameBytesMax] = {};
   uint64_t secret[2] = {};
 };
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
 // peer that was cut off may still be writing when its group ends here, and a mapping may be used by
-// another group. What a group gives back serves the next one. Any thread; the context is current.
+// another group. What a group gives back serves the next one. Where the GPU is stuck in the end,
+// all is left to the process, because the driver would wait. Any thread; the context is current.
 class PeerMemory {
  public:
   explicit PeerMemory(const Gpu& gpu) : gpu_(gpu) {}
@@ -38,6 +40,8 @@ class PeerMemory {
   // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
   border::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
   void GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes);
+  // Whether some memory has not been given back.
+  bool HasTaken();
 
   // How the peers find memory that Take gave.
   border::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;

@@ -196,6 +196,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     auto way = WayOf(*checked, group->backend->lacks, choice_name);
     if (!way) return tl::unexpected(way.error());
     if (auto allowed = ranks.CheckWay(*checked, *way); !allowed) return allowed;
+    ranks.WatchLaunches();
     *plan = new cotune_plan_t{group->backend, &ranks, *checked, *way};
     return {};
   });

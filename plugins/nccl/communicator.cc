@@ -28,6 +28,9 @@ Result<void> Communicator::Await(NcclComm comm, const char* call, int64_t deadli
     auto done = nccl_.Check(nccl_->CommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
     if (!done) return done;
     if (state != kNcclInProgress) return nccl_.Check(state, call, comm);
+    if (is_stopping_.load(std::memory_order_acquire)) {
+      return Fail(COTUNE_ABORTED, fmt::format("the group was ended during {}", call));
+    }
     const int64_t left_ns = deadline_ns - host_.now_ns(host_.context);
     if (left_ns <= 0) {
       return Fail(COTUNE_DEADLINE_EXCEEDED,
@@ -59,6 +62,9 @@ Result<void> Communicator::CreateFrom(Communicator& parent, const Member& member
   NcclConfig config = ConfigOf(Mode::kDirect);
   // Shared resources would also share the parent's mode and fate.
   config.split_share = 0;
+  if (parent.get() == nullptr) {
+    return Fail(COTUNE_ABORTED, "the group was ended before ncclCommSplit");
+  }
   // Written in the background until the parent no longer is in progress, or was aborted.
   NcclComm made = nullptr;
   auto done = nccl_.Check(nccl_->CommSplit(parent.get(), 0, member.rank, &made, &config), kCall,
@@ -72,6 +78,7 @@ Result<void> Communicator::CreateFrom(Communicator& parent, const Member& member
 }
 
 void Communicator::Stop() {
+  StopWaiting();
   const NcclComm comm = get();
   if (comm != nullptr && nccl_->CommRevoke != nullptr) nccl_->CommRevoke(comm, 0);
 }

@@ -11,7 +11,7 @@
 
 namespace cotune::nccl {
 
-// One thread at a time; Stop and get from any.
+// One thread at a time; Stop, StopWaiting and get from any.
 class Communicator {
  public:
   // kDeferred: calls return before they have waited for peers, so that a deadline can end them;
@@ -38,8 +38,10 @@ class Communicator {
 
   NcclComm get() const { return comm_.load(std::memory_order_acquire); }
 
-  // Ends what runs on this rank, on host and device, where NCCL can do that without freeing the
-  // communicator under a call that is in it.
+  // Has a wait of Create and CreateFrom end within a moment. Any thread.
+  void StopWaiting() { is_stopping_.store(true, std::memory_order_release); }
+  // As StopWaiting, and ends what runs on this rank, on host and device, where NCCL can do that
+  // without freeing the communicator under a call that is in it.
   void Stop();
   // Ends what runs on this rank, and frees the communicator.
   void Abort();
@@ -57,6 +59,7 @@ class Communicator {
   const NcclLibrary& nccl_;
   const cotune_host_t& host_;
   std::atomic<NcclComm> comm_{nullptr};
+  std::atomic<bool> is_stopping_{false};
 };
 
 }  // namespace cotune::nccl

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "gpu/driver/cuda_driver.h"
 
@@ -13,6 +14,10 @@ namespace {
 cotune::nccl::FakeCudaState& State() { return *fake_cuda_state(); }
 
 thread_local CuContext current_context = nullptr;
+thread_local CuStreamCaptureMode capture_mode = kCuCaptureGlobal;
+
+// An event is the number of its latest record.
+std::atomic<int>& NumberOf(CuEvent event) { return *reinterpret_cast<std::atomic<int>*>(event); }
 
 template <typename Handle>
 CuResult NewHandle(Handle* handle) {
@@ -98,12 +103,33 @@ COTUNE_EXPORT CuResult cuStreamIsCapturing(CuStream, CuStreamCaptureStatus* stat
   return kCuSuccess;
 }
 
-COTUNE_EXPORT CuResult cuEventCreate(CuEvent* event, unsigned int) { return NewHandle(event); }
-COTUNE_EXPORT CuResult cuEventDestroy_v2(CuEvent event) { return FreeHandle(event); }
-COTUNE_EXPORT CuResult cuEventQuery(CuEvent) { return Progress(); }
+COTUNE_EXPORT CuResult cuThreadExchangeStreamCaptureMode(CuStreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return kCuSuccess;
+}
 
-COTUNE_EXPORT CuResult cuEventRecord(CuEvent, CuStream) {
-  ++State().events_recorded;
+COTUNE_EXPORT CuResult cuEventCreate(CuEvent* event, unsigned int) {
+  *event = reinterpret_cast<CuEvent>(new std::atomic<int>{0});
+  ++State().objects;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuEventDestroy_v2(CuEvent event) {
+  delete &NumberOf(event);
+  --State().objects;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuEventQuery(CuEvent event) {
+  if (capture_mode != kCuCaptureRelaxed) ++State().unsafe_queries;
+  const bool is_complete = NumberOf(event) <= State().records_complete;
+  ++State().event_queries;
+  State().event_queries.notify_all();
+  return is_complete ? Progress() : kCuErrorNotReady;
+}
+
+COTUNE_EXPORT CuResult cuEventRecord(CuEvent event, CuStream) {
+  NumberOf(event) = ++State().events_recorded;
   return kCuSuccess;
 }
 

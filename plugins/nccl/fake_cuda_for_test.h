@@ -3,6 +3,7 @@
 #define COTUNE_PLUGINS_NCCL_FAKE_CUDA_FOR_TEST_H_
 
 #include <atomic>
+#include <climits>
 
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -15,6 +16,10 @@ struct FakeCudaState {
   std::atomic<int> contexts_held{0};
   std::atomic<int> objects{0};  // streams, events and memory that live
   std::atomic<int> events_recorded{0};
+  std::atomic<int> records_complete{INT_MAX};  // the later ones are not, whatever is_busy says
+  std::atomic<int> event_queries{0};           // notifies
+  // Events asked for in a mode in which that breaks what another thread captures.
+  std::atomic<int> unsafe_queries{0};
 };
 
 }  // namespace cotune::nccl

@@ -190,6 +190,13 @@ NcclResult Enqueue(NcclComm comm, int collective, FakeCall call) {
   return fake.state.collective_result;
 }
 
+void EndKernels() {
+  std::atomic<bool>* const kernels = Fake().state.kernels;
+  if (kernels == nullptr) return;
+  *kernels = false;
+  kernels->notify_all();
+}
+
 bool IsReady(NcclCommOpaque& comm) {
   if (comm.never_ready) return false;
   if (comm.is_finalized) {
@@ -288,6 +295,7 @@ COTUNE_EXPORT NcclResult ncclCommAbort(NcclComm comm) {
   comm->is_freed = true;
   // The background work ends, and hands over what it has.
   if (comm->child_place != nullptr) *comm->child_place = comm->child;
+  EndKernels();
   ++fake.state.aborts;
   --fake.state.communicators;
   fake.state.changed.notify_all();
@@ -299,6 +307,7 @@ COTUNE_EXPORT NcclResult ncclCommRevoke(NcclComm comm, int) {
   const Lock lock(fake.state.mutex);
   if (!IsUsable(comm, "ncclCommRevoke")) return kNcclInvalidArgument;
   comm->is_stopped = true;
+  EndKernels();
   ++fake.state.revokes;
   fake.state.changed.notify_all();
   return kNcclSuccess;

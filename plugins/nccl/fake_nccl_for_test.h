@@ -3,6 +3,7 @@
 #ifndef COTUNE_PLUGINS_NCCL_FAKE_NCCL_FOR_TEST_H_
 #define COTUNE_PLUGINS_NCCL_FAKE_NCCL_FOR_TEST_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -47,6 +48,8 @@ struct FakeNcclState {
   NcclResult async_error = kNcclSuccess;  // of direct communicators
   CellSet forbidden = 0;                  // cells that NCCL does not allow
   const TunerV5* static_tuner = nullptr;  // of the program, in place of NCCL_TUNER_PLUGIN
+  // Whether kernels are on the GPU that wait for a peer: an abort has them leave, and notifies.
+  std::atomic<bool>* kernels = nullptr;
 
   // What was done to it.
   std::vector<FakeCall> calls;

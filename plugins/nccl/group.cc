@@ -17,6 +17,22 @@ constexpr int64_t kRanksLeaveNs = 1'000'000'000;
 
 size_t IndexOf(Collective collective) { return static_cast<size_t>(collective); }
 
+const char* NameOf(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kBroadcast:
+      return "broadcast";
+  }
+  return "a collective";
+}
+
 const char* NameOf(Algorithm algorithm) { return algorithm == Algorithm::kTree ? "tree" : "ring"; }
 
 const char* NameOf(Protocol protocol) {
@@ -68,8 +84,8 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
     if (!failed) Declare(failed.error());
     return failed;
   }
-  auto recorded = RecordEnd(stream, deadline_ns);
-  if (!recorded || problem.count == 0) return recorded;
+  auto watched = WatchEnd(problem, stream, deadline_ns);
+  if (!watched || problem.count == 0) return watched;
   if (way.uses_windows && scope.was_asked()) {
     return Fail(COTUNE_UNSUPPORTED, "NCCL did not take its symmetric kernels for this call");
   }
@@ -82,19 +98,22 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
 }
 
 // In a graph being captured nothing runs now, and there is no deadline.
-Result<void> Group::RecordEnd(gpu::CuStream stream, int64_t deadline_ns) {
-  const gpu::CudaDriver& driver = gpu_.driver();
+Result<void> Group::WatchEnd(const Problem& problem, gpu::CuStream stream, int64_t deadline_ns) {
+  ++launches_;
   gpu::CuStreamCaptureStatus capture = gpu::kCuCaptureNone;
-  auto done = gpu_.Check(driver->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
+  auto done = gpu_.Check(gpu_.driver()->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
   if (!done || capture != gpu::kCuCaptureNone) return done;
-  done = gpu_.Check(driver->EventRecord(end_, stream), "cuEventRecord");
-  end_is_recorded_ = static_cast<bool>(done);
-  end_deadline_ns_ = deadline_ns;
-  return done;
+  return watch_.Add({problem.collective, border::ProblemBytes(problem), launches_, deadline_ns},
+                    stream);
 }
 
-bool Group::IsIdle() const {
-  return !end_is_recorded_ || gpu_.driver()->EventQuery(end_) == gpu::kCuSuccess;
+Failure Group::LateFailure(const LaunchWatch::Launch& launch) const {
+  return {
+      COTUNE_DEADLINE_EXCEEDED, 0, -1,
+      fmt::format("{} of {} bytes, call {} of group '{}' on this rank, was not complete by its "
+                  "deadline, so its communicators are aborted: a rank died, stopped, or made "
+                  "another call",
+                  NameOf(launch.collective), launch.bytes, launch.number, meeting_.group_name())};
 }
 
 Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
@@ -125,31 +144,21 @@ void Group::UnregisterMemory(void* data) {
 }
 
 std::optional<Failure> Group::Health() {
-  if (!HasFailed()) {
-    std::unique_lock lock(call_mutex_, std::try_to_lock);
-    // A call that is in NCCL will tell itself.
-    if (lock.owns_lock()) LookForFailure();
-  }
+  if (!HasFailed()) LookForFailure();
   return Declared();
 }
 
 void Group::LookForFailure() {
-  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  for (const Communicator* communicator : {&plain_, &windows_.communicator()}) {
-    if (auto noticed = communicator->AsyncError(); !noticed) Declare(noticed.error());
+  // NCCL's own word first: it may know more than that something is late.
+  if (std::unique_lock lock(call_mutex_, std::try_to_lock); lock.owns_lock()) {
+    const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+    for (const Communicator* communicator : {&plain_, &windows_.communicator()}) {
+      if (auto noticed = communicator->AsyncError(); !noticed) Declare(noticed.error());
+    }
   }
-  if (!end_is_recorded_) return;
-  const gpu::CuResult state = gpu_.driver()->EventQuery(end_);
-  if (state == gpu::kCuErrorNotReady) {
-    if (NowNs() < end_deadline_ns_) return;
-    Declare({COTUNE_DEADLINE_EXCEEDED, 0, -1,
-             fmt::format("an operation of group '{}' was not complete by its deadline: a rank "
-                         "died, stopped, or made another call",
-                         meeting_.group_name())});
-    return;
-  }
-  end_is_recorded_ = false;
-  if (auto ended = gpu_.Check(state, "an operation"); !ended) Declare(ended.error());
+  const LaunchWatch::State state = watch_.Look();
+  if (auto ended = gpu_.Check(state.error, "an operation"); !ended) Declare(ended.error());
+  if (state.late) Declare(LateFailure(*state.late));
 }
 
 void Group::Declare(const Failure& failure) {
@@ -178,8 +187,11 @@ void Group::Abort() {
 
 void Group::EndCommunicators() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  // A watch and a caller may come at once, and what one frees the other must not stop.
+  const std::lock_guard end_lock(end_mutex_);
   std::unique_lock lock(call_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
+    origin_.StopWaiting();
     plain_.Stop();
     windows_.communicator().Stop();
     // A call that stays in NCCL even so is ended by force.
@@ -196,13 +208,13 @@ void Group::EndCommunicators() {
 // Where all ranks leave within a moment, none frees memory that a peer's kernel still reaches: each
 // is idle when it comes, and they wait for each other. A rank that comes alone does not wait long.
 Group::~Group() {
+  watch_.Stop();
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  if (HasFailed() || !IsIdle()) {
+  if (HasFailed() || !watch_.Look().is_idle) {
     EndCommunicators();
   } else {
     origin_.Destroy(NowNs() + kRanksLeaveNs);
   }
-  if (end_ != nullptr) gpu_.driver()->EventDestroy(end_);
   windows_.UnregisterAll();
   windows_.communicator().Abort();
   plain_.Abort();

@@ -15,6 +15,7 @@
 #include "plugins/nccl/collective_call.h"
 #include "plugins/nccl/communicator.h"
 #include "plugins/nccl/gpu.h"
+#include "plugins/nccl/launch_watch.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/rendezvous.h"
 #include "plugins/nccl/window_memory.h"
@@ -39,7 +40,10 @@ class Group {
 
   // COTUNE_UNSUPPORTED when NCCL does not let this way be forced here; the same on all ranks.
   Result<void> CheckWay(const Problem& problem, const Way& way) const;
-  // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one.
+  // Has launches ended at their deadlines from here on; before the first. Any thread.
+  void WatchLaunches() { watch_.Start(); }
+  // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one. Outside of
+  // graphs, a deadline that passes before the stream has got through it ends the group.
   Result<void> Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
                       gpu::CuStream stream, int64_t deadline_ns);
 
@@ -51,7 +55,7 @@ class Group {
   // The failure that made the group unusable, if any; looks for new ones.
   std::optional<Failure> Health();
   bool HasFailed() const { return has_failed_.load(std::memory_order_acquire); }
-  // Frees every waiter of this rank, on host and device.
+  // Frees every waiter of this rank, on host and device, CUDA graphs that are running included.
   void Abort();
 
  private:
@@ -64,9 +68,10 @@ class Group {
   Result<void> ConnectAll(int64_t deadline_ns);
   Result<void> WarmUpOnce(const WarmUp& what, int64_t deadline_ns);
   Result<void> AwaitStream(gpu::CuStream stream, int64_t deadline_ns) const;
-  Result<void> RecordEnd(gpu::CuStream stream, int64_t deadline_ns);
-  bool IsIdle() const;
-  // Aborts all communicators, lets a call that is in NCCL return first.
+  Result<void> WatchEnd(const Problem& problem, gpu::CuStream stream, int64_t deadline_ns);
+  Failure LateFailure(const LaunchWatch::Launch& launch) const;
+  // Aborts all communicators, lets a call that is in NCCL return first. Any thread; a failure has
+  // been declared, so that no call goes in any more.
   void EndCommunicators();
   void LookForFailure();
 
@@ -85,15 +90,15 @@ class Group {
 
   // What NCCL lets its tuner choose from, by collective; empty where it did not ask.
   std::array<std::optional<CellSet>, 5> allowed_{};
-  gpu::CuEvent end_ = nullptr;  // of the latest launch outside of graphs
-  int64_t end_deadline_ns_ = 0;
-  bool end_is_recorded_ = false;
+  uint64_t launches_ = 0;
 
-  std::mutex call_mutex_;  // held while a call is in NCCL, and for end_*
+  std::mutex call_mutex_;  // held while a call is in NCCL, and for launches_
+  std::mutex end_mutex_;   // held while communicators are ended; before call_mutex_
   mutable std::mutex failure_mutex_;
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_aborted_{false};
+  LaunchWatch watch_;  // last: its thread uses the others
 };
 
 }  // namespace cotune::nccl

@@ -72,7 +72,11 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       meeting_(host, params),
       origin_(nccl, host),
       plain_(nccl, host),
-      windows_(nccl, host) {}
+      windows_(nccl, host),
+      watch_(gpu, host, [this](const LaunchWatch::Launch& late) {
+        Declare(LateFailure(late));
+        EndCommunicators();
+      }) {}
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
@@ -94,10 +98,7 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   const Communicator::Member self{rank(), world_size()};
   auto done = origin_.Create(*id, self, deadline_ns);
   if (done) done = plain_.CreateFrom(origin_, self, deadline_ns);
-  if (done) {
-    done =
-        gpu_.Check(gpu_.driver()->EventCreate(&end_, gpu::kCuEventDisableTiming), "cuEventCreate");
-  }
+  if (done) done = watch_.MakeEvents();
   if (done && world_size() > 1) done = ConnectAll(deadline_ns);
   return done;
 }

@@ -37,6 +37,9 @@ Result<void> WindowMemory::Register(const Result<void>& healthy, Communicator& o
     done = Meet(meeting, fmt::format("windows of {}", call), own, deadline_ns);
     if (!done) return done;
   }
+  if (own_.get() == nullptr) {
+    return Fail(COTUNE_ABORTED, "the group was ended before ncclCommWindowRegister");
+  }
   NcclWindow window = nullptr;
   done = nccl_.Check(
       nccl_->CommWindowRegister(own_.get(), data, bytes, &window, kNcclWinCollSymmetric),

@@ -78,6 +78,7 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
     return Fail(CodeOf(error.result), error.text, "cotune_group_create");
   }
   rank->group_.reset(group);
+  rank->rank_ = cotune_group_rank(group);
   auto memory = CallMemory::Open(cotune_group_device(group));
   if (!memory) return tl::make_unexpected(memory.error());
   rank->memory_ = std::move(*memory);
@@ -150,6 +151,12 @@ Status ApiRank::Await(cotune_group* group, void* stream) {
     }
     std::this_thread::yield();
   }
+}
+
+Status ApiRank::BlockAndCheck(cotune_group* group, void* stream) {
+  // A stream that an error has ended is synchronized all the same.
+  if (Status s = memory_->Synchronize(stream); !s) return s;
+  return StatusOf(group, cotune_group_check(group), "check");
 }
 
 void ApiRank::Expect(const Problem& problem, std::string_view what,

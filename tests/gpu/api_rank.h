@@ -40,7 +40,7 @@ class ApiRank {
   cotune_group* group() { return group_.get(); }
   CallMemory& memory() { return *memory_; }
   void* stream() { return stream_; }
-  int rank() const { return cotune_group_rank(group_.get()); }
+  int rank() const { return rank_; }
   int size() const { return cotune_group_size(group_.get()); }
   int64_t deadline_ns() const { return deadline_ns_; }
   // A group of some ranks with a stream of its own.
@@ -55,6 +55,10 @@ class ApiRank {
   // Waits until a stream is done, and asks the group whether all went well. Ends with the group's
   // word, or with kDeadline when it says nothing for too long.
   Status Await(cotune_group* group, void* stream);
+  // The same for a program that waits in cudaStreamSynchronize first, and asks nobody meanwhile.
+  Status BlockAndCheck(cotune_group* group, void* stream);
+  // Ends the rank's group.
+  void Leave() { group_.reset(); }
 
   // Notes a difference.
   void Expect(const Problem& problem, std::string_view what, std::span<const std::byte> right,
@@ -66,6 +70,7 @@ class ApiRank {
   ApiRank() = default;
 
   int64_t deadline_ns_ = 0;
+  int rank_ = -1;                       // also when the group has gone
   std::unique_ptr<CallMemory> memory_;  // outlives the group: its graphs and kernels use it
   Group group_;
   void* stream_ = nullptr;
@@ -81,8 +86,11 @@ Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype
 Status RunChain(ApiRank& rank, const Flags& flags);    // calls that feed each other, in a graph
 Status RunTuned(ApiRank& rank, const Flags& flags);    // tune, save, load; sizes in between
 Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another stream; two groups
-// --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocking 0|1
+// --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
+// cudaStreamSynchronize
 Status RunFault(ApiRank& rank, const Flags& flags);
+Status RunForeign(ApiRank& rank,
+                  const Flags& flags);  // a kernel of the caller's outlives the group
 // Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1.
 Status RunLate(ApiRank& rank, const Flags& flags);
 // Rank --odd calls with another --what: count, collective, dtype, reduction or root.

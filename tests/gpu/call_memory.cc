@@ -5,6 +5,28 @@
 #include <utility>
 
 namespace cotune::gputest {
+namespace {
+
+constexpr char kSpinPtx[] = R"ptx(
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry cotune_spin(.param .u64 p_duration_ns)
+{
+  .reg .pred %more;
+  .reg .b64 %duration, %begin, %now, %spent;
+  ld.param.u64 %duration, [p_duration_ns];
+  mov.u64 %begin, %globaltimer;
+AGAIN:
+  mov.u64 %now, %globaltimer;
+  sub.u64 %spent, %now, %begin;
+  setp.lt.u64 %more, %spent, %duration;
+  @%more bra AGAIN;
+  ret;
+}
+)ptx";
+
+}  // namespace
 
 Result<std::unique_ptr<CallMemory>> CallMemory::Open(int ordinal) {
   std::unique_ptr<CallMemory> memory(new CallMemory());
@@ -28,6 +50,7 @@ Result<std::unique_ptr<CallMemory>> CallMemory::Open(int ordinal) {
 CallMemory::~CallMemory() {
   if (!driver_) return;
   for (gpu::CuStream stream : streams_) (*driver_)->StreamDestroy(stream);
+  for (gpu::CuModule module : modules_) (*driver_)->ModuleUnload(module);
   for (gpu::CuDevicePointer pointer : allocated_) (*driver_)->MemoryFree(pointer);
   if (context_ != nullptr) (*driver_)->PrimaryContextRelease(device_);
 }
@@ -104,6 +127,24 @@ Status CallMemory::Synchronize(void* stream) {
   if (!is_cuda()) return {};
   return Check((*driver_)->StreamSynchronize(static_cast<gpu::CuStream>(stream)),
                "cuStreamSynchronize");
+}
+
+Status CallMemory::Spin(void* stream, int64_t duration_ns) {
+  gpu::CuModule module = nullptr;
+  if (Status s = Check((*driver_)->ModuleLoadData(&module, kSpinPtx), "cuModuleLoadData"); !s) {
+    return s;
+  }
+  modules_.push_back(module);
+  gpu::CuFunction kernel = nullptr;
+  if (Status s = Check((*driver_)->ModuleGetFunction(&kernel, module, "cotune_spin"),
+                       "cuModuleGetFunction");
+      !s) {
+    return s;
+  }
+  void* arguments[] = {&duration_ns};
+  const gpu::CuLaunchConfig config{1,       1, 1, 1, 1, 1, 0, static_cast<gpu::CuStream>(stream),
+                                   nullptr, 0};
+  return Check((*driver_)->LaunchKernel(&config, kernel, arguments, nullptr), "cuLaunchKernelEx");
 }
 
 Result<CallMemory::Replay> CallMemory::Capture(void* stream,

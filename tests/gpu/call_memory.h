@@ -34,8 +34,10 @@ class CallMemory {
   Result<void*> MakeStream();
   // Whether everything that the stream holds is done.
   Result<bool> IsDone(void* stream);
-  // Blocks until then.
+  // Waits for it as programs do, without a deadline. What went wrong there is not known to it.
   Status Synchronize(void* stream);
+  // Puts a kernel into the stream that does nothing for so long; on CUDA memory.
+  Status Spin(void* stream, int64_t duration_ns);
 
   // What `enqueue` puts into the stream, as something to be run many times. On host memory
   // `enqueue` itself. Replay runs it and does not wait; graphs go with the last copy of it.
@@ -51,6 +53,7 @@ class CallMemory {
   gpu::CuContext context_ = nullptr;
   std::vector<gpu::CuDevicePointer> allocated_;
   std::vector<gpu::CuStream> streams_;
+  std::vector<gpu::CuModule> modules_;
   std::vector<std::unique_ptr<std::byte[]>> on_host_;
 };
 

@@ -15,7 +15,8 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"chain", RunChain}, {"tuned", RunTuned},       {"streams", RunStreams},
-    {"fault", RunFault}, {"mismatch", RunMismatch}, {"late", RunLate},
+    {"fault", RunFault}, {"mismatch", RunMismatch}, {"foreign", RunForeign},
+    {"late", RunLate},
 };
 
 int Report(const Error& error) {

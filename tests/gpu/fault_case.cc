@@ -11,7 +11,7 @@ constexpr uint64_t kCount = 10'000;
 
 }  // namespace
 
-// Some calls after the other. With --blocking nobody asks the group while it waits, as in a program
+// Some calls after the other. With --blocks nobody asks the group while it waits, as in a program
 // that synchronizes its stream. The runner reads the lines: when the victim went, when another rank
 // knew.
 Status RunFault(ApiRank& rank, const Flags& flags) {
@@ -19,7 +19,7 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   const int64_t at = flags.Number("at", 100);
   const int signal = flags.Text("how", "kill") == "kill" ? SIGKILL : SIGSTOP;
   const bool in_graph = flags.Number("graph", 0) != 0;
-  const bool is_blocking = flags.Number("blocking", 0) != 0;
+  const bool blocks = flags.Number("blocks", 0) != 0;
   const int64_t queue = flags.Number("queue", 1);
   const Problem problem =
       ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, kCount);
@@ -28,19 +28,17 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
   const auto call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
   CallMemory::Replay run = call;
-  const auto await = [&]() -> Status {
-    if (!is_blocking) return rank.Await(rank.group(), rank.stream());
-    if (Status s = rank.memory().Synchronize(rank.stream()); !s) return s;
-    return StatusOf(rank.group(), cotune_group_check(rank.group()), "check");
-  };
   for (int64_t i = 0; i < at + 1'000'000; ++i) {
     if (i == at && rank.rank() == victim) {
       PrintNow("gone", "");
       kill(getpid(), signal);
     }
     Status done;
-    for (int64_t call = 0; done && call < queue; ++call) done = run();
-    if (done) done = await();
+    for (int64_t queued = 0; done && queued < queue; ++queued) done = run();
+    if (done) {
+      done = blocks ? rank.BlockAndCheck(rank.group(), rank.stream())
+                    : rank.Await(rank.group(), rank.stream());
+    }
     if (!done) {
       PrintNow("knew", done.error().ToText().c_str());
       return done;

@@ -241,11 +241,13 @@ def judge_fault(ends, victim: int, deadline_s: float) -> str:
     return ""
 
 
-def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_graph: bool) -> Step:
-    where = " in a graph" if in_graph else ""
+def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_graph: bool,
+               blocks: bool = False) -> Step:
+    """blocks: the others wait in cudaStreamSynchronize, and ask for the group's health when it returns."""
+    where = " in a graph" if in_graph else " while the others block" if blocks else ""
     command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", how, "--at", "200",
-               "--graph", str(int(in_graph)), "--deadline-ms", str(int(DEADLINE_S * 1000)), "--memory", tree.memory,
-               "--plugins", tree.plugins, "--backends", backend]
+               "--graph", str(int(in_graph)), "--blocks", str(int(blocks)), "--deadline-ms",
+               str(int(DEADLINE_S * 1000)), "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
         with tree.processes(command, step.ranks) as processes:
@@ -271,7 +273,7 @@ LONG_TIMEOUT_S = 600.0
 def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph: bool) -> Step:
     """A rank is killed while the others sit in cuStreamSynchronize, with calls whose timeout is far away."""
     victim = ranks - 1
-    command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", "kill", "--at", "20", "--blocking", "1",
+    command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", "kill", "--at", "20", "--blocks", "1",
                "--queue", str(queue), "--graph", str(int(in_graph)), "--deadline-ms", str(int(LONG_TIMEOUT_S * 1000)),
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
@@ -303,6 +305,13 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
         # NCCL's graphs have no deadline.
         steps.append(fault_step(tree, "kill", ranks - 1, ranks, "cuda", True))
         steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True))
+        for backend in tree.backends:
+            steps.append(fault_step(tree, "kill", ranks - 1, ranks, backend, False, blocks=True))
+            steps.append(fault_step(tree, "stop", ranks - 1, ranks, backend, False, blocks=True))
+        # With a GPU of its own for each rank: a kernel that runs on keeps those out that take turns.
+        if not tree.shared_gpus:
+            steps.append(rank_step(tree, "a kernel of the caller's outlives the group, cuda", "faults", ranks, 90,
+                                   "calls", ["foreign"], ("cuda",)))
     return steps
 
 

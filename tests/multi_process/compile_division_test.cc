@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,15 +29,31 @@ class EmptyPlan final : public Plan {
   Result<bool> Progress(int64_t) override { return true; }
 };
 
+int64_t NowNs(void* /*context*/) {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const cotune_host_t& Host() {
+  static const cotune_host_t* const host = [] {
+    auto* made = new cotune_host_t{};
+    made->struct_size = sizeof(*made);
+    made->now_ns = NowNs;
+    return made;
+  }();
+  return *host;
+}
+
 // A plan needs the kernel of its choice's name. Its compiler says what it begins with and goes on
 // when the test lets it.
 class CompilingGroup final : public BackendGroup {
  public:
-  CompilingGroup(const std::string& folder, TestLink& link) : cache_(folder), link_(link) {}
+  CompilingGroup(const std::string& folder, TestLink& link) : cache_(folder, Host()), link_(link) {}
   Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice& choice,
                                         int64_t) override {
     const std::string kernel(choice.id.algorithm());
-    const auto code = cache_.Get(kernel, [&]() -> border::Result<std::string> {
+    // Half of it is for a rank that compiles the same.
+    const int64_t deadline_ns = NowNs(nullptr) + 2 * kPatienceNs;
+    const auto code = cache_.Get(kernel, deadline_ns, [&]() -> border::Result<std::string> {
       link_.Report(fmt::format("compiling {} {}", ++compiled_, kernel));
       link_.AwaitWord();
       link_.Report("compiled " + kernel);

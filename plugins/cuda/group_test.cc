@@ -1,0 +1,200 @@
+// A group on a GPU that does not come to an end: nothing waits for it without a deadline.
+#include "plugins/cuda/group.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugins/cuda/fake_driver_for_test.h"
+
+namespace cotune::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+// Whoever opens libcuda.so.1 finds it from here on.
+FakeDriverState& LoadFakeDriver() {
+  const std::string path = std::filesystem::absolute("plugins/cuda/fake_libcuda.so");
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library, nullptr) << dlerror();
+  return *reinterpret_cast<FakeDriverState* (*)()>(dlsym(library, "fake_driver_state"))();
+}
+
+class GroupTest : public ::testing::Test {
+ protected:
+  GroupTest() : driver_(LoadFakeDriver()) {
+    host_.struct_size = sizeof(host_);
+    host_.context = this;
+    host_.log = [](void* context, int32_t, const char* text) {
+      static_cast<GroupTest*>(context)->log_.emplace_back(text);
+    };
+    host_.now_ns = [](void* context) {
+      return static_cast<GroupTest*>(context)->now_ns_.fetch_add(kSecondNs / 2);
+    };
+    host_.store_put = [](void* context, const char* key, const void* data, uint64_t size) {
+      auto& store = static_cast<GroupTest*>(context)->store_;
+      store[key] = std::string(static_cast<const char*>(data), size);
+      return cotune_status_t{COTUNE_OK};
+    };
+    host_.store_get = [](void* context, const char* key, void* data, uint64_t, uint64_t* size,
+                         int64_t) {
+      auto& store = static_cast<GroupTest*>(context)->store_;
+      if (store.count(key) == 0) return cotune_status_t{COTUNE_DEADLINE_EXCEEDED};
+      *size = store[key].copy(static_cast<char*>(data), store[key].size());
+      return cotune_status_t{COTUNE_OK};
+    };
+    host_.store_delete = [](void* context, const char* key) {
+      static_cast<GroupTest*>(context)->store_.erase(key);
+      return cotune_status_t{COTUNE_OK};
+    };
+    gpu_ = Gpu::Open(0).value();
+    memory_ = std::make_unique<PeerMemory>(*gpu_);
+  }
+  // The threads that wait for the GPU leave before the next case begins.
+  ~GroupTest() override {
+    Finish();
+    memory_.reset();
+    gpu_.reset();
+    while (const int waiting = driver_.waiting) driver_.waiting.wait(waiting);
+    driver_.waits = 0;
+    driver_.allocated = 0;
+    driver_.host_allocated = 0;
+    driver_.contexts = 0;
+    driver_.freed_while_busy = 0;
+    driver_.wait_result = 0;
+  }
+
+  void Finish() {
+    driver_.is_busy = false;
+    driver_.is_busy.notify_all();
+  }
+  // A group of one rank: ranks in one process do not share memory.
+  border::Result<std::unique_ptr<Group>> Join(const std::string& name) {
+    static constexpr int32_t kJobRanks[] = {0};
+    cotune_group_params_t params{};
+    params.struct_size = sizeof(params);
+    params.name = name.c_str();
+    params.world_size = 1;
+    params.job_ranks = kJobRanks;
+    params.deadline_ns = now_ns_ + 10 * kSecondNs;
+    return Group::Join(host_, params, *gpu_, *memory_);
+  }
+
+  FakeDriverState& driver_;
+  cotune_host_t host_{};
+  std::atomic<int64_t> now_ns_{0};
+  std::map<std::string, std::string> store_;
+  std::vector<std::string> log_;
+  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<PeerMemory> memory_;
+};
+
+TEST_F(GroupTest, AGroupThatGoesGivesBackWhatItHad) {
+  for (int i = 0; i < 3; ++i) {
+    const auto group = Join("g" + std::to_string(i));
+    ASSERT_TRUE(group) << group.error().message;
+  }
+  EXPECT_EQ(driver_.allocated, 1) << "an arena serves the next group";
+  EXPECT_EQ(driver_.host_allocated, 0);
+  EXPECT_THAT(store_, IsEmpty());
+  memory_.reset();
+  gpu_.reset();
+  EXPECT_EQ(driver_.allocated, 0);
+  EXPECT_EQ(driver_.contexts, 0);
+  EXPECT_THAT(log_, IsEmpty());
+}
+
+TEST_F(GroupTest, AGroupGoesWhileAKernelOfOthersRunsForEver) {
+  auto group = Join("g");
+  auto other = Join("h");
+  ASSERT_TRUE(group && other);
+  driver_.is_busy = true;
+  group->reset();
+  EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("group 'g'"), HasSubstr("GPU 0 still works"))));
+  const int64_t asked_ns = now_ns_;
+  other->reset();
+  EXPECT_LE(now_ns_ - asked_ns, kSecondNs) << "the second wait would be in vain, too";
+  EXPECT_EQ(log_.size(), 1u) << "said once";
+  // Also the backend goes, and the driver is asked for nothing that it would wait in.
+  memory_.reset();
+  gpu_.reset();
+  EXPECT_EQ(driver_.freed_while_busy, 0);
+  EXPECT_EQ(driver_.host_allocated, 2);
+  EXPECT_EQ(driver_.allocated, 2);
+  EXPECT_LE(driver_.waiting, 1) << "one thread waits";
+}
+
+TEST_F(GroupTest, AContextThatHasFailedIsNotWaitedFor) {
+  auto group = Join("g");
+  ASSERT_TRUE(group);
+  driver_.wait_result = 700;
+  group->reset();
+  EXPECT_THAT(log_, IsEmpty());
+  EXPECT_EQ(driver_.host_allocated, 0);
+}
+
+TEST_F(GroupTest, TheFirstGroupWaitsForNothingOfOthers) {
+  driver_.is_busy = true;
+  const auto group = Join("g");
+  EXPECT_TRUE(group) << group.error().message;
+  EXPECT_EQ(driver_.waits, 0);
+  Finish();
+}
+
+TEST_F(GroupTest, AJoinEndsAtItsDeadlineWhereKernelsOfAnotherGroupMayRun) {
+  const auto first = Join("g");
+  ASSERT_TRUE(first);
+  driver_.is_busy = true;
+  auto second = Join("h");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().status, COTUNE_DEADLINE_EXCEEDED);
+  EXPECT_THAT(second.error().message,
+              AllOf(HasSubstr("GPU 0 has not ended what this process enqueued"),
+                    HasSubstr("a rank that is gone or late")));
+  second = Join("i");
+  ASSERT_FALSE(second);
+  EXPECT_LE(driver_.waiting, 1) << "the second wait is for the same";
+  // The kernel ends after all.
+  Finish();
+  second = Join("j");
+  EXPECT_TRUE(second) << second.error().message;
+}
+
+// What was left to a kernel that may still run is not filled for another group under it.
+TEST_F(GroupTest, AfterAnEndInVainTheNextGroupWaitsForTheKernel) {
+  auto group = Join("g");
+  ASSERT_TRUE(group);
+  driver_.is_busy = true;
+  group->reset();
+  auto next = Join("h");
+  ASSERT_FALSE(next);
+  EXPECT_EQ(next.error().status, COTUNE_DEADLINE_EXCEEDED);
+  Finish();
+  next = Join("i");
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_EQ(driver_.allocated, 2);
+}
+
+TEST(ProgrammaticLaunchTest, CameWithNineAndIsInAllLaterOnes) {
+  EXPECT_FALSE(HasProgrammaticLaunch({8, 0}));
+  EXPECT_FALSE(HasProgrammaticLaunch({8, 9}));
+  EXPECT_TRUE(HasProgrammaticLaunch({9, 0}));
+  EXPECT_TRUE(HasProgrammaticLaunch({10, 0}));
+  EXPECT_TRUE(HasProgrammaticLaunch({12, 1}));
+}
+
+}  // namespace
+}  // namespace cotune::cuda
