@@ -134,7 +134,7 @@ TEST_F(PrecompileTest, WithoutAGroupThereIsNoPlan) {
   ChoiceCaller* caller = Add("good");
   member_.group.reset();
   EXPECT_EQ(caller->Precompile(0).error().code, ErrorCode::kAborted);
-  EXPECT_EQ(caller->Launch({}).error().code, ErrorCode::kInternal);
+  EXPECT_EQ(caller->Launch({}, MonotonicClock()).error().code, ErrorCode::kInternal);
 }
 
 }  // namespace

@@ -75,12 +75,19 @@ template <typename Body>
 cotune_result Guard(cotune_group* group, const Body& body) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
+    // One thread never comes back from a plugin: nothing that it uses is touched.
+    if (const Error* stuck = group->job().stuck()) {
+      return Remember(*group, tl::make_unexpected(*stuck));
+    }
     const Status status = body(*group);
     if (status) return COTUNE_SUCCESS;
     return Remember(*group, status);
   } catch (const std::exception& exception) {
     return Remember(
         *group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "", exception.what()));
+  } catch (...) {
+    return Remember(*group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "",
+                                 "an exception that is no std::exception"));
   }
 }
 

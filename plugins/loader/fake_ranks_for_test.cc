@@ -48,7 +48,7 @@ std::string FakeRank::RunAndCheck(const Problem& problem, const std::string& nam
   const auto plan = Prepare(problem, name);
   if (!plan) return plan.error().ToText();
   const Status ran =
-      (*plan)->Run({buffers->send(), buffers->recv(), nullptr, clock.now_ns() + kPatienceNs});
+      (*plan)->Run({buffers->send(), buffers->recv(), nullptr, clock.now_ns() + kPatienceNs}, clock);
   if (!ran) return ran.error().ToText();
   const OperandCheck check = buffers->Check(kSalt).value();
   if (check.wrong_elements == 0 && !check.wrote_outside && !check.changed_send) return "";
