@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array<int, 5> kCrashSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-// What the handler may touch. Complete before it is installed.
+// The handler touches these only. They are complete before it is installed.
 int own_rank = 0;
 int error_file = -1;    // of the error pipe, -1: standard error
 std::string rank_text;  // "rank 1 " or ""

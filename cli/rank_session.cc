@@ -32,7 +32,7 @@ void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
 // if they are.
 int64_t GraceNs(int64_t launch_timeout_ns) {
   constexpr int64_t kLastResortNs = 5'000'000'000;
-  return 3 * launch_timeout_ns + kLastResortNs;
+  return 2 * launch_timeout_ns + kLastResortNs;
 }
 
 // Whether this program, started by the user, has started this rank.

@@ -350,7 +350,7 @@ void CellBenchmark::NoteAttempt(const Entrant* entrant) {
 
 Status CellBenchmark::DropFailed(Entrant& entrant, const ExchangedRecords& all,
                                  const Error& failure) {
-  // What was interrupted says nothing of the choice: this cell is measured by another tune.
+  // An interrupted call says nothing about the choice: another tune measures this cell.
   const bool was_interrupted =
       std::any_of(all.records.begin(), all.records.end(),
                   [](const StepRecord& record) { return record.error == ErrorCode::kInterrupted; });

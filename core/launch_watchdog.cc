@@ -19,8 +19,8 @@ constexpr int64_t kInterruptPatienceNs = 1'000'000'000;
 // How long it may then take to come back from its abort.
 constexpr int64_t kInterruptedStuckNs = 4'000'000'000;
 
-// Of the initial-exec kind: read on the way of every call, and in signal handlers, where the kind
-// that is allocated at its first use must not be.
+// The initial-exec model, because every call and signal handlers read it: the other models may
+// allocate at the first use.
 thread_local const RunningCall* current __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // An abort is a plugin's code: it may never return.

@@ -74,7 +74,8 @@ class LaunchWatchdog {
   void set_interrupted(const std::atomic<bool>* interrupted);
   // The deadline of a call that has none of its own and begins now.
   int64_t DeadlineOfCall() const { return DeadlineAfter(clock_.now_ns(), options_.call_limit_ns); }
-  // What a stuck call still uses: kept for as long as this, which is then not destroyed either.
+  // Keeps an object that a stuck call still uses for as long as this one, which is then not
+  // destroyed either.
   void Keep(std::shared_ptr<void> used) {
     const std::lock_guard lock(state_->mutex);
     kept_.push_back(std::move(used));
@@ -138,7 +139,7 @@ class CallSlot {
   std::atomic<const char*> function_{""};
   std::atomic<int64_t> deadline_ns_{0};
   uint64_t own_sequence_ = 0;  // of the calling thread
-  // Of the watchdog's thread:
+  // The watchdog's thread alone uses these:
   uint64_t aborted_sequence_ = 0;
   int64_t aborted_at_ns_ = 0;
   bool was_interrupted_ = false;

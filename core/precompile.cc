@@ -30,7 +30,7 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share) 
 
 namespace {
 
-// What the threads share; the last of them frees it, which may be one that was given up.
+// The state that the threads share; the last of them frees it, which may be one that was given up.
 struct Work {
   std::vector<ChoiceCaller*> callers;  // in the order in which they are made ready
   int64_t deadline_ns = 0;

@@ -56,16 +56,6 @@ class FileJournal final : public TuningJournal {
   const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
   uint64_t cut_bytes() const override { return cut_bytes_; }
 
-  ~FileJournal() override {
-    // A file that holds nothing, as of a tune that has failed before its first measurement.
-    struct stat status {};
-    const bool is_empty = fd_.is_open() && fstat(fd_.get(), &status) == 0 &&
-                          static_cast<size_t>(status.st_size) == JournalHeader(kind_).size();
-    if (is_empty) unlink(path_.c_str());
-  }
-  FileJournal(const FileJournal&) = delete;
-  FileJournal& operator=(const FileJournal&) = delete;
-
   const std::vector<JournalBlame>& blames() const override { return blames_; }
   void ForgetBlames() override { blames_.clear(); }
 
@@ -90,7 +80,7 @@ class FileJournal final : public TuningJournal {
   Status Clear() override {
     fd_.Reset();
     whole_bytes_ = 0;
-    // What is left is of no tune that goes on.
+    // The blames that are left belong to no tune that goes on.
     kind_ = blames_.empty() ? new_kind_ : JournalKind::kTune;
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
       return JournalFailure("the journal cannot be removed", path_);

@@ -211,6 +211,7 @@ void Job::WatchCalls() {
         AppendBlame(handler->journal_path.c_str(),
                     {subject.problem_class, subject.bytes, subject.choice, rank, call.function,
                      "did not return"});
+        error.next_step = "run again: the next tune leaves the choice out";
       }
     }
     if (world_size > 1) {

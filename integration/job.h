@@ -110,7 +110,7 @@ class Job {
   // Why no plugin may be called any more; nullptr: all is well. A thread may still be in a plugin
   // then, so that the job must not be destroyed. Any thread.
   const Error* stuck() const { return watchdog_->stuck(); }
-  // Where a choice is noted whose call is stuck; "": nowhere.
+  // A choice whose call is stuck is noted in this file; "": nowhere.
   void set_journal_path(const std::string& path);
 
   RankExchange& exchange() { return *exchange_; }
@@ -157,7 +157,7 @@ class Job {
   Status TakeFingerprint(const std::vector<const Backend*>& in_use);
 
   class Services;
-  // What is done about a call that is stuck; on the watchdog's thread.
+  // State of the handler of a stuck call, which runs on the watchdog's thread.
   struct StuckHandler {
     std::mutex mutex;
     std::string journal_path;  // under the mutex

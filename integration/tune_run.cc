@@ -59,7 +59,7 @@ class DatabaseCells final : public KnownCells {
     if (!request_.force) {
       database_.Merge(fresh_);
     } else if (!was_forced) {
-      // What has ended an earlier tune is tried again.
+      // Choices that have ended an earlier tune are tried again.
       if (journal_ != nullptr) journal_->ForgetBlames();
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
       const Result<bool> saved = Save();

@@ -54,6 +54,7 @@ namespace {
 constexpr char kName[] = "fake";
 constexpr char kVersion[] = "1";
 constexpr int32_t kWorldSizeMax = 128;
+constexpr int32_t kWarning = 2;  // of a log's severities
 
 cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
   if (error == nullptr) return failure.status;
@@ -71,7 +72,13 @@ bool Misbehave(cotune_backend_t& backend, std::string_view function, std::string
     const Breach& breach = backend.script.breaches[i];
     if (breach.function != function || (breach.on >= 0 && breach.on != backend.rank)) continue;
     if (!breach.choice.empty() && breach.choice != choice) continue;
-    if (++*backend.calls[i] < breach.at) continue;
+    const int64_t count = ++*backend.calls[i];
+    if (count < breach.at) continue;
+    const bool waits = breach.how == How::kNeverReturns || breach.how == How::kNeverDone;
+    if (waits && count == breach.at) {
+      const std::string text = fmt::format("scripted: {} begins to wait for ever", function);
+      backend.host->log(backend.host->context, kWarning, text.c_str());
+    }
     switch (breach.how) {
       case How::kNeverReturns:
         while (true) std::this_thread::sleep_for(std::chrono::hours(1));

@@ -28,7 +28,7 @@
 //     on=RANK                     on this rank only
 //     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy
 //     at=N                        from the Nth of these calls on
-//   HOW is one of
+//   HOW is one of the following; the log says when the first two begin
 //     never_returns               the call waits for ever, deaf to its deadline and to abort
 //     never_done                  progress says COTUNE_IN_PROGRESS at once, again and again
 //     crashes                     SIGSEGV

@@ -7,6 +7,8 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,7 +67,8 @@ constexpr char kNoMemory[] = "memory extension not offered: it works on plain bu
 constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
 
 // A backend as its calls see it. Held by its groups and plans too.
-struct BackendContext {
+class BackendContext {
+ public:
   BackendContext(const cotune_backend_api_t& table_of_backend,
                  std::unique_ptr<BackendHost> its_host, const std::string& where,
                  const AdoptOptions& options)
@@ -84,10 +87,19 @@ struct BackendContext {
 
   // Whether no plugin may be called any more, because one of the process is stuck in a call.
   const Error* stuck() const { return watchdog == nullptr ? nullptr : watchdog->stuck(); }
-  // Of a call that has no deadline of its own.
+  // The deadline of a call that has none of its own.
   int64_t DeadlineOfCall() const {
     return watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
   }
+  // Whether the log has not said yet that this function threw: each of hundreds of plans may.
+  bool IsNews(const char* function) const {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(function).second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::set<std::string> said_;
 };
 
 tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what) {
@@ -122,7 +134,7 @@ Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSub
   return Invoke(context, slot, subject, function, deadline_ns, call);
 }
 
-// For calls that give nothing back: what they threw is said in the log.
+// For calls that give nothing back: what they threw is said in the log, once.
 template <typename Call>
 void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subject,
                          const char* function, const Call& call) {
@@ -131,7 +143,7 @@ void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subje
         call();
         return COTUNE_OK;
       });
-  if (done || context.stuck() != nullptr) return;
+  if (done || context.stuck() != nullptr || !context.IsNews(function)) return;
   constexpr int32_t kError = 3;
   const cotune_host_t& host = context.host->table();
   host.log(host.context, kError, done.error().ToText().c_str());
