@@ -167,10 +167,9 @@ class DatabaseCells final : public KnownCells {
         blame.is_certain()
             ? fmt::format("{} on rank {}", blame.how, blame.rank)
             : std::string("the processes of two tunes were gone while it ran for the first time");
-    const std::string retry =
-        request_.force ? fmt::format("remove {}.journal to try it again", request_.database_path)
-                       : std::string("--force tries it again");
-    return fmt::format("it has ended a tune at {} bytes: {}; {}", blame.attempt.bytes, how, retry);
+    return fmt::format("it has ended a tune at {} bytes: {}; {}remove {}.journal to try it again",
+                       blame.attempt.bytes, how, request_.force ? "" : "use --force or ",
+                       request_.database_path);
   }
 
   const TuneRequest& request_;
