@@ -43,6 +43,7 @@ class Console {
   void LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text);
   // From now on errors go to this pipe: the process that started this rank says each once.
   void set_error_pipe(int fd) { error_pipe_ = fd; }
+  int error_pipe() const { return error_pipe_; }  // -1: there is none
   // LogError, and with --json the error as a
   // result too. Gives the exit code.
   int PrintError(const Error& error);

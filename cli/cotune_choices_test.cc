@@ -174,6 +174,9 @@ TEST_F(ChoicesTest, AJournalThatCannotBeWrittenIsSaidOnce) {
   const size_t first = end.err.find(text);
   ASSERT_NE(first, std::string::npos) << end.err;
   EXPECT_EQ(end.err.find(text, first + 1), std::string::npos) << end.err;
+  // Nor can the database be; the user sees what was measured all the same.
+  EXPECT_TRUE(end.out.starts_with("all_reduce sum f32, 2 ranks")) << end.out;
+  EXPECT_NE(end.out.find("fake/a"), std::string::npos) << end.out;
 }
 
 TEST_F(ChoicesTest, AnEntryIsValidWhereItsBackendIs) {

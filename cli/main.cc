@@ -85,11 +85,16 @@ int Main(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   // Libraries below may still throw, out of memory for one: that is an internal error with a
   // message.
+  const auto fail = [](const char* what) {
+    cotune::cli::Console console(stdout, stderr, "", {}, false);
+    return console.PrintError(
+        {cotune::ErrorCode::kInternal, what, "main", "", "please report it", {}});
+  };
   try {
     return cotune::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
   } catch (const std::exception& exception) {
-    cotune::cli::Console console(stdout, stderr, "", {}, false);
-    return console.PrintError(
-        {cotune::ErrorCode::kInternal, exception.what(), "main", "", "please report it", {}});
+    return fail(exception.what());
+  } catch (...) {
+    return fail("an exception that is no std::exception");
   }
 }

@@ -7,6 +7,7 @@
 
 #include "cli/interrupts.h"
 #include "cli/json_output.h"
+#include "cli/last_resort.h"
 #include "cli/lone_job.h"
 #include "cli/progress.h"
 #include "fmt/format.h"
@@ -25,6 +26,13 @@ void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
                                        ErrorCodeName(early.code), early.ToText());
   CatchInterrupts(context.rank == 0, text,
                   console.flags().json ? ErrorJson(console.command(), early) : "");
+}
+
+// How long ranks may go on after one has failed: until they have said in which call they are stuck,
+// if they are.
+int64_t GraceNs(int64_t launch_timeout_ns) {
+  constexpr int64_t kLastResortNs = 5'000'000'000;
+  return 2 * launch_timeout_ns + kLastResortNs;
 }
 
 // Whether this program, started by the user, has started this rank.
@@ -135,10 +143,17 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
       if (Status made = MakeFolderOf(database); !made) process.console.Warn(made.error().ToText());
     }
   }
+  NoteJournal(database.empty() ? "" : database + ".journal");
   const Result<TuneReport> report = RunTune(**job, MakeRequest(work, database));
+  NoteJournal("");
   EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();
   if (!report) return tl::make_unexpected(report.error());
+  if (report->save_failure) {
+    // The user sees what was measured all the same; as JSON there is one document, the error.
+    if (context.rank == 0 && !process.console.flags().json) print(**job, *report, database);
+    return tl::make_unexpected(*report->save_failure);
+  }
   return context.rank == 0 ? print(**job, *report, database) : 0;
 }
 
@@ -178,6 +193,9 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.backends = plugins.backends;
   options.backend_settings = settings.backend_values;
   options.backend_setting_origins = settings.backend_origins;
+  options.on_stuck = [&console = process.console](const Error& error) {
+    EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
+  };
   options.log = [&console = process.console](int severity, const std::string& text) {
     constexpr int kWarning = 2;
     if (severity >= kWarning) {
@@ -225,7 +243,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;
-  request.grace_ns = 2 * settings.values.collective_autotune_timeout_ns;
+  request.grace_ns = GraceNs(settings.values.collective_autotune_timeout_ns);
   request.knows_error_pipe = true;
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
@@ -258,6 +276,7 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
                const PluginFlags& plugins, const RankWork& work, Process& process,
                const PrintReport& print) {
   CatchInterruptsOf(context, process.console);
+  CatchCrashes(context.rank, context.world_size, process.console);
   bool has_joined = false;
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);

@@ -23,7 +23,10 @@ int PrintTune(const TuneReport& report, const std::string& database, Process& pr
     console.PrintLog(fmt::format("{} measured, {} known, {} skipped in {:.1f} s; {} {}\n",
                                  summary.measured_cells, summary.known_cells, summary.skipped_cells,
                                  static_cast<double>(summary.elapsed_ns) / 1e9,
-                                 report.saved ? "saved" : "database", database));
+                                 report.save_failure ? "not saved to"
+                                 : report.saved      ? "saved"
+                                                     : "database",
+                                 database));
   }
   if (summary.skipped_cells > 0) {
     console.Warn(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/choice_id.h"
+#include "core/clock.h"
 #include "core/problem.h"
 #include "core/program.h"
 #include "core/status.h"
@@ -56,8 +57,9 @@ class Plan {
   // Host memory: true when complete, false when until_ns came first (0: one attempt). An error ends
   // the group's use.
   virtual Result<bool> Progress(int64_t until_ns) = 0;
-  // Launch, then Progress until done; for host memory.
-  Status Run(const LaunchArguments& arguments);
+  // Launch, then Progress until done; for host memory. kDeadline also for a plan that does not end
+  // the operation itself at its deadline.
+  Status Run(const LaunchArguments& arguments, const Clock& clock);
 };
 
 // Ordered ranks that can run the backend's choices. Destroyed after all of its plans.

@@ -86,8 +86,12 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
                              std::string label, int64_t budget_ns)
     : parts_(parts), label_(std::move(label)), budget_ns_(budget_ns), window_ns_(kWindowMinNs) {
   for (const std::unique_ptr<ChoiceCaller>& caller : callers) {
-    entrants_.push_back(
-        Entrant{caller.get(), EmptyVerdict(caller->choice()), true, 0, 0, nullptr, 0});
+    const ChoiceId& id = caller->id();
+    entrants_.push_back(Entrant{
+        caller.get(), EmptyVerdict(caller->choice()),
+        CallSubject::OfChoice(std::string(id.backend()), "of backend " + std::string(id.backend()),
+                              id, caller->problem()),
+        true, 0, 0, nullptr, 0});
   }
 }
 
@@ -101,11 +105,13 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
   if (Status done = DropUnprepared(); !done) return tl::make_unexpected(done.error());
   for (Entrant& entrant : entrants_) {
     if (!entrant.in) continue;
+    NoteAttempt(&entrant);
     if (Status done = Check(entrant, CheckBy::kCall); !done)
       return tl::make_unexpected(done.error());
     if (!entrant.in) continue;
     if (Status done = SetRepetitions(entrant); !done) return tl::make_unexpected(done.error());
   }
+  NoteAttempt(nullptr);
   if (Status done = RunRace(result); !done) return tl::make_unexpected(done.error());
   if (Status done = NoteClocks(result); !done) return tl::make_unexpected(done.error());
   if (Status done = RecheckWinner(result); !done) return tl::make_unexpected(done.error());
@@ -225,7 +231,7 @@ Status CellBenchmark::Check(Entrant& entrant, CheckBy by) {
   const Result<ExchangedRecords> all = Exchange("check " + entrant.caller->id().text(), record, 0);
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
-    return Drop(entrant, OutcomeOf(failure->code), failure->what);
+    return DropFailed(entrant, *all, *failure);
   }
   entrant.check_ns = LongestCall(*all);
   entrant.verdict.wrong_elements = SumWrong(*all);
@@ -253,7 +259,7 @@ Status CellBenchmark::SetRepetitions(Entrant& entrant) {
   const Result<ExchangedRecords> all = Exchange("warm", Measure(entrant, warm, 0), 0);
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
-    return Drop(entrant, OutcomeOf(failure->code), failure->what);
+    return DropFailed(entrant, *all, *failure);
   }
   const int64_t call_ns = std::max<int64_t>(1, LongestCall(*all) / warm);
   entrant.call_ns = call_ns;
@@ -296,8 +302,7 @@ StepRecord CellBenchmark::RunGuarded(
     if (member.group != nullptr) member.group->Abort();
     return StepRecord::FromStatus(prepared);
   }
-  const int64_t grace_ns = parts_.settings.collective_autotune_timeout_ns / 4;
-  parts_.watchdog.Watch(*member.group, arguments.deadline_ns + grace_ns);
+  parts_.watchdog.Watch(*member.group, entrant.subject, arguments.deadline_ns);
   Result<TimedSpan> span = calls(arguments);
   parts_.watchdog.Unwatch();
   // A kernel that gave up has ended like one that is done; and who was late is known there only.
@@ -309,6 +314,7 @@ StepRecord CellBenchmark::RunGuarded(
   if (!span) {
     // Frees the peers, which would wait for this rank until their deadline.
     member.group->Abort();
+    if (parts_.observer.StopRequested()) span.error().code = ErrorCode::kInterrupted;
     return StepRecord::FromStatus(tl::make_unexpected(span.error()));
   }
   StepRecord record;
@@ -339,6 +345,24 @@ StepRecord CellBenchmark::Measure(Entrant& entrant, int32_t repetitions, int64_t
   });
 }
 
+void CellBenchmark::NoteAttempt(const Entrant* entrant) {
+  if (parts_.note_attempt == nullptr) return;
+  parts_.note_attempt(problem_, entrant == nullptr ? nullptr : &entrant->caller->id());
+}
+
+Status CellBenchmark::DropFailed(Entrant& entrant, const ExchangedRecords& all,
+                                 const Error& failure) {
+  // An interrupted call says nothing about the choice: another tune measures this cell.
+  const bool was_interrupted =
+      std::any_of(all.records.begin(), all.records.end(),
+                  [](const StepRecord& record) { return record.error == ErrorCode::kInterrupted; });
+  if (was_interrupted) {
+    NoteAttempt(nullptr);
+    return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+  }
+  return Drop(entrant, OutcomeOf(failure.code), failure.what);
+}
+
 Status CellBenchmark::Drop(Entrant& entrant, Outcome outcome, const std::string& reason) {
   entrant.in = false;
   entrant.verdict.outcome = outcome;
@@ -356,7 +380,7 @@ Status CellBenchmark::Drop(Entrant& entrant, Outcome outcome, const std::string&
 Result<int64_t> CellBenchmark::TakeSample(Entrant& entrant, const ExchangedRecords& all,
                                           int64_t planned_start_ns, CellResult& result) {
   if (const std::optional<Error> failure = all.FirstFailure()) {
-    if (Status dropped = Drop(entrant, OutcomeOf(failure->code), failure->what); !dropped) {
+    if (Status dropped = DropFailed(entrant, all, *failure); !dropped) {
       return tl::make_unexpected(dropped.error());
     }
     return 0;

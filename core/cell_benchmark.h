@@ -38,6 +38,9 @@ struct BenchmarkParts {
   // Resets every caller of this member, also those of other cells: its group is about to be made
   // anew.
   std::function<void(BackendMember&)> reset_callers;
+  // Called in front of the first launch of a choice in this cell, and with nullptr when all have
+  // been launched once: what is known should this be the last that is heard of the tune.
+  std::function<void(const Problem&, const ChoiceId*)> note_attempt = nullptr;
 };
 
 // Collective: every rank measures the same cell with callers of the same choices in the same order,
@@ -62,6 +65,7 @@ class CellBenchmark {
   struct Entrant {
     ChoiceCaller* caller = nullptr;
     Verdict verdict;
+    CallSubject subject;   // for the watchdog
     bool in = true;        // has not failed
     int64_t check_ns = 0;  // one call on the slowest rank
     int64_t call_ns = 0;   // the same in a row, when the repetitions were chosen
@@ -112,6 +116,10 @@ class CellBenchmark {
                                     int64_t start_delay_ns);
   // Takes a choice out on all ranks and, when a launch failed, makes its backend's group anew.
   Status Drop(Entrant& entrant, Outcome outcome, const std::string& reason);
+  // The same for what ranks say of a launch; an error when one of them has given it up because the
+  // user wants to stop.
+  Status DropFailed(Entrant& entrant, const ExchangedRecords& all, const Error& failure);
+  void NoteAttempt(const Entrant* entrant);
   LaunchArguments Arguments() const;
   // Those of timed calls: on each copy of the operands in turn.
   std::vector<LaunchArguments> TimedArguments(const LaunchArguments& arguments) const;

@@ -36,11 +36,13 @@ class ChoiceCaller {
                                                    std::span<const LaunchArguments> arguments,
                                                    int32_t repetitions);
   // Starts one call, and for host memory waits for it.
-  Status Launch(const LaunchArguments& arguments);
+  Status Launch(const LaunchArguments& arguments, const Clock& clock);
   // Forgets plan and failure; before the member's group is made anew.
   void Reset();
 
  private:
+  Result<std::unique_ptr<Plan>> Prepare(int64_t deadline_ns);
+
   const Program& program_;
   const Problem problem_;
   const Choice choice_;

@@ -14,12 +14,25 @@
 
 namespace cotune {
 
+// A choice that is not measured in any cell of a class, because it has ended a tune.
+struct LeftOutChoice {
+  std::string problem_class;  // ToText
+  std::string choice;         // id text
+  std::string reason;         // one line
+  bool operator==(const LeftOutChoice&) const = default;
+};
+
 // Only rank 0's answers count: they are sent to all ranks, because a cell that one rank finds in
 // its file and another does not would be measured by some ranks only.
 class KnownCells {
  public:
   virtual ~KnownCells() = default;
   virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
+  // Called on rank 0 when there are cells to measure, before anything of them is made ready.
+  virtual std::vector<LeftOutChoice> Begin() { return {}; }
+  // Called on rank 0 in front of the first launch of a choice in a cell, and without a choice
+  // behind all of them.
+  virtual void NoteAttempt(const Problem& /*problem*/, const ChoiceId* /*choice*/) {}
   // Called on rank 0 as soon as a cell is measured.
   virtual Status Record(const CellResult& cell, const Winner& winner) = 0;
 };
@@ -29,6 +42,10 @@ class KnownCells {
 std::string EncodeKnownCells(const std::vector<std::optional<CellResult>>& cells);
 // kDatabase when the bytes are not such a message.
 Result<std::vector<std::optional<CellResult>>> DecodeKnownCells(std::string_view bytes);
+
+// Likewise what rank 0 leaves out.
+std::string EncodeLeftOut(const std::vector<LeftOutChoice>& left_out);
+Result<std::vector<LeftOutChoice>> DecodeLeftOut(std::string_view bytes);
 
 }  // namespace cotune
 

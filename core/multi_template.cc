@@ -44,6 +44,20 @@ const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
   return lists_.emplace(size_hint_bytes, std::move(list)).first->second;
 }
 
+void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
+                             std::span<const LeftOutChoice> left_out) {
+  ListChoices(groups, size_hint_bytes);
+  ChoiceList& list = lists_.at(size_hint_bytes);
+  const std::string problem_class = ToText(program_.anchor());
+  for (const LeftOutChoice& each : left_out) {
+    if (each.problem_class != problem_class) continue;
+    const auto is_it = [&](const Choice& choice) { return choice.id.text() == each.choice; };
+    if (std::erase_if(list.choices, is_it) > 0) {
+      list.refusals.push_back({each.choice, each.reason});
+    }
+  }
+}
+
 Result<const CellResult*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
   const auto found = cells_.find(size_hint_bytes);
   if (found != cells_.end()) return &found->second;

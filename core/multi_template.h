@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "core/backend_groups.h"
+#include "core/known_cells.h"
 #include "core/measured_winners.h"
 #include "core/program.h"
 #include "core/selection.h"
@@ -30,6 +32,11 @@ class MultiTemplate {
 
   // Asks every backend; pure, cached per hint.
   const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
+
+  // Takes choices out of the list of a hint and keeps them among its refusals; the same on all
+  // ranks, before anything is made of the list.
+  void LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
+                std::span<const LeftOutChoice> left_out);
 
   // Measures a cell the first time it is asked for. The scheduler sets it once.
   using TimeCell = std::function<Result<CellResult>(MultiTemplate&, uint64_t size_hint_bytes)>;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/choice_caller.h"
+#include "core/launch_watchdog.h"
 
 namespace cotune {
 
@@ -24,9 +25,11 @@ struct PrecompileShare {
 std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 
 // Precompiles every caller whose prepare is local, on `threads` threads (0: one a core), and
-// returns when all are done. Failures stay with their callers. Local: no other rank is involved.
-void PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
-                   const PrecompileShare& share = {});
+// returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
+// error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
+// program and group, which must live as long as the process.
+Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
+                     const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr);
 
 }  // namespace cotune
 

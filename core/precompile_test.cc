@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -25,6 +27,8 @@ class SlowGroup final : public BackendGroup {
                                         int64_t) override {
     ++prepared;
     if (choice.id.algorithm() == "bad") return Fail(ErrorCode::kUnsupported, "cannot be compiled");
+    if (choice.id.algorithm() == "throws") throw std::runtime_error("out of luck");
+    if (choice.id.algorithm() == "throws_int") throw 42;
     if (wanted_at_once > 1) MeetOthers();
     return std::make_unique<EmptyPlan>();
   }
@@ -124,6 +128,16 @@ TEST_F(PrecompileTest, AFailureIsRememberedUntilReset) {
   EXPECT_EQ(group_->prepared, 2);
 }
 
+TEST_F(PrecompileTest, AnExceptionIsAFailureLikeAnyOther) {
+  ChoiceCaller* throws = Add("throws");
+  ChoiceCaller* throws_int = Add("throws_int");
+  ASSERT_TRUE(PrecompileAll(pointers_, 2, 0));
+  EXPECT_EQ(throws->Precompile(0).error().ToText(),
+            "preparing it threw an exception (test/throws): out of luck");
+  EXPECT_EQ(throws_int->Precompile(0).error().cause, "it is no std::exception");
+  EXPECT_EQ(group_->prepared, 2);
+}
+
 TEST_F(PrecompileTest, CollectivePreparesWaitForTheirTurn) {
   Add("together", true);
   PrecompileAll(pointers_, 0, 0);
@@ -134,7 +148,7 @@ TEST_F(PrecompileTest, WithoutAGroupThereIsNoPlan) {
   ChoiceCaller* caller = Add("good");
   member_.group.reset();
   EXPECT_EQ(caller->Precompile(0).error().code, ErrorCode::kAborted);
-  EXPECT_EQ(caller->Launch({}).error().code, ErrorCode::kInternal);
+  EXPECT_EQ(caller->Launch({}, MonotonicClock()).error().code, ErrorCode::kInternal);
 }
 
 }  // namespace

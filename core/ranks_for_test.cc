@@ -258,7 +258,8 @@ class CallsForTest final : public TimedCalls {
   // Once with each of the arguments that the repetitions come to.
   Result<TimedSpan> Run(int64_t, int64_t) override {
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
-      if (Status ran = plan_.Run(arguments_[i]); !ran) return tl::make_unexpected(ran.error());
+      if (Status ran = plan_.Run(arguments_[i], clock_); !ran)
+        return tl::make_unexpected(ran.error());
     }
     return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
   }
@@ -267,6 +268,7 @@ class CallsForTest final : public TimedCalls {
   Plan& plan_;
   std::vector<LaunchArguments> arguments_;
   int32_t repetitions_;
+  MonotonicClock clock_;
 };
 
 // Measures by the script; everything else is host memory.

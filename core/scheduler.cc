@@ -42,8 +42,9 @@ class Scheduler::Pass {
         first_(first),
         outcome_(scheduler.outcome_),
         winners_(scheduler.winners_),
-        measured_ns_(scheduler.measured_ns_),
-        watchdog_(scheduler.parts_.clock) {}
+        measured_ns_(scheduler.measured_ns_) {
+    if (parts_.watchdog == nullptr) own_watchdog_.emplace(parts_.clock);
+  }
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
   ~Pass() {
@@ -64,10 +65,12 @@ class Scheduler::Pass {
 
   void ListChoices();
   Status ShareKnownCells();
+  // Choices that have ended a tune are not measured, by any rank.
+  Status ShareLeftOut();
   void Plan();
   // Whether the largest cell fits into what is free now.
   Status CheckMemory(uint64_t bytes_per_rank) const;
-  void Precompile();
+  Status Precompile();
   Status Warm();
   Result<bool> PreSync();
   // Compares the choices that the ranks list for all cells, and checks that each rank can run the
@@ -92,7 +95,11 @@ class Scheduler::Pass {
   TuneOutcome& outcome_;
   MeasuredWinners& winners_;
   int64_t& measured_ns_;  // by the passes before this one
-  LaunchWatchdog watchdog_;
+  LaunchWatchdog& watchdog() {
+    return parts_.watchdog == nullptr ? *own_watchdog_ : *parts_.watchdog;
+  }
+
+  std::optional<LaunchWatchdog> own_watchdog_;
   Status memory_;  // of this rank, for the plan
   std::vector<Cell> cells_;
   std::vector<std::pair<MultiTemplate*, uint64_t>> known_;
@@ -110,11 +117,16 @@ Status Scheduler::Pass::Run() {
   ListChoices();
   parts_.observer.OnStage(Stage::kKnownCells);
   if (Status shared = ShareKnownCells(); !shared) return shared;
+  if (Status shared = ShareLeftOut(); !shared) return shared;
   Plan();
   // Before plans are made: those that need registered memory are refused where there is none.
   if (Status made = MakeSymmetricRegion(); !made) return made;
   parts_.observer.OnStage(Stage::kPrecompile);
-  Precompile();
+  if (Status ready = Precompile(); !ready) {
+    // The thread whose call is stuck still uses them.
+    parts_.watchdog->Keep(std::make_shared<std::vector<Cell>>(std::move(cells_)));
+    return ready;
+  }
   parts_.observer.OnStage(Stage::kWarm);
   if (Status warm = Warm(); !warm) return warm;
   parts_.observer.OnStage(Stage::kPreSync);
@@ -181,6 +193,27 @@ Status Scheduler::Pass::ShareKnownCells() {
   return {};
 }
 
+Status Scheduler::Pass::ShareLeftOut() {
+  if (cells_.empty()) return {};
+  const bool is_writer = parts_.exchange.rank() == 0 && parts_.known != nullptr;
+  const std::string own = is_writer ? EncodeLeftOut(parts_.known->Begin()) : "";
+  const Result<std::string> shared =
+      BroadcastInParts(parts_.exchange, own, parts_.clock.now_ns() + settings_.warm_timeout_ns);
+  if (!shared) return tl::make_unexpected(shared.error());
+  const Result<std::vector<LeftOutChoice>> left_out = DecodeLeftOut(*shared);
+  if (!left_out) return tl::make_unexpected(left_out.error());
+  for (Cell& cell : cells_) cell.node->LeaveOut(parts_.groups, cell.hint_bytes, *left_out);
+  if (parts_.exchange.rank() != 0) return {};
+  for (const LeftOutChoice& each : *left_out) {
+    const bool is_here = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& cell) {
+      return ToText(cell.node->program().anchor()) == each.problem_class;
+    });
+    if (!is_here) continue;
+    Warn(fmt::format("{} is left out for {}: {}", each.choice, each.problem_class, each.reason));
+  }
+  return {};
+}
+
 void Scheduler::Pass::Plan() {
   TunePlan plan;
   plan.nodes = static_cast<int32_t>(nodes_.size() - first_);
@@ -233,7 +266,7 @@ Status Scheduler::Pass::CheckMemory(uint64_t bytes_per_rank) const {
                         : "tune smaller sizes, or see `nvidia-smi`");
 }
 
-void Scheduler::Pass::Precompile() {
+Status Scheduler::Pass::Precompile() {
   std::vector<ChoiceCaller*> callers;
   for (Cell& cell : cells_) {
     const Problem problem = cell.node->ProblemAt(cell.hint_bytes);
@@ -245,9 +278,9 @@ void Scheduler::Pass::Precompile() {
       callers.push_back(cell.callers.back().get());
     }
   }
-  PrecompileAll(callers, settings_.precompile_threads,
-                parts_.clock.now_ns() + settings_.warm_timeout_ns,
-                {parts_.exchange.rank(), parts_.exchange.world_size()});
+  return PrecompileAll(callers, settings_.precompile_threads,
+                       parts_.clock.now_ns() + settings_.warm_timeout_ns,
+                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog);
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
@@ -408,7 +441,7 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
       .device = parts_.device,
       .clock = parts_.clock,
       .observer = parts_.observer,
-      .watchdog = watchdog_,
+      .watchdog = watchdog(),
       .settings = settings_,
       .start_mode = start_mode_,
       .symmetric = symmetric_.get(),
@@ -419,6 +452,11 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
                 if (&caller->member() == &member) caller->Reset();
               }
             }
+          },
+      .note_attempt =
+          [this](const Problem& each, const ChoiceId* choice) {
+            const bool is_writer = parts_.exchange.rank() == 0 && parts_.known != nullptr;
+            if (is_writer) parts_.known->NoteAttempt(each, choice);
           },
   };
   CellBenchmark benchmark(parts, cell->callers, fmt::format("cell {}", cells_done_), budget_ns);

@@ -17,6 +17,7 @@
 #include "core/device.h"
 #include "core/dispatch_table.h"
 #include "core/known_cells.h"
+#include "core/launch_watchdog.h"
 #include "core/measured_winners.h"
 #include "core/multi_template.h"
 #include "core/rank_exchange.h"
@@ -53,6 +54,7 @@ class Scheduler {
     const Clock& clock;
     StageObserver& observer;
     KnownCells* known = nullptr;
+    LaunchWatchdog* watchdog = nullptr;  // of the job; nullptr: one of its own
   };
   Scheduler(Parts parts, TuningSettings settings, AgreedFields agreed, MeasuredWinners base = {});
   ~Scheduler();

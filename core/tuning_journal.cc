@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/tuned_database_file.h"
@@ -42,6 +44,8 @@ class FileJournal final : public TuningJournal {
       return tl::make_unexpected(std::move(error));
     }
     replayed_ = std::move(content->entries);
+    blames_ = std::move(content->blames);
+    open_attempt_ = std::move(content->open_attempt);
     if (content->whole_bytes > 0) kind_ = content->kind;
     whole_bytes_ = content->whole_bytes;
     cut_bytes_ = bytes->size() - whole_bytes_;
@@ -52,32 +56,59 @@ class FileJournal final : public TuningJournal {
   const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
   uint64_t cut_bytes() const override { return cut_bytes_; }
 
+  const std::vector<JournalBlame>& blames() const override { return blames_; }
+  void ForgetBlames() override { blames_.clear(); }
+
+  Status Begin() override {
+    if (!open_attempt_) return fd_.is_open() ? Status() : OpenFile();
+    JournalBlame blame{std::move(*open_attempt_), 0, ""};
+    open_attempt_.reset();
+    Status written = Write(EncodeJournalRecord(blame), false);
+    blames_.push_back(std::move(blame));
+    return written;
+  }
+
+  Status NoteAttempt(const JournalAttempt& attempt) override {
+    return Write(EncodeJournalRecord(attempt), false);
+  }
+
   Status Append(const DatabaseEntry& entry) override {
-    if (!fd_.is_open()) {
-      if (Status opened = OpenFile(); !opened) return opened;
-    }
-    const std::string record = EncodeJournalRecord(entry);
-    if (WriteAll(fd_.get(), record) && fdatasync(fd_.get()) == 0) {
-      whole_bytes_ += record.size();
-      return {};
-    }
-    Status failure = JournalFailure("a measurement cannot be written to the journal", path_);
-    // The next Append opens anew and cuts off what this one left.
-    fd_.Reset();
-    return failure;
+    DropBlamesOf(entry.cell, blames_);
+    return Write(EncodeJournalRecord(entry), true);
   }
 
   Status Clear() override {
     fd_.Reset();
     whole_bytes_ = 0;
-    kind_ = new_kind_;
+    // The blames that are left belong to no tune that goes on.
+    kind_ = blames_.empty() ? new_kind_ : JournalKind::kTune;
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
       return JournalFailure("the journal cannot be removed", path_);
+    }
+    for (const JournalBlame& blame : blames_) {
+      if (Status kept = Write(EncodeJournalRecord(blame), false); !kept) return kept;
     }
     return SyncFolder(FolderOf(path_));
   }
 
  private:
+  Status Write(const std::string& record, bool is_durable) {
+    if (!fd_.is_open()) {
+      if (Status opened = OpenFile(); !opened) return opened;
+    }
+    // Another rank that was about to end may have added to it.
+    const off_t end = lseek(fd_.get(), 0, SEEK_END);
+    if (end > 0) whole_bytes_ = static_cast<uint64_t>(end);
+    if (WriteAll(fd_.get(), record) && (!is_durable || fdatasync(fd_.get()) == 0)) {
+      whole_bytes_ += record.size();
+      return {};
+    }
+    Status failure = JournalFailure("a measurement cannot be written to the journal", path_);
+    // The next one opens anew and cuts off what this one left.
+    fd_.Reset();
+    return failure;
+  }
+
   // Opens for appending behind the whole records; what lies behind them goes. Writes the header of
   // a new file.
   Status OpenFile() {
@@ -106,11 +137,23 @@ class FileJournal final : public TuningJournal {
   JournalKind kind_;
   UniqueFd fd_;
   std::vector<DatabaseEntry> replayed_;
+  std::vector<JournalBlame> blames_;
+  std::optional<JournalAttempt> open_attempt_;
   uint64_t whole_bytes_ = 0;  // of the file, up to the end of its last whole record
   uint64_t cut_bytes_ = 0;
 };
 
 }  // namespace
+
+void AppendBlame(const char* journal_path, const BlameText& blame) {
+  std::array<char, 1024> record{};
+  const size_t size = EncodeBlameRecord(blame, record);
+  const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  if (file < 0) return;
+  // Nothing can be done where it fails; a record that is cut is left out by the next tune.
+  [[maybe_unused]] const ssize_t written = write(file, record.data(), size);
+  close(file);
+}
 
 Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,
                                                            JournalKind kind) {

@@ -27,6 +27,16 @@ class TuningJournal {
 
   // Of the file: that of the tune that was interrupted, where there is something to replay.
   virtual JournalKind kind() const = 0;
+  // Choices that have ended tunes, and have not been measured since.
+  virtual const std::vector<JournalBlame>& blames() const = 0;
+  // Before anything is launched: makes the file, and turns an attempt that the last tune has left
+  // open into a blame that is not certain.
+  virtual Status Begin() = 0;
+  // The choice that is launched next, or, without one, that none is. Lost with the machine's power,
+  // not with the process.
+  virtual Status NoteAttempt(const JournalAttempt& attempt) = 0;
+  // All that has ended tunes is tried again; for the next Clear.
+  virtual void ForgetBlames() = 0;
   // What an interrupted tune had measured, in order.
   virtual const std::vector<DatabaseEntry>& replayed() const = 0;
   // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.
@@ -34,10 +44,14 @@ class TuningJournal {
   // Durable when it returns. After a failure (kEnvironment) the journal ends with the record
   // before.
   virtual Status Append(const DatabaseEntry& entry) = 0;
-  // After the database was saved with everything in it: removes the journal. The lock stays until
-  // the object goes; a later Append begins a new file.
+  // After the database was saved with everything in it: removes the journal, but for the blames.
+  // The lock stays until the object goes; a later Append begins a new file.
   virtual Status Clear() = 0;
 };
+
+// Adds a blame to the journal at the path, if there is one, from any process: for one that is about
+// to end. Safe in a signal handler.
+void AppendBlame(const char* journal_path, const BlameText& blame);
 
 }  // namespace cotune
 

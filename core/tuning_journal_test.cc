@@ -129,14 +129,125 @@ TEST_F(TuningJournalTest, ADamagedRecordEndsTheReplay) {
   }
 }
 
+JournalAttempt AttemptForTest(const std::string& choice = "host/ring?chunk=65536") {
+  return {ToText(EntryForTest(8).cell.problem.cls), 4096, choice};
+}
+
+TEST_F(TuningJournalTest, AnAttemptThatIsLeftOpenIsABlameThatIsNotCertain) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("host/tree")));
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
+  }
+  for (size_t times = 1; times <= 2; ++times) {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames().size(), times - 1);
+    ASSERT_TRUE(journal->Begin());
+    EXPECT_EQ(journal->blames(),
+              std::vector<JournalBlame>(times, {AttemptForTest("fake/x"), 0, ""}));
+    EXPECT_FALSE(journal->blames().front().is_certain());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
+  }
+}
+
+TEST_F(TuningJournalTest, AttemptsThatAreOverAndMeasuredCellsLeaveNothing) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
+    ASSERT_TRUE(journal->NoteAttempt({"", 0, ""}));
+  }
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    EXPECT_TRUE(journal->blames().empty());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
+    ASSERT_TRUE(journal->Append(EntryForTest(8)));
+  }
+  EXPECT_TRUE(Open()->blames().empty());
+  EXPECT_EQ(Open()->replayed(), std::vector<DatabaseEntry>{EntryForTest(8)});
+}
+
+TEST_F(TuningJournalTest, ABlameOfAnotherProcessIsKeptUntilItsChoiceIsMeasured) {
+  const JournalAttempt attempt = AttemptForTest();
+  const BlameText blame{attempt.problem_class, attempt.bytes, attempt.choice, 3,
+                        "SIGSEGV in",          "launch"};
+  AppendBlame(journal_path_.c_str(), blame);
+  EXPECT_FALSE(std::filesystem::exists(journal_path_))
+      << "only a journal that is there is added to";
+  const JournalBlame known{attempt, 3, "SIGSEGV in launch"};
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Append(EntryForTest(16)));
+    AppendBlame(journal_path_.c_str(), blame);
+    AppendBlame(journal_path_.c_str(), blame);
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("host/tree")));
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), std::vector<JournalBlame>{known});
+    EXPECT_EQ(journal->replayed(), std::vector<DatabaseEntry>{EntryForTest(16)});
+    EXPECT_EQ(journal->cut_bytes(), 0u);
+    ASSERT_TRUE(journal->Clear());
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), std::vector<JournalBlame>{known})
+        << "outlives the tune that saved";
+    EXPECT_EQ(journal->kind(), JournalKind::kTune);
+    // A cell of this class with that choice in it.
+    ASSERT_TRUE(journal->Append(EntryForTest(32)));
+    EXPECT_TRUE(journal->blames().empty());
+  }
+  EXPECT_TRUE(Open()->blames().empty());
+}
+
+TEST_F(TuningJournalTest, BlamesAreForgottenWhenTheyAreToldToBe) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 0, "SIGSEGV in", "launch"});
+  }
+  const auto journal = Open();
+  EXPECT_EQ(journal->blames().size(), 1u);
+  journal->ForgetBlames();
+  ASSERT_TRUE(journal->Clear());
+  EXPECT_FALSE(std::filesystem::exists(journal_path_));
+}
+
+// A rank that is stuck outlives the others, and adds its blame when rank 0 has gone.
+TEST_F(TuningJournalTest, AJournalThatWasBegunTakesABlameAfterItsWriterHasGone) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+  }
+  AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 1, "prepare", "did not return"});
+  EXPECT_EQ(Open()->blames(),
+            (std::vector<JournalBlame>{{{"c", 1, "fake/x"}, 1, "prepare did not return"}}));
+}
+
+TEST(JournalFormatTest, ABlameThatDoesNotFitIsNone) {
+  const JournalBlame blame{{"all_reduce", 64, "fake/x"}, 12, "SIGSEGV in launch"};
+  const BlameText text{"all_reduce", 64, "fake/x", 12, "SIGSEGV in", "launch"};
+  const std::string record = EncodeJournalRecord(blame);
+  std::string out(record.size(), ' ');
+  EXPECT_EQ(EncodeBlameRecord(text, out), record.size());
+  EXPECT_EQ(out, record);
+  for (size_t size = 0; size < record.size(); ++size) {
+    EXPECT_EQ(EncodeBlameRecord(text, std::span(out).first(size)), 0u) << size;
+  }
+}
+
 TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   WriteBytes("this is somebody's file");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 4;
+  newer[8] = 5;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 4, this cotune reads 3");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 5, this cotune reads 4");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);

@@ -158,6 +158,8 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
 }
 
 Status Dispatcher::Run(const Call& call) {
+  // A thread may still be inside a call of this object then.
+  if (const Error* stuck = job_.stuck()) return tl::make_unexpected(*stuck);
   if (job_.stop().is_set()) return job_.stop().status();
   const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(tl::make_unexpected(plan.error()));
@@ -171,7 +173,7 @@ Status Dispatcher::Run(const Call& call) {
   arguments.deadline_ns =
       DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), call.timeout_ns);
   job_.observer().OnStage(Stage::kDispatch);
-  return Remember((*plan)->caller->Launch(arguments));
+  return Remember((*plan)->caller->Launch(arguments, clock));
 }
 
 Status Dispatcher::Remember(Status status) {
@@ -236,6 +238,7 @@ Status Dispatcher::WithLostRanks(Status status) {
 }
 
 Status Dispatcher::Health() {
+  if (const Error* stuck = job_.stuck()) return tl::make_unexpected(*stuck);
   if (job_.stop().is_set()) return job_.stop().status();
   for (const BackendMember& member : job_.groups().members()) {
     if (member.group == nullptr) continue;

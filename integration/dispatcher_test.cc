@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "integration/allocation_count_for_test.h"
 #include "plugins/fake/fake_backend.h"
@@ -79,6 +81,18 @@ class DispatcherTest : public ::testing::Test {
     job_ = std::move(*job);
     dispatcher_ = std::make_unique<Dispatcher>(*job_);
   }
+  // With deadlines so short that a call which is stuck is told to be in a moment.
+  void JoinFakeThatIsStuck(const std::string& script, std::promise<Error>& reported) {
+    JobOptions options;
+    options.context.job_id = "job";
+    options.context.socket_path = folder_ + "/s";
+    options.tables = {fake::BackendApi()};
+    options.backend_settings["fake.script"] = script;
+    options.settings.collective_autotune_timeout_ns = 100'000'000;
+    options.on_stuck = [&reported](const Error& error) { reported.set_value(error); };
+    job_ = Job::Join(options).value();
+    dispatcher_ = std::make_unique<Dispatcher>(*job_);
+  }
   void JoinFake(const std::string& script) { JoinWith(fake::BackendApi(), script); }
 
   ProblemClass Sum() const {
@@ -106,6 +120,46 @@ class DispatcherTest : public ::testing::Test {
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<float> send_, recv_;
 };
+
+TEST_F(DispatcherTest, ACallThatIsStuckEndsEveryOtherCallAtOnceByItsName) {
+  std::promise<Error> reported;
+  JoinFakeThatIsStuck("choice a default; breach progress never_returns", reported);
+  Call call = SumOf(16);
+  call.timeout_ns = 100'000'000;
+  // The thread never comes back, so all that it uses stays.
+  Dispatcher* const dispatcher = dispatcher_.release();
+  static std::vector<Job*> kept_jobs;
+  static std::vector<Dispatcher*> kept_dispatchers;
+  static std::vector<std::vector<float>> kept_buffers;
+  kept_jobs.push_back(job_.release());
+  kept_dispatchers.push_back(dispatcher);
+  kept_buffers.push_back(std::move(send_));
+  kept_buffers.push_back(std::move(recv_));
+  std::thread([dispatcher, call] { static_cast<void>(dispatcher->Run(call)); }).detach();
+  const std::string text = reported.get_future().get().ToText();
+  EXPECT_THAT(text, HasSubstr("progress of choice fake/a for all_reduce/sum/f32"));
+  EXPECT_THAT(text, HasSubstr("does not return"));
+  while (kept_jobs.back()->stuck() == nullptr) std::this_thread::yield();
+  const Status health = dispatcher->Health();
+  ASSERT_FALSE(health);
+  EXPECT_EQ(health.error().code, ErrorCode::kDeadline);
+  EXPECT_EQ(health.error().ToText(), text);
+  EXPECT_EQ(dispatcher->Run(call).error().ToText(), text);
+}
+
+TEST_F(DispatcherTest, WhatAPluginThrowsIsTheErrorOfTheCall) {
+  for (const std::string how : {"throws", "throws_int"}) {
+    for (const std::string function : {"prepare", "launch", "progress"}) {
+      JoinFake("choice a default; breach " + function + " " + how);
+      const Status ran = dispatcher_->Run(SumOf(16));
+      ASSERT_FALSE(ran);
+      EXPECT_THAT(ran.error().ToText(), HasSubstr(function + " threw an exception"));
+      EXPECT_THAT(ran.error().ToText(), HasSubstr("choice fake/a"));
+      dispatcher_.reset();
+      job_.reset();
+    }
+  }
+}
 
 TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy");

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/nearest_name.h"
+#include "core/tuning_journal.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -87,6 +88,12 @@ Status CheckWanted(const std::vector<std::string>& wanted, const std::vector<Plu
                 "leave it out, or see `cotune plugin list` for all of them");
   }
   return {};
+}
+
+AdoptOptions WatchedBy(LaunchWatchdog& watchdog) {
+  AdoptOptions options;
+  options.watchdog = &watchdog;
+  return options;
 }
 
 tl::unexpected<Error> WrongMemory(const cotune_backend_api_t& table, MemoryKind memory) {
@@ -185,6 +192,49 @@ class Job::Services {
 
 Job::Job() = default;
 
+void Job::WatchCalls() {
+  stuck_handler_ = std::make_shared<StuckHandler>();
+  const int64_t timeout_ns = options_.settings.collective_autotune_timeout_ns;
+  // Late returns of a loaded machine are not yet what needs the last resort.
+  constexpr int64_t kStuckMinNs = 2'000'000'000;
+  constexpr int64_t kCallLimitNs = 60'000'000'000;
+  LaunchWatchdog::Options options;
+  options.abort_after_ns = timeout_ns / 4;
+  options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
+  options.call_limit_ns = std::min(options_.settings.warm_timeout_ns, kCallLimitNs);
+  options.on_stuck = [handler = stuck_handler_, on_stuck = options_.on_stuck, log = options_.log,
+                      rank = options_.context.rank, world_size = options_.context.world_size](
+                         const StuckCall& call, Error error) {
+    {
+      const std::lock_guard lock(handler->mutex);
+      const CallSubject& subject = call.subject;
+      const bool is_to_blame = !subject.choice.empty() && !call.was_interrupted;
+      if (is_to_blame && !handler->journal_path.empty()) {
+        AppendBlame(handler->journal_path.c_str(),
+                    {subject.problem_class, subject.bytes, subject.choice, rank, call.function,
+                     "did not return"});
+        error.next_step = "run again: the next tune leaves the choice out";
+      }
+    }
+    if (world_size > 1) {
+      error.where = fmt::format("rank {}", rank);
+      error.ranks = {rank};
+    }
+    constexpr int kError = 3;
+    if (on_stuck) {
+      on_stuck(error);
+    } else if (log) {
+      log(kError, error.ToText());
+    }
+  };
+  watchdog_ = std::make_shared<LaunchWatchdog>(clock_, std::move(options));
+}
+
+void Job::set_journal_path(const std::string& path) {
+  const std::lock_guard lock(stuck_handler_->mutex);
+  stuck_handler_->journal_path = path;
+}
+
 Job::~Job() {
   // Groups use backends and the store, backends use the services, all of them the exchange. An
   // abort that is under way ends before its groups go.
@@ -198,6 +248,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   std::unique_ptr<Job> job(new Job());
   job->options_ = options;
   if (options.observer != nullptr) job->observer_ = options.observer;
+  job->WatchCalls();
   job->observer_->OnStage(Stage::kRendezvous);
   const LaunchContext& context = options.context;
   std::string socket_path = context.socket_path;
@@ -285,9 +336,10 @@ Status Job::LoadBackends() {
       continue;
     }
     Result<std::unique_ptr<Backend>> backend =
-        fits_memory ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
-                                   path.empty() ? "registered in the process" : path)
-                    : WrongMemory(*table, options_.memory);
+        fits_memory
+            ? AdoptBackend(table, services_->host.table(), device_->ordinal(),
+                           path.empty() ? "registered in the process" : path, WatchedBy(*watchdog_))
+            : WrongMemory(*table, options_.memory);
     if (backend) {
       // The program answers for a table of its own by its version.
       const std::string build = path.empty() ? "" : BuildIdOf(table, path);
@@ -359,8 +411,8 @@ Status Job::CheckBackendSettings() {
 // Makes the backend and drops it, and writes down what became of it.
 void Job::Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const {
   const bool is_for_hosts = (table.memory_kinds >> static_cast<unsigned>(MemoryKind::kHost)) & 1;
-  const Result<std::unique_ptr<Backend>> backend =
-      AdoptBackend(&table, services_->host.table(), is_for_hosts ? -1 : 0, table.name);
+  const Result<std::unique_ptr<Backend>> backend = AdoptBackend(
+      &table, services_->host.table(), is_for_hosts ? -1 : 0, table.name, WatchedBy(*watchdog_));
   if (backend) return;
   for (PluginReport& report : reports) {
     if (report.backend != table.name || !report.loaded) continue;
@@ -450,6 +502,8 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   job->options_ = options_;
   job->observer_ = observer_;
   job->stops_ = stops_;
+  job->stuck_handler_ = stuck_handler_;
+  job->watchdog_ = watchdog_;
   Result<std::unique_ptr<RankExchange>> exchange = exchange_->Subgroup(
       name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
   if (!exchange) return tl::make_unexpected(exchange.error());

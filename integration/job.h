@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "core/backend_groups.h"
 #include "core/clock.h"
 #include "core/device.h"
+#include "core/launch_watchdog.h"
 #include "core/rank_exchange.h"
 #include "core/stage_observer.h"
 #include "core/tuned_database.h"
@@ -67,6 +69,10 @@ struct JobOptions {
   int64_t heartbeat_timeout_ns = 5'000'000'000;
   StageObserver* observer = nullptr;  // may be nullptr
   LogSink log;                        // may be empty
+  // Called once, on a thread of its own, when a call into a plugin does not return and cannot be
+  // freed; from then on every call gives this error. It may end the process, and calls nothing of
+  // the job. Empty: the log says it.
+  std::function<void(const Error& error)> on_stuck;
 };
 
 // Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH
@@ -99,6 +105,14 @@ class Job {
   // are ranks of this job in the subgroup's order; collective over them. The parent outlives it.
   Result<std::unique_ptr<Job>> Split(const std::string& name, const std::vector<int>& ranks);
   ~Job();
+
+  // Watches all calls into plugins; of the job that this one was split from.
+  LaunchWatchdog& watchdog() { return *watchdog_; }
+  // Why no plugin may be called any more; nullptr: all is well. A thread may still be in a plugin
+  // then, so that the job must not be destroyed. Any thread.
+  const Error* stuck() const { return watchdog_->stuck(); }
+  // A choice whose call is stuck is noted in this file; "": nowhere.
+  void set_journal_path(const std::string& path);
 
   RankExchange& exchange() { return *exchange_; }
   BackendGroups& groups() { return *groups_; }
@@ -142,6 +156,7 @@ class Job {
   // parent: the group that this one is made from, or nullptr.
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
                       const GroupStop* parent);
+  void WatchCalls();
   // Instead of groups: what can be known of backends without them.
   Status LearnBackends();
   // refusals: of groups.
@@ -149,8 +164,15 @@ class Job {
   Status TakeFingerprint(const std::vector<const Backend*>& in_use);
 
   class Services;
+  // State of the handler of a stuck call, which runs on the watchdog's thread.
+  struct StuckHandler {
+    std::mutex mutex;
+    std::string journal_path;  // under the mutex
+  };
   JobOptions options_;
   MonotonicClock clock_;
+  std::shared_ptr<StuckHandler> stuck_handler_;
+  std::shared_ptr<LaunchWatchdog> watchdog_;  // destroyed after all that it watches
   StageObserver ignore_;
   StageObserver* observer_ = &ignore_;
   std::shared_ptr<GroupStops> stops_;  // of all groups of the job; the exchange uses it too

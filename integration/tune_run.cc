@@ -60,6 +60,8 @@ class DatabaseCells final : public KnownCells {
     if (!request_.force) {
       MergeFresh(was_forced);
     } else if (!was_forced) {
+      // Choices that have ended an earlier tune are tried again.
+      if (journal_ != nullptr) journal_->ForgetBlames();
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
       const Result<bool> saved = Save(false);
       if (!saved) return tl::make_unexpected(saved.error());
@@ -93,6 +95,36 @@ class DatabaseCells final : public KnownCells {
     return std::move(entry->cell);
   }
 
+  std::vector<LeftOutChoice> Begin() override {
+    if (journal_ == nullptr) return {};
+    has_begun_ = true;
+    if (Status begun = journal_->Begin(); !begun) {
+      // The first cell that is measured says so.
+      return {};
+    }
+    // Processes vanish for other reasons too, so that one end without a known cause is no proof.
+    constexpr int kVanishedMax = 2;
+    std::vector<LeftOutChoice> left_out;
+    for (const JournalBlame& blame : journal_->blames()) {
+      const auto vanished = std::count(journal_->blames().begin(), journal_->blames().end(), blame);
+      const auto is_same = [&](const LeftOutChoice& other) {
+        return other.problem_class == blame.attempt.problem_class &&
+               other.choice == blame.attempt.choice;
+      };
+      if (!blame.is_certain() && vanished < kVanishedMax) continue;
+      if (std::any_of(left_out.begin(), left_out.end(), is_same)) continue;
+      left_out.push_back({blame.attempt.problem_class, blame.attempt.choice, ReasonOf(blame)});
+    }
+    return left_out;
+  }
+
+  void NoteAttempt(const Problem& problem, const ChoiceId* choice) override {
+    if (journal_ == nullptr || has_failed_to_append_) return;
+    // A note that is lost costs this tune nothing; what is measured says that it cannot be written.
+    static_cast<void>(journal_->NoteAttempt(
+        {ToText(problem.cls), problem.bytes(), choice == nullptr ? "" : choice->text()}));
+  }
+
   Status Record(const CellResult& cell, const Winner& winner) override {
     if (journal_ == nullptr) return {};
     DatabaseEntry entry{fingerprint_, cell, winner, request_.cotune_version, std::time(nullptr)};
@@ -114,7 +146,12 @@ class DatabaseCells final : public KnownCells {
 
  private:
   Result<bool> Save(bool is_forced) {
-    if (journal_ == nullptr || fresh_.empty()) return false;
+    if (journal_ == nullptr) return false;
+    if (fresh_.empty()) {
+      const Status cleared = has_begun_ ? journal_->Clear() : Status();
+      if (!cleared) return tl::make_unexpected(cleared.error());
+      return false;
+    }
     MergeFresh(is_forced);
     if (Status saved = database_.Save(request_.database_path); !saved)
       return tl::make_unexpected(saved.error());
@@ -138,11 +175,22 @@ class DatabaseCells final : public KnownCells {
     return file != nullptr || errno != ENOENT;
   }
 
+  std::string ReasonOf(const JournalBlame& blame) const {
+    const std::string how =
+        blame.is_certain()
+            ? fmt::format("{} on rank {}", blame.how, blame.rank)
+            : std::string("the processes of two tunes were gone while it ran for the first time");
+    return fmt::format("it has ended a tune at {} bytes: {}; {}remove {}.journal to try it again",
+                       blame.attempt.bytes, how, request_.force ? "" : "use --force or ",
+                       request_.database_path);
+  }
+
   const TuneRequest& request_;
   const Fingerprint& fingerprint_;
   std::unique_ptr<TuningJournal> journal_;  // null: nothing is written
   std::optional<Error> write_failure_;
   bool has_failed_to_append_ = false;
+  bool has_begun_ = false;
   TunedDatabase database_;
   TunedDatabase fresh_;  // measured by this tune, or by the one that was interrupted
 };
@@ -169,6 +217,25 @@ class InterruptObserver final : public StageObserver {
  private:
   StageObserver& inner_;
   const std::atomic<bool>* interrupted_;
+};
+
+// For as long as the tune runs: a stop ends calls that take long, and a call that is stuck is
+// written down for the next tune.
+class WatchOfTune {
+ public:
+  WatchOfTune(Job& job, const TuneRequest& request) : job_(job) {
+    job_.watchdog().set_interrupted(request.interrupted);
+    job_.set_journal_path(request.database_path.empty() ? "" : request.database_path + ".journal");
+  }
+  ~WatchOfTune() {
+    job_.watchdog().set_interrupted(nullptr);
+    job_.set_journal_path("");
+  }
+  WatchOfTune(const WatchOfTune&) = delete;
+  WatchOfTune& operator=(const WatchOfTune&) = delete;
+
+ private:
+  Job& job_;
 };
 
 void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, const Job& job,
@@ -247,8 +314,9 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     agreed.emplace_back("backend " + name, version);
   agreed.emplace_back("table in force", fmt::format("{} sizes, digest {:x}", request.base.size(),
                                                     Sha256Prefix(request.base.Serialize())));
+  const WatchOfTune watch(job, request);
   Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), observer,
-                       is_writer ? &known : nullptr},
+                       is_writer ? &known : nullptr, &job.watchdog()},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     Result<Program> program = Program::SingleCollective(node.cls);
@@ -269,9 +337,10 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   if (is_writer && report.outcome.committed) saved = known.Save();
   const Status save_status = saved ? Status{} : Status(tl::make_unexpected(saved.error()));
   if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
-    return tl::make_unexpected(shared.error());
+    report.save_failure = shared.error();
+  } else {
+    report.saved = *saved;
   }
-  report.saved = *saved;
   report.elapsed_ns = job.clock().now_ns() - begin_ns;
   return report;
 }

@@ -4,6 +4,7 @@
 #define COTUNE_INTEGRATION_TUNE_RUN_H_
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,13 @@ struct TuneReport {
   std::vector<CellResult> cells_without_winner;
   int64_t elapsed_ns = 0;
   bool saved = false;
+  // Why the database could not be written, on all ranks. What was measured is in the report all the
+  // same, and in the journal.
+  std::optional<Error> save_failure{};
 };
 
 // Collective: the same request on every rank. Only rank 0 reads and writes the database; its errors
-// end the tune on all ranks with the same code. A place that cannot be written is an error, before
+// end the tune on all ranks with the same code, except that of the last step, see save_failure. A place that cannot be written is an error, before
 // anything is measured, only when some cell is not known. Plans that the job's dispatcher keeps are
 // dropped. kInterrupted: what was measured is in the journal and the next tune goes on from there.
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request);

@@ -24,6 +24,12 @@
  * memory what waits on the GPU ends too. Groups without that rank go on running calls by the table
  * that they have; all that needs the other ranks' agreement (split, tune, load, save and memory)
  * gives the error, and stops them.
+ *
+ * A call into a backend that never returns, against the rules of the plugin ABI, holds its thread.
+ * A little behind its deadline the log names it, and every other call on groups of the same job,
+ * from any thread, gives COTUNE_ERROR_DEADLINE with that text at once; cotune_group_destroy then
+ * leaves alone what the thread still uses. With the setting exit_when_stuck the process ends
+ * instead.
  */
 #ifndef COTUNE_INTEGRATION_CAPI_COTUNE_H_
 #define COTUNE_INTEGRATION_CAPI_COTUNE_H_

@@ -112,6 +112,12 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   options.rendezvous_timeout_ns =
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
   options.log = log;
+  options.on_stuck = [log, exits = settings->values.exit_when_stuck](const Error& error) {
+    constexpr int kError = 3;
+    log(kError, error.ToText());
+    // Without destructors: they would wait for the thread that is stuck.
+    if (exits) _exit(ExitCode(error.code));
+  };
   return options;
 }
 
@@ -227,6 +233,13 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
       failure = std::move(made.error());
     } catch (const std::exception& exception) {
       failure = {ErrorCode::kInternal, "making the group failed", "", exception.what(), "", {}};
+    } catch (...) {
+      failure = {ErrorCode::kInternal,
+                 "making the group failed",
+                 "",
+                 "an exception that is no std::exception",
+                 "",
+                 {}};
     }
   }
   if (parent != nullptr) {
@@ -256,7 +269,10 @@ cotune_result cotune_group_split(cotune_group* parent, const char* name, const i
 
 void cotune_group_destroy(cotune_group* group) {
   // In a forked child the threads that a destructor waits for are not there.
-  if (group != nullptr && group->home.IsHere()) delete group;
+  if (group == nullptr || !group->home.IsHere()) return;
+  // A thread that never comes back from a plugin still uses all of it.
+  if (group->job().stuck() != nullptr) return;
+  delete group;
 }
 
 int32_t cotune_group_rank(const cotune_group* group) {

@@ -109,6 +109,10 @@ cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopp
   try {
     // First: in a forked child nothing of the parent's group is touched.
     if (const Status here = group->home.Check(); !here) return Remember(*group, here);
+    // One thread never comes back from a plugin: nothing that it uses is touched.
+    if (const Error* stuck = group->job().stuck()) {
+      return Remember(*group, tl::make_unexpected(*stuck));
+    }
     const Status stopped = group->job().stop().status();
     if (!stopped) return Remember(*group, stopped);
     const Status status = body(*group);
@@ -117,6 +121,9 @@ cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopp
   } catch (const std::exception& exception) {
     return Remember(
         *group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "", exception.what()));
+  } catch (...) {
+    return Remember(*group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "",
+                                 "an exception that is no std::exception"));
   }
 }
 

@@ -154,6 +154,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   const Result<TuneReport> report = RunTune(job, *request);
   job.set_settings(before);
   if (!report) return tl::make_unexpected(report.error());
+  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   WriteReport(*report, out);
   if (!report->outcome.committed) return {};
   if (Status tuned = CheckWinners(*report); !tuned) return tuned;

@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 15> kTable = {{
+constexpr std::array<SettingSpec, 16> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -48,6 +48,9 @@ constexpr std::array<SettingSpec, 15> kTable = {{
     {"database", &V::database, 0, 0, "tuned database; empty: the place of this machine"},
     {"load_database", &V::load_database, 0, 0,
      "on: groups of programs that link cotune run by the tuned database from the start"},
+    {"exit_when_stuck", &V::exit_when_stuck, 0, 0,
+     "on: a program that uses libcotune ends with code 5 when a call into a plugin never returns, "
+     "as cotune's own processes always do"},
 }};
 
 // Each Read gives what is wrong, or "" when *value is set.

@@ -20,6 +20,9 @@ struct SettingValues : TuningSettings {
   std::string plugin_path;      // folders with plugins, parted by ':'
   std::string database;         // file; empty: the default place of this machine
   bool load_database = true;    // by programs, when they create a group
+  // A process of the user's ends when a call into a plugin never returns. Ranks of the command line
+  // always do.
+  bool exit_when_stuck = false;
 };
 
 // Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),

@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,9 +28,12 @@ struct cotune_backend_t {
   const cotune_host_t* host;
   Script script;
   std::atomic<int32_t> rank;  // in the last group that was made, -1 before
+  // Calls so far that each breach of the script is about.
+  std::vector<std::unique_ptr<std::atomic<int64_t>>> calls;
 };
 
 struct cotune_group_t {
+  cotune_backend_t* backend;
   const Script* script;
   cotune::fake::GroupState state;
   std::mutex mutex;  // of what follows
@@ -46,6 +54,7 @@ namespace {
 constexpr char kName[] = "fake";
 constexpr char kVersion[] = "1";
 constexpr int32_t kWorldSizeMax = 128;
+constexpr int32_t kWarning = 2;  // of a log's severities
 
 cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
   if (error == nullptr) return failure.status;
@@ -54,6 +63,38 @@ cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
   const size_t size = failure.text.copy(error->message, sizeof(error->message) - 1);
   error->message[size] = '\0';
   return failure.status;
+}
+
+// Breaks the contract of the ABI where the script says so. True: progress is never done.
+bool Misbehave(cotune_backend_t& backend, std::string_view function, std::string_view choice = "") {
+  bool is_never_done = false;
+  for (size_t i = 0; i < backend.script.breaches.size(); ++i) {
+    const Breach& breach = backend.script.breaches[i];
+    if (breach.function != function || (breach.on >= 0 && breach.on != backend.rank)) continue;
+    if (!breach.choice.empty() && breach.choice != choice) continue;
+    const int64_t count = ++*backend.calls[i];
+    if (count < breach.at) continue;
+    const bool waits = breach.how == How::kNeverReturns || breach.how == How::kNeverDone;
+    if (waits && count == breach.at) {
+      const std::string text = fmt::format("scripted: {} begins to wait for ever", function);
+      backend.host->log(backend.host->context, kWarning, text.c_str());
+    }
+    switch (breach.how) {
+      case How::kNeverReturns:
+        while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+      case How::kNeverDone:
+        is_never_done = true;
+        break;
+      case How::kCrashes:
+        std::raise(SIGSEGV);
+        break;
+      case How::kThrows:
+        throw std::runtime_error(fmt::format("scripted: {} throws", function));
+      case How::kThrowsInt:
+        throw 42;
+    }
+  }
+  return is_never_done;
 }
 
 // Runs a body that gives a status or a failure; no exception crosses the ABI.
@@ -71,7 +112,8 @@ cotune_status_t Guard(cotune_error_t* error, const Body& body) {
 
 cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
                        cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<cotune_status_t> {
+  std::unique_ptr<cotune_backend_t> made;
+  const cotune_status_t status = Guard(error, [&]() -> Result<cotune_status_t> {
     if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
       return Fail(COTUNE_INVALID_ARGUMENT, "the host's table of services is too small");
     }
@@ -85,14 +127,26 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     if (!script.create_unsupported.empty()) {
       return Fail(COTUNE_UNSUPPORTED, script.create_unsupported);
     }
-    *backend = new cotune_backend_t{host, std::move(script), -1};
+    made.reset(new cotune_backend_t{host, std::move(script), -1, {}});
+    for (size_t i = 0; i < made->script.breaches.size(); ++i) {
+      made->calls.push_back(std::make_unique<std::atomic<int64_t>>(0));
+    }
     return COTUNE_OK;
   });
+  if (made == nullptr) return status;
+  Misbehave(*made, "create");
+  *backend = made.release();
+  return status;
 }
 
-void Destroy(cotune_backend_t* backend) { delete backend; }
+void Destroy(cotune_backend_t* backend) {
+  if (backend == nullptr) return;
+  Misbehave(*backend, "destroy");
+  delete backend;
+}
 
-const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
+const void* GetExtension(const cotune_backend_t* backend, const char* /*id*/) {
+  Misbehave(*const_cast<cotune_backend_t*>(backend), "get_extension");
   return nullptr;
 }
 
@@ -165,6 +219,8 @@ Result<std::vector<cotune_choice_t>> Entries(const cotune_backend_t& backend,
 cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_problem_t* problem,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t* error) {
+  // Only the counters of the script change.
+  Misbehave(*const_cast<cotune_backend_t*>(backend), "list_choices");
   return Guard(error, [&]() -> Result<cotune_status_t> {
     const auto entries = Entries(*backend, *problem);
     if (!entries) return tl::make_unexpected(entries.error());
@@ -179,14 +235,16 @@ cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_proble
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
+  backend->rank = params->rank;
+  Misbehave(*backend, "group_create");
   return Guard(error, [&]() -> Result<cotune_status_t> {
     auto made = std::make_unique<cotune_group_t>();
+    made->backend = backend;
     made->script = &backend->script;
     made->state.host = backend->host;
     made->state.name = params->name;
     made->state.rank = params->rank;
     made->state.job_ranks.assign(params->job_ranks, params->job_ranks + params->world_size);
-    backend->rank = params->rank;
     if (backend->script.group_fails_on == params->rank) {
       return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
     }
@@ -214,14 +272,22 @@ tl::unexpected<Failure> Break(cotune_group_t& group, Failure failure) {
 }
 
 cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
+  Misbehave(*group->backend, "group_health");
   return Guard(error, [&]() -> Result<cotune_status_t> {
     return Health(*group).map([] { return cotune_status_t{COTUNE_OK}; });
   });
 }
 
-void GroupAbort(cotune_group_t* group) { Abort(group->state); }
+void GroupAbort(cotune_group_t* group) {
+  Misbehave(*group->backend, "group_abort");
+  Abort(group->state);
+}
 
-void GroupDestroy(cotune_group_t* group) { delete group; }
+void GroupDestroy(cotune_group_t* group) {
+  if (group == nullptr) return;
+  Misbehave(*group->backend, "group_destroy");
+  delete group;
+}
 
 Result<void> DelayPrepare(const cotune_group_t& group, const ScriptedChoice& choice,
                           int64_t deadline_ns) {
@@ -240,6 +306,7 @@ Result<void> DelayPrepare(const cotune_group_t& group, const ScriptedChoice& cho
 cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
                         const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                         cotune_error_t* error) {
+  Misbehave(*group->backend, "prepare", choice_name);
   return Guard(error, [&]() -> Result<cotune_status_t> {
     if (auto health = Health(*group); !health) return tl::make_unexpected(health.error());
     if (auto checked = CheckProblem(*problem); !checked) {
@@ -271,6 +338,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
 }
 
 cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
+  Misbehave(*plan->group->backend, "launch", plan->choice->name);
   return Guard(error, [&]() -> Result<cotune_status_t> {
     cotune_group_t& group = *plan->group;
     if (auto health = Health(group); !health) return tl::make_unexpected(health.error());
@@ -289,6 +357,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
 }
 
 cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
+  if (Misbehave(*plan->group->backend, "progress", plan->choice->name)) return COTUNE_IN_PROGRESS;
   return Guard(error, [&]() -> Result<cotune_status_t> {
     if (!plan->operation) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
     const Result<bool> done = plan->operation->Advance(until_ns);
@@ -298,7 +367,11 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
   });
 }
 
-void PlanDestroy(cotune_plan_t* plan) { delete plan; }
+void PlanDestroy(cotune_plan_t* plan) {
+  if (plan == nullptr) return;
+  Misbehave(*plan->group->backend, "plan_destroy", plan->choice->name);
+  delete plan;
+}
 
 constexpr uint32_t BuildFlags() {
   uint32_t flags = 0;

@@ -106,11 +106,61 @@ std::string ReadChoice(std::string_view rest, Script& script) {
   return "";
 }
 
+bool ReadHow(std::string_view word, How& how) {
+  constexpr std::pair<std::string_view, How> kNames[] = {
+      {"never_returns", How::kNeverReturns},
+      {"never_done", How::kNeverDone},
+      {"crashes", How::kCrashes},
+      {"throws", How::kThrows},
+      {"throws_int", How::kThrowsInt},
+  };
+  const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
+                                   [&](const auto& each) { return each.first == word; });
+  if (found != std::end(kNames)) how = found->second;
+  return found != std::end(kNames);
+}
+
+bool IsFunction(std::string_view name) {
+  constexpr std::string_view kNames[] = {"create",       "destroy",       "get_extension",
+                                         "list_choices", "group_create",  "group_health",
+                                         "group_abort",  "group_destroy", "prepare",
+                                         "launch",       "progress",      "plan_destroy"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::string ReadBreach(std::string_view rest, Script& script) {
+  Breach breach;
+  breach.function = TakeWord(rest);
+  if (!IsFunction(breach.function)) {
+    return fmt::format("there is no function '{}'", breach.function);
+  }
+  const std::string_view how = TakeWord(rest);
+  const bool is_known = ReadHow(how, breach.how);
+  if (!is_known || (breach.how == How::kNeverDone && breach.function != "progress")) {
+    return fmt::format("{} cannot be told to '{}'", breach.function, how);
+  }
+  for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    bool is_read = false;
+    if (word.starts_with("on=")) is_read = Read(value, breach.on);
+    if (word.starts_with("at=")) is_read = Read(value, breach.at) && breach.at > 0;
+    if (word.starts_with("choice=")) {
+      breach.choice = value;
+      is_read = !value.empty();
+    }
+    if (!is_read) return fmt::format("cannot read '{}'", word);
+  }
+  script.breaches.push_back(std::move(breach));
+  return "";
+}
+
 std::string ReadLine(std::string_view line, Script& script) {
   std::string_view rest = line;
   const std::string_view first = TakeWord(rest);
   if (first.empty() || first[0] == '#') return "";
   if (first == "choice") return ReadChoice(rest, script);
+  if (first == "breach") return ReadBreach(rest, script);
   rest = Trim(rest);
   if (first == "group_fails_on") {
     return Read(rest, script.group_fails_on) ? "" : fmt::format("cannot read the rank '{}'", rest);
@@ -126,8 +176,8 @@ std::string ReadLine(std::string_view line, Script& script) {
     return rest.empty() ? fmt::format("{} needs a reason", word) : "";
   }
   return fmt::format(
-      "expected 'choice', 'refuse_all', 'group_fails_on', 'create_fails' or 'create_unsupported', "
-      "found '{}'",
+      "expected 'choice', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' or "
+      "'create_unsupported', found '{}'",
       first);
 }
 

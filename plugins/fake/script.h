@@ -23,6 +23,17 @@
 //   group_fails_on RANK
 //   create_fails REASON...        create gives COTUNE_INTERNAL
 //   create_unsupported REASON...  create gives COTUNE_UNSUPPORTED
+//   breach FUNCTION HOW [WORD...] a function of the ABI's table breaks its contract, as no backend
+//                                 should; WORDs are
+//     on=RANK                     on this rank only
+//     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy
+//     at=N                        from the Nth of these calls on
+//   HOW is one of the following; the log says when the first two begin
+//     never_returns               the call waits for ever, deaf to its deadline and to abort
+//     never_done                  progress says COTUNE_IN_PROGRESS at once, again and again
+//     crashes                     SIGSEGV
+//     throws                      std::runtime_error
+//     throws_int                  an exception that is no std::exception
 #ifndef COTUNE_PLUGINS_FAKE_SCRIPT_H_
 #define COTUNE_PLUGINS_FAKE_SCRIPT_H_
 
@@ -56,8 +67,19 @@ struct ScriptedChoice {
   int32_t missing_on = -1;
 };
 
+enum class How { kNeverReturns, kNeverDone, kCrashes, kThrows, kThrowsInt };
+
+struct Breach {
+  std::string function;  // as the ABI's table names it
+  How how = How::kNeverReturns;
+  int32_t on = -1;     // -1: every rank
+  std::string choice;  // "": any
+  int64_t at = 1;
+};
+
 struct Script {
   std::vector<ScriptedChoice> choices;
+  std::vector<Breach> breaches;
   std::string refuse_all;
   int32_t group_fails_on = -1;
   std::string create_fails;

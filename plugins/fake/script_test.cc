@@ -58,11 +58,41 @@ TEST(ScriptTest, EveryWordSetsItsField) {
   EXPECT_EQ(script.create_unsupported, "no such device");
 }
 
+TEST(ScriptTest, BreachesNameFunctionHowAndWhere) {
+  const Script script = ParseScript(
+      "choice a; breach launch crashes on=1 choice=a at=3; breach list_choices never_returns\n"
+      "breach progress never_done; breach destroy throws; breach prepare throws_int");
+  ASSERT_EQ(script.mistake, "");
+  ASSERT_EQ(script.breaches.size(), 5u);
+  EXPECT_EQ(script.breaches[0].function, "launch");
+  EXPECT_EQ(script.breaches[0].how, How::kCrashes);
+  EXPECT_EQ(script.breaches[0].on, 1);
+  EXPECT_EQ(script.breaches[0].choice, "a");
+  EXPECT_EQ(script.breaches[0].at, 3);
+  EXPECT_EQ(script.breaches[1].function, "list_choices");
+  EXPECT_EQ(script.breaches[1].how, How::kNeverReturns);
+  EXPECT_EQ(script.breaches[1].on, -1);
+  EXPECT_EQ(script.breaches[1].choice, "");
+  EXPECT_EQ(script.breaches[1].at, 1);
+  EXPECT_EQ(script.breaches[2].how, How::kNeverDone);
+  EXPECT_EQ(script.breaches[3].how, How::kThrows);
+  EXPECT_EQ(script.breaches[4].how, How::kThrowsInt);
+  const auto mistake = [](const std::string& line) {
+    return ParseScript("choice a\n" + line).mistake;
+  };
+  EXPECT_EQ(mistake("breach start crashes"), "line 2: there is no function 'start'");
+  EXPECT_EQ(mistake("breach launch"), "line 2: launch cannot be told to ''");
+  EXPECT_EQ(mistake("breach launch never_done"), "line 2: launch cannot be told to 'never_done'");
+  EXPECT_EQ(mistake("breach launch crashes at=0"), "line 2: cannot read 'at=0'");
+  EXPECT_EQ(mistake("breach launch crashes choice="), "line 2: cannot read 'choice='");
+  EXPECT_EQ(mistake("breach launch crashes loudly"), "line 2: cannot read 'loudly'");
+}
+
 TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("").mistake, "line 1: there is no choice");
   EXPECT_EQ(ParseScript("choice a\nchoise b").mistake,
-            "line 2: expected 'choice', 'refuse_all', 'group_fails_on', 'create_fails' or "
-            "'create_unsupported', found 'choise'");
+            "line 2: expected 'choice', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' "
+            "or 'create_unsupported', found 'choise'");
   EXPECT_EQ(ParseScript("choice").mistake, "line 1: a choice needs a name");
   EXPECT_EQ(ParseScript("choice a cost_us=x").mistake, "line 1: cannot read 'cost_us=x'");
   EXPECT_EQ(ParseScript("choice a wrong_on=1x").mistake, "line 1: cannot read 'wrong_on=1x'");

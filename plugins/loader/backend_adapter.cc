@@ -1,9 +1,18 @@
 #include "plugins/loader/backend_adapter.h"
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/launch_watchdog.h"
 #include "fmt/format.h"
 #include "plugins/loader/backend_host.h"
 #include "plugins/loader/call_guard.h"
@@ -57,33 +66,181 @@ tl::unexpected<Error> ToError(cotune_status_t status, const cotune_error_t& erro
 constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
 constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
 
-// What the objects of one group share. Held by each, so that a plan may outlive its group object's
-// members while it is destroyed.
-struct GroupContext {
-  GroupContext(const cotune_backend_api_t& table_of_backend,
-               const cotune_memory_v1_t* memory_extension, GroupParameters group_parameters,
-               bool check_threads)
+// A backend as its calls see it. Held by its groups and plans too.
+class BackendContext {
+ public:
+  BackendContext(const cotune_backend_api_t& table_of_backend,
+                 std::unique_ptr<BackendHost> its_host, const std::string& where,
+                 const AdoptOptions& options)
       : table(table_of_backend),
+        host(std::move(its_host)),
+        plugin(where),
+        watchdog(options.watchdog),
+        check_threads(options.check_threads),
+        subject(CallSubject::OfBackend(table.name, where)) {}
+  const cotune_backend_api_t& table;
+  const std::unique_ptr<BackendHost> host;
+  const std::string plugin;
+  LaunchWatchdog* const watchdog;  // may be nullptr
+  const bool check_threads;
+  const CallSubject subject;
+
+  // Whether no plugin may be called any more, because one of the process is stuck in a call.
+  const Error* stuck() const { return watchdog == nullptr ? nullptr : watchdog->stuck(); }
+  // The deadline of a call that has none of its own.
+  int64_t DeadlineOfCall() const {
+    return watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
+  }
+  // Whether the log has not said yet that this function threw: each of hundreds of plans may.
+  bool IsNews(const char* function) const {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(function).second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::set<std::string> said_;
+};
+
+tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what) {
+  return Fail(ErrorCode::kInternal, fmt::format("{} threw an exception: {}", function, what),
+              subject.text, "a backend lets no exception out of its functions",
+              "leave the backend out, or report it to whoever ships the plugin");
+}
+
+// Makes one call into the plugin, watched, at a place where calls come one at a time. Its answer,
+// or the error that it threw, or why no plugin may be called.
+template <typename Call>
+Result<cotune_status_t> Invoke(const BackendContext& context, CallSlot& slot,
+                               const CallSubject& subject, const char* function,
+                               int64_t deadline_ns, const Call& call) {
+  if (const Error* stuck = context.stuck()) return tl::make_unexpected(*stuck);
+  const RunningCall running(slot, subject, function, deadline_ns);
+  try {
+    return call();
+  } catch (const std::exception& exception) {
+    return Threw(subject, function, exception.what());
+  } catch (...) {
+    return Threw(subject, function, "it is no std::exception");
+  }
+}
+
+// The same at a place of its own, for calls that may come at the same time as others.
+template <typename Call>
+Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSubject& subject,
+                                    const char* function, int64_t deadline_ns,
+                                    std::function<void()> abort, const Call& call) {
+  CallSlot slot(context.watchdog, std::move(abort));
+  return Invoke(context, slot, subject, function, deadline_ns, call);
+}
+
+// For calls that give nothing back: what they threw is said in the log, once.
+template <typename Call>
+void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subject,
+                         const char* function, const Call& call) {
+  const Result<cotune_status_t> done = InvokeApart(
+      context, subject, function, context.DeadlineOfCall(), nullptr, [&]() -> cotune_status_t {
+        call();
+        return COTUNE_OK;
+      });
+  if (done || context.stuck() != nullptr || !context.IsNews(function)) return;
+  constexpr int32_t kError = 3;
+  const cotune_host_t& host = context.host->table();
+  host.log(host.context, kError, done.error().ToText().c_str());
+}
+
+// What the objects of one group share. Held by each, so that a plan may outlive its group object's
+// members while it is destroyed, and by a thread that aborts the group.
+class GroupContext {
+ public:
+  GroupContext(std::shared_ptr<const BackendContext> backend_context,
+               const cotune_memory_v1_t* memory_extension, GroupParameters group_parameters,
+               cotune_group_t* group)
+      : backend(std::move(backend_context)),
         memory(memory_extension),
         parameters(std::move(group_parameters)),
-        guard(check_threads,
-              fmt::format("group {} of backend {}", parameters.name, table_of_backend.name)) {}
-  const cotune_backend_api_t& table;
+        guard(backend->check_threads,
+              fmt::format("group {} of backend {}", parameters.name, backend->table.name)),
+        handle(group) {}
+  GroupContext(const GroupContext&) = delete;
+  GroupContext& operator=(const GroupContext&) = delete;
+
+  const cotune_backend_api_t& table() const { return backend->table; }
+  bool is_aborted() const { return is_aborted_.load(std::memory_order_relaxed); }
+
+  // Any thread; nothing after Destroy.
+  void Abort() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_destroyed_) return;
+      ++running_aborts_;
+    }
+    is_aborted_ = true;
+    InvokeWithoutAnswer(*backend, backend->subject, "group_abort",
+                        [&] { table().group_abort(handle); });
+    const std::lock_guard lock(mutex_);
+    --running_aborts_;
+    ended_.notify_all();
+  }
+
+  // Waits for aborts that are on their way. Nothing is destroyed that a stuck call still uses.
+  void Destroy() {
+    {
+      std::unique_lock lock(mutex_);
+      while (running_aborts_ > 0 && backend->stuck() == nullptr) {
+        ended_.wait_for(lock, kStuckPoll);
+      }
+      if (running_aborts_ > 0) return;
+      is_destroyed_ = true;
+    }
+    const CallGuard::Scope scope(guard, "group_destroy");
+    InvokeWithoutAnswer(*backend, backend->subject, "group_destroy",
+                        [&] { table().group_destroy(handle); });
+    // Now, as the last to hold this may be a thread that has aborted it and outlives the watchdog.
+    slot.reset();
+  }
+
+  // How a call into the plugin is freed; keeps this alive for as long as that takes.
+  static std::function<void()> AbortOf(const std::shared_ptr<GroupContext>& context) {
+    // The place of the group's calls is a part of the group, which it must not keep alive.
+    return [weak = std::weak_ptr<GroupContext>(context)] {
+      if (const std::shared_ptr<GroupContext> alive = weak.lock()) alive->Abort();
+    };
+  }
+
+  const std::shared_ptr<const BackendContext> backend;
   const cotune_memory_v1_t* const memory;  // nullptr: not offered
   const GroupParameters parameters;
   CallGuard guard;
+  cotune_group_t* const handle;
+  std::unique_ptr<CallSlot> slot;  // of launch and progress; set before the first of them
+
+ private:
+  // How often a wait for an abort looks whether it will never end.
+  static constexpr std::chrono::milliseconds kStuckPoll{10};
+
+  std::atomic<bool> is_aborted_{false};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  int running_aborts_ = 0;
+  bool is_destroyed_ = false;
 };
 
 class AdaptedPlan final : public Plan {
  public:
-  AdaptedPlan(std::shared_ptr<GroupContext> context, cotune_plan_t* plan, MemoryKind memory)
-      : context_(std::move(context)), plan_(plan), memory_(memory) {}
+  AdaptedPlan(std::shared_ptr<GroupContext> context, std::unique_ptr<const CallSubject> subject,
+              cotune_plan_t* plan, MemoryKind memory)
+      : context_(std::move(context)), subject_(std::move(subject)), plan_(plan), memory_(memory) {}
 
   AdaptedPlan(const AdaptedPlan&) = delete;
   AdaptedPlan& operator=(const AdaptedPlan&) = delete;
   ~AdaptedPlan() override {
-    const CallGuard::Scope scope(context_->guard, "plan_destroy");
-    context_->table.plan_destroy(plan_);
+    {
+      const CallGuard::Scope scope(context_->guard, "plan_destroy");
+      InvokeWithoutAnswer(*context_->backend, *subject_, "plan_destroy",
+                          [&] { context_->table().plan_destroy(plan_); });
+    }
+    if (context_->backend->watchdog != nullptr) context_->backend->watchdog->AwaitReader();
   }
 
   Status Launch(const LaunchArguments& arguments) override {
@@ -94,108 +251,140 @@ class AdaptedPlan final : public Plan {
     launch.stream.kind = memory_ == MemoryKind::kCuda ? COTUNE_STREAM_CUDA : COTUNE_STREAM_HOST;
     launch.stream.device = context_->parameters.device;
     launch.stream.handle = arguments.stream;
-    launch.deadline_ns = arguments.deadline_ns;
+    launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
     const CallGuard::Scope scope(context_->guard, "launch");
-    const cotune_status_t status = context_->table.launch(plan_, &launch, &error);
-    if (status < 0) return Failure(status, error, "launch");
+    const Result<cotune_status_t> status =
+        Invoke(*context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns,
+               [&] { return context_->table().launch(plan_, &launch, &error); });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status < 0) return Failure(*status, error, "launch");
     return {};
   }
 
   Result<bool> Progress(int64_t until_ns) override {
     cotune_error_t error = EmptyError();
     const CallGuard::Scope scope(context_->guard, "progress");
-    const cotune_status_t status = context_->table.progress(plan_, until_ns, &error);
-    if (status < 0) return Failure(status, error, "progress");
-    return status == COTUNE_OK;
+    const Result<cotune_status_t> status =
+        Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
+               [&] { return context_->table().progress(plan_, until_ns, &error); });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status < 0) return Failure(*status, error, "progress");
+    if (*status == COTUNE_OK) return true;
+    // A plan that does not see that its group was aborted must not be asked for ever.
+    if (!context_->is_aborted()) return false;
+    return Fail(ErrorCode::kAborted, "the group was aborted", subject_->text);
   }
 
  private:
   tl::unexpected<Error> Failure(cotune_status_t status, const cotune_error_t& error,
                                 const char* call) const {
-    return ToError(status, error, call, context_->table.name, context_->parameters.job_ranks);
+    return ToError(status, error, call, context_->table().name, context_->parameters.job_ranks);
   }
 
   std::shared_ptr<GroupContext> context_;
+  const std::unique_ptr<const CallSubject> subject_;
   cotune_plan_t* plan_;
   MemoryKind memory_;
+  int64_t deadline_ns_ = 0;  // of the operation that runs
 };
 
 class AdaptedGroup final : public BackendGroup {
  public:
-  AdaptedGroup(std::shared_ptr<GroupContext> context, cotune_group_t* group)
-      : context_(std::move(context)), group_(group) {}
+  explicit AdaptedGroup(std::shared_ptr<GroupContext> context) : context_(std::move(context)) {
+    context_->slot =
+        std::make_unique<CallSlot>(context_->backend->watchdog, GroupContext::AbortOf(context_));
+  }
 
   AdaptedGroup(const AdaptedGroup&) = delete;
   AdaptedGroup& operator=(const AdaptedGroup&) = delete;
-  ~AdaptedGroup() override {
-    const CallGuard::Scope scope(context_->guard, "group_destroy");
-    context_->table.group_destroy(group_);
-  }
+  ~AdaptedGroup() override { context_->Destroy(); }
 
   Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
                                         const Choice& choice, int64_t deadline_ns) override {
-    const cotune_backend_api_t& table = context_->table;
+    // A call that is given up may come back when this object is gone.
+    const std::shared_ptr<GroupContext> context = context_;
+    const cotune_backend_api_t& table = context->table();
     if (!program.is_single_collective()) {
       return Fail(ErrorCode::kUnsupported, kNoFusion, fmt::format("backend {}", table.name));
     }
     const cotune_problem_t abi_problem = ToAbi(problem);
     const std::string name(choice.id.choice_name());
+    auto subject = std::make_unique<const CallSubject>(
+        CallSubject::OfChoice(table.name, context->backend->plugin, choice.id, problem));
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
-    const CallGuard::Scope scope(context_->guard, "prepare");
-    const cotune_status_t status =
-        table.prepare(group_, &abi_problem, name.c_str(), deadline_ns, &plan, &error);
-    if (status != COTUNE_OK || plan == nullptr) {
-      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "prepare", table.name,
-                     context_->parameters.job_ranks);
+    const CallGuard::Scope scope(context->guard, "prepare");
+    const Result<cotune_status_t> status = InvokeApart(
+        *context->backend, *subject, "prepare", deadline_ns, GroupContext::AbortOf(context), [&] {
+          return table.prepare(context->handle, &abi_problem, name.c_str(), deadline_ns, &plan,
+                               &error);
+        });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status != COTUNE_OK || plan == nullptr) {
+      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "prepare", table.name,
+                     context->parameters.job_ranks);
     }
-    return std::make_unique<AdaptedPlan>(context_, plan, problem.cls.memory);
+    return std::make_unique<AdaptedPlan>(context, std::move(subject), plan, problem.cls.memory);
   }
 
   Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) override {
     if (context_->memory == nullptr) {
       return Fail(ErrorCode::kUnsupported, kNoMemory,
-                  fmt::format("backend {}", context_->table.name));
+                  fmt::format("backend {}", context_->table().name));
     }
     cotune_error_t error = EmptyError();
     const CallGuard::Scope scope(context_->guard, "memory_register");
-    const cotune_status_t status =
-        context_->memory->memory_register(group_, data, bytes, deadline_ns, &error);
-    if (status == COTUNE_OK) return {};
-    return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "memory_register",
-                   context_->table.name, context_->parameters.job_ranks);
+    const Result<cotune_status_t> status =
+        InvokeApart(*context_->backend, context_->backend->subject, "memory_register", deadline_ns,
+                    GroupContext::AbortOf(context_), [&] {
+                      return context_->memory->memory_register(context_->handle, data, bytes,
+                                                               deadline_ns, &error);
+                    });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status == COTUNE_OK) return {};
+    return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "memory_register",
+                   context_->table().name, context_->parameters.job_ranks);
   }
 
   void UnregisterMemory(void* data) override {
     if (context_->memory == nullptr) return;
     const CallGuard::Scope scope(context_->guard, "memory_unregister");
-    context_->memory->memory_unregister(group_, data);
+    InvokeWithoutAnswer(*context_->backend, context_->backend->subject, "memory_unregister",
+                        [&] { context_->memory->memory_unregister(context_->handle, data); });
   }
 
   Status Health() override {
     cotune_error_t error = EmptyError();
-    const cotune_status_t status = context_->table.group_health(group_, &error);
-    if (status != COTUNE_OK) {
-      return ToError(status, error, "group_health", context_->table.name,
-                     context_->parameters.job_ranks);
-    }
-    return {};
+    const Result<cotune_status_t> status =
+        InvokeApart(*context_->backend, context_->backend->subject, "group_health",
+                    context_->backend->DeadlineOfCall(), nullptr,
+                    [&] { return context_->table().group_health(context_->handle, &error); });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status == COTUNE_OK) return {};
+    return ToError(*status, error, "group_health", context_->table().name,
+                   context_->parameters.job_ranks);
   }
 
-  void Abort() override { context_->table.group_abort(group_); }
+  void Abort() override { context_->Abort(); }
 
  private:
   std::shared_ptr<GroupContext> context_;
-  cotune_group_t* group_;
 };
 
 // The extension as far as it can be used; nullptr when the backend has none.
-Result<const cotune_memory_v1_t*> MemoryExtensionOf(const cotune_backend_api_t& table,
+Result<const cotune_memory_v1_t*> MemoryExtensionOf(const BackendContext& context,
                                                     const cotune_backend_t* backend,
                                                     const std::string& where) {
-  const auto* memory =
-      static_cast<const cotune_memory_v1_t*>(table.get_extension(backend, COTUNE_MEMORY_EXTENSION));
+  const void* found = nullptr;
+  const Result<cotune_status_t> asked =
+      InvokeApart(context, context.subject, "get_extension", context.DeadlineOfCall(), nullptr,
+                  [&]() -> cotune_status_t {
+                    found = context.table.get_extension(backend, COTUNE_MEMORY_EXTENSION);
+                    return COTUNE_OK;
+                  });
+  if (!asked) return tl::make_unexpected(asked.error());
+  const auto* memory = static_cast<const cotune_memory_v1_t*>(found);
   if (memory == nullptr) return nullptr;
   const char* missing = nullptr;
   if (!COTUNE_HAS_FIELD(cotune_memory_v1_t, memory, memory_unregister)) {
@@ -210,24 +399,37 @@ Result<const cotune_memory_v1_t*> MemoryExtensionOf(const cotune_backend_api_t& 
               where, missing, "rebuild the plugin against this version's cotune_backend_v1.h");
 }
 
+void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
+  InvokeWithoutAnswer(context, context.subject, "destroy", [&] { context.table.destroy(backend); });
+}
+
 class AdaptedBackend final : public Backend {
  public:
-  AdaptedBackend(const cotune_backend_api_t& table, const cotune_memory_v1_t* memory,
-                 std::unique_ptr<BackendHost> host, cotune_backend_t* backend, bool check_threads)
-      : table_(table),
+  AdaptedBackend(std::shared_ptr<const BackendContext> context, const cotune_memory_v1_t* memory,
+                 cotune_backend_t* backend)
+      : context_(std::move(context)),
         memory_(memory),
-        host_(std::move(host)),
-        backend_(backend, table.destroy),
-        name_(table.name),
-        version_(table.version),
-        check_threads_(check_threads) {}
+        backend_(backend),
+        name_(context_->table.name),
+        version_(context_->table.version) {}
+  AdaptedBackend(const AdaptedBackend&) = delete;
+  AdaptedBackend& operator=(const AdaptedBackend&) = delete;
+  ~AdaptedBackend() override { DestroyBackend(*context_, backend_); }
 
   const std::string& name() const override { return name_; }
   const std::string& version() const override { return version_; }
 
   ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
     if (!program.is_single_collective()) return ChoiceList{{}, {{name_, kNoFusion}}};
-    return ListTableChoices(table_, backend_.get(), problem);
+    ChoiceList list;
+    const Result<cotune_status_t> listed =
+        InvokeApart(*context_, context_->subject, "list_choices", context_->DeadlineOfCall(),
+                    nullptr, [&]() -> cotune_status_t {
+                      list = ListTableChoices(context_->table, backend_, problem);
+                      return COTUNE_OK;
+                    });
+    if (!listed) return ChoiceList{{}, {{name_, listed.error().ToText()}}};
+    return list;
   }
 
   Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
@@ -241,23 +443,24 @@ class AdaptedBackend final : public Backend {
     params.deadline_ns = parameters.deadline_ns;
     cotune_group_t* group = nullptr;
     cotune_error_t error = EmptyError();
-    const cotune_status_t status = table_.group_create(backend_.get(), &params, &group, &error);
-    if (status != COTUNE_OK || group == nullptr) {
-      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "group_create", name_,
+    const Result<cotune_status_t> status = InvokeApart(
+        *context_, context_->subject, "group_create", parameters.deadline_ns, nullptr,
+        [&] { return context_->table.group_create(backend_, &params, &group, &error); });
+    if (!status) return tl::make_unexpected(status.error());
+    if (*status != COTUNE_OK || group == nullptr) {
+      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "group_create", name_,
                      parameters.job_ranks);
     }
     return std::make_unique<AdaptedGroup>(
-        std::make_shared<GroupContext>(table_, memory_, parameters, check_threads_), group);
+        std::make_shared<GroupContext>(context_, memory_, parameters, group));
   }
 
  private:
-  const cotune_backend_api_t& table_;
+  const std::shared_ptr<const BackendContext> context_;
   const cotune_memory_v1_t* const memory_;
-  const std::unique_ptr<BackendHost> host_;  // outlives backend_
-  const std::unique_ptr<cotune_backend_t, void (*)(cotune_backend_t*)> backend_;
+  cotune_backend_t* const backend_;
   const std::string name_;
   const std::string version_;
-  const bool check_threads_;
 };
 
 }  // namespace
@@ -268,26 +471,29 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const AdoptOptions& options) {
   if (Status checked = CheckTable(table, where); !checked)
     return tl::make_unexpected(checked.error());
-  auto backend_host = std::make_unique<BackendHost>(host, table->name);
+  const auto context = std::make_shared<const BackendContext>(
+      *table, std::make_unique<BackendHost>(host, table->name), where, options);
   cotune_backend_t* backend = nullptr;
   cotune_error_t error = EmptyError();
-  const cotune_status_t status = table->create(&backend_host->table(), device, &backend, &error);
-  if (status == COTUNE_UNSUPPORTED) {
+  const Result<cotune_status_t> status =
+      InvokeApart(*context, context->subject, "create", context->DeadlineOfCall(), nullptr,
+                  [&] { return table->create(&context->host->table(), device, &backend, &error); });
+  if (status && *status == COTUNE_UNSUPPORTED) {
     return Fail(ErrorCode::kUnsupported,
                 fmt::format("backend {} offers nothing on this machine", table->name), where,
                 TextOf(error, "create"), "run on a machine that has what it needs");
   }
-  if (status != COTUNE_OK || backend == nullptr) {
+  if (!status || *status != COTUNE_OK || backend == nullptr) {
     return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'create'", where,
-                TextOf(error, "create"), "check the backend's settings and its documentation");
+                status ? TextOf(error, "create") : status.error().what,
+                "check the backend's settings and its documentation");
   }
-  const Result<const cotune_memory_v1_t*> memory = MemoryExtensionOf(*table, backend, where);
+  const Result<const cotune_memory_v1_t*> memory = MemoryExtensionOf(*context, backend, where);
   if (!memory) {
-    table->destroy(backend);
+    DestroyBackend(*context, backend);
     return tl::make_unexpected(memory.error());
   }
-  return std::make_unique<AdaptedBackend>(*table, *memory, std::move(backend_host), backend,
-                                          options.check_threads);
+  return std::make_unique<AdaptedBackend>(context, *memory, backend);
 }
 
 }  // namespace cotune

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/backend.h"
+#include "core/launch_watchdog.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {
@@ -23,13 +24,16 @@ struct AdoptOptions {
 #else
   bool check_threads = true;
 #endif
+  // Watches every call into the plugin; outlives the backend. nullptr: nobody does.
+  LaunchWatchdog* watchdog = nullptr;
 };
 
 // Makes the backend of a table, which is checked first; a table of the program itself needs no
 // shared library. kUnsupported: it can run nothing on this machine; the text says why.
-// kPluginRefused: CheckTable or create failed. The table and `host` outlive the backend; the
-// backend sees the settings of `host` under its own name ("NAME.key" as "key"). `device`: CUDA
-// ordinal or -1.
+// kPluginRefused: CheckTable or create failed. What a plugin throws becomes an error that names it
+// and the call, in the log for a call that gives nothing back. The table and `host` outlive the
+// backend; the backend sees the settings of `host` under its own name ("NAME.key" as "key").
+// `device`: CUDA ordinal or -1.
 Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const cotune_host_t& host, int32_t device,
                                               const std::string& where,

@@ -133,7 +133,7 @@ Status RunPlan(FakeRank& self, Plan& plan, int64_t timeout_ns) {
   std::vector<int32_t> send(100);
   std::vector<int32_t> recv(100);
   const Status ran =
-      plan.Run({send.data(), recv.data(), nullptr, self.clock.now_ns() + timeout_ns});
+      plan.Run({send.data(), recv.data(), nullptr, self.clock.now_ns() + timeout_ns}, self.clock);
   if (!ran) self.group->Abort();
   return ran;
 }

@@ -47,8 +47,8 @@ std::string FakeRank::RunAndCheck(const Problem& problem, const std::string& nam
   if (const Status filled = buffers->Fill(kSalt); !filled) return filled.error().ToText();
   const auto plan = Prepare(problem, name);
   if (!plan) return plan.error().ToText();
-  const Status ran =
-      (*plan)->Run({buffers->send(), buffers->recv(), nullptr, clock.now_ns() + kPatienceNs});
+  const Status ran = (*plan)->Run(
+      {buffers->send(), buffers->recv(), nullptr, clock.now_ns() + kPatienceNs}, clock);
   if (!ran) return ran.error().ToText();
   const OperandCheck check = buffers->Check(kSalt).value();
   if (check.wrong_elements == 0 && !check.wrote_outside && !check.changed_send) return "";

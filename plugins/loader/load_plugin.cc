@@ -148,7 +148,16 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
   }
   cotune_error_t refusal{};
   refusal.struct_size = sizeof(refusal);
-  const cotune_backend_api_t* table = query(COTUNE_ABI_MINOR, &refusal);
+  const cotune_backend_api_t* table = nullptr;
+  constexpr const char* kThrew = "it threw an exception: ";
+  constexpr const char* kReport = "report it to whoever ships the plugin";
+  try {
+    table = query(COTUNE_ABI_MINOR, &refusal);
+  } catch (const std::exception& exception) {
+    return Refused(path, "query", std::string(kThrew) + exception.what(), kReport);
+  } catch (...) {
+    return Refused(path, "query", std::string(kThrew) + "it is no std::exception", kReport);
+  }
   if (table == nullptr) {
     const std::string text(refusal.message, strnlen(refusal.message, sizeof(refusal.message)));
     return Refused(path, "query", text.empty() ? "the plugin refused without a reason" : text,

@@ -159,7 +159,7 @@ Status Rank::Launch(Job& job, ChoiceCaller& caller, const CallBuffers& buffers) 
   arguments.recv = buffers.recv();
   arguments.stream = job.device().stream();
   arguments.deadline_ns = CallDeadline();
-  Status launched = caller.Launch(arguments);
+  Status launched = caller.Launch(arguments, job.clock());
   if (!launched) launched.error().where += " " + TextOf(caller);
   return launched;
 }

@@ -183,6 +183,7 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   const Result<TuneReport> report =
       RunTune(**job, RequestOf(script, **job, reporting.interrupted()));
   if (!report) return tl::make_unexpected(report.error());
+  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   ReportTune(*report, link);
   if (script.calls == 0) return {};
   dispatcher.SetTable(report->outcome.table);
