@@ -312,6 +312,17 @@ TEST(SpawnTest, SigtermThatRanksIgnoreIsFollowedByKill) {
   EXPECT_EQ(spawner.ExitCode(), 5);
 }
 
+TEST(SpawnTest, SigtermReachesARankThatIsStopped) {
+  SpawnerForTest spawner(
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; echo ready; test $COTUNE_RANK = 0 || "
+                     "kill -STOP $$; read x <&3"),
+            2));
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
 // A rank that is a script, whose program runs as its child.
 std::string WithChild(const std::string& in_front) {
   return InFolder("exec 3<>$fifo; rm $fifo; " + in_front + "(echo ready; read x <&3) & wait");
