@@ -123,8 +123,9 @@ void RankSupervisor::Suspend() {
   for (RankProcess& rank : ranks_) rank.stopped = false;
   grace_end_ns_ = 0;
   if (must_end) BeginGrace();
-  if (was_lent) terminal_.LendTo(ranks_.front().pid);
+  // First this: SIGCONT would discard a stop that the terminal sends to who has it.
   SendAll(SIGCONT);
+  if (was_lent) terminal_.LendTo(ranks_.front().pid);
 }
 
 // ---- Output ----
