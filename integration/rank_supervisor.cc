@@ -42,9 +42,9 @@ void RankSupervisor::Run() {
     HandleSignals();
     ReadOutputs();
     Reap();
+    if (errors_.due_ns() != 0 && clock_.now_ns() >= errors_.due_ns()) errors_.Tell();
     HandleLoss();
     if (grace_end_ns_ != 0 && clock_.now_ns() >= grace_end_ns_) KillAll();
-    if (errors_.due_ns() != 0 && clock_.now_ns() >= errors_.due_ns()) errors_.Tell();
   }
   CollectAll();
   for (RankProcess& rank : ranks_) {
@@ -107,8 +107,10 @@ void RankSupervisor::OnSignal(int number) {
   interrupted_ = true;
   sigaddset(&passed_on_, number);
   SendAll(number);
-  // An interrupt asks, and can be repeated. These two come from who does not wait for an answer.
-  if (number == SIGTERM || number == SIGHUP) BeginGrace();
+  // An interrupt asks, and can be repeated. The sender of these two does not wait for an answer.
+  if (number != SIGTERM && number != SIGHUP) return;
+  SendAll(SIGCONT);  // a rank that is stopped hears nothing
+  BeginGrace();
 }
 
 void RankSupervisor::Suspend() {
@@ -121,8 +123,9 @@ void RankSupervisor::Suspend() {
   for (RankProcess& rank : ranks_) rank.stopped = false;
   grace_end_ns_ = 0;
   if (must_end) BeginGrace();
-  if (was_lent) terminal_.LendTo(ranks_.front().pid);
+  // First this: SIGCONT would discard a stop that the terminal sends to who has it.
   SendAll(SIGCONT);
+  if (was_lent) terminal_.LendTo(ranks_.front().pid);
 }
 
 // ---- Output ----
@@ -226,10 +229,13 @@ void RankSupervisor::OnEnded(RankProcess& rank) {
 
 void RankSupervisor::HandleLoss() {
   if (!failed_ || interrupted_ || loss_is_told_) return;
-  loss_is_told_ = true;
   RankProcess& first = *std::find_if(ranks_.begin(), ranks_.end(),
                                      [](const RankProcess& rank) { return rank.failed_itself; });
   errors_.ReadToTheEnd(first);
+  // A program that cannot be started fails on the others alike: they are heard before they are
+  // ended.
+  if (first.has_told_error && errors_.due_ns() != 0) return;
+  loss_is_told_ = true;
   // A program that could not be started has said so.
   if (request_.on_loss && !first.has_told_error) {
     told_rank_ = first.rank;
@@ -240,7 +246,7 @@ void RankSupervisor::HandleLoss() {
   if (!request_.ends_others) return;
   ends_others_ = true;
   SendAll(SIGTERM);
-  SendAll(SIGCONT);  // one that is stopped hears nothing
+  SendAll(SIGCONT);  // a rank that is stopped hears nothing
 }
 
 // ---- Ending them ----

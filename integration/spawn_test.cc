@@ -312,6 +312,17 @@ TEST(SpawnTest, SigtermThatRanksIgnoreIsFollowedByKill) {
   EXPECT_EQ(spawner.ExitCode(), 5);
 }
 
+TEST(SpawnTest, SigtermReachesARankThatIsStopped) {
+  SpawnerForTest spawner(
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; echo ready; test $COTUNE_RANK = 0 || "
+                     "kill -STOP $$; read x <&3"),
+            2));
+  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 130);
+}
+
 // A rank that is a script, whose program runs as its child.
 std::string WithChild(const std::string& in_front) {
   return InFolder("exec 3<>$fifo; rm $fifo; " + in_front + "(echo ready; read x <&3) & wait");
@@ -400,20 +411,25 @@ TEST(SpawnAtATerminal, AnInterruptOfRankZeroThatReadsItIsOneOfTheJob) {
 }
 
 TEST(SpawnAtATerminal, AStoppedJobGoesOn) {
-  SpawnRequest request =
-      Shell("echo ready; test $COTUNE_RANK = 0 || exit 0; read x; echo read $x", 2);
+  SpawnRequest request = Shell(
+      "test $COTUNE_RANK = 0 || exit 0; while read x; do echo has $x; test $x != end || exit 0; "
+      "done",
+      2);
   request.grace_ns = 1;  // a rank that counts as stopped would be ended
   SpawnerForTest spawner(request, SpawnerForTest::Output::kTerminal);
-  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
-  for (int i = 0; i < 3; ++i) {
+  for (const std::string line : {"one", "two", "three"}) {
+    spawner.Type(line + "\n");
+    ASSERT_TRUE(spawner.ReadUntil([&](const std::string& output) {
+      return Count(output, "has " + line) == 1;
+    })) << spawner.output();
     spawner.Type("\x1a");
     ASSERT_TRUE(spawner.AwaitStop()) << spawner.output();
     kill(spawner.pid(), SIGCONT);
   }
-  spawner.Type("a line\n");
+  spawner.Type("end\n");
   ASSERT_TRUE(spawner.ReadToTheEnd()) << spawner.output();
   EXPECT_EQ(spawner.ExitCode(), 0) << spawner.output();
-  EXPECT_THAT(spawner.output(), HasSubstr("read a line"));
+  EXPECT_THAT(spawner.output(), HasSubstr("has end"));
 }
 
 }  // namespace

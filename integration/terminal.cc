@@ -9,7 +9,10 @@ namespace cotune {
 Terminal::Terminal() : fd_(open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}
 
 bool Terminal::LendTo(pid_t group) {
-  if (!fd_.is_open() || tcgetpgrp(fd_.get()) != getpgrp()) return false;
+  if (!fd_.is_open()) return false;
+  const pid_t foreground = tcgetpgrp(fd_.get());
+  if (is_lent() && foreground == group) return true;
+  if (foreground != getpgrp()) return false;
   if (!SetForeground(group)) return false;
   lent_to_ = group;
   return true;

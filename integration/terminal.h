@@ -18,7 +18,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // False when this process does not have the terminal itself.
+  // True also when the group has it already; false when this process does not have it to lend.
   bool LendTo(pid_t group);
   void TakeBack();
   bool is_lent() const { return lent_to_ != 0; }
