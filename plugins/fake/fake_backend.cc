@@ -140,9 +140,9 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
 }
 
 void Destroy(cotune_backend_t* backend) {
-  if (backend == nullptr) return;
-  Misbehave(*backend, "destroy");
-  delete backend;
+  // Freed also where it throws.
+  const std::unique_ptr<cotune_backend_t> owned(backend);
+  if (backend != nullptr) Misbehave(*backend, "destroy");
 }
 
 const void* GetExtension(const cotune_backend_t* backend, const char* /*id*/) {
@@ -284,9 +284,8 @@ void GroupAbort(cotune_group_t* group) {
 }
 
 void GroupDestroy(cotune_group_t* group) {
-  if (group == nullptr) return;
-  Misbehave(*group->backend, "group_destroy");
-  delete group;
+  const std::unique_ptr<cotune_group_t> owned(group);
+  if (group != nullptr) Misbehave(*group->backend, "group_destroy");
 }
 
 Result<void> DelayPrepare(const cotune_group_t& group, const ScriptedChoice& choice,
@@ -368,9 +367,8 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
 }
 
 void PlanDestroy(cotune_plan_t* plan) {
-  if (plan == nullptr) return;
-  Misbehave(*plan->group->backend, "plan_destroy", plan->choice->name);
-  delete plan;
+  const std::unique_ptr<cotune_plan_t> owned(plan);
+  if (plan != nullptr) Misbehave(*plan->group->backend, "plan_destroy", plan->choice->name);
 }
 
 constexpr uint32_t BuildFlags() {
