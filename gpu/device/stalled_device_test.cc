@@ -31,6 +31,7 @@ class OneRank final : public RankExchange {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
+  int job_rank(int rank) const override { return rank; }
   Result<StepResult> Step(std::string_view, std::string_view record, int64_t, int64_t) override {
     StepResult result;
     result.records.emplace_back(record);

@@ -90,7 +90,7 @@ class GroupTest : public ::testing::Test {
     params.world_size = 1;
     params.job_ranks = kJobRanks;
     params.deadline_ns = now_ns_ + 10 * kSecondNs;
-    return Group::Join(host_, params, *gpu_, *memory_);
+    return Group::Join(host_, params, *gpu_, *memory_, {});
   }
 
   FakeDriverState& driver_;
