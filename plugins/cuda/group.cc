@@ -176,8 +176,7 @@ std::optional<Failure> Group::Health() const {
     std::atomic_thread_fence(std::memory_order_acquire);
     record = words_->failure;  // never written again
   } else if (is_aborted_.load(std::memory_order_acquire)) {
-    record.kind = kAborted;
-    record.reporter = rank_;
+    record.poison = MakePoison(kAborted, rank_, rank_);
   } else {
     return std::nullopt;
   }

@@ -18,52 +18,53 @@ std::string NameOf(int named, int rank, int world_size) {
 }
 
 Failure Late(const FailureRecord& record, int rank, int world_size) {
-  const int culprit = record.peer >= 0 && record.peer < world_size ? record.peer : -1;
-  const std::string peer = NameOf(record.peer, rank, world_size);
-  const std::string place = fmt::format("launch {} of the group, step {}, block {}",
-                                        record.reporter_call.word[0], record.step, record.block);
-  if (record.reporter == rank) {
+  const int waited_for = PoisonPeer(record.poison);
+  const int reporter = PoisonReporter(record.poison);
+  const int culprit = waited_for < world_size ? waited_for : -1;
+  const std::string peer = NameOf(waited_for, rank, world_size);
+  if (reporter == rank) {
     return {COTUNE_PEER_FAILED, 0, culprit,
-            fmt::format("group rank {}'s kernel waited for {} until the deadline ({}): it died, "
-                        "stopped, or did not make this call",
-                        rank, peer, place)};
+            fmt::format("group rank {}'s kernel waited for {} until the deadline (launch {} of the "
+                        "group, step {}, block {}): it died, stopped, or did not make this call",
+                        rank, peer, record.number, record.step, record.block)};
   }
   return {COTUNE_PEER_FAILED, 0, culprit,
-          fmt::format("{}'s kernel waited for {} until its deadline ({}) and ended the group for "
-                      "all ranks: {} died, stopped, or came too late",
-                      NameOf(record.reporter, rank, world_size), peer, place, peer)};
+          fmt::format("{}'s kernel waited for {} until its deadline and ended the group for all "
+                      "ranks: {} died, stopped, or came too late",
+                      NameOf(reporter, rank, world_size), peer, peer)};
 }
 
 Failure OtherCall(const FailureRecord& record, int rank, int world_size,
                   const ChoiceLimits& limits) {
-  const int other = record.peer == rank ? record.reporter : record.peer;
-  return {COTUNE_PEER_FAILED, 0, other >= 0 && other < world_size ? other : -1,
-          fmt::format(
-              "{} called {} where {} called {} (launch {} of the group); all ranks of a "
-              "group make the same calls in the same order, by choices that they agreed on",
-              NameOf(record.peer, rank, world_size), CallText(record.peer_call, world_size, limits),
-              NameOf(record.reporter, rank, world_size),
-              CallText(record.reporter_call, world_size, limits), record.reporter_call.word[0])};
+  const bool is_known = record.other >= 0 && record.other < world_size && record.other != rank;
+  return {
+      COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,
+      fmt::format("{} called {} where {} called {} (launch {} of the group); all ranks of a "
+                  "group make the same calls in the same order, by choices that they agreed on",
+                  NameOf(record.other, rank, world_size),
+                  CallText(record.other_call, world_size, limits), NameOf(rank, rank, world_size),
+                  CallText(record.own_call, world_size, limits), record.number)};
 }
 
 }  // namespace
 
 Failure FailureOf(const FailureRecord& record, int rank, int world_size,
                   const ChoiceLimits& limits) {
-  switch (record.kind) {
+  const int reporter = PoisonReporter(record.poison);
+  switch (PoisonKind(record.poison)) {
     case kTimeout:
       return Late(record, rank, world_size);
     case kMismatch:
       return OtherCall(record, rank, world_size, limits);
     case kAborted:
       return {COTUNE_ABORTED, 0, -1,
-              fmt::format("{} aborted the group", NameOf(record.reporter, rank, world_size))};
+              fmt::format("{} aborted the group", NameOf(reporter, rank, world_size))};
     default:
       return {
           COTUNE_INTERNAL, 0, -1,
           fmt::format("{} found data of a later step in its scratch (step {}, block {}); please "
                       "report this",
-                      NameOf(record.reporter, rank, world_size), record.step, record.block)};
+                      NameOf(reporter, rank, world_size), record.step, record.block)};
   }
 }
 

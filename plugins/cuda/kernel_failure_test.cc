@@ -13,12 +13,10 @@ using ::testing::HasSubstr;
 FailureRecord RecordWith(FailureKind kind, int reporter, int peer) {
   FailureRecord record{};
   record.is_set = 1;
-  record.kind = kind;
-  record.reporter = reporter;
-  record.peer = peer;
+  record.poison = MakePoison(kind, reporter, peer);
+  record.number = 41;
   record.step = 8;
   record.block = 3;
-  record.reporter_call.word[0] = 41;
   return record;
 }
 
@@ -42,10 +40,11 @@ TEST(KernelFailureTest, BothCallsAreNamed) {
   border::Problem problem{.count = 1000, .world_size = 2};
   const std::string choice = ListChoices(problem, {}).front().name;
   FailureRecord record = RecordWith(kMismatch, 0, 1);
-  record.reporter_call = RecordOf(problem, choice);
+  record.own_call = RecordOf(problem, choice);
   problem.reduction = border::Reduction::kMax;
-  record.peer_call = RecordOf(problem, choice);
+  record.other_call = RecordOf(problem, choice);
   for (const int rank : {0, 1}) {
+    record.other = 1 - rank;
     const border::Failure failure = FailureOf(record, rank, 2, {});
     EXPECT_EQ(failure.status, COTUNE_PEER_FAILED);
     EXPECT_EQ(failure.failed_rank, 1 - rank);
@@ -64,7 +63,9 @@ TEST(KernelFailureTest, ARecordThatMakesNoSenseNamesNobody) {
   const border::Failure late = FailureOf(RecordWith(kTimeout, 0, 9), 0, 2, {});
   EXPECT_EQ(late.failed_rank, -1);
   EXPECT_THAT(late.message, HasSubstr("waited for a peer"));
-  EXPECT_EQ(FailureOf(RecordWith(kMismatch, 9, 12), 0, 2, {}).failed_rank, -1);
+  FailureRecord other = RecordWith(kMismatch, 9, 12);
+  other.other = 12;
+  EXPECT_EQ(FailureOf(other, 0, 2, {}).failed_rank, -1);
   EXPECT_EQ(FailureOf(RecordWith(kProtocol, 0, 1), 0, 2, {}).status, COTUNE_INTERNAL);
 }
 

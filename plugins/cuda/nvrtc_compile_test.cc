@@ -207,6 +207,7 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {architecture == "sm_100", 300},
       {is_for_8 && on(Transport::kFlagged), 16},
       {is_for_8 && on(Transport::kLamport), 160},
+      {on(Transport::kLamport), 8},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {spec.threads <= 256, 32},
       {on(Transport::kEscape), spec.unroll > 1 ? 96 : 24},

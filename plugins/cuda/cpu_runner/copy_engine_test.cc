@@ -449,8 +449,8 @@ TEST(CopyEngineTest, ABarrierNamesWhoDoesNotCome) {
     for (int rank = 0; rank < world; ++rank) {
       EXPECT_EQ(ranks.failure(rank).is_set, rank == 1 ? 0u : 1u);
       if (rank == 1) continue;
-      EXPECT_EQ(ranks.failure(rank).kind, kTimeout);
-      EXPECT_EQ(ranks.failure(rank).peer, 1);
+      EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kTimeout);
+      EXPECT_EQ(PoisonPeer(ranks.failure(rank).poison), 1);
     }
   }
 }
@@ -465,7 +465,7 @@ TEST(CopyEngineTest, ABarrierEndsWhenTheHostAborts) {
         for (int r = 0; r < 2; ++r) ranks.Abort(r);
       },
       6));
-  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.failure(rank).kind, kAborted);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kAborted);
 }
 
 }  // namespace

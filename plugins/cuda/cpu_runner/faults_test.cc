@@ -22,10 +22,12 @@ TEST(FaultsTest, AnAbsentRankIsNamed) {
         << NameOf(*v);
     for (const int rank : {0, 2}) {
       EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
-      EXPECT_EQ(ranks.failure(rank).kind, kTimeout) << NameOf(*v) << " rank " << rank;
+      EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kTimeout) << NameOf(*v) << " rank " << rank;
     }
     // Of two_shot, one survivor may first wait for the other, who waits for the absent rank.
-    EXPECT_TRUE(ranks.failure(0).peer == 1 || ranks.failure(2).peer == 1) << NameOf(*v);
+    EXPECT_TRUE(PoisonPeer(ranks.failure(0).poison) == 1 ||
+                PoisonPeer(ranks.failure(2).poison) == 1)
+        << NameOf(*v);
   }
 }
 
@@ -44,8 +46,8 @@ TEST(FaultsTest, AnAbsentRankIsNamedWhateverTheOthersSend) {
         },
         9))
         << NameOf(*v);
-    EXPECT_EQ(ranks.failure(0).peer, 1) << NameOf(*v);
-    EXPECT_EQ(ranks.failure(2).peer, 1) << NameOf(*v);
+    EXPECT_EQ(PoisonPeer(ranks.failure(0).poison), 1) << NameOf(*v);
+    EXPECT_EQ(PoisonPeer(ranks.failure(2).poison), 1) << NameOf(*v);
     ++kernels;
   }
   EXPECT_EQ(kernels, 2);
@@ -66,7 +68,7 @@ TEST(FaultsTest, AbortEndsEveryWait) {
         << NameOf(*v);
     for (int rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
-      EXPECT_EQ(ranks.failure(rank).kind, kAborted) << NameOf(*v) << " rank " << rank;
+      EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kAborted) << NameOf(*v) << " rank " << rank;
     }
   }
 }

@@ -34,14 +34,15 @@ void ExpectAllFail(Call& before, Call& call, Call& other, int world_size, int od
       static_cast<uint64_t>(odd) + 1));
   for (int rank = 0; rank < world_size; ++rank) {
     const FailureRecord& failure = ranks.failure(rank);
-    ASSERT_EQ(failure.kind, kMismatch) << what << " rank " << rank;
-    ASSERT_NE(failure.reporter == odd, failure.peer == odd) << what << " rank " << rank;
-    const bool is_odd_reporter = failure.reporter == odd;
-    const CallRecord& of_odd = is_odd_reporter ? failure.reporter_call : failure.peer_call;
-    const CallRecord& of_others = is_odd_reporter ? failure.peer_call : failure.reporter_call;
-    EXPECT_TRUE(IsSame(of_odd, other.Record())) << what << " rank " << rank;
-    EXPECT_TRUE(IsSame(of_others, call.Record())) << what << " rank " << rank;
-    EXPECT_EQ(failure.reporter_call.word[0], 2u) << what << " rank " << rank;
+    ASSERT_EQ(PoisonKind(failure.poison), kMismatch) << what << " rank " << rank;
+    const bool is_odd_reporter = PoisonReporter(failure.poison) == odd;
+    ASSERT_NE(is_odd_reporter, PoisonPeer(failure.poison) == odd) << what << " rank " << rank;
+    EXPECT_TRUE(IsSame(failure.own_call, (rank == odd ? other : call).Record()))
+        << what << " rank " << rank;
+    EXPECT_TRUE(IsSame(failure.other_call, (rank == odd ? call : other).Record()))
+        << what << " rank " << rank;
+    EXPECT_EQ(failure.other == odd, rank != odd) << what << " rank " << rank;
+    EXPECT_EQ(failure.number, 2u) << what << " rank " << rank;
   }
 }
 
@@ -125,7 +126,8 @@ TEST(MismatchedCallsTest, ACallThatIsLeftOut) {
         },
         6));
     for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(ranks.failure(rank).kind, kMismatch) << NameOf(*v) << " rank " << rank;
+      EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kMismatch)
+          << NameOf(*v) << " rank " << rank;
     }
   }
 }

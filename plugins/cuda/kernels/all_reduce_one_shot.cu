@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        launch.Send(
+        Transport::Send(
             launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes, own[u]);
       }
     }

@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
           [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
             unsigned char* to = launch.Scratch(peer);
-            launch.Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
+            Transport::Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });
     }
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        launch.Send(launch.Scratch(peer) +
+        Transport::Send(launch.Scratch(peer) +
                             (results + a.rank * step_packs + at) * Transport::kSlotBytes,
                         result);
       }

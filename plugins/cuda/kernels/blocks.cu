@@ -45,14 +45,14 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 0; hop < kPeers; ++hop) {
         const int peer = PeerAfter(a.rank, hop);
-        launch.Send(slot_at(peer, a.rank, u), own[u]);
+        Transport::Send(slot_at(peer, a.rank, u), own[u]);
       }
 #else
       SendTogether(
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
           [&] { if (base == 0 && u == 0) launch.Post(); },
-          [&](int peer, const Pack& p) { launch.Send(slot_at(peer, a.rank, u), p); });
+          [&](int peer, const Pack& p) { Transport::Send(slot_at(peer, a.rank, u), p); });
 #endif
     }
     // The own block waits for nobody, and nobody for it.

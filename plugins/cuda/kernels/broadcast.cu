@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        launch.Send(launch.Scratch(peer) + data(u), own);
+        Transport::Send(launch.Scratch(peer) + data(u), own);
       }
       recv.Store(base + place(u), own);
     }
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int hop = 1; hop <= kPeers; ++hop) {
       const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
       if (is_root || !has_data) continue;
-      launch.Send(launch.Scratch(peer) + greeting(a.rank), Pack{{0, 0, 0, 0}});
+      Transport::Send(launch.Scratch(peer) + greeting(a.rank), Pack{{0, 0, 0, 0}});
     }
     if (base == 0 && !launch.Begin()) return;
     if (base == 0 && !kArrivesFirst) launch.Arrive();

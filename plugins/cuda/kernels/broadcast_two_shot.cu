@@ -50,12 +50,12 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
           },
           [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int owner, const Pack& p) {
-            launch.Send(slot_in(owner, a.rank, u), p);
+            Transport::Send(slot_in(owner, a.rank, u), p);
             if (!is_in_place && index(owner, u) < packs) recv.Store(index(owner, u), p);
           });
     }
     if (base == 0 && !is_root) launch.Post();
-    if (!is_root && has(0)) launch.Send(slot_in(a.root, a.rank, 0), Pack{{0, 0, 0, 0}});
+    if (!is_root && has(0)) Transport::Send(slot_in(a.root, a.rank, 0), Pack{{0, 0, 0, 0}});
     if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     if (!has(0)) continue;
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!has(u)) continue;
 #pragma unroll
-      for (int j = 0; j < kOthers; ++j) launch.Send(slot_in(other(j), a.rank, u), own[u]);
+      for (int j = 0; j < kOthers; ++j) Transport::Send(slot_in(other(j), a.rank, u), own[u]);
       if (index(a.rank, u) < packs) recv.Store(index(a.rank, u), own[u]);
     }
     // Of each pack those of all others.

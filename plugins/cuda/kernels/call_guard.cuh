@@ -15,42 +15,41 @@ class CallGuard {
       : arguments_(a),
         patience_(patience),
         control_(LoadRelaxed(ControlOf(a, a.rank))),
-        compares_(blockIdx.x == 0 && Place() < kPeers) {
-    patience_.set_number(Number());
-  }
+        compares_(blockIdx.x == 0 && Place() < kPeers) {}
 
   __device__ __forceinline__ unsigned int step() const { return control_.word[0]; }
 
-  // Whether the group works. A launch that sends data in front of Begin, so that its loads do not
-  // wait for the state of the group, sends nothing when this is false.
+  // Whether the group works. A launch that sends in front of Begin, so that its loads do not wait for
+  // the state of the group, sends nothing to others when this is false.
   __device__ __forceinline__ bool IsOpen() const { return control_.word[3] == 0; }
 
   // Tells the peers which call this is. Best in front of the first data for them, so that the record
   // is there when the data is.
   __device__ __forceinline__ void Post() {
     if (compares_ && !is_posted_ && IsOpen()) {
+      const CallRecord& call = arguments_.call;
       StoreRelaxed(CallRecordAt(arguments_, Peer(), arguments_.rank),
-                   OwnCall(arguments_, Number()));
+                   Pack{{Number(), call.word[1], OwnCallWord(arguments_, Number(), 2),
+                         call.word[3]}});
     }
     is_posted_ = true;
   }
 
-  // In front of the first wait. False: the group has failed, and the launch must leave.
+  // In front of the first wait. False: the group has failed, and the launch must leave. A thread
+  // that needs the number waits for it with all that it would do afterwards, hence not earlier.
   __device__ __forceinline__ bool Begin() {
     Post();
-    // Any thread may be the only one that has seen it.
-    return IsOpen() || !patience_.HasGroupFailed(step());
-  }
-
-  // Beside each load of data that is waited for: the record of the peer comes with the data then, and
-  // End need not wait for a load of its own (0.2 us).
-  __device__ __forceinline__ void Look() {
-    if (compares_) seen_ = LoadRelaxedHalf(RecordOfPeer());
+    patience_.set_number(Number());
+    if (IsOpen()) return true;
+    patience_.HasGroupFailed(step());  // any thread may be the only one that has seen it
+    return false;
   }
 
   // Waits until each peer has told its call. Where one is another call, the launch fails.
   __device__ __forceinline__ void End() {
-    if (compares_ && seen_ != OwnHalf()) {
+    // A launch without data tells nobody of itself.
+    if (!compares_ || !is_posted_) return;
+    if (LoadRelaxedHalf(RecordOfPeer()) != OwnHalf()) {
       WaitForTheSameCall(RecordOfPeer(), OwnHalf(), Peer(), step(), patience_);
     }
   }
@@ -96,7 +95,6 @@ class CallGuard {
   Pack control_;  // as ArenaControl
   bool compares_;
   bool is_posted_ = false;
-  unsigned long long seen_ = 0;
 };
 
 }  // namespace cotune::cuda

@@ -28,13 +28,14 @@ struct CallRecord {
 // The first failure of this rank's kernels, in host memory that the device maps. All zero: none.
 struct FailureRecord {
   unsigned int is_set;  // 1 once the fields below are written
-  int kind;             // FailureKind
-  int reporter;         // rank whose kernel gave up first: this one, or a peer that told it
-  int peer;             // rank that the reporter waited for, or that made another call
-  unsigned int step;    // as the other fields, of this rank's kernel
+  unsigned int poison;  // who gave up first, this rank or a peer, and why: see MakePoison
+  unsigned int number;  // of this rank's launch
+  unsigned int step;
   unsigned int block;
-  CallRecord reporter_call;
-  CallRecord peer_call;  // the latest that the reporter had heard of
+  // Of ranks that make different calls: this rank's, and that of a rank whose call is another one.
+  int other;
+  CallRecord own_call;
+  CallRecord other_call;
 };
 
 // Written by the host to end every wait; in host memory that the device maps, read seldom.
@@ -170,11 +171,10 @@ struct ByteRange {
 };
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
-// Within control: the record of each peer's call, and of the two calls of each rank that gave up;
-// the count of rounds of each block index of this rank, and the flags that its
+// Within control: the record of each peer's call; the count of rounds of each block index of this
+// rank, and the flags that its
 // peers set, one cache line a block and eight bytes a source.
 constexpr unsigned long long kCallRecordsBegin = 1ull << 10;
-constexpr unsigned long long kFailedCallsBegin = 2ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;

@@ -154,8 +154,8 @@ class Queues {
 
   // By all threads at the end of the launch.
   __device__ __forceinline__ void End() {
-    guard_.End();
     if (blockIdx.x == 0 && threadIdx.x == 0) guard_.Count();
+    guard_.End();
   }
 
  private:

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
           [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
-            launch.Send(launch.Scratch(peer) +
+            Transport::Send(launch.Scratch(peer) +
                                 (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });

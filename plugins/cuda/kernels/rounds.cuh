@@ -52,10 +52,11 @@ class Rounds {
 
   // By all threads at the end: this launch had `rounds` rounds that set flags, at least one.
   __device__ __forceinline__ void End(unsigned int rounds) {
+    if (threadIdx.x == 0) {
+      *count_ = first_ + rounds;
+      if (blockIdx.x == 0) guard_.Count();
+    }
     guard_.End();
-    if (threadIdx.x != 0) return;
-    *count_ = first_ + rounds;
-    if (blockIdx.x == 0) guard_.Count();
   }
 
  private:
