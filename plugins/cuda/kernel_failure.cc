@@ -36,6 +36,18 @@ Failure Late(const FailureRecord& record, int rank, int world_size) {
 
 Failure OtherCall(const FailureRecord& record, int rank, int world_size,
                   const ChoiceLimits& limits) {
+  if (record.other_call.word[1] == record.own_call.word[1]) {
+    // A rank that left before it had told this one of its call.
+    const int culprit = PoisonPeer(record.poison);
+    return {
+        COTUNE_PEER_FAILED, 0, culprit < world_size && culprit != rank ? culprit : -1,
+        fmt::format("{} and {} make different calls (launch {} of the group), where {} called "
+                    "{}; all ranks of a group make the same calls in the same order, by choices "
+                    "that they agreed on",
+                    NameOf(PoisonReporter(record.poison), rank, world_size),
+                    NameOf(culprit, rank, world_size), record.number,
+                    NameOf(rank, rank, world_size), CallText(record.own_call, world_size, limits))};
+  }
   const bool is_known = record.other >= 0 && record.other < world_size && record.other != rank;
   return {
       COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,

@@ -53,6 +53,16 @@ TEST(KernelFailureTest, BothCallsAreNamed) {
   }
 }
 
+TEST(KernelFailureTest, ARankThatHasNotHeardOfTheOtherCallNamesTheRanks) {
+  FailureRecord record = RecordWith(kMismatch, 0, 2);
+  record.own_call = RecordOf({.count = 1000, .world_size = 3}, "a choice");
+  record.other_call = record.own_call;
+  const border::Failure failure = FailureOf(record, 1, 3, {});
+  EXPECT_EQ(failure.failed_rank, 2);
+  EXPECT_THAT(failure.message, HasSubstr("group rank 0 and group rank 2 make different calls"));
+  EXPECT_THAT(failure.message, HasSubstr("group rank 1 (this rank) called all_reduce of 1000 f32"));
+}
+
 TEST(KernelFailureTest, AnAbortNamesTheRankThatAborted) {
   const border::Failure failure = FailureOf(RecordWith(kAborted, 1, 0), 0, 2, {});
   EXPECT_EQ(failure.status, COTUNE_ABORTED);

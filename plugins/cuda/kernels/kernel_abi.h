@@ -32,7 +32,8 @@ struct FailureRecord {
   unsigned int number;  // of this rank's launch
   unsigned int step;
   unsigned int block;
-  // Of ranks that make different calls: this rank's, and that of a rank whose call is another one.
+  // Of ranks that make different calls: this rank's, and that of a rank whose call is another one,
+  // or the same where this rank has not heard of the other one.
   int other;
   CallRecord own_call;
   CallRecord other_call;

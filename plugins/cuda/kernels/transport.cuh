@@ -199,8 +199,8 @@ class Launch {
   // By every thread at its end. The block that arrived last hands the count on to the next launch.
   __device__ __forceinline__ void End() {
     if (threadIdx.x == 0 && arrived_ + 1 == gridDim.x) {
-      control()->arrived_blocks = 0;
-      control()->step = step_;
+      StoreWord(&control()->arrived_blocks, 0);
+      StoreWord(&control()->step, step_);
       guard_.Count();
     }
     guard_.End();
