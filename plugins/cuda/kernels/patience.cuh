@@ -93,17 +93,9 @@ class Patience {
     record->step = step;
     record->block = blockIdx.x;
     record->number = number_;
-    // One of the two ranks makes another call than this one. The peer's record may still be on its
-    // way here, though the reporter has seen it.
-    int other = PoisonPeer(poison);
-    const unsigned char* call = CallRecordAt(arguments_, arguments_.rank, other);
-#pragma unroll 1
-    for (int polls = 0; polls < 4096; ++polls) {
-      if (static_cast<unsigned int>(LoadRelaxedHalf(call)) == number_) break;
-    }
-    if (other == arguments_.rank || LoadWord(call + 4) == arguments_.call.word[1]) {
-      other = PoisonReporter(poison);
-    }
+    // Often the one that makes another call than this rank.
+    const int peer = PoisonPeer(poison);
+    const int other = peer == arguments_.rank ? PoisonReporter(poison) : peer;
     record->other = other;
     const unsigned char* theirs = CallRecordAt(arguments_, arguments_.rank, other);
 #pragma unroll 1
