@@ -96,7 +96,7 @@ class Run:
         # NVIDIA's libraries in the plain tests only: no sanitizer looks into them.
         self.bazel_test("tests", [f"--test_env=VIRTUAL_ENV={self.arguments.venv}"], [])
         self.bazel_test("asan", ["--config=asan"], ["nosan"])
-        self.bazel_test("tsan", ["--config=tsan"], ["nosan", "single_threaded"])
+        self.bazel_test("tsan", ["--config=tsan"], ["nosan", "notsan", "single_threaded"])
         self.check("format", [sys.executable, "bazel/lint.py", "format"], self.lint_environment)
         self.check("tidy", [sys.executable, "bazel/lint.py", "tidy", "--changed"], self.lint_environment)
         self.check("dist", ["./dev", "check-dist"], self.dev_environment)

@@ -30,8 +30,8 @@ class Patience {
   __device__ __forceinline__ explicit Patience(const KernelArguments& a)
       : arguments_(a), begin_ns_(GlobalTimerNs()) {}
 
-  // The number of this launch. A block that starts when another one has counted it takes it for one
-  // more, which compares as "the peers have not come yet".
+  // The number of this launch. A block that starts when block 0 has counted it takes it for one more:
+  // it compares no calls, which block 0 has done by then.
   __device__ __forceinline__ void set_number(unsigned int number) { number_ = number; }
 
   // Asked now and then by a thread that waits: whether it has to give up. Says why, once for all.
@@ -48,7 +48,9 @@ class Patience {
           LoadRelaxedHalf(CallRecordAt(arguments_, arguments_.rank, rank));
       const auto ahead = static_cast<int>(static_cast<unsigned int>(call) - number_);
       if (ahead < 0) absent = rank;
-      if (ahead != 0 || static_cast<unsigned int>(call >> 32) == arguments_.call.word[1]) continue;
+      // Block 0 alone: another one may take the number for one more, see set_number.
+      if (ahead != 0 || blockIdx.x != 0) continue;
+      if (static_cast<unsigned int>(call >> 32) == arguments_.call.word[1]) continue;
       Fail(kMismatch, rank, step);
       return true;
     }
