@@ -78,7 +78,7 @@ class TestRunTest(unittest.TestCase):
         self.assertIn("--test_env=VIRTUAL_ENV=/venv", plain)
         self.assertIn("--test_tag_filters=-exhaustive //...", plain)
         self.assertIn("--config=asan --test_tag_filters=-nosan,-exhaustive //...", asan)
-        self.assertIn("--config=tsan --test_tag_filters=-nosan,-single_threaded,-exhaustive //...", tsan)
+        self.assertIn("--config=tsan --test_tag_filters=-nosan,-notsan,-single_threaded,-exhaustive //...", tsan)
         self.assertEqual(checks, ["lint lint.py format", "lint lint.py tidy --changed", "dev check-dist"])
         times = [line.split()[0] for line in lines if ":" in line and not line.startswith("slowest")]
         self.assertEqual(times, ["tests", "asan", "tsan", "format", "tidy", "dist", "all"])
