@@ -47,9 +47,10 @@ struct TuneReport {
 };
 
 // Collective: the same request on every rank. Only rank 0 reads and writes the database; its errors
-// end the tune on all ranks with the same code, except that of the last step, see save_failure. A place that cannot be written is an error, before
-// anything is measured, only when some cell is not known. Plans that the job's dispatcher keeps are
-// dropped. kInterrupted: what was measured is in the journal and the next tune goes on from there.
+// end the tune on all ranks with the same code, except that of the last step, see save_failure. A
+// place that cannot be written is an error, before anything is measured, only when some cell is not
+// known. Plans that the job's dispatcher keeps are dropped. kInterrupted: what was measured is in
+// the journal and the next tune goes on from there.
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request);
 
 }  // namespace cotune

@@ -30,12 +30,12 @@ Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd s
     return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
                 "too many open files", "raise the limit (ulimit -n)");
   }
-  return std::shared_ptr<SocketLink>(new SocketLink(std::move(config), std::move(socket),
-                                                    std::move(wake), std::move(server), clock,
-                                                    std::move(on_failure)),
-                                     [](SocketLink* link) {
-                                       if (link->home_.IsHere()) delete link;
-                                     });
+  return std::shared_ptr<SocketLink>(
+      new SocketLink(std::move(config), std::move(socket), std::move(wake), std::move(server),
+                     clock, std::move(on_failure)),
+      [](SocketLink* link) {
+        if (link->home_.IsHere()) delete link;
+      });
 }
 
 SocketLink::SocketLink(RankConfig config, HomeFd socket, HomeFd wake,

@@ -15,8 +15,8 @@
  *
  * After COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE or COTUNE_ERROR_ABORTED of any call the group
  * is stopped: each later call gives that same error and runs nothing. When tune, load, save, split
- * or memory registration ends so, every group that was split from it is stopped too, for no rank may
- * go on by a table that others may have replaced. Destroy it. After every other error it can be
+ * or memory registration ends so, every group that was split from it is stopped too, for no rank
+ * may go on by a table that others may have replaced. Destroy it. After every other error it can be
  * used, with the table that it had.
  *
  * A rank that dies, or ends without cotune_group_destroy, stops every group that it is in on all of

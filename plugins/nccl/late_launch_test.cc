@@ -141,7 +141,8 @@ TEST(LateLaunchDeathTest, AnyNumberOfCallsTakesNoMoreEvents) {
     for (int i = 0; i < 1000; ++i) {
       ASSERT_EQ(waiting.rank.Launch(waiting.plan, Soon()), COTUNE_OK);
     }
-    // One call in 32 asks once the watch has looked at the 64 slots; when it does is up to the machine.
+    // One call in 32 asks once the watch has looked at the 64 slots; when it does is up to the
+    // machine.
     EXPECT_LE(waiting.cuda.event_queries - queries, 1000 + 65);
     EXPECT_EQ(waiting.cuda.objects, objects);
     EXPECT_EQ(waiting.cuda.events_recorded, 2000);
