@@ -20,7 +20,7 @@ namespace {
 
 // The description of the first build id among ELF notes, in hex; "" when there is none.
 std::string BuildIdAmong(std::span<const std::byte> notes) {
-  constexpr std::string_view kOwner("GNU", 4);  // with its NUL
+  constexpr std::string_view kOwner("GNU\0", 4);  // with its NUL
   // Both parts of a note are padded to 4 bytes.
   const auto padded = [](uint64_t bytes) { return (bytes + 3) & ~uint64_t{3}; };
   while (notes.size() >= sizeof(ElfW(Nhdr))) {

@@ -60,7 +60,7 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
   if (reads_send) {
     const bool is_cut =
         collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
-    const auto done = find(launch.send, is_cut ? ranks * bytes : bytes, arguments.peer_send);
+    auto done = find(launch.send, is_cut ? ranks * bytes : bytes, arguments.peer_send);
     if (!done) return done;
   }
   if (collective == Collective::kReduceScatter) return {};
