@@ -193,6 +193,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.backends = plugins.backends;
   options.backend_settings = settings.backend_values;
   options.backend_setting_origins = settings.backend_origins;
+  options.check_calls = settings.values.check_calls;
   options.on_stuck = [&console = process.console](const Error& error) {
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };

@@ -186,7 +186,8 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
 class Job::Services {
  public:
   Services(RankExchange& exchange, const Clock& clock, const JobOptions& options)
-      : host(exchange, clock, options.backend_settings, options.log) {}
+      : host(exchange, clock, options.backend_settings, options.log,
+             {{"check_calls", options.check_calls ? "on" : "off"}}) {}
   HostServices host;
 };
 

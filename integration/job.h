@@ -55,6 +55,9 @@ struct JobOptions {
   // "NAME.key" -> value, for backends; and where the user gave it, for messages.
   std::map<std::string, std::string> backend_settings;
   std::map<std::string, std::string> backend_setting_origins;
+  // Backends compare the calls of ranks where their library does not. No part of what a tuned
+  // database is for: the choices are the same.
+  bool check_calls = false;
   // Function tables registered in the process, beside the plugins.
   std::vector<const cotune_backend_api_t*> tables;
   // To learn what every plugin offers here and why not: backends for other memory than this job's

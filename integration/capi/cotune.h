@@ -190,7 +190,9 @@ COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stre
 /* Whether what the group has enqueued so far went well, as far as it has run: after the stream is
  * synchronized, COTUNE_SUCCESS says that the data of all its calls is right, and
  * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain, or that is
- * known to be lost. */
+ * known to be lost. Calls that run by NCCL are compared between the ranks only with the setting
+ * check_calls (COTUNE_CHECK_CALLS=1); without it, ranks whose calls differ may get wrong data with
+ * success. With it this call waits up to 2 s until what is complete is compared, too. */
 COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
 /* ---- Memory that all ranks reach ---- */

@@ -104,6 +104,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   options.settings = values;
   options.backend_settings = settings->backend_values;
   options.backend_setting_origins = settings->backend_origins;
+  options.check_calls = settings->values.check_calls;
   const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;

@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 16> kTable = {{
+constexpr std::array<SettingSpec, 17> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -51,6 +51,9 @@ constexpr std::array<SettingSpec, 16> kTable = {{
     {"exit_when_stuck", &V::exit_when_stuck, 0, 0,
      "on: a program that uses libcotune ends with code 5 when a call into a plugin never returns, "
      "as cotune's own processes always do"},
+    {"check_calls", &V::check_calls, 0, 0,
+     "on: calls that run by NCCL are compared between the ranks, as those of other backends always "
+     "are"},
 }};
 
 // Each Read gives what is wrong, or "" when *value is set.

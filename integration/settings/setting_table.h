@@ -23,6 +23,7 @@ struct SettingValues : TuningSettings {
   // A process of the user's ends when a call into a plugin never returns. Ranks of the command line
   // always do.
   bool exit_when_stuck = false;
+  bool check_calls = false;  // by backends whose library does not do so itself
 };
 
 // Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),

@@ -30,4 +30,12 @@ std::string CallText(const CallFields& call) {
   return text;
 }
 
+std::string DifferentCallsText(const DifferentCalls& calls) {
+  return fmt::format(
+      "{} called {} where {} called {} (launch {} of the group); all ranks of a group make the "
+      "same "
+      "calls in the same order, by choices that they agreed on",
+      calls.peer, calls.peer_call, calls.self, calls.own_call, calls.launch);
+}
+
 }  // namespace cotune::border

@@ -19,6 +19,17 @@ struct CallFields {
 // "all_reduce of 1024 f32 (sum)"; "?" stands for a number that is no value of its enumeration.
 std::string CallText(const CallFields& call);
 
+// The error of a rank that finds another call at a peer: the names of both ranks, their calls as
+// text, and the number of the launch in the group.
+struct DifferentCalls {
+  std::string peer;
+  std::string peer_call;
+  std::string self;
+  std::string own_call;
+  uint64_t launch = 0;
+};
+std::string DifferentCallsText(const DifferentCalls& calls);
+
 }  // namespace cotune::border
 
 #endif  // COTUNE_PLUGINS_BORDER_CALL_TEXT_H_

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "plugins/border/call_text.h"
 #include "plugins/cuda/call_record.h"
 
 namespace cotune::cuda {
@@ -49,13 +50,12 @@ Failure OtherCall(const FailureRecord& record, int rank, int world_size,
                     NameOf(rank, rank, world_size), CallText(record.own_call, world_size, limits))};
   }
   const bool is_known = record.other >= 0 && record.other < world_size && record.other != rank;
-  return {
-      COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,
-      fmt::format("{} called {} where {} called {} (launch {} of the group); all ranks of a "
-                  "group make the same calls in the same order, by choices that they agreed on",
-                  NameOf(record.other, rank, world_size),
-                  CallText(record.other_call, world_size, limits), NameOf(rank, rank, world_size),
-                  CallText(record.own_call, world_size, limits), record.number)};
+  return {COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,
+          border::DifferentCallsText({.peer = NameOf(record.other, rank, world_size),
+                                      .peer_call = CallText(record.other_call, world_size, limits),
+                                      .self = NameOf(rank, rank, world_size),
+                                      .own_call = CallText(record.own_call, world_size, limits),
+                                      .launch = record.number})};
 }
 
 }  // namespace

@@ -168,6 +168,18 @@ class BackendAdapterTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_;
 };
 
+TEST(HostServicesTest, ASettingOfAllBackendsIsGivenUnlessABackendHasItsOwn) {
+  const MonotonicClock clock;
+  const auto exchanges = sync::MakeLocalExchanges(1, clock);
+  const HostServices services(*exchanges[0], clock, {{"probe.own", "3"}, {"probe.shared", "4"}},
+                              nullptr, {{"shared", "on"}});
+  const cotune_host_t& host = services.table();
+  EXPECT_STREQ(host.setting(host.context, "other.shared"), "on");
+  EXPECT_STREQ(host.setting(host.context, "probe.shared"), "4");
+  EXPECT_STREQ(host.setting(host.context, "probe.own"), "3");
+  EXPECT_EQ(host.setting(host.context, "other.own"), nullptr);
+}
+
 TEST_F(BackendAdapterTest, NameVersionAndProblemArriveUnchanged) {
   EXPECT_EQ(backend_->name(), "probe");
   EXPECT_EQ(backend_->version(), "2.1");

@@ -1,6 +1,7 @@
 #include "plugins/loader/host_services.h"
 
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace cotune {
@@ -28,8 +29,13 @@ cotune_status_t ToStatus(const Error& error) {
 }  // namespace
 
 HostServices::HostServices(RankExchange& exchange, const Clock& clock,
-                           std::map<std::string, std::string> settings, PluginLog log)
-    : exchange_(exchange), clock_(clock), settings_(std::move(settings)), log_(std::move(log)) {
+                           std::map<std::string, std::string> settings, PluginLog log,
+                           std::map<std::string, std::string> common_settings)
+    : exchange_(exchange),
+      clock_(clock),
+      settings_(std::move(settings)),
+      common_settings_(std::move(common_settings)),
+      log_(std::move(log)) {
   table_.struct_size = sizeof(table_);
   table_.context = this;
   table_.log = Log;
@@ -83,8 +89,12 @@ const char* HostServices::Setting(void* context, const char* key) {
     const std::lock_guard lock(self.mutex_);
     self.asked_settings_.insert(key);
   }
-  const auto found = self.settings_.find(key);
-  return found == self.settings_.end() ? nullptr : found->second.c_str();
+  if (const auto found = self.settings_.find(key); found != self.settings_.end()) {
+    return found->second.c_str();
+  }
+  const std::string_view name(key);
+  const auto common = self.common_settings_.find(std::string(name.substr(name.find('.') + 1)));
+  return common == self.common_settings_.end() ? nullptr : common->second.c_str();
 }
 
 std::set<std::string> HostServices::AskedSettings() const {

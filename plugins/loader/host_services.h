@@ -21,9 +21,11 @@ using PluginLog = std::function<void(int32_t severity, const std::string& text)>
 // call through the table.
 class HostServices {
  public:
-  // The store of `exchange` serves plugins. settings: "NAME.key" -> value.
+  // The store of `exchange` serves plugins. settings: "NAME.key" -> value. common_settings: by key
+  // alone, for every backend that asks and has no value of its own.
   HostServices(RankExchange& exchange, const Clock& clock,
-               std::map<std::string, std::string> settings, PluginLog log);
+               std::map<std::string, std::string> settings, PluginLog log,
+               std::map<std::string, std::string> common_settings = {});
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
 
@@ -43,6 +45,7 @@ class HostServices {
   RankExchange& exchange_;
   const Clock& clock_;
   const std::map<std::string, std::string> settings_;
+  const std::map<std::string, std::string> common_settings_;
   const PluginLog log_;
   mutable std::mutex mutex_;
   std::set<std::string> asked_settings_;  // under mutex_

@@ -11,6 +11,7 @@
 #include "gpu/driver/library_search.h"
 #include "plugins/border/call_border.h"
 #include "plugins/nccl/border_names.h"
+#include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
 #include "plugins/nccl/gpu.h"
 #include "plugins/nccl/group.h"
@@ -22,6 +23,7 @@ struct cotune_backend_t {
   std::unique_ptr<cotune::nccl::Gpu> gpu;
   cotune::nccl::NcclLibrary nccl;
   cotune::nccl::Lacks lacks;
+  bool compares_calls;
 };
 
 struct cotune_group_t {
@@ -34,6 +36,7 @@ struct cotune_plan_t {
   cotune::nccl::Group* group;
   cotune::nccl::Problem problem;
   cotune::nccl::Way way;
+  cotune::nccl::CallRecord record;
 };
 
 namespace cotune::nccl {
@@ -54,6 +57,14 @@ cotune_status_t Guard(cotune_error_t* error, Body body) {
 std::string Setting(const cotune_host_t& host, const char* key) {
   const char* value = host.setting == nullptr ? nullptr : host.setting(host.context, key);
   return value == nullptr ? "" : value;
+}
+
+Result<bool> ComparesCalls(const cotune_host_t& host) {
+  const std::string value = Setting(host, "check_calls");
+  if (value == "on" || value == "1") return true;
+  if (value.empty() || value == "off" || value == "0") return false;
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("check_calls is '{}'; give 'on' or 'off'", value));
 }
 
 Lacks LacksOf(const NcclLibrary& nccl, const std::string& why_no_tuner) {
@@ -77,6 +88,8 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
       return Fail(COTUNE_INVALID_ARGUMENT, "the host's service table is older than version 1.0");
     }
+    const auto compares_calls = ComparesCalls(*host);
+    if (!compares_calls) return tl::unexpected(compares_calls.error());
     // The GPU first: without one a large library need not be read.
     auto gpu = Gpu::Open(device);
     if (!gpu) return tl::unexpected(gpu.error());
@@ -90,7 +103,8 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
           fmt::format("nccl: {} from {}", VersionText(nccl->version()), nccl->path());
       host->log(host->context, 0, text.c_str());
     }
-    *backend = new cotune_backend_t{host, std::move(*gpu), std::move(*nccl), std::move(lacks)};
+    *backend = new cotune_backend_t{host, std::move(*gpu), std::move(*nccl), std::move(lacks),
+                                    *compares_calls};
     return {};
   });
 }
@@ -163,7 +177,8 @@ cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params
                   fmt::format("group '{}' is on device {}, the backend on device {}", params->name,
                               params->device, backend->gpu->ordinal()));
     }
-    auto joined = Group::Join(*backend->host, *params, *backend->gpu, backend->nccl);
+    auto joined =
+        Group::Join(*backend->host, *params, *backend->gpu, backend->nccl, backend->compares_calls);
     if (!joined) return tl::unexpected(joined.error());
     *group = new cotune_group_t{backend, std::move(*joined)};
     return {};
@@ -172,7 +187,7 @@ cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params
 
 cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (auto failure = group->group->Health()) return tl::unexpected(*failure);
+    if (auto failure = group->group->HealthOfCompleteCalls()) return tl::unexpected(*failure);
     return {};
   });
 }
@@ -197,7 +212,8 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     if (!way) return tl::unexpected(way.error());
     if (auto allowed = ranks.CheckWay(*checked, *way); !allowed) return allowed;
     ranks.WatchLaunches();
-    *plan = new cotune_plan_t{group->backend, &ranks, *checked, *way};
+    *plan =
+        new cotune_plan_t{group->backend, &ranks, *checked, *way, RecordOf(*checked, choice_name)};
     return {};
   });
 }
@@ -221,7 +237,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    return plan->group->Launch(problem, plan->way, {launch->send, launch->recv},
+    return plan->group->Launch(problem, plan->way, plan->record, {launch->send, launch->recv},
                                static_cast<gpu::CuStream>(launch->stream.handle),
                                launch->deadline_ns);
   });

@@ -94,10 +94,16 @@ size_t JobForTest::keys() const {
   return values_.size();
 }
 
+size_t JobForTest::puts() const {
+  const std::lock_guard lock(mutex_);
+  return puts_;
+}
+
 cotune_status_t JobForTest::Put(void* context, const char* key, const void* data, uint64_t size) {
   auto& job = *static_cast<JobForTest*>(context);
   const std::lock_guard lock(job.mutex_);
   job.values_[key] = std::string(static_cast<const char*>(data), size);
+  ++job.puts_;
   job.changed_.notify_all();
   return COTUNE_OK;
 }

@@ -56,6 +56,8 @@ class JobForTest {
   const cotune_host_t& host() const { return host_; }
   void Set(const std::string& key, const std::string& value) { settings_[key] = value; }
   size_t keys() const;
+  // How many values were put in the store so far.
+  size_t puts() const;
 
  private:
   static cotune_status_t Put(void* context, const char* key, const void* data, uint64_t size);
@@ -67,6 +69,7 @@ class JobForTest {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  size_t puts_ = 0;
   std::map<std::string, std::string> settings_;
   cotune_host_t host_{};
 };

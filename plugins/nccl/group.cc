@@ -60,8 +60,8 @@ Result<void> Group::CheckWay(const Problem& problem, const Way& way) const {
                           NameOf(way.decision->algorithm), NameOf(way.decision->protocol)));
 }
 
-Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
-                           gpu::CuStream stream, int64_t deadline_ns) {
+Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRecord& record,
+                           const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns) {
   const std::lock_guard lock(call_mutex_);
   if (HasFailed()) return tl::unexpected(*Declared());
   const uint64_t bytes = border::ProblemBytes(problem);
@@ -75,6 +75,17 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
                 "a buffer does not lie in memory that this group has registered");
   }
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  gpu::CuStreamCaptureStatus capture = gpu::kCuCaptureNone;
+  auto asked =
+      gpu_.Check(gpu_.driver()->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
+  if (!asked) return asked;
+  const bool is_captured = capture != gpu::kCuCaptureNone;
+  const uint64_t number = ++launches_;
+  if (comparison_) {
+    CallRecord call = record;
+    call.is_captured = is_captured ? 1 : 0;
+    comparison_->Add(call, is_captured ? CallComparison::kNever : deadline_ns);
+  }
   const NcclComm comm = way.uses_windows ? windows_.communicator().get() : plain_.get();
   const TunerScope scope(way.decision);
   const NcclResult result = Enqueue(nccl_, problem, buffers, comm, stream);
@@ -84,8 +95,12 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
     if (!failed) Declare(failed.error());
     return failed;
   }
-  auto watched = WatchEnd(problem, stream, deadline_ns);
-  if (!watched || problem.count == 0) return watched;
+  // In a graph being captured nothing runs now, and there is no deadline.
+  if (!is_captured) {
+    auto watched = watch_.Add({collective, bytes, number, deadline_ns}, stream);
+    if (!watched) return watched;
+  }
+  if (problem.count == 0) return {};
   if (way.uses_windows && scope.was_asked()) {
     return Fail(COTUNE_UNSUPPORTED, "NCCL did not take its symmetric kernels for this call");
   }
@@ -97,17 +112,10 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallBuf
   return {};
 }
 
-// In a graph being captured nothing runs now, and there is no deadline.
-Result<void> Group::WatchEnd(const Problem& problem, gpu::CuStream stream, int64_t deadline_ns) {
-  ++launches_;
-  gpu::CuStreamCaptureStatus capture = gpu::kCuCaptureNone;
-  auto done = gpu_.Check(gpu_.driver()->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
-  if (!done || capture != gpu::kCuCaptureNone) return done;
-  return watch_.Add({problem.collective, border::ProblemBytes(problem), launches_, deadline_ns},
-                    stream);
-}
-
 Failure Group::LateFailure(const LaunchWatch::Launch& launch) const {
+  if (comparison_) {
+    if (auto missing = comparison_->MissingCall(launch.number)) return *missing;
+  }
   return {
       COTUNE_DEADLINE_EXCEEDED, 0, -1,
       fmt::format("{} of {} bytes, call {} of group '{}' on this rank, was not complete by its "
@@ -146,6 +154,22 @@ void Group::UnregisterMemory(void* data) {
 std::optional<Failure> Group::Health() {
   if (!HasFailed()) LookForFailure();
   return Declared();
+}
+
+std::optional<Failure> Group::HealthOfCompleteCalls() {
+  if (comparison_ && !HasFailed()) {
+    comparison_->Await(watch_.Look().complete_launches, NowNs() + kComparisonWaitNs);
+  }
+  return Health();
+}
+
+void Group::StartComparing() {
+  comparison_ = std::make_unique<CallComparison>(
+      host_, CallComparison::Member{meeting_.group_name(), rank(), world_size()},
+      [this](const Failure& failure) {
+        Declare(failure);
+        EndCommunicators();
+      });
 }
 
 void Group::LookForFailure() {
@@ -187,6 +211,7 @@ void Group::Abort() {
 
 void Group::EndCommunicators() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  if (comparison_) comparison_->Close();
   // A watch and a caller may come at once, and what one frees the other must not stop.
   const std::lock_guard end_lock(end_mutex_);
   std::unique_lock lock(call_mutex_, std::try_to_lock);
@@ -209,6 +234,7 @@ void Group::EndCommunicators() {
 // is idle when it comes, and they wait for each other. A rank that comes alone does not wait long.
 Group::~Group() {
   watch_.Stop();
+  if (comparison_) comparison_->Stop();
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   if (HasFailed() || !watch_.Look().is_idle) {
     EndCommunicators();

@@ -11,6 +11,8 @@
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/nccl/border_names.h"
+#include "plugins/nccl/call_comparison.h"
+#include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
 #include "plugins/nccl/collective_call.h"
 #include "plugins/nccl/communicator.h"
@@ -27,9 +29,10 @@ class Group {
  public:
   // Collective. When it returns, ranks are connected in every way that the choices use, so that a
   // launch does not wait for peers.
+  // compares_calls: every call is compared with those of the other ranks, on the host.
   static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                              const cotune_group_params_t& params, const Gpu& gpu,
-                                             const NcclLibrary& nccl);
+                                             const NcclLibrary& nccl, bool compares_calls);
   // Not collective. What still runs is aborted. CUDA graphs of this group are destroyed before.
   ~Group();
   Group(const Group&) = delete;
@@ -44,8 +47,9 @@ class Group {
   void WatchLaunches() { watch_.Start(); }
   // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one. Outside of
   // graphs, a deadline that passes before the stream has got through it ends the group.
-  Result<void> Launch(const Problem& problem, const Way& way, const CallBuffers& buffers,
-                      gpu::CuStream stream, int64_t deadline_ns);
+  // `record` is what other ranks compare, where they do.
+  Result<void> Launch(const Problem& problem, const Way& way, const CallRecord& record,
+                      const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns);
 
   // Collective: memory of the caller for the way with windows, the same bytes on all ranks.
   Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
@@ -54,6 +58,9 @@ class Group {
 
   // The failure that made the group unusable, if any; looks for new ones.
   std::optional<Failure> Health();
+  // As Health; where calls are compared, those that are complete or captured are compared first,
+  // which peers that have not made them yet delay by kComparisonWaitNs at most.
+  std::optional<Failure> HealthOfCompleteCalls();
   bool HasFailed() const { return has_failed_.load(std::memory_order_acquire); }
   // Frees every waiter of this rank, on host and device, CUDA graphs that are running included.
   void Abort();
@@ -61,14 +68,17 @@ class Group {
  private:
   struct WarmUp;
 
+  // Well below the time after which the host takes a call into this plugin for stuck.
+  static constexpr int64_t kComparisonWaitNs = 2'000'000'000;
+
   Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
-        const NcclLibrary& nccl);
+        const NcclLibrary& nccl, bool compares_calls);
   Result<void> Connect(int64_t deadline_ns);
   Result<NcclUniqueId> ExchangeId(int64_t deadline_ns);
   Result<void> ConnectAll(int64_t deadline_ns);
   Result<void> WarmUpOnce(const WarmUp& what, int64_t deadline_ns);
   Result<void> AwaitStream(gpu::CuStream stream, int64_t deadline_ns) const;
-  Result<void> WatchEnd(const Problem& problem, gpu::CuStream stream, int64_t deadline_ns);
+  void StartComparing();
   Failure LateFailure(const LaunchWatch::Launch& launch) const;
   // Aborts all communicators, lets a call that is in NCCL return first. Any thread; a failure has
   // been declared, so that no call goes in any more.
@@ -83,6 +93,7 @@ class Group {
   const cotune_host_t& host_;
   const Gpu& gpu_;
   const NcclLibrary& nccl_;
+  const bool compares_calls_;
   Rendezvous meeting_;
   Communicator origin_;  // deferred: makes the others
   Communicator plain_;
@@ -98,7 +109,9 @@ class Group {
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_aborted_{false};
-  LaunchWatch watch_;  // last: its thread uses the others
+  // The last ones: their threads use the others.
+  std::unique_ptr<CallComparison> comparison_;  // where calls are compared
+  LaunchWatch watch_;
 };
 
 }  // namespace cotune::nccl

@@ -65,10 +65,11 @@ struct Group::WarmUp {
 };
 
 Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
-             const NcclLibrary& nccl)
+             const NcclLibrary& nccl, bool compares_calls)
     : host_(host),
       gpu_(gpu),
       nccl_(nccl),
+      compares_calls_(compares_calls && params.world_size > 1),
       meeting_(host, params),
       origin_(nccl, host),
       plain_(nccl, host),
@@ -80,13 +81,14 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
-                                           const NcclLibrary& nccl) {
+                                           const NcclLibrary& nccl, bool compares_calls) {
   const gpu::CurrentContext current(gpu.driver(), gpu.context());
-  std::unique_ptr<Group> group(new Group(host, params, gpu, nccl));
+  std::unique_ptr<Group> group(new Group(host, params, gpu, nccl, compares_calls));
   const Result<void> connected = group->Connect(params.deadline_ns);
   Result<Announcement> own = Announcement{.nccl_version = nccl.version()};
   if (!connected) own = tl::unexpected(connected.error());
   const auto ready = group->meeting_.Meet("ready", own, params.deadline_ns);
+  if (ready && group->compares_calls_) group->StartComparing();
   if (ready) return group;
   group->Declare(ready.error());
   return tl::unexpected(ready.error());
@@ -104,7 +106,8 @@ Result<void> Group::Connect(int64_t deadline_ns) {
 }
 
 Result<NcclUniqueId> Group::ExchangeId(int64_t deadline_ns) {
-  Result<Announcement> own = Announcement{.nccl_version = nccl_.version()};
+  Result<Announcement> own =
+      Announcement{.nccl_version = nccl_.version(), .compares_calls = compares_calls_};
   if (rank() == 0) {
     auto made = nccl_.Check(nccl_->GetUniqueId(&own->id), "ncclGetUniqueId", nullptr);
     if (!made) own = tl::unexpected(made.error());
@@ -118,6 +121,17 @@ Result<NcclUniqueId> Group::ExchangeId(int64_t deadline_ns) {
                 fmt::format("{} has NCCL {}, {} has {}: all ranks need the same",
                             meeting_.NameOf(peer), VersionText(version), meeting_.NameOf(0),
                             VersionText(all->front().nccl_version)),
+                0, peer);
+  }
+  for (int peer = 1; peer < world_size(); ++peer) {
+    const bool compares = (*all)[static_cast<size_t>(peer)].compares_calls;
+    if (compares == all->front().compares_calls) continue;
+    const int with = compares ? peer : 0;
+    const int without = compares ? 0 : peer;
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("check_calls is on for {} and off for {}: give all ranks the same "
+                            "COTUNE_CHECK_CALLS",
+                            meeting_.NameOf(with), meeting_.NameOf(without)),
                 0, peer);
   }
   return all->front().id;

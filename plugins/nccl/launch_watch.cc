@@ -63,6 +63,7 @@ Result<void> LaunchWatch::Add(const Launch& launch, gpu::CuStream stream) {
     const int64_t shared_deadline_ns = is_shared ? slot.launch.deadline_ns : launch.deadline_ns;
     std::swap(slot.event, spare_);
     slot.launch = launch;
+    if (!is_shared) slot.first_number = launch.number;
     slot.launch.deadline_ns = std::max(launch.deadline_ns, shared_deadline_ns);
     wakes = slot.launch.deadline_ns < wakes_at_ns_;
     if (wakes) wakes_at_ns_ = slot.launch.deadline_ns;
@@ -105,6 +106,7 @@ LaunchWatch::State LaunchWatch::LookLocked() {
   State state;
   state.error = error_;
   state.is_idle = count_ == 0 && error_ == gpu::kCuSuccess;
+  if (count_ > 0) state.complete_launches = At(0).first_number - 1;
   const int64_t now_ns = NowNs();
   for (size_t i = 0; i < count_; ++i) {
     const Launch& launch = At(i).launch;

@@ -36,6 +36,8 @@ class LaunchWatch {
   // What is known of the launches so far.
   struct State {
     bool is_idle = true;
+    // All launches up to this number are complete, those that were captured aside.
+    uint64_t complete_launches = std::numeric_limits<uint64_t>::max();
     std::optional<Launch> late;             // the one that should have ended first
     gpu::CuResult error = gpu::kCuSuccess;  // of the context, for good: nothing is known any more
   };
@@ -68,6 +70,7 @@ class LaunchWatch {
   struct Slot {
     gpu::CuEvent event = nullptr;
     Launch launch;
+    uint64_t first_number = 0;  // of the launches that share the event
   };
 
   void Run();

@@ -15,16 +15,16 @@ FakeNcclState& FakeRank::LoadLibraries() {
   return LoadFakeNccl();
 }
 
-FakeRank::FakeRank(const JobForTest& job, int device) : api_(LoadPlugin()), device_(device) {
+FakeRank::FakeRank(const cotune_host_t& host, int device) : api_(LoadPlugin()), device_(device) {
   // [setup]: one thread at a time.
   static std::mutex setup;
   const std::lock_guard lock(setup);
-  status_ = api_.create(&job.host(), device, &backend_, &error_);
+  status_ = api_.create(&host, device, &backend_, &error_);
 }
 
-FakeRank::FakeRank(const JobForTest& job, const std::string& group, int rank, int world_size,
+FakeRank::FakeRank(const cotune_host_t& host, const std::string& group, int rank, int world_size,
                    int64_t deadline_ns)
-    : FakeRank(job, rank) {
+    : FakeRank(host, rank) {
   if (status_ == COTUNE_OK) Join(group, rank, world_size, deadline_ns);
 }
 

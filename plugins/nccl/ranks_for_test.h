@@ -15,9 +15,14 @@ class FakeRank {
   static FakeNcclState& LoadLibraries();
 
   // The backend alone.
-  FakeRank(const JobForTest& job, int device);
+  FakeRank(const JobForTest& job, int device) : FakeRank(job.host(), device) {}
+  // The table outlives the rank.
+  FakeRank(const cotune_host_t& host, int device);
   // And a group.
   FakeRank(const JobForTest& job, const std::string& group, int rank, int world_size,
+           int64_t deadline_ns = Soon())
+      : FakeRank(job.host(), group, rank, world_size, deadline_ns) {}
+  FakeRank(const cotune_host_t& host, const std::string& group, int rank, int world_size,
            int64_t deadline_ns = Soon());
   ~FakeRank();
   FakeRank(const FakeRank&) = delete;

@@ -15,6 +15,7 @@ namespace cotune::nccl {
 // What one rank tells the others in one phase.
 struct Announcement {
   int32_t nccl_version = 0;
+  bool compares_calls = false;
   NcclUniqueId id{};  // of rank 0, in the first phase
 };
 

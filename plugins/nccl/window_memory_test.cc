@@ -18,6 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr Way kWindows{.uses_windows = true, .decision = std::nullopt};
+// The groups of these tests compare no calls.
+const CallRecord kRecord;
 // A caller's memory, aligned as that of the driver is.
 template <size_t kBytes>
 struct alignas(kNcclWinAlignment) Memory {
@@ -57,7 +59,7 @@ class WindowMemoryTest : public ::testing::Test {
       params.job_ranks = job_ranks;
       params.device = rank;
       params.deadline_ns = Soon();
-      auto group = Group::Join(job_.host(), params, **gpu, nccl);
+      auto group = Group::Join(job_.host(), params, **gpu, nccl, false);
       ASSERT_TRUE(group) << group.error().message;
       body(**group);
     });
@@ -81,13 +83,13 @@ TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
     const auto registered = group.RegisterMemory(bytes, 1 << 20, Soon());
     ASSERT_TRUE(registered) << registered.error().message;
     const CallBuffers inside{bytes, bytes + (1 << 19)};
-    EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, inside, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, kRecord, inside, kStream, Soon()));
     // The other ways run on the same buffers with the algorithm that they name.
     const Way ring{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl, 4}};
-    EXPECT_TRUE(group.Launch(Sum(1 << 17), ring, inside, kStream, Soon()));
-    EXPECT_TRUE(group.Launch(Sum(1 << 17), Way{}, inside, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), ring, kRecord, inside, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), Way{}, kRecord, inside, kStream, Soon()));
     const CallBuffers beyond{bytes, bytes + (1 << 19) + 4};
-    const auto refused = group.Launch(Sum(1 << 17), kWindows, beyond, kStream, Soon());
+    const auto refused = group.Launch(Sum(1 << 17), kWindows, kRecord, beyond, kStream, Soon());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, COTUNE_INVALID_ARGUMENT);
     EXPECT_THAT(refused.error().message, HasSubstr("has registered"));
@@ -109,11 +111,11 @@ TEST_F(WindowMemoryTest, BlocksOfTheCollectiveCount) {
     // One block of 4096 bytes and two: exactly what there is.
     Problem problem = Sum(1024);
     problem.collective = Collective::kAllGather;
-    EXPECT_TRUE(group.Launch(problem, kWindows, {bytes, bytes + 4096}, kStream, Soon()));
-    EXPECT_FALSE(group.Launch(problem, kWindows, {bytes, bytes + 8192}, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(problem, kWindows, kRecord, {bytes, bytes + 4096}, kStream, Soon()));
+    EXPECT_FALSE(group.Launch(problem, kWindows, kRecord, {bytes, bytes + 8192}, kStream, Soon()));
     problem.collective = Collective::kReduceScatter;
-    EXPECT_TRUE(group.Launch(problem, kWindows, {bytes, bytes + 8192}, kStream, Soon()));
-    EXPECT_FALSE(group.Launch(problem, kWindows, {bytes + 8192, bytes}, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(problem, kWindows, kRecord, {bytes, bytes + 8192}, kStream, Soon()));
+    EXPECT_FALSE(group.Launch(problem, kWindows, kRecord, {bytes + 8192, bytes}, kStream, Soon()));
   });
 }
 
@@ -123,7 +125,8 @@ TEST_F(WindowMemoryTest, AnotherKernelThanTheSymmetricOneIsNoSilentSuccess) {
     const auto memory = std::make_unique<Memory<8192>>();
     unsigned char* bytes = memory->bytes;
     ASSERT_TRUE(group.RegisterMemory(bytes, 8192, Soon()));
-    const auto launched = group.Launch(Sum(1024), kWindows, {bytes, bytes + 4096}, kStream, Soon());
+    const auto launched =
+        group.Launch(Sum(1024), kWindows, kRecord, {bytes, bytes + 4096}, kStream, Soon());
     ASSERT_FALSE(launched);
     EXPECT_EQ(launched.error().status, COTUNE_UNSUPPORTED);
   });
@@ -136,9 +139,9 @@ TEST_F(WindowMemoryTest, UnregisteredMemoryIsNoLongerThere) {
     ASSERT_TRUE(group.RegisterMemory(first->bytes, 4096, Soon()));
     ASSERT_TRUE(group.RegisterMemory(second->bytes, 4096, Soon()));
     const CallBuffers both{first->bytes, second->bytes};
-    EXPECT_TRUE(group.Launch(Sum(1024), kWindows, both, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1024), kWindows, kRecord, both, kStream, Soon()));
     group.UnregisterMemory(first->bytes);
-    EXPECT_FALSE(group.Launch(Sum(1024), kWindows, both, kStream, Soon()));
+    EXPECT_FALSE(group.Launch(Sum(1024), kWindows, kRecord, both, kStream, Soon()));
     group.UnregisterMemory(first->bytes);
   });
 }

@@ -43,7 +43,8 @@ def rank_environment(rank: int, ranks: int, job_id: str, shared_gpus: int = 0) -
 class RankProcesses:
     """Ranks of one job, all running `command`. Use it in a `with`: what still runs at its end is killed."""
 
-    def __init__(self, command: list[str], ranks: int, folder: pathlib.Path, shared_gpus: int = 0):
+    def __init__(self, command: list[str], ranks: int, folder: pathlib.Path, shared_gpus: int = 0,
+                 variables: dict[str, str] | None = None):
         self.began = time.monotonic()
         job_id = uuid.uuid4().hex[:12]
         self.paths = [folder / f"{job_id}.{rank}.out" for rank in range(ranks)]
@@ -52,8 +53,8 @@ class RankProcesses:
             with path.open("wb") as out:
                 self.processes.append(
                     subprocess.Popen(
-                        command, env=rank_environment(rank, ranks, job_id, shared_gpus), stdout=out, stderr=subprocess.STDOUT,
-                        stdin=subprocess.DEVNULL, start_new_session=True,
+                        command, env={**rank_environment(rank, ranks, job_id, shared_gpus), **(variables or {})},
+                        stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
                     )
                 )
 

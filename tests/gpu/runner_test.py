@@ -88,7 +88,9 @@ class TreeTest(unittest.TestCase):
         for part in ("values: moves (4 ranks)", "values: moves (3 ranks)", "values: moves (2 ranks)",
                      "groups 0,2/1,3 (4 ranks)", "average by NCCL's choices (3 ranks)", "graph of all collectives, cuda",
                      "rank 3 by SIGSTOP in a graph, cuda", "mismatch: rank 3 calls with another dtype, cuda (4 ranks)",
-                     "mismatch: rank 0 calls with another count, nccl (4 ranks)", "rank 0 by SIGKILL, nccl"):
+                     "mismatch: rank 0 calls with another count, nccl (4 ranks)",
+                     "mismatch: rank 3 calls with another reduction, calls compared, nccl (4 ranks)",
+                     "C API: chain, calls compared, nccl (4 ranks)", "rank 0 by SIGKILL, nccl"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_eight_gpus_are_tested_in_all_numbers_and_as_two_groups_of_four(self):

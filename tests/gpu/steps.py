@@ -41,8 +41,8 @@ class Tree:
         # NCCL wants a GPU for each rank.
         return ("cuda",) if self.shared_gpus else ("nccl", "cuda")
 
-    def processes(self, command: list[str], ranks: int) -> RankProcesses:
-        return RankProcesses(command, ranks, self.work, self.shared_gpus)
+    def processes(self, command: list[str], ranks: int, variables: dict[str, str] | None = None) -> RankProcesses:
+        return RankProcesses(command, ranks, self.work, self.shared_gpus, variables)
 
     def patience_s(self, limit_s: float) -> float:
         """Of a step: ranks that share a GPU wait for their turns."""
@@ -66,6 +66,9 @@ class Step:
     limit_s: float
     run: Callable[["Step"], Outcome]
 
+
+# The ranks compare calls that run by NCCL, too.
+CHECK_CALLS = {"COTUNE_CHECK_CALLS": "1"}
 
 # ---- Steps that run a test program on every rank ----
 
@@ -96,14 +99,15 @@ def judge(ends, backends: tuple[str, ...], may_rest: bool = False) -> str:
 
 
 def rank_step(tree: Tree, name: str, part: str, ranks: int, limit_s: float, program: str, arguments: list[str],
-              backends: tuple[str, ...] | None = None, may_rest: bool = False) -> Step:
+              backends: tuple[str, ...] | None = None, may_rest: bool = False,
+              variables: dict[str, str] | None = None) -> Step:
     """backends: those that take part, in order of priority; all of the memory by default."""
     used = tree.backends if backends is None else backends
     command = [tree.program(program), *arguments, "--memory", tree.memory, "--plugins", tree.plugins,
                "--backends", ",".join(used)]
 
     def run(step: Step) -> Outcome:
-        with tree.processes(command, step.ranks) as processes:
+        with tree.processes(command, step.ranks, variables) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
         why = judge(ends, used if program == "rank" else (), may_rest)
@@ -207,6 +211,11 @@ def call_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
                                    ["streams"], order))
     if not is_full:
         return steps
+    if "nccl" in tree.backends:
+        # Calls that fit together pass where they are compared.
+        for case in (["chain", "--replays", replays], ["streams"]):
+            steps.append(rank_step(tree, f"C API: {case[0]}, calls compared, nccl", "calls", ranks, 120, "calls", case,
+                                   ("nccl",), variables=CHECK_CALLS))
     database = str(tree.work / f"calls-{ranks}.tdb")
     steps.append(rank_step(tree, "C API: tune, load, calls of other sizes", "calls", ranks, 120, "calls",
                            ["tuned", "--database", database]))
@@ -348,20 +357,22 @@ def judge_mismatch(ends, deadline_s: float, must_fail: bool) -> str:
     return ""
 
 
-def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str) -> Step:
+def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str, checks_calls: bool = False) -> Step:
+    """checks_calls: with the setting by which NCCL's calls are compared, too."""
     command = [tree.program("calls"), "mismatch", "--what", what, "--odd", str(odd),
                "--deadline-ms", str(int(DEADLINE_S * 1000)), "--memory", tree.memory, "--plugins", tree.plugins,
                "--backends", backend]
 
     def run(step: Step) -> Outcome:
-        with tree.processes(command, step.ranks) as processes:
+        with tree.processes(command, step.ranks, CHECK_CALLS if checks_calls else None) as processes:
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
         # NCCL's calls may go through by chance.
-        why = judge_mismatch(ends, DEADLINE_S, must_fail=backend == "cuda")
+        why = judge_mismatch(ends, DEADLINE_S, must_fail=checks_calls or backend == "cuda")
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
-    return Step(f"mismatch: rank {odd} calls with another {what}, {backend}", "faults", ranks, tree.patience_s(60), run)
+    compared = ", calls compared" if checks_calls else ""
+    return Step(f"mismatch: rank {odd} calls with another {what}{compared}, {backend}", "faults", ranks, tree.patience_s(60), run)
 
 
 def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
@@ -374,6 +385,9 @@ def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
         # NCCL takes these for the same call.
         for what in ("dtype", "reduction", "root"):
             steps.append(mismatch_step(tree, what, ranks - 1, ranks, "cuda"))
+    if "nccl" in tree.backends:
+        for what in ("count", "collective", "dtype", "reduction", "root"):
+            steps.append(mismatch_step(tree, what, ranks - 1, ranks, "nccl", checks_calls=True))
     return steps
 
 
