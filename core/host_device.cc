@@ -41,6 +41,14 @@ class HostCalls final : public TimedCalls {
 
   Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) override {
     for (LaunchArguments& arguments : arguments_) arguments.deadline_ns = deadline_ns;
+    // The coordinator puts no start behind a deadline of its own, but this one may be another.
+    if (start_ns > deadline_ns) {
+      return Fail(ErrorCode::kDeadline,
+                  fmt::format("a sample was to start {} us behind its deadline",
+                              (start_ns - deadline_ns) / 1000),
+                  "", "a rank asked for a longer delay than a call may take",
+                  "raise collective_autotune_timeout");
+    }
     TimedSpan span;
     // One that is not timed: the caches hold what they hold between calls of this plan, not what
     // the plan before has left there, and the ranks come out of it together. One call alone is

@@ -40,13 +40,13 @@ class CountingPlan final : public Plan {
 
 class HostCallsTest : public testing::Test {
  protected:
-  Result<TimedSpan> Run(int32_t repetitions, int64_t start_ns) {
+  Result<TimedSpan> Run(int32_t repetitions, int64_t start_ns, int64_t deadline_ns = INT64_MAX) {
     const std::unique_ptr<Device> device = MakeHostDevice(clock_);
     LaunchArguments arguments;
     arguments.send = &data_;
     auto calls = device->Prepare(plan_, {&arguments, 1}, repetitions);
     if (!calls) return tl::make_unexpected(calls.error());
-    return (*calls)->Run(start_ns, INT64_MAX);
+    return (*calls)->Run(start_ns, deadline_ns);
   }
 
   TestClock clock_;
@@ -74,6 +74,14 @@ TEST_F(HostCallsTest, TheStartTimeHoldsForTheTimedCalls) {
   ASSERT_TRUE(span.has_value());
   EXPECT_EQ(span->start_ns, 5000);
   EXPECT_EQ(span->end_ns, 5001 + 2 * kCallNs);
+}
+
+// Without an end of its own the clock of this test would be read for centuries.
+TEST_F(HostCallsTest, AStartBehindTheDeadlineIsNotWaitedFor) {
+  const Result<TimedSpan> span = Run(2, INT64_MAX, 5000);
+  ASSERT_FALSE(span.has_value());
+  EXPECT_EQ(span.error().code, ErrorCode::kDeadline);
+  EXPECT_TRUE(plan_.sends.empty());
 }
 
 TEST_F(HostCallsTest, AFailureOfTheCallThatIsNotTimedEndsTheSample) {
