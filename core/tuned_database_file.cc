@@ -6,14 +6,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
+#include "core/file_trust.h"
 #include "core/unique_fd.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
+
+constexpr char kTemporaryMark[] = ".tmp.";  // then the process and a number
 
 tl::unexpected<Error> SystemFailure(std::string what, const std::string& path, int error_number,
                                     std::string next_step) {
@@ -35,10 +40,10 @@ tl::unexpected<Error> NotRegular(const std::string& path, std::string_view kind)
 Status CheckFileStatus(const struct stat& status, const std::string& path, std::string_view kind,
                        uint64_t bytes_max) {
   if (!S_ISREG(status.st_mode)) return NotRegular(path, kind);
-  if ((status.st_mode & S_IWOTH) != 0) {
-    return Fail(ErrorCode::kDatabase, fmt::format("everybody may write the {}", kind), path,
-                fmt::format("its mode is {:04o}", status.st_mode & 07777u),
-                fmt::format("run 'chmod o-w {}'", path));
+  if (std::string mistake = FileTrustMistake(status); !mistake.empty()) {
+    return Fail(
+        ErrorCode::kDatabase, fmt::format("the {} is not trusted", kind), path, std::move(mistake),
+        "if you trust its content, copy it to a file of your own, or run 'chmod go-w' on it");
   }
   if (static_cast<uint64_t>(status.st_size) > bytes_max) {
     return Fail(ErrorCode::kDatabase, fmt::format("the file has {} bytes", status.st_size), path,
@@ -46,6 +51,19 @@ Status CheckFileStatus(const struct stat& status, const std::string& path, std::
                 "give the path of a file that cotune wrote");
   }
   return {};
+}
+
+// Who can write to the folder can exchange the file, whatever its own mode is.
+Status CheckFolder(const std::string& path, std::string_view kind) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(FolderOf(path), error);
+  if (error) return {};  // what is done with the file tells why
+  std::string mistake = FolderPathTrustMistake(folder);
+  if (mistake.empty()) return {};
+  return Fail(ErrorCode::kDatabase, fmt::format("the {} is not trusted", kind), path,
+              std::move(mistake),
+              "give a file in a folder that only you can write to, and copy it there if you trust "
+              "its content");
 }
 
 // The mode that a replaced file keeps; nullopt when there is no file yet.
@@ -58,7 +76,7 @@ Result<std::optional<mode_t>> ModeFor(const std::string& path) {
   }
   if (S_ISLNK(status.st_mode)) return IsLink(path, "tuned database");
   if (!S_ISREG(status.st_mode)) return NotRegular(path, "tuned database");
-  return static_cast<mode_t>(status.st_mode & 0777u & ~static_cast<mode_t>(S_IWOTH));
+  return static_cast<mode_t>(status.st_mode & 0777u & ~static_cast<mode_t>(S_IWGRP | S_IWOTH));
 }
 
 // A file that goes away unless it is renamed.
@@ -74,7 +92,7 @@ struct TemporaryFile {
 Status CreateTemporary(const std::string& path, TemporaryFile& file) {
   constexpr int kAttemptsMax = 100;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    file.path = fmt::format("{}.tmp.{}.{}", path, getpid(), attempt);
+    file.path = fmt::format("{}{}{}.{}", path, kTemporaryMark, getpid(), attempt);
     file.fd.Reset(
         open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (file.fd.is_open()) return {};
@@ -88,6 +106,9 @@ Status CreateTemporary(const std::string& path, TemporaryFile& file) {
 
 Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view kind,
                                      uint64_t bytes_max) {
+  if (Status trusted = CheckFolder(path, kind); !trusted) {
+    return tl::make_unexpected(trusted.error());
+  }
   // O_NONBLOCK: a pipe without a writer must not hold us.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) {
@@ -143,6 +164,16 @@ Status ReplaceDatabaseFile(const std::string& path, std::string_view bytes) {
   }
   file.renamed = true;
   return SyncFolder(FolderOf(path));
+}
+
+void RemoveTemporaryFiles(const std::string& path) {
+  const std::string start = std::filesystem::path(path).filename().string() + kTemporaryMark;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(FolderOf(path), error)) {
+    const std::string name = entry.path().filename().string();
+    const bool has_numbers = name.find_first_not_of("0123456789.", start.size()) == name.npos;
+    if (name.starts_with(start) && has_numbers) unlink(entry.path().c_str());
+  }
 }
 
 std::string FolderOf(const std::string& path) {

@@ -18,6 +18,7 @@
 #include "core/database_entry_for_test.h"
 #include "core/tuned_database.h"
 #include "core/tuned_database.pb.h"
+#include "core/tuned_database_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -268,11 +269,6 @@ TEST_F(TunedDatabaseFileTest, RefusesPathsThatAreNoSafeFiles) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(error_of(pipe).what, HasSubstr("not a regular file"));  // and does not hang
 
-  ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
-  EXPECT_EQ(error_of(path_).code, ErrorCode::kDatabase);
-  EXPECT_THAT(error_of(path_).what, HasSubstr("everybody may write"));
-  EXPECT_THAT(error_of(path_).next_step, HasSubstr("chmod o-w"));
-
   ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
   ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(TunedDatabase::kFileBytesMax + 1)),
             0);  // sparse
@@ -280,19 +276,67 @@ TEST_F(TunedDatabaseFileTest, RefusesPathsThatAreNoSafeFiles) {
   EXPECT_THAT(error_of(path_).cause, HasSubstr("at most 268435456"));
 }
 
+// Owners are a matter of file_trust_test: only root gives files to other users.
+TEST_F(TunedDatabaseFileTest, RefusesWhatSomebodyElseCanChange) {
+  ASSERT_TRUE(DatabaseOf({8}).Save(path_).has_value());
+  const auto cause = [this]() -> std::string {
+    const Result<TunedDatabase> database = TunedDatabase::Load(path_);
+    if (database) return "loaded";
+    EXPECT_EQ(database.error().code, ErrorCode::kDatabase);
+    EXPECT_EQ(database.error().what, "the tuned database is not trusted");
+    EXPECT_EQ(database.error().where, path_);
+    EXPECT_THAT(database.error().next_step, HasSubstr("copy it"));
+    return database.error().cause;
+  };
+  ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
+  EXPECT_EQ(cause(), "everybody may write to it");
+  ASSERT_EQ(chmod(path_.c_str(), 0664), 0);
+  EXPECT_THAT(cause(), ::testing::MatchesRegex("group [0-9]+ may write to it"));
+  ASSERT_EQ(chmod(path_.c_str(), 0444), 0);
+  EXPECT_EQ(cause(), "loaded");
+
+  const std::string of_folder = "folder " + std::filesystem::canonical(folder_).string() + ": ";
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  EXPECT_EQ(cause(), of_folder + "everybody may write to it");
+  ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  EXPECT_EQ(cause(), "loaded") << "as /tmp: only an owner replaces a file";
+  ASSERT_EQ(chmod(folder_.c_str(), 0770), 0);
+  EXPECT_EQ(cause(), "loaded") << "the user's own group";
+  ASSERT_EQ(chmod(folder_.c_str(), 0700), 0);
+}
+
+TEST_F(TunedDatabaseFileTest, WhatAWriterThatDiedLeftBehindGoesWithTheNextLock) {
+  std::ofstream(path_ + ".tmp.4711.0") << "half a fi";
+  std::ofstream(path_ + ".tmp.4711.3") << "";
+  const std::vector<std::string> others = {"other.tdb.tmp.4711.0", "t.tdb", "t.tdb.lock",
+                                           "t.tdb.tmp.kept"};
+  for (const std::string& name : others) std::ofstream(folder_ + "/" + name) << "";
+  { const auto lock = DatabaseLock::Acquire(path_).value(); }
+  EXPECT_THAT(NamesInFolder(), ::testing::UnorderedElementsAreArray(others));
+}
+
+TEST_F(TunedDatabaseFileTest, OtherUsersCannotHoldTheLock) {
+  std::ofstream(path_ + ".lock") << "";
+  ASSERT_EQ(chmod((path_ + ".lock").c_str(), 0644), 0);
+  const auto lock = DatabaseLock::Acquire(path_).value();
+  struct stat status {};
+  ASSERT_EQ(stat((path_ + ".lock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777u, 0600u);
+}
+
 TEST_F(TunedDatabaseFileTest, AFileKeepsItsModeAndANewOneFollowsTheUmask) {
   const mode_t umask_before = umask(027);
   ASSERT_TRUE(DatabaseOf({8}).Save(path_).has_value());
   EXPECT_EQ(ModeOfFile(), 0640u);
   umask(umask_before);
-  for (mode_t mode : {0600u, 0664u, 0400u}) {
+  for (mode_t mode : {0600u, 0644u, 0400u}) {
     ASSERT_EQ(chmod(path_.c_str(), mode), 0);
     ASSERT_TRUE(DatabaseOf({8}).Save(path_).has_value());
     EXPECT_EQ(ModeOfFile(), mode);
   }
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
   ASSERT_TRUE(DatabaseOf({8}).Save(path_).has_value());
-  EXPECT_EQ(ModeOfFile(), 0664u);
+  EXPECT_EQ(ModeOfFile(), 0644u);
 }
 
 // Root no longer passes over file modes afterwards.

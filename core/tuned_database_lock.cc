@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/tuned_database_file.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -38,9 +40,12 @@ tl::unexpected<Error> LockFailure(std::string what, const std::string& path) {
 
 Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
   const std::string path = database_path + ".lock";
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!fd.is_open())
+  // Whoever may read a file can hold its lock.
+  constexpr mode_t kOwnerOnly = 0600;
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, kOwnerOnly));
+  if (!fd.is_open() || fchmod(fd.get(), kOwnerOnly) != 0) {
     return LockFailure("the lock file of the tuned database cannot be opened", path);
+  }
   int locked = 0;
   do {
     locked = flock(fd.get(), LOCK_EX | LOCK_NB);
@@ -57,6 +62,7 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
       pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return LockFailure("the lock file of the tuned database cannot be written", path);
   }
+  RemoveTemporaryFiles(database_path);
   return DatabaseLock(std::move(fd));
 }
 

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/file_trust.h"
 #include "fmt/format.h"
 #include "plugins/loader/backend_adapter.h"
 
@@ -39,38 +40,12 @@ class Descriptor {
   int fd_;
 };
 
-// What makes a file or folder unfit to run code from; empty when nothing does. Whoever may write it
-// runs as this user.
-std::string TrustMistake(const struct stat& info, bool is_folder) {
-  if (info.st_uid != 0 && info.st_uid != geteuid())
-    return fmt::format("it belongs to user {}", info.st_uid);
-  // In a folder with the sticky bit (such as /tmp) only the owner of an entry replaces it.
-  if (is_folder && (info.st_mode & S_ISVTX) != 0) return "";
-  if ((info.st_mode & S_IWOTH) != 0) return "everybody may write to it";
-  // Folders of the user's own group are common: it is the default where each user has a group.
-  const bool is_own_group = info.st_gid == 0 || info.st_gid == getegid();
-  if ((info.st_mode & S_IWGRP) != 0 && !(is_folder && is_own_group)) {
-    return fmt::format("group {} may write to it", info.st_gid);
-  }
-  return "";
-}
-
+// Whoever may write a plugin, or exchange it in its folder, runs code as this user.
 Status CheckFolders(const std::string& path, const std::string& real_path) {
-  for (std::filesystem::path folder = std::filesystem::path(real_path).parent_path();;
-       folder = folder.parent_path()) {
-    struct stat info {};
-    if (stat(folder.c_str(), &info) != 0) {
-      return Refused(path, "permissions",
-                     fmt::format("{}: {}", folder.string(), std::strerror(errno)),
-                     "check the path and its permissions");
-    }
-    const std::string mistake = TrustMistake(info, true);
-    if (!mistake.empty()) {
-      return Refused(path, "permissions", fmt::format("folder {}: {}", folder.string(), mistake),
-                     "move the plugin to a folder that only you can write to");
-    }
-    if (folder == folder.parent_path()) return {};
-  }
+  std::string mistake = FolderPathTrustMistake(std::filesystem::path(real_path).parent_path());
+  if (mistake.empty()) return {};
+  return Refused(path, "permissions", std::move(mistake),
+                 "move the plugin to a folder that only you can write to");
 }
 
 // Opens the file and checks what was opened. `path` is what the user wrote.
@@ -88,7 +63,7 @@ Result<Descriptor> OpenChecked(const std::string& path, const std::string& real_
   if ((info.st_mode & (S_IRUSR | S_IRGRP | S_IROTH)) == 0) {  // root opens it all the same
     return Refused(path, "open", "nobody may read it", kCheckPath);
   }
-  if (std::string mistake = TrustMistake(info, false); !mistake.empty()) {
+  if (std::string mistake = FileTrustMistake(info); !mistake.empty()) {
     return Refused(path, "permissions", std::move(mistake),
                    "chmod go-w the plugin, and let it belong to you or to root");
   }
