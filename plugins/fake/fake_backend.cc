@@ -323,8 +323,13 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     if (auto delayed = DelayPrepare(*group, *choice, deadline_ns); !delayed) {
       return tl::make_unexpected(delayed.error());
     }
-    if (choice->prepare_fails_on == group->state.rank) {
-      return Fail(COTUNE_INTERNAL, "scripted: prepare fails");
+    if (group->state.name.find(choice->prepare_only_in) != std::string::npos) {
+      if (choice->prepare_fails_on == group->state.rank) {
+        return Fail(COTUNE_INTERNAL, "scripted: prepare fails");
+      }
+      if (choice->prepare_refused_on == group->state.rank) {
+        return Fail(COTUNE_UNSUPPORTED, "scripted: prepare refuses");
+      }
     }
     if (choice->collective_prepare) {
       if (auto met = Meet(group->state, "prepared " + choice->name, deadline_ns); !met) {

@@ -66,6 +66,11 @@ bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choi
   if (key == "bytes_min") return Read(value, choice.bytes_min);
   if (key == "bytes_max") return Read(value, choice.bytes_max);
   if (key == "prepare_fails_on") return Read(value, choice.prepare_fails_on);
+  if (key == "prepare_refused_on") return Read(value, choice.prepare_refused_on);
+  if (key == "prepare_only_in") {
+    choice.prepare_only_in = value;
+    return !value.empty();
+  }
   if (key == "prepare_delay_ms") return Read(value, choice.prepare_delay_ms);
   if (key == "prepare_delay_on") return Read(value, choice.prepare_delay_on);
   if (key == "launch_fails_on") return Read(value, choice.launch_fails_on);

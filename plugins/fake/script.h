@@ -13,6 +13,8 @@
 //     bytes_min=N, bytes_max=N    refused for problems outside
 //     refuse=REASON               always refused; underscores stand for spaces
 //     prepare_fails_on=RANK
+//     prepare_refused_on=RANK     prepare gives COTUNE_UNSUPPORTED
+//     prepare_only_in=TEXT        the two above count in groups with this text in their name
 //     prepare_delay_ms=N          on every rank, or on the one of prepare_delay_on=RANK
 //     launch_fails_on=RANK        from the first call of a plan, or from launch_fails_at=N on
 //     wrong_on=RANK               the last element of the result is wrong
@@ -57,6 +59,8 @@ struct ScriptedChoice {
   uint64_t bytes_max = UINT64_MAX;
   std::string refuse;
   int32_t prepare_fails_on = -1;
+  int32_t prepare_refused_on = -1;
+  std::string prepare_only_in;
   int64_t prepare_delay_ms = 0;
   int32_t prepare_delay_on = -1;  // -1: every rank
   int32_t launch_fails_on = -1;

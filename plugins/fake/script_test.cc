@@ -32,7 +32,8 @@ TEST(ScriptTest, LinesBecomeChoices) {
 TEST(ScriptTest, EveryWordSetsItsField) {
   const Script script = ParseScript(
       "choice a only=all_gather,broadcast prepare_fails_on=1 prepare_delay_ms=20 "
-      "prepare_delay_on=2 launch_fails_on=3 launch_fails_at=4 wrong_on=5 overruns_on=6 "
+      "prepare_delay_on=2 prepare_refused_on=9 prepare_only_in=pair launch_fails_on=3 "
+      "launch_fails_at=4 wrong_on=5 overruns_on=6 "
       "missing_on=7 \r\n"
       "refuse_all  too much at once \n"
       "group_fails_on 8;create_fails no luck;create_unsupported no such device");
@@ -45,6 +46,8 @@ TEST(ScriptTest, EveryWordSetsItsField) {
   EXPECT_EQ(choice.prepare_fails_on, 1);
   EXPECT_EQ(choice.prepare_delay_ms, 20);
   EXPECT_EQ(choice.prepare_delay_on, 2);
+  EXPECT_EQ(choice.prepare_refused_on, 9);
+  EXPECT_EQ(choice.prepare_only_in, "pair");
   EXPECT_EQ(choice.launch_fails_on, 3);
   EXPECT_EQ(choice.launch_fails_at, 4);
   EXPECT_EQ(choice.wrong_on, 5);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -121,7 +122,7 @@ class CApiFaults : public ::testing::Test {
   const std::string plugins_ = folder_.path() + "/plugins";
   const std::string fake_plugins_ = folder_.path() + "/fake";
   const std::string socket_ = folder_.path() + "/s";
-  const std::string database_ = folder_.path() + "/tuned.tdb";
+  std::string database_ = folder_.path() + "/tuned.tdb";
   int ignores_database_on_ = -1;
 };
 
@@ -323,7 +324,8 @@ TEST_F(CApiFaults, ADeathEndsEveryWaitForThatRank) {
       if (rank == 2) kill(getpid(), SIGKILL);
       if (rank == 0) Say(link, "waited", group, Reduce(group));
       if (rank == 1) Say(link, "waited", with, Reduce(with));
-      // Nothing but time passes on rank 3: there is nothing to wait on, so it asks.
+      // The C API has no event for a loss: a rank that is in no call learns of it only by asking,
+      // so this one asks until it is told.
       while (rank == 3 && cotune_group_check(group) == COTUNE_SUCCESS) usleep(1000);
       Say(link, "later", group, Reduce(group));
       Say(link, "later", group, cotune_group_check(group));
@@ -443,6 +445,49 @@ TEST_F(CApiFaults, ALoadedWinnerThatOneRankLacksIsNamedAndTheGroupGoesOn) {
                           HasSubstr("all_reduce/sum/f32"))));
     EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
     EXPECT_THAT(ranks.LinesOf(rank, "explained "), ElementsAre(HasSubstr("not tuned")));
+  }
+}
+
+// A choice that was measured and saved by a group in which every rank can make it ready. In the
+// group that loads it one rank cannot, and all of them hear so before anybody says yes.
+void ExpectNamedAndNotLoaded(const RankProcesses& ranks, const std::string& reason) {
+  SCOPED_TRACE(ranks.Transcript());
+  for (size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "tune "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "save "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "load "),
+                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 1 cannot run fake/fast"),
+                                  HasSubstr("all_reduce/sum/f32"), HasSubstr(reason))));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "explained "), ElementsAre(HasSubstr("not tuned")));
+    EXPECT_THAT(ranks.LinesOf(rank, "tuned "), ElementsAre(HasSubstr("tuned for sizes")));
+  }
+}
+
+TEST_F(CApiFaults, ALoadedWinnerThatOneRankCannotPrepareIsNamedAndTheGroupGoesOn) {
+  for (const std::string how : {"refused", "fails"}) {
+    SetFakeScript("choice usual default cost_us=20000; choice fast prepare_only_in=pair prepare_" +
+                  how + "_on=1");
+    RankProcesses ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.Start([this, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+        if (group == nullptr) return 1;
+        Say(link, "tune", group, Tune(group, 256));
+        Say(link, "save", group, cotune_save(group, database_.c_str()));
+        cotune_group* const pair = Split(group, "pair", {0, 1}, link);
+        if (pair == nullptr) return 1;
+        Say(link, "load", pair, cotune_load(pair, database_.c_str()));
+        Say(link, "call", pair, Reduce(pair));
+        link.Report("explained " + Explained(pair));
+        link.Report("tuned " + Explained(group));
+        cotune_group_destroy(pair);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+    ExpectNamedAndNotLoaded(ranks, how == "fails" ? "prepare fails" : "prepare refuses");
   }
 }
 
@@ -608,6 +653,36 @@ TEST_F(CApiDatabase, ThatCannotBeReadOrIsMissingWhereItWasNamedIsOneWarning) {
                                              HasSubstr(database_)),
                                        "call 0 ", "call 0 ", "default"));
   EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default"));
+}
+
+TEST_F(CApiDatabase, ThatOthersCanChangeIsOneWarningAndIsRefusedWhereItIsAskedFor) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  const auto expect_refused = [this](const std::string& why) {
+    RunRanks(2, [this](cotune_group* group, int, TestLink& link) {
+      CallAndExplain(group, link);
+      Say(link, "load", group, cotune_load(group, database_.c_str()));
+      CallAndExplain(group, link);
+    });
+    const auto refused = AllOf(StartsWith("load 7 "), HasSubstr("is not trusted"), HasSubstr(why));
+    EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
+                                               HasSubstr(database_), HasSubstr(why)),
+                                         "call 0 ", "call 0 ", "default", refused, "call 0 ",
+                                         "call 0 ", "default"));
+    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", StartsWith("load 7 "),
+                                         "call 0 ", "call 0 ", "default"));
+  };
+  ASSERT_EQ(chmod(database_.c_str(), 0664), 0);
+  expect_refused("may write to it");
+  ASSERT_EQ(chmod(database_.c_str(), 0644), 0);
+  // The plugins of the test lie beside this folder: theirs would be refused, too.
+  const std::string open_folder = folder_.path() + "/open";
+  std::filesystem::create_directory(open_folder);
+  std::filesystem::rename(database_, open_folder + "/tuned.tdb");
+  database_ = open_folder + "/tuned.tdb";
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
+  expect_refused("folder " + open_folder);
 }
 
 }  // namespace
