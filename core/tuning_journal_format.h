@@ -40,7 +40,7 @@ struct JournalBlame {
   JournalAttempt attempt;
   int rank = 0;
   std::string how;  // "SIGSEGV in launch"; "": the tune's processes vanished while it ran
-  // Whether the choice did it. Processes vanish for other reasons too.
+  // True when the choice is known to be at fault: processes also vanish for other reasons.
   bool is_certain() const { return !how.empty(); }
   bool operator==(const JournalBlame&) const = default;
 };

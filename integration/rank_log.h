@@ -43,7 +43,7 @@ class RankLog {
   void FlushAtTheEnd();
 
  private:
-  // Whether more may be written within the time.
+  // Waits until standard error takes more; false when it does not within the time.
   bool IsWritable(int timeout_ms) const;
   void WriteSome();
 

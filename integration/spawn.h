@@ -27,11 +27,11 @@ struct SpawnRequest {
   // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s".
   // `by_signal`: it was, and did not give an exit code.
   std::function<void(int rank, bool by_signal, const std::string& text)> on_loss;
-  // Whether the other ranks are then sent SIGTERM. Ranks that know of each other need not be: they
-  // notice, and say more.
+  // The other ranks are then sent SIGTERM. This is off for ranks that know of each other: they notice
+  // the loss by themselves, and say more about it.
   bool ends_others = false;
-  // How long ranks may go on after one has ended badly or was stopped, and after a SIGTERM or
-  // SIGHUP was passed on, before they are ended by SIGKILL.
+  // Ranks that still run this long after one has ended badly or was stopped, or after a SIGTERM or
+  // SIGHUP was passed on, are ended by SIGKILL.
   int64_t grace_ns = 60'000'000'000;
 };
 

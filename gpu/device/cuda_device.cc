@@ -39,14 +39,15 @@ class CudaBuffer : public DeviceBuffer {
   const uint64_t bytes_;
 };
 
-// What a transfer of any size takes at most, with what is in front of it.
+// No transfer takes longer than this, whatever its size, with the work in front of it.
 constexpr int64_t kTransferNs = 60'000'000'000;
 
-// How long the GPU may take to come to an end before its memory is freed.
+// The GPU gets this long to come to an end before its memory is freed.
 constexpr int64_t kFreeNs = 5'000'000'000;
 
-// Whether memory can be freed. The driver waits for the whole GPU first, and a kernel of another
-// library may wait for a lost rank for ever: then the memory is left to the process.
+// Finds out whether memory can be freed. The driver waits for the whole GPU before it frees, and a
+// kernel of another library may wait for a lost rank for ever: then the memory is left to the
+// process.
 class TeardownWait {
  public:
   TeardownWait(const CudaDriver& driver, CuContext context, const Clock& clock)

@@ -7,14 +7,14 @@
 namespace cotune::gpu {
 namespace {
 
-// How long a wait goes on before it looks at the host's clock.
+// A wait looks at the host's clock again after this time.
 constexpr int64_t kLookNs = 20'000'000;
 
 }  // namespace
 
 std::optional<CuResult> IdleWait::Await(const NowNs& now_ns, int64_t deadline_ns) {
   const std::lock_guard await_lock(await_mutex_);
-  // What an earlier wait is still for has not ended either.
+  // The work that an earlier wait was given up on runs in front of this wait's.
   const auto earlier = GivenUp();
   if (earlier != nullptr && !AwaitEnd(*earlier, now_ns, deadline_ns)) return std::nullopt;
   const auto wait = Start();

@@ -23,8 +23,8 @@ class IdleWait {
   IdleWait(const IdleWait&) = delete;
   IdleWait& operator=(const IdleWait&) = delete;
 
-  // What the driver says of all that was enqueued before the call; none: it has not ended by the
-  // deadline, on the caller's clock.
+  // Waits for all work that was enqueued before the call, and returns the driver's result of it;
+  // none when that work has not ended by the deadline, on the caller's clock.
   using NowNs = std::function<int64_t()>;
   std::optional<CuResult> Await(const NowNs& now_ns, int64_t deadline_ns);
   // A wait was given up and has not ended since.

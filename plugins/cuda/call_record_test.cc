@@ -59,7 +59,7 @@ TEST(CallRecordTest, CallsThatFitTogetherHaveTheSameRecord) {
   Problem in_place = problem;
   in_place.in_place = true;
   EXPECT_EQ(Words(RecordOf(problem, "c")), Words(RecordOf(in_place, "c")));
-  // What the collective does not have is not compared.
+  // Fields that the collective does not use are not compared.
   Problem gather{.collective = Collective::kAllGather, .count = 5, .world_size = 4};
   const CallRecord before = RecordOf(gather, "c");
   gather.reduction = Reduction::kMax;

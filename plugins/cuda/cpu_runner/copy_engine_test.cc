@@ -107,7 +107,8 @@ class Call {
     std::fill(received_[r].begin(), received_[r].end(), 0xEE);
   }
 
-  // Of a rank that has not run; not in place.
+  // True when no byte of the rank's buffers has changed, as before it runs. The buffers are not the
+  // same ones.
   bool IsUntouchedAt(int rank) const {
     const auto r = static_cast<size_t>(rank);
     return sent_[r] == inputs_[r] && received_[r] == Bytes(received_[r].size(), 0xEE);

@@ -12,7 +12,8 @@
 namespace cotune::cuda::cpu {
 namespace {
 
-// Of the runner's clock: some times what the calls of these tests take without a late rank.
+// The timeout on the runner's clock is several times what the calls of these tests take when no rank
+// is late.
 constexpr uint64_t kTimeoutNs = 400'000;
 
 struct Schedule {
