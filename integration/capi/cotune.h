@@ -171,7 +171,10 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
                                             const int32_t* ranks, size_t rank_count,
                                             cotune_group** group, cotune_error* error);
 
-/* Accepts NULL. Does nothing in a child that was forked after the group was made. */
+/* Accepts NULL. Does nothing in a child that was forked after the group was made. On CUDA memory it
+ * first waits until the GPU is idle, for 5 s at most: where a kernel of another library runs on, as
+ * one that waits for a lost rank, the memory of the group is left to the process, and the log says
+ * so. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
 /* Of this process in the group; -1 and 0 for NULL. */
