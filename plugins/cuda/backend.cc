@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -21,7 +22,12 @@ struct cotune_backend_t {
   std::unique_ptr<cotune::cuda::Gpu> gpu;
   std::unique_ptr<cotune::cuda::PeerMemory> memory;
   std::unique_ptr<cotune::cuda::KernelLibrary> kernels;
-  cotune::cuda::ChoiceLimits limits;
+  // GPUs of other ranks may lack what this one has. All ranks have to list the same choices, so
+  // this is what the ranks of all groups so far have together; the first group of a job is that of
+  // all.
+  std::atomic<bool> has_pdl;
+
+  cotune::cuda::ChoiceLimits limits() const { return {.has_pdl = has_pdl}; }
 };
 
 struct cotune_group_t {
@@ -66,12 +72,11 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     auto nvrtc = Nvrtc::Open(named == nullptr ? "" : named, environment);
     if (!nvrtc) return tl::unexpected(nvrtc.error());
     const Gpu& opened = **gpu;  // stays where it is
-    const ChoiceLimits limits{.has_pdl = HasProgrammaticLaunch(opened.capability())};
     *backend = new cotune_backend_t{
         host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
         std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),
                                         KernelCache::DefaultFolder(environment), *host),
-        limits};
+        HasProgrammaticLaunch(opened.capability())};
     return {};
   });
 }
@@ -115,7 +120,7 @@ cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* pr
     const auto checked = border::CheckProblem(*problem, kLimits);
     if (!checked) return tl::unexpected(checked.error());
     std::vector<cotune_choice_t> choices;
-    for (const Choice& choice : ListChoices(*checked, backend->limits)) {
+    for (const Choice& choice : ListChoices(*checked, backend->limits())) {
       choices.push_back(ToAbi(choice));
     }
     return border::WriteChoices(choices, first, stride, capacity, count);
@@ -132,8 +137,9 @@ cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params
                               params->device, backend->gpu->ordinal()));
     }
     auto joined =
-        Group::Join(*backend->host, *params, *backend->gpu, *backend->memory, backend->limits);
+        Group::Join(*backend->host, *params, *backend->gpu, *backend->memory, backend->limits());
     if (!joined) return tl::unexpected(joined.error());
+    if (!(*joined)->limits().has_pdl) backend->has_pdl = false;
     *group = new cotune_group_t{backend, std::move(*joined)};
     return {};
   });
@@ -162,7 +168,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
       return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
                                                        checked->world_size, ranks.world_size()));
     }
-    auto choice = FindChoice(*checked, choice_name, group->backend->limits);
+    auto choice = FindChoice(*checked, choice_name, group->backend->limits());
     if (!choice) return tl::unexpected(choice.error());
     const Transport transport = choice->spec.transport;
     const bool needs_memory =

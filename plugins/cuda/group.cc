@@ -48,6 +48,9 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   Result<MemoryOffer> own = OfferArena(deadline_ns);
   const auto offers = meeting_.Exchange("offer", own, deadline_ns);
   if (!offers) return tl::unexpected(offers.error());
+  for (const MemoryOffer& offer : *offers) {
+    limits_.has_pdl = limits_.has_pdl && offer.has_pdl != 0;
+  }
   auto mapped = MapPeers(*offers);
   if (mapped) mapped = FillArena(deadline_ns);
   if (!mapped) own = tl::unexpected(mapped.error());
@@ -121,7 +124,9 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
   auto arena = memory_.Take(kArenaBytes);
   if (!arena) return tl::unexpected(arena.error());
   arena_ = *arena;
-  return memory_.OfferOf(arena_, kArenaBytes);
+  auto offer = memory_.OfferOf(arena_, kArenaBytes);
+  if (offer) offer->has_pdl = limits_.has_pdl ? 1 : 0;
+  return offer;
 }
 
 Result<void> Group::MapPeers(const std::vector<MemoryOffer>& offers) {

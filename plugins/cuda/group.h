@@ -31,7 +31,7 @@ class Group {
   // Collective. COTUNE_PEER_FAILED names the rank that did not come by the deadline;
   // COTUNE_UNSUPPORTED on all ranks when one GPU does not reach another's memory. Where there are
   // other groups, what this process has on the GPU ends first: COTUNE_DEADLINE_EXCEEDED when it
-  // does not.
+  // does not. limits: what this rank's GPU can do.
   static border::Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                                      const cotune_group_params_t& params,
                                                      const Gpu& gpu, PeerMemory& memory,
@@ -46,6 +46,8 @@ class Group {
   int world_size() const { return world_size_; }
   const Gpu& gpu() const { return gpu_; }
   const cotune_host_t& host() const { return host_; }
+  // What the GPUs of all ranks can do.
+  const ChoiceLimits& limits() const { return limits_; }
 
   // Collective: memory of this rank's caller, the same bytes on all ranks. On all ranks or on none;
   // COTUNE_UNSUPPORTED: memory of this kind cannot be exported, or a GPU does not reach another.
@@ -99,7 +101,7 @@ class Group {
   const cotune_host_t& host_;
   const Gpu& gpu_;
   PeerMemory& memory_;
-  const ChoiceLimits limits_;  // to name choices in errors
+  ChoiceLimits limits_;
   const std::string name_;
   const int rank_;
   const int world_size_;

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -52,6 +54,8 @@ class GroupTest : public ::testing::Test {
     host_.store_get = [](void* context, const char* key, void* data, uint64_t, uint64_t* size,
                          int64_t) {
       auto& store = static_cast<GroupTest*>(context)->store_;
+      auto& self = *static_cast<GroupTest*>(context);
+      if (self.makes_peer_of && store.count(key) == 0) return self.MakePeersWord(key, data, size);
       if (store.count(key) == 0) return cotune_status_t{COTUNE_DEADLINE_EXCEEDED};
       *size = store[key].copy(static_cast<char*>(data), store[key].size());
       return cotune_status_t{COTUNE_OK};
@@ -93,6 +97,38 @@ class GroupTest : public ::testing::Test {
     return Group::Join(host_, params, *gpu_, *memory_, {});
   }
 
+  // A group of two, whose other rank offers what the function leaves of this rank's offer.
+  border::Result<std::unique_ptr<Group>> JoinWithPeer(const std::string& name, ChoiceLimits limits,
+                                                      std::function<void(MemoryOffer&)> peer) {
+    makes_peer_of = std::move(peer);
+    static constexpr int32_t kJobRanks[] = {0, 1};
+    cotune_group_params_t params{};
+    params.struct_size = sizeof(params);
+    params.name = name.c_str();
+    params.world_size = 2;
+    params.job_ranks = kJobRanks;
+    params.deadline_ns = now_ns_ + 10 * kSecondNs;
+    auto group = Group::Join(host_, params, *gpu_, *memory_, limits);
+    makes_peer_of = nullptr;
+    return group;
+  }
+  // The word of rank 1 under a key is that of rank 0 with another offer, which follows two numbers.
+  cotune_status_t MakePeersWord(std::string key, void* data, uint64_t* size) {
+    key.back() = '0';
+    *size = 0;
+    if (store_.count(key) == 0) return COTUNE_OK;  // that the peer has read everything
+    std::string word = store_[key];
+    MemoryOffer offer;
+    std::memcpy(&offer, word.data() + 8, sizeof(offer));
+    offer.pid += 1;
+    offer.handle.reserved[0] ^= 1;
+    makes_peer_of(offer);
+    std::memcpy(word.data() + 8, &offer, sizeof(offer));
+    *size = word.copy(static_cast<char*>(data), word.size());
+    return COTUNE_OK;
+  }
+
+  std::function<void(MemoryOffer&)> makes_peer_of;
   FakeDriverState& driver_;
   cotune_host_t host_{};
   std::atomic<int64_t> now_ns_{0};
@@ -186,6 +222,21 @@ TEST_F(GroupTest, AfterAnEndInVainTheNextGroupWaitsForTheKernel) {
   next = Join("i");
   ASSERT_TRUE(next) << next.error().message;
   EXPECT_EQ(driver_.allocated, 2);
+}
+
+// Ranks with unlike GPUs have to list the same choices.
+TEST_F(GroupTest, ACapabilityThatOneRankLacksCountsForNone) {
+  const auto has_pdl = [&](const std::string& name, bool own, uint64_t of_peer) {
+    const auto group = JoinWithPeer(name, {.has_pdl = own}, [&](MemoryOffer& offer) {
+      EXPECT_EQ(offer.has_pdl, own ? 1u : 0u) << "the peer hears of this rank's";
+      offer.has_pdl = of_peer;
+    });
+    EXPECT_TRUE(group) << group.error().message;
+    return group && (*group)->limits().has_pdl;
+  };
+  EXPECT_TRUE(has_pdl("both", true, 1));
+  EXPECT_FALSE(has_pdl("peer lacks it", true, 0));
+  EXPECT_FALSE(has_pdl("this one lacks it", false, 1));
 }
 
 TEST(ProgrammaticLaunchTest, CameWithNineAndIsInAllLaterOnes) {

@@ -24,6 +24,8 @@ struct MemoryOffer {
   uint64_t offset = 0;
   char socket[DescriptorSocket::kNameBytesMax] = {};
   uint64_t secret[2] = {};
+  // Of an arena: the rank's GPU has programmatic dependent launch.
+  uint64_t has_pdl = 0;
 };
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
