@@ -167,6 +167,8 @@ void Group::StartComparing() {
   comparison_ = std::make_unique<CallComparison>(
       host_, CallComparison::Member{meeting_.group_name(), rank(), world_size()},
       [this](const Failure& failure) {
+        // Another thread of the process may be capturing a graph.
+        const gpu::RelaxedCaptureMode relaxed(gpu_.driver());
         Declare(failure);
         EndCommunicators();
       });
