@@ -10,6 +10,7 @@ import tempfile
 import time
 
 import machine
+import step_types
 import steps as gpu_steps
 
 ALL_PASSED, SOME_FAILED, NO_GPU = 0, 1, 3
@@ -48,16 +49,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def label(step: gpu_steps.Step) -> str:
+def label(step: step_types.Step) -> str:
     return f"{step.name} ({step.ranks} ranks)"
 
 
-def run_step(step: gpu_steps.Step) -> dict:
+def run_step(step: step_types.Step) -> dict:
     began = time.monotonic()
     try:
         outcome = step.run(step)
     except Exception as error:  # noqa: BLE001  a step's own mistake is a failure like others
-        outcome = gpu_steps.Outcome(False, f"{type(error).__name__}: {error}")
+        outcome = step_types.Outcome(False, f"{type(error).__name__}: {error}")
     return {
         "name": step.name,
         "part": step.part,
@@ -89,7 +90,7 @@ class Report:
         new.replace(self.path)
 
 
-def run_all(steps: list[gpu_steps.Step], report: Report, stop_after_s: float) -> int:
+def run_all(steps: list[step_types.Step], report: Report, stop_after_s: float) -> int:
     began = time.monotonic()
     for step in steps:
         if time.monotonic() - began >= stop_after_s:
@@ -127,7 +128,7 @@ def main(arguments: list[str]) -> int:
         return NO_GPU
     with tempfile.TemporaryDirectory(prefix="cotune-gpu-tests-") as work:
         shared_gpus = max(1, len(about["gpus"])) if options.share_gpus else 0
-        tree = gpu_steps.Tree(root, pathlib.Path(work), options.memory, options.quick, shared_gpus)
+        tree = step_types.Tree(root, pathlib.Path(work), options.memory, options.quick, shared_gpus)
         steps = [step for step in gpu_steps.all_steps(tree, max(ranks, 2))
                  if step.part in options.part.split(",") and re.search(options.only, label(step))]
         if options.list:

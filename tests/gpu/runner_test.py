@@ -14,7 +14,10 @@ import unittest.mock
 
 sys.path.insert(0, "tests/gpu")
 
+import cli_steps  # noqa: E402
+import fault_steps  # noqa: E402
 import runner  # noqa: E402
+import step_types  # noqa: E402
 import steps as gpu_steps  # noqa: E402
 from rank_processes import RankEnd, rank_environment  # noqa: E402
 
@@ -27,6 +30,9 @@ TREE_FILES = {
     "tests/gpu/calls": "tests/gpu/calls",
     "tests/gpu/run": "tests/gpu/run",
     "tests/gpu/runner.py": "tests/gpu/runner.py",
+    "tests/gpu/cli_steps.py": "tests/gpu/cli_steps.py",
+    "tests/gpu/fault_steps.py": "tests/gpu/fault_steps.py",
+    "tests/gpu/step_types.py": "tests/gpu/step_types.py",
     "tests/gpu/steps.py": "tests/gpu/steps.py",
     "tests/gpu/rank_processes.py": "tests/gpu/rank_processes.py",
     "tests/gpu/machine.py": "tests/gpu/machine.py",
@@ -47,22 +53,22 @@ class TreeTest(unittest.TestCase):
             shutil.copy(source, path)
             path.chmod(0o755)  # nobody else may write to a plugin
 
-    def tree(self) -> gpu_steps.Tree:
-        return gpu_steps.Tree(self.root, self.work, "host", quick=True)
+    def tree(self) -> step_types.Tree:
+        return step_types.Tree(self.root, self.work, "host", quick=True)
 
     def run_command(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
         return subprocess.run([self.root / "tests/gpu/run", *arguments], capture_output=True, text=True, check=False,
                               env={**os.environ, "HOME": str(self.root), **environment})
 
-    def run_rank(self, *arguments: str, limit_s: float = 60) -> gpu_steps.Outcome:
-        step = gpu_steps.rank_step(self.tree(), "a case", "values", 2, limit_s, "rank", list(arguments), ("host",))
+    def run_rank(self, *arguments: str, limit_s: float = 60) -> step_types.Outcome:
+        step = step_types.rank_step(self.tree(), "a case", "values", 2, limit_s, "rank", list(arguments), ("host",))
         return step.run(step)
 
-    def run_with_fake(self, word: str) -> gpu_steps.Outcome:
+    def run_with_fake(self, word: str) -> step_types.Outcome:
         """A case over the backend that misbehaves as it is told."""
-        tree = gpu_steps.Tree(self.root, self.work, "host")
+        tree = step_types.Tree(self.root, self.work, "host")
         shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
-        step = gpu_steps.rank_step(
+        step = step_types.rank_step(
             tree, "a case", "values", 2, 60, "rank",
             ["values", "--collectives", "all_reduce", "--dtypes", "f32", "--reductions", "sum", "--counts", "100",
              "--patterns", "exact", "--deadline-ms", "1000", "--set", f"fake.script=choice only default {word}"],
@@ -83,7 +89,7 @@ class TreeTest(unittest.TestCase):
         self.assertIn("cotune", content["machine"]["cotune"])
 
     def test_four_gpus_are_tested_in_all_numbers_and_groups(self):
-        tree = gpu_steps.Tree(self.root, self.work, "cuda")
+        tree = step_types.Tree(self.root, self.work, "cuda")
         names = [runner.label(step) for step in gpu_steps.all_steps(tree, 4)]
         for part in ("values: moves (4 ranks)", "values: moves (3 ranks)", "values: moves (2 ranks)",
                      "groups 0,2/1,3 (4 ranks)", "average by NCCL's choices (3 ranks)", "graph of all collectives, cuda",
@@ -94,14 +100,14 @@ class TreeTest(unittest.TestCase):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_eight_gpus_are_tested_in_all_numbers_and_as_two_groups_of_four(self):
-        tree = gpu_steps.Tree(self.root, self.work, "cuda")
+        tree = step_types.Tree(self.root, self.work, "cuda")
         names = [runner.label(step) for step in gpu_steps.all_steps(tree, 8)]
         for part in ("values: moves (7 ranks)", "values: moves (6 ranks)", "values: moves (5 ranks)",
                      "values: moves (3 ranks)", "groups 0,1,2,3/4,5,6,7 (8 ranks)", "groups 0,2,4,6/1,3,5,7 (8 ranks)"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_more_ranks_than_gpus_use_own_kernels_on_gpus_in_turns(self):
-        tree = gpu_steps.Tree(self.root, self.work, "cuda", shared_gpus=2)
+        tree = step_types.Tree(self.root, self.work, "cuda", shared_gpus=2)
         self.assertEqual(tree.backends, ("cuda",))
         steps = gpu_steps.all_steps(tree, 4)
         self.assertNotIn("cli", {step.part for step in steps})
@@ -113,6 +119,21 @@ class TreeTest(unittest.TestCase):
         self.assertNotIn("COTUNE_SHARED_GPUS", rank_environment(0, 4, "job"))
         for arguments in (("--share-gpus",), ("--share-gpus", "--ranks", "4", "--memory", "host")):
             self.assertEqual(self.run_command(*arguments).returncode, 2)
+
+    def test_calls_that_differ_are_found_where_calls_are_compared(self):
+        # On host memory two ranks that both take themselves for the root of a broadcast only send.
+        for what in ("count", "collective", "dtype", "reduction"):
+            step = fault_steps.mismatch_step(self.tree(), what, 1, 2, "host", checks_calls=True)
+            self.assertIn("calls compared", step.name)
+            outcome = step.run(step)
+            self.assertTrue(outcome.ok, outcome.text)
+
+    def test_the_variables_of_a_step_reach_its_ranks(self):
+        step = step_types.rank_step(self.tree(), "a case", "calls", 2, 60, "calls", ["chain"], ("host",),
+                                   variables={"COTUNE_CHECK_CALLS": "perhaps"})
+        outcome = step.run(step)
+        self.assertFalse(outcome.ok)
+        self.assertIn("check_calls", outcome.text)
 
     def test_groups_of_some_ranks_run_at_once(self):
         done = self.run_command("--memory", "host", "--ranks", "4", "--quick", "--only", r"sequence: groups .*4 ranks")
@@ -145,10 +166,10 @@ class TreeTest(unittest.TestCase):
         shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
         config = self.root / "config.toml"
         config.write_text('[fake]\nscript = "choice only default wrong_on=0"\n')
-        tree = gpu_steps.Tree(self.root, self.work, "host")
+        tree = step_types.Tree(self.root, self.work, "host")
         with unittest.mock.patch.dict(os.environ, {"COTUNE_CONFIG": str(config)}):
             for case in ("chain", "streams"):
-                step = gpu_steps.rank_step(tree, "a case", "calls", 2, 60, "calls", [case], ("fake",))
+                step = step_types.rank_step(tree, "a case", "calls", 2, 60, "calls", [case], ("fake",))
                 outcome = step.run(step)
                 self.assertFalse(outcome.ok)
                 self.assertRegex(outcome.text, r"rank 0: \d+ of \d+ calls are wrong")
@@ -179,9 +200,9 @@ class TreeTest(unittest.TestCase):
             raise ValueError("a mistake")
 
         steps = [
-            gpu_steps.Step("breaks", "values", 2, 1, broken),
-            gpu_steps.Step("fails", "values", 2, 1, lambda _: gpu_steps.Outcome(False, "why")),
-            gpu_steps.Step("passes", "values", 2, 1, lambda _: gpu_steps.Outcome(True, "")),
+            step_types.Step("breaks", "values", 2, 1, broken),
+            step_types.Step("fails", "values", 2, 1, lambda _: step_types.Outcome(False, "why")),
+            step_types.Step("passes", "values", 2, 1, lambda _: step_types.Outcome(True, "")),
         ]
         path = self.root / "report.json"
         report = runner.Report(path, {})
@@ -193,7 +214,7 @@ class TreeTest(unittest.TestCase):
 
     def test_steps_after_the_time_are_failures(self):
         report = runner.Report(None, {})
-        step = gpu_steps.Step("passes", "values", 2, 1, lambda _: gpu_steps.Outcome(True, ""))
+        step = step_types.Step("passes", "values", 2, 1, lambda _: step_types.Outcome(True, ""))
         self.assertEqual(runner.run_all([step], report, 0), runner.SOME_FAILED)
         self.assertIn("not run", report.content["steps"][0]["output"])
 
@@ -204,31 +225,31 @@ class JudgeTest(unittest.TestCase):
 
     def test_all_ranks_have_to_say_that_they_compared_the_same(self):
         good = SUMMARY.format(0, 5, 0), SUMMARY.format(1, 5, 0)
-        self.assertEqual(gpu_steps.judge(self.ends(*good), ("host",)), "")
-        self.assertIn("no summary", gpu_steps.judge(self.ends(good[0], ""), ("host",)))
-        self.assertIn("compared", gpu_steps.judge(self.ends(good[0], SUMMARY.format(1, 6, 0)), ("host",)))
-        self.assertIn("compared", gpu_steps.judge(self.ends(SUMMARY.format(0, 0, 0)), ("host",)))
-        self.assertIn("are wrong", gpu_steps.judge(self.ends(SUMMARY.format(0, 5, 1)), ("host",)))
-        self.assertIn("no choice of cuda", gpu_steps.judge(self.ends(*good), ("host", "cuda")))
+        self.assertEqual(step_types.judge(self.ends(*good), ("host",)), "")
+        self.assertIn("no summary", step_types.judge(self.ends(good[0], ""), ("host",)))
+        self.assertIn("compared", step_types.judge(self.ends(good[0], SUMMARY.format(1, 6, 0)), ("host",)))
+        self.assertIn("compared", step_types.judge(self.ends(SUMMARY.format(0, 0, 0)), ("host",)))
+        self.assertIn("are wrong", step_types.judge(self.ends(SUMMARY.format(0, 5, 1)), ("host",)))
+        self.assertIn("no choice of cuda", step_types.judge(self.ends(*good), ("host", "cuda")))
 
     def test_who_is_lost_has_to_be_named_in_time(self):
         victim = RankEnd(-9, "gone at_ns=1000000000 \n")
         def judged(text: str, code: int = 5) -> str:
-            return gpu_steps.judge_fault([RankEnd(code, text), victim], 1, 2)
+            return fault_steps.judge_fault([RankEnd(code, text), victim], 1, 2)
 
         self.assertEqual(judged("knew at_ns=4000000000 job rank 1 died\n"), "")
         self.assertIn("not within", judged("knew at_ns=6000000000 job rank 1 died\n"))
         self.assertIn("does not name", judged("knew at_ns=4000000000 job rank 10 died\n"))
         self.assertIn("no error", judged(""))
         self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))
-        self.assertIn("as far as", gpu_steps.judge_fault([RankEnd(5, ""), RankEnd(1, "")], 1, 2))
+        self.assertIn("as far as", fault_steps.judge_fault([RankEnd(5, ""), RankEnd(1, "")], 1, 2))
 
     def test_calls_that_do_not_fit_have_to_end_in_time_and_with_an_error(self):
         def end(outcome: str = "6000000000 error late", code: int = 5, after: str = "right") -> RankEnd:
             return RankEnd(code, f"called at_ns=2000000000 x\noutcome at_ns={outcome}\nafter at_ns=1 {after}\n")
 
         def judged(*ends: RankEnd, must_fail: bool = True) -> str:
-            return gpu_steps.judge_mismatch(ends, 3, must_fail)
+            return fault_steps.judge_mismatch(ends, 3, must_fail)
 
         fine = end("2100000000 fine", 0)
         named = end("2100000000 error rank 1 called a where rank 0 called b")
@@ -251,7 +272,7 @@ class JudgeTest(unittest.TestCase):
             return RankEnd(code, f"began at_ns={began} \nended at_ns={ended}\n")
 
         def judged(delay_s: float, *ends: RankEnd) -> str:
-            return gpu_steps.judge_late(ends, 1, 1.0, delay_s)
+            return fault_steps.judge_late(ends, 1, 1.0, delay_s)
 
         fine = end("1600000000 fine", 0)
         waited, late = end("2100000000 error rank 1 is late"), end("2600000000 error rank 1 (this rank) is late")
@@ -266,14 +287,14 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("wrong data", judged(0.5, fine, RankEnd(0, fine.output + "wrong: rank 1: x\n")))
 
     def test_a_dropped_choice_and_multicast_are_failures(self):
-        tree = gpu_steps.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")
+        tree = step_types.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")
         choice = {"choice": "host/ring", "outcome": "timed", "wrong": 0, "reason": ""}
         entry = {"collective": "all_reduce", "dtype": "f32", "reduction": "sum", "bytes": 4, "choices": [choice]}
-        self.assertEqual(gpu_steps.judge_entries(tree, [entry]), "")
+        self.assertEqual(cli_steps.judge_entries(tree, [entry]), "")
         for change, why in (({"outcome": "deadline"}, "dropped"), ({"wrong": 1}, "dropped"),
                             ({"choice": "host/nvls"}, "multicast"), ({"choice": "nccl/ring"}, "no choice of host")):
             changed = {**entry, "choices": [{**choice, **change}]}
-            self.assertIn(why, gpu_steps.judge_entries(tree, [changed]))
+            self.assertIn(why, cli_steps.judge_entries(tree, [changed]))
 
 
 if __name__ == "__main__":

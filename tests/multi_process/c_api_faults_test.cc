@@ -3,17 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -21,6 +17,7 @@
 
 #include "fmt/format.h"
 #include "integration/capi/cotune.h"
+#include "tests/multi_process/c_api_ranks_for_test.h"
 #include "tests/multi_process/rank_processes_for_test.h"
 
 namespace cotune {
@@ -55,7 +52,6 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -63,118 +59,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr int64_t kPatienceNs = 120 * kSecondNs;
-constexpr int64_t kLongCallNs = 600 * kSecondNs;  // far longer than any test may take
-
-class CApiFaults : public ::testing::Test {
- protected:
-  CApiFaults() {
-    CopyPlugin("host", plugins_);
-    CopyPlugin("fake", fake_plugins_);
-    setenv("XDG_CACHE_HOME", (folder_.path() + "/cache").c_str(), 1);
-    unsetenv("COTUNE_DATABASE");
-    unsetenv("COTUNE_CONFIG");
-  }
-
-  // A plugin counts only as a file that nobody else may write.
-  static void CopyPlugin(const std::string& name, const std::string& folder) {
-    std::filesystem::create_directories(folder);
-    const std::string file = "cotune_" + name + ".so";
-    const std::string to = folder + "/" + file;
-    std::filesystem::copy_file(std::filesystem::canonical("plugins/" + name + "/" + file), to);
-    std::filesystem::permissions(to, std::filesystem::perms(0755));
-  }
-
-  void SetFakeScript(const std::string& script) const {
-    const std::string path = folder_.path() + "/config.toml";
-    std::ofstream(path) << "[fake]\nscript = \"" << script << "\"\n";
-    setenv("COTUNE_CONFIG", path.c_str(), 1);
-  }
-
-  cotune_group* Create(int rank, int world_size, TestLink& link,
-                       const std::string& plugins = "") const {
-    cotune_group_options options{};
-    options.struct_size = sizeof(options);
-    options.rank = rank;
-    options.world_size = world_size;
-    options.socket_path = socket_.c_str();
-    options.plugin_path = plugins.empty() ? plugins_.c_str() : plugins.c_str();
-    options.call_timeout_ns = kLongCallNs;
-    options.log = Log;
-    options.log_context = &link;
-    options.ignores_database = rank == ignores_database_on_ ? 1 : 0;
-    cotune_group* group = nullptr;
-    cotune_error error{};
-    error.struct_size = sizeof(error);
-    if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
-      link.Report(fmt::format("create {} {}", error.result, error.text));
-    }
-    return group;
-  }
-
-  // Only what the library says of its table: other lines come from another thread.
-  static void Log(void* context, int32_t severity, const char* text) {
-    if (std::strncmp(text, "calls run", 9) != 0) return;
-    static_cast<TestLink*>(context)->Report(fmt::format("log {} {}", severity, text));
-  }
-
-  const PrivateFolder folder_;
-  const std::string plugins_ = folder_.path() + "/plugins";
-  const std::string fake_plugins_ = folder_.path() + "/fake";
-  const std::string socket_ = folder_.path() + "/s";
-  std::string database_ = folder_.path() + "/tuned.tdb";
-  int ignores_database_on_ = -1;
-};
-
-cotune_group* Split(cotune_group* group, const char* name, const std::vector<int32_t>& ranks,
-                    TestLink& link) {
-  cotune_group* part = nullptr;
-  cotune_error error{};
-  error.struct_size = sizeof(error);
-  if (cotune_group_split(group, name, ranks.data(), ranks.size(), &part, &error) !=
-      COTUNE_SUCCESS) {
-    link.Report(fmt::format("split {} {}", error.result, error.text));
-  }
-  return part;
-}
-
-void Say(TestLink& link, const char* what, const cotune_group* group, cotune_result result) {
-  link.Report(fmt::format("{} {} {}", what, result, result == 0 ? "" : cotune_last_error(group)));
-}
-
-cotune_result Reduce(cotune_group* group, uint64_t count = 64) {
-  std::vector<float> send(count, 1.0F);
-  std::vector<float> recv(count, 0.0F);
-  const cotune_result result =
-      cotune_all_reduce(group, send.data(), recv.data(), count, COTUNE_F32, COTUNE_REDUCE_SUM);
-  const auto sum = static_cast<float>(cotune_group_size(group));
-  for (const float value : recv) {
-    if (result == COTUNE_SUCCESS && value != sum) return COTUNE_ERROR_WRONG_RESULT;
-  }
-  return result;
-}
-
-cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database = nullptr) {
-  cotune_tune_options options{};
-  options.struct_size = sizeof(options);
-  options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
-  options.sizes_bytes = &bytes;
-  options.size_count = 1;
-  options.database_path = database;
-  return cotune_tune(group, &options, nullptr);
-}
-
-std::string Explained(cotune_group* group, uint64_t count = 64) {
-  cotune_call call{};
-  call.struct_size = sizeof(call);
-  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
-  call.dtype = COTUNE_F32;
-  call.reduction = COTUNE_REDUCE_SUM;
-  call.count = count;
-  char text[2048] = "";
-  if (cotune_explain(group, &call, text, sizeof(text), nullptr) != COTUNE_SUCCESS) return "";
-  return text;
-}
+class CApiFaults : public CApiRanks {};
 
 // Every call that a group has, after it was stopped.
 void SayAllCalls(TestLink& link, cotune_group* group, const std::string& database) {
@@ -520,169 +405,6 @@ TEST_F(CApiFaults, AnotherBuildOfAPluginIsNotTakenForTheSame) {
                                   HasSubstr("rank 1 has 'host"), HasSubstr(" build "))))
         << ranks.Transcript();
   }
-}
-
-// ---- The tuned database that a group begins with ----
-
-class CApiDatabase : public CApiFaults {
- protected:
-  using Work = std::function<void(cotune_group*, int rank, TestLink&)>;
-
-  void RunRanks(int world_size, const Work& work) {
-    reports_.clear();
-    RankProcesses ranks;
-    std::vector<size_t> all;
-    for (int rank = 0; rank < world_size; ++rank) {
-      all.push_back(rank);
-      ranks.Start([&, rank](TestLink& link) {
-        cotune_group* const group = Create(rank, world_size, link);
-        if (group == nullptr) return 1;
-        work(group, rank, link);
-        cotune_group_destroy(group);
-        return 0;
-      });
-    }
-    ASSERT_TRUE(ranks.WaitForEnd(all, kPatienceNs)) << ranks.Transcript();
-    for (const size_t rank : all) {
-      EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
-      reports_.push_back(ranks.LinesOf(rank));
-    }
-  }
-
-  // Two calls, of which the first says which table there is, and what is explained.
-  static void CallAndExplain(cotune_group* group, TestLink& link) {
-    Say(link, "call", group, Reduce(group));
-    Say(link, "call", group, Reduce(group));
-    const std::string text = Explained(group);
-    const bool is_tuned = text.find("tuned for sizes") != std::string::npos;
-    link.Report(is_tuned ? "tuned" : "default");
-  }
-
-  void TuneInto(const std::string& path) {
-    RunRanks(2, [&](cotune_group* group, int, TestLink& link) {
-      const cotune_result tuned = Tune(group, 256, path.c_str());
-      if (tuned != COTUNE_SUCCESS) Say(link, "tune", group, tuned);
-    });
-    EXPECT_THAT(reports_, Each(IsEmpty()));
-  }
-
-  std::vector<std::vector<std::string>> reports_;  // by rank
-};
-
-TEST_F(CApiDatabase, IsTakenFromWhereTheUserNamesItBySubgroupsToo) {
-  TuneInto(database_);
-  setenv("COTUNE_DATABASE", database_.c_str(), 1);
-  RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
-  EXPECT_THAT(reports_[0],
-              ElementsAre(AllOf(StartsWith("log 1 calls run by the tuned database " + database_),
-                                HasSubstr("1 measured sizes for 2 ranks")),
-                          "call 0 ", "call 0 ", "tuned"));
-  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "tuned"));
-  // Three ranks have no entries, which is a warning, and a pair of them has.
-  RunRanks(3, [](cotune_group* group, int rank, TestLink& link) {
-    if (rank != 1) {
-      cotune_group* const pair = Split(group, "pair", {2, 0}, link);
-      if (pair != nullptr) CallAndExplain(pair, link);
-      cotune_group_destroy(pair);
-    }
-    CallAndExplain(group, link);
-  });
-  EXPECT_THAT(reports_[2],
-              ElementsAre(StartsWith("log 1 calls run by the tuned database"), "call 0 ", "call 0 ",
-                          "tuned", "call 0 ", "call 0 ", "default"));
-  EXPECT_THAT(reports_[0],
-              ElementsAre("call 0 ", "call 0 ", "tuned",
-                          AllOf(StartsWith("log 2 calls run the default choices: none of 1 entries "
-                                           "is valid for 3 ranks"),
-                                HasSubstr(database_)),
-                          "call 0 ", "call 0 ", "default"));
-}
-
-TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
-  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
-  RunRanks(2, call);
-  const std::string start = "log 1 calls run the default choices: there is no tuned database (";
-  EXPECT_THAT(reports_[0], ElementsAre(StartsWith(start), "call 0 ", "call 0 ", "default"));
-  // The line names the place.
-  const std::string line = reports_[0].front();
-  const std::string place = line.substr(start.size(), line.find(')') - start.size());
-  ASSERT_THAT(place, StartsWith(folder_.path() + "/cache/cotune/"));
-  std::filesystem::create_directories(std::filesystem::path(place).parent_path());
-  TuneInto(place);
-  RunRanks(2, call);
-  EXPECT_THAT(reports_[0], Contains("tuned"));
-  EXPECT_THAT(reports_[1], Contains("tuned"));
-}
-
-TEST_F(CApiDatabase, IsNotLookedForWhereOneRankDoesNotWantItUntilItIsAskedFor) {
-  TuneInto(database_);
-  setenv("COTUNE_DATABASE", database_.c_str(), 1);
-  const auto work = [](cotune_group* group, int, TestLink& link) {
-    CallAndExplain(group, link);
-    Say(link, "load", group, cotune_load(group, nullptr));
-    CallAndExplain(group, link);
-  };
-  setenv("COTUNE_LOAD_DATABASE", "off", 1);
-  RunRanks(2, work);
-  unsetenv("COTUNE_LOAD_DATABASE");
-  const auto expect_asked = [&] {
-    EXPECT_THAT(reports_[0],
-                ElementsAre(StartsWith("log 1 calls run the default choices"), "call 0 ", "call 0 ",
-                            "default", "load 0 ", "call 0 ", "call 0 ", "tuned"));
-    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", "load 0 ", "call 0 ",
-                                         "call 0 ", "tuned"));
-  };
-  expect_asked();
-  ignores_database_on_ = 1;
-  RunRanks(2, work);
-  expect_asked();
-}
-
-TEST_F(CApiDatabase, ThatCannotBeReadOrIsMissingWhereItWasNamedIsOneWarning) {
-  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
-  setenv("COTUNE_DATABASE", database_.c_str(), 1);
-  RunRanks(2, call);
-  EXPECT_THAT(reports_[0],
-              ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: there is no"),
-                                HasSubstr(database_)),
-                          "call 0 ", "call 0 ", "default"));
-  TuneInto(database_);
-  std::filesystem::resize_file(database_, std::filesystem::file_size(database_) - 1);
-  RunRanks(2, call);
-  EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
-                                             HasSubstr(database_)),
-                                       "call 0 ", "call 0 ", "default"));
-  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default"));
-}
-
-TEST_F(CApiDatabase, ThatOthersCanChangeIsOneWarningAndIsRefusedWhereItIsAskedFor) {
-  TuneInto(database_);
-  setenv("COTUNE_DATABASE", database_.c_str(), 1);
-  const auto expect_refused = [this](const std::string& why) {
-    RunRanks(2, [this](cotune_group* group, int, TestLink& link) {
-      CallAndExplain(group, link);
-      Say(link, "load", group, cotune_load(group, database_.c_str()));
-      CallAndExplain(group, link);
-    });
-    const auto refused = AllOf(StartsWith("load 7 "), HasSubstr("is not trusted"), HasSubstr(why));
-    EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
-                                               HasSubstr(database_), HasSubstr(why)),
-                                         "call 0 ", "call 0 ", "default", refused, "call 0 ",
-                                         "call 0 ", "default"));
-    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", StartsWith("load 7 "),
-                                         "call 0 ", "call 0 ", "default"));
-  };
-  ASSERT_EQ(chmod(database_.c_str(), 0664), 0);
-  expect_refused("may write to it");
-  ASSERT_EQ(chmod(database_.c_str(), 0644), 0);
-  // The plugins of the test lie beside this folder: theirs would be refused, too.
-  const std::string open_folder = folder_.path() + "/open";
-  std::filesystem::create_directory(open_folder);
-  std::filesystem::rename(database_, open_folder + "/tuned.tdb");
-  database_ = open_folder + "/tuned.tdb";
-  setenv("COTUNE_DATABASE", database_.c_str(), 1);
-  ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
-  expect_refused("folder " + open_folder);
 }
 
 }  // namespace

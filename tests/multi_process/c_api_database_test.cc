@@ -1,0 +1,190 @@
+// The tuned database that a group of the C API begins with, or is asked to load: real processes,
+// only cotune.h, the shared library and plugins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "integration/capi/cotune.h"
+#include "tests/multi_process/c_api_ranks_for_test.h"
+#include "tests/multi_process/rank_processes_for_test.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class CApiDatabase : public CApiRanks {
+ protected:
+  using Work = std::function<void(cotune_group*, int rank, TestLink&)>;
+
+  void RunRanks(int world_size, const Work& work) {
+    reports_.clear();
+    RankProcesses ranks;
+    std::vector<size_t> all;
+    for (int rank = 0; rank < world_size; ++rank) {
+      all.push_back(rank);
+      ranks.Start([&, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, world_size, link);
+        if (group == nullptr) return 1;
+        work(group, rank, link);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd(all, kPatienceNs)) << ranks.Transcript();
+    for (const size_t rank : all) {
+      EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+      reports_.push_back(ranks.LinesOf(rank));
+    }
+  }
+
+  // Two calls, of which the first says which table there is, and what is explained.
+  static void CallAndExplain(cotune_group* group, TestLink& link) {
+    Say(link, "call", group, Reduce(group));
+    Say(link, "call", group, Reduce(group));
+    const std::string text = Explained(group);
+    const bool is_tuned = text.find("tuned for sizes") != std::string::npos;
+    link.Report(is_tuned ? "tuned" : "default");
+  }
+
+  void TuneInto(const std::string& path) {
+    RunRanks(2, [&](cotune_group* group, int, TestLink& link) {
+      const cotune_result tuned = Tune(group, 256, path.c_str());
+      if (tuned != COTUNE_SUCCESS) Say(link, "tune", group, tuned);
+    });
+    EXPECT_THAT(reports_, Each(IsEmpty()));
+  }
+
+  std::vector<std::vector<std::string>> reports_;  // by rank
+};
+
+TEST_F(CApiDatabase, IsTakenFromWhereTheUserNamesItBySubgroupsToo) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
+  EXPECT_THAT(reports_[0],
+              ElementsAre(AllOf(StartsWith("log 1 calls run by the tuned database " + database_),
+                                HasSubstr("1 measured sizes for 2 ranks")),
+                          "call 0 ", "call 0 ", "tuned"));
+  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "tuned"));
+  // Three ranks have no entries, which is a warning, and a pair of them has.
+  RunRanks(3, [](cotune_group* group, int rank, TestLink& link) {
+    if (rank != 1) {
+      cotune_group* const pair = Split(group, "pair", {2, 0}, link);
+      if (pair != nullptr) CallAndExplain(pair, link);
+      cotune_group_destroy(pair);
+    }
+    CallAndExplain(group, link);
+  });
+  EXPECT_THAT(reports_[2],
+              ElementsAre(StartsWith("log 1 calls run by the tuned database"), "call 0 ", "call 0 ",
+                          "tuned", "call 0 ", "call 0 ", "default"));
+  EXPECT_THAT(reports_[0],
+              ElementsAre("call 0 ", "call 0 ", "tuned",
+                          AllOf(StartsWith("log 2 calls run the default choices: none of 1 entries "
+                                           "is valid for 3 ranks"),
+                                HasSubstr(database_)),
+                          "call 0 ", "call 0 ", "default"));
+}
+
+TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
+  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
+  RunRanks(2, call);
+  const std::string start = "log 1 calls run the default choices: there is no tuned database (";
+  EXPECT_THAT(reports_[0], ElementsAre(StartsWith(start), "call 0 ", "call 0 ", "default"));
+  // The line names the place.
+  const std::string line = reports_[0].front();
+  const std::string place = line.substr(start.size(), line.find(')') - start.size());
+  ASSERT_THAT(place, StartsWith(folder_.path() + "/cache/cotune/"));
+  std::filesystem::create_directories(std::filesystem::path(place).parent_path());
+  TuneInto(place);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0], Contains("tuned"));
+  EXPECT_THAT(reports_[1], Contains("tuned"));
+}
+
+TEST_F(CApiDatabase, IsNotLookedForWhereOneRankDoesNotWantItUntilItIsAskedFor) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  const auto work = [](cotune_group* group, int, TestLink& link) {
+    CallAndExplain(group, link);
+    Say(link, "load", group, cotune_load(group, nullptr));
+    CallAndExplain(group, link);
+  };
+  setenv("COTUNE_LOAD_DATABASE", "off", 1);
+  RunRanks(2, work);
+  unsetenv("COTUNE_LOAD_DATABASE");
+  const auto expect_asked = [&] {
+    EXPECT_THAT(reports_[0],
+                ElementsAre(StartsWith("log 1 calls run the default choices"), "call 0 ", "call 0 ",
+                            "default", "load 0 ", "call 0 ", "call 0 ", "tuned"));
+    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", "load 0 ", "call 0 ",
+                                         "call 0 ", "tuned"));
+  };
+  expect_asked();
+  ignores_database_on_ = 1;
+  RunRanks(2, work);
+  expect_asked();
+}
+
+TEST_F(CApiDatabase, ThatCannotBeReadOrIsMissingWhereItWasNamedIsOneWarning) {
+  const auto call = [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); };
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0],
+              ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: there is no"),
+                                HasSubstr(database_)),
+                          "call 0 ", "call 0 ", "default"));
+  TuneInto(database_);
+  std::filesystem::resize_file(database_, std::filesystem::file_size(database_) - 1);
+  RunRanks(2, call);
+  EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
+                                             HasSubstr(database_)),
+                                       "call 0 ", "call 0 ", "default"));
+  EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default"));
+}
+
+TEST_F(CApiDatabase, ThatOthersCanChangeIsOneWarningAndIsRefusedWhereItIsAskedFor) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  const auto expect_refused = [this](const std::string& why) {
+    RunRanks(2, [this](cotune_group* group, int, TestLink& link) {
+      CallAndExplain(group, link);
+      Say(link, "load", group, cotune_load(group, database_.c_str()));
+      CallAndExplain(group, link);
+    });
+    const auto refused = AllOf(StartsWith("load 7 "), HasSubstr("is not trusted"), HasSubstr(why));
+    EXPECT_THAT(reports_[0], ElementsAre(AllOf(StartsWith("log 2 calls run the default choices:"),
+                                               HasSubstr(database_), HasSubstr(why)),
+                                         "call 0 ", "call 0 ", "default", refused, "call 0 ",
+                                         "call 0 ", "default"));
+    EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "default", StartsWith("load 7 "),
+                                         "call 0 ", "call 0 ", "default"));
+  };
+  ASSERT_EQ(chmod(database_.c_str(), 0664), 0);
+  expect_refused("may write to it");
+  ASSERT_EQ(chmod(database_.c_str(), 0644), 0);
+  // The plugins of the test lie beside this folder: theirs would be refused, too.
+  const std::string open_folder = folder_.path() + "/open";
+  std::filesystem::create_directory(open_folder);
+  std::filesystem::rename(database_, open_folder + "/tuned.tdb");
+  database_ = open_folder + "/tuned.tdb";
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  ASSERT_EQ(chmod(open_folder.c_str(), 0777), 0);
+  expect_refused("folder " + open_folder);
+}
+
+}  // namespace
+}  // namespace cotune
