@@ -63,14 +63,21 @@ void CallComparison::Add(const CallRecord& record, int64_t deadline_ns) {
 
 void CallComparison::Await(uint64_t calls, int64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const int64_t left_ns = std::clamp<int64_t>(until_ns - NowNs(), 0, kLongestWaitNs);
-  changed_.wait_for(lock, std::chrono::nanoseconds(left_ns),
-                    [&] { return is_closed_ || is_over_ || compared_ >= std::min(calls, added_); });
+  WaitFor(lock, until_ns, [&] { return compared_ >= std::min(calls, added_); });
 }
 
-std::optional<Failure> CallComparison::MissingCall(uint64_t number) const {
-  const std::lock_guard lock(mutex_);
-  return missing_number_ <= number ? missing_call_ : std::nullopt;
+void CallComparison::WaitFor(std::unique_lock<std::mutex>& lock, int64_t until_ns,
+                             const std::function<bool()>& done) {
+  const int64_t left_ns = std::clamp<int64_t>(until_ns - NowNs(), 0, kLongestWaitNs);
+  changed_.wait_for(lock, std::chrono::nanoseconds(left_ns),
+                    [&] { return is_closed_ || is_over_ || done(); });
+}
+
+std::optional<Failure> CallComparison::MissingCall(uint64_t number, int64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  const auto is_missing = [&] { return missing_call_ && missing_number_ <= number; };
+  WaitFor(lock, until_ns, [&] { return is_missing() || compared_ >= number; });
+  return is_missing() ? missing_call_ : std::nullopt;
 }
 
 void CallComparison::Close() {
@@ -184,6 +191,7 @@ Result<bool> CallComparison::ReadBatch(Peer& peer, const OwnCall& own) {
     missing_call_ = Missing(peer, own);
     missing_number_ = own.number;
   }
+  changed_.notify_all();
   std::vector<CallRecord> records(kBatchCallsMax);
   uint64_t bytes = 0;
   cotune_status_t got = COTUNE_OK;
@@ -195,7 +203,7 @@ Result<bool> CallComparison::ReadBatch(Peer& peer, const OwnCall& own) {
   {
     const std::lock_guard lock(mutex_);
     awaited_key_.clear();
-    missing_call_.reset();
+    if (got == COTUNE_OK) missing_call_.reset();
     if (is_over_) return false;
   }
   if (got == COTUNE_DEADLINE_EXCEEDED) return tl::unexpected(Missing(peer, own));

@@ -54,8 +54,9 @@ class CallComparison {
   // Waits until this many calls are compared, or nothing more will be. Any thread.
   void Await(uint64_t calls, int64_t until_ns);
   // The failure to give where call `number` of this rank is late: it names the rank that has not
-  // made that call, or one before it. Any thread.
-  std::optional<Failure> MissingCall(uint64_t number) const;
+  // made that call, or one before it; none where all ranks have made it. Waits for the thread to
+  // get as far, which takes it no longer than a look into the store. Any thread.
+  std::optional<Failure> MissingCall(uint64_t number, int64_t until_ns);
 
  private:
   struct OwnCall {
@@ -80,6 +81,8 @@ class CallComparison {
   Result<bool> ReadBatch(Peer& peer, const OwnCall& own);
   Failure Missing(const Peer& peer, const OwnCall& own) const;
 
+  void WaitFor(std::unique_lock<std::mutex>& lock, int64_t until_ns,
+               const std::function<bool()>& done);
   std::string KeyOf(int from, int to, uint64_t batch) const;
   std::string NameOf(int rank) const;
   int64_t NowNs() const { return host_.now_ns(host_.context); }
@@ -92,7 +95,7 @@ class CallComparison {
   std::vector<Peer> peers_;
   uint64_t batches_written_ = 0;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<OwnCall> pending_;
   uint64_t added_ = 0;
@@ -100,7 +103,7 @@ class CallComparison {
   bool is_over_ = false;                 // this object goes
   bool is_closed_ = false;               // the thread compares no more
   std::string awaited_key_;              // what the thread waits for in the store, or ""
-  std::optional<Failure> missing_call_;  // and the failure if it does not come
+  std::optional<Failure> missing_call_;  // what a peer has not told of a call, until it has
   uint64_t missing_number_ = 0;
   std::thread thread_;
 };

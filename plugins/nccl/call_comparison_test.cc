@@ -258,19 +258,45 @@ TEST(CallComparisonDeathTest, ARankThatMakesNoCallIsNamedAtTheDeadline) {
   });
 }
 
-// A rank may go when its calls are complete; peers that come later still find its calls.
+// A rank may go when its calls are complete; peers that come later still find all its calls, also
+// those that it had not handed over yet.
 TEST(CallComparisonDeathTest, ARankThatHasGoneLeavesItsCalls) {
   IN_CHILD({
     Job job(true);
     std::promise<void> gone;
     RunRanks(2, [&](int r) {
-      {
-        FakeRank rank(job.job, "g", r, 2);
-        if (r == 1) gone.get_future().wait();
-        for (int i = 0; i < 200; ++i) EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
-        EXPECT_TRUE(r == 0 || rank.Health() == COTUNE_OK) << rank.message();
+      if (r == 0) {
+        {
+          FakeRank rank(job.job, "g", r, 2);
+          for (int i = 0; i < 200; ++i) EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
+        }
+        return gone.set_value();
       }
-      if (r == 0) gone.set_value();
+      FakeRank rank(job.job, "g", r, 2);
+      gone.get_future().wait();
+      for (int i = 0; i < 199; ++i) EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
+      EXPECT_EQ(rank.Health(), COTUNE_OK) << rank.message();
+      (void)LaunchOnce(rank, Differences(2)[3].other);
+      EXPECT_EQ(rank.Health(), COTUNE_PEER_FAILED);
+      EXPECT_THAT(rank.message(), HasSubstr("(launch 200 of the group)"));
+    });
+  });
+}
+
+// Who knows which rank of the job is lost tells the group; the comparison only stops waiting.
+TEST(CallComparisonDeathTest, ALostRankOfTheJobEndsTheComparison) {
+  IN_CHILD({
+    Job job(true);
+    std::promise<void> ended;
+    RunRanks(2, [&](int r) {
+      FakeRank rank(job.job, "g", r, 2);
+      if (r == 1) return ended.get_future().wait();
+      EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
+      job.job.LoseARank();
+      EXPECT_EQ(rank.Health(), COTUNE_OK);
+      EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
+      EXPECT_EQ(rank.Health(), COTUNE_OK);
+      ended.set_value();
     });
   });
 }

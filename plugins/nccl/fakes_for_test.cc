@@ -94,6 +94,12 @@ size_t JobForTest::keys() const {
   return values_.size();
 }
 
+void JobForTest::LoseARank() {
+  const std::lock_guard lock(mutex_);
+  has_lost_a_rank_ = true;
+  changed_.notify_all();
+}
+
 size_t JobForTest::puts() const {
   const std::lock_guard lock(mutex_);
   return puts_;
@@ -113,9 +119,11 @@ cotune_status_t JobForTest::Get(void* context, const char* key, void* data, uint
   auto& job = *static_cast<JobForTest*>(context);
   std::unique_lock lock(job.mutex_);
   const auto left = std::chrono::nanoseconds(std::max<int64_t>(deadline_ns - MonotonicNs(), 0));
-  if (!job.changed_.wait_for(lock, left, [&] { return job.values_.count(key) != 0; })) {
+  const auto has_key = [&] { return job.values_.count(key) != 0; };
+  if (!job.changed_.wait_for(lock, left, [&] { return has_key() || job.has_lost_a_rank_; })) {
     return COTUNE_DEADLINE_EXCEEDED;
   }
+  if (!has_key()) return COTUNE_PEER_FAILED;
   const std::string& value = job.values_[key];
   if (value.size() > capacity) return COTUNE_INVALID_ARGUMENT;
   std::memcpy(data, value.data(), value.size());

@@ -56,6 +56,8 @@ class JobForTest {
   const cotune_host_t& host() const { return host_; }
   void Set(const std::string& key, const std::string& value) { settings_[key] = value; }
   size_t keys() const;
+  // From here on, whoever waits for a key hears that a rank of the job is lost.
+  void LoseARank();
   // How many values were put in the store so far.
   size_t puts() const;
 
@@ -70,6 +72,7 @@ class JobForTest {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   size_t puts_ = 0;
+  bool has_lost_a_rank_ = false;
   std::map<std::string, std::string> settings_;
   cotune_host_t host_{};
 };

@@ -114,7 +114,8 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRec
 
 Failure Group::LateFailure(const LaunchWatch::Launch& launch) const {
   if (comparison_) {
-    if (auto missing = comparison_->MissingCall(launch.number)) return *missing;
+    auto missing = comparison_->MissingCall(launch.number, NowNs() + kComparisonWaitNs);
+    if (missing) return *missing;
   }
   return {
       COTUNE_DEADLINE_EXCEEDED, 0, -1,
