@@ -16,6 +16,7 @@
 #include "core/tuned_database.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
+#include "integration/plugin_scan.h"
 
 namespace cotune::cli {
 namespace {

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "gpu/device/gpu_fields.h"
 #include "integration/job.h"
+#include "integration/plugin_scan.h"
 
 namespace cotune::cli {
 namespace {

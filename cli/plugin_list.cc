@@ -11,6 +11,7 @@
 #include "cli/text_table.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "integration/plugin_scan.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune::cli {

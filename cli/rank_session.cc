@@ -14,6 +14,7 @@
 #include "fmt/ranges.h"
 #include "integration/database_path.h"
 #include "integration/fault_injection.h"
+#include "integration/plugin_scan.h"
 #include "integration/spawn.h"
 
 namespace cotune::cli {

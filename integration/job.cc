@@ -1,12 +1,6 @@
 #include "integration/job.h"
 
-#include <dlfcn.h>
-#include <link.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -19,7 +13,6 @@
 #include "integration/fingerprint.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
-#include "plugins/loader/load_plugin.h"
 #include "sync/socket_exchange.h"
 
 namespace cotune {
@@ -109,78 +102,6 @@ tl::unexpected<Error> WrongMemory(const cotune_backend_api_t& table, MemoryKind 
 }  // namespace
 
 const char* CotuneVersion() { return kCodeVersion + sizeof("cotune"); }
-
-std::vector<std::string> DefaultPluginSearchPath(const Environment& environment) {
-  std::vector<std::string> folders;
-  if (const auto set = environment.find("COTUNE_PLUGIN_PATH"); set != environment.end()) {
-    for (std::string_view rest = set->second; !rest.empty();) {
-      const size_t end = std::min(rest.find(':'), rest.size());
-      if (end > 0) folders.emplace_back(rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-    return folders;
-  }
-  Dl_info info{};
-  link_map* object = nullptr;
-  if (dladdr1(reinterpret_cast<void*>(&DefaultPluginSearchPath), &info,
-              reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) {
-    return folders;
-  }
-  // The program itself has no name here: dli_fname is what it was called by, perhaps through PATH.
-  const bool is_program = object == nullptr || object->l_name[0] == '\0';
-  std::error_code error;
-  const std::filesystem::path self =
-      std::filesystem::canonical(is_program ? "/proc/self/exe" : info.dli_fname, error);
-  if (error) return folders;
-  const std::filesystem::path beside =
-      self.parent_path().parent_path() / "lib" / "cotune" / "plugins";
-  if (std::filesystem::is_directory(beside, error)) folders.push_back(beside.string());
-  return folders;
-}
-
-PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path) {
-  PluginScan scan;
-  std::vector<std::pair<std::string, bool>> files;  // path, named by the user
-  const auto add_folder = [&](const std::string& folder, bool is_named) {
-    const Result<std::vector<std::string>> listed = ListPlugins(folder);
-    if (!listed) {
-      if (is_named && !scan.failure) scan.failure = listed.error();
-      scan.reports.push_back(PluginReport{folder, "", "", 0, 0, false, listed.error().ToText()});
-      return;
-    }
-    for (const std::string& file : *listed) files.emplace_back(file, is_named);
-  };
-  for (const std::string& path : named) {
-    std::error_code error;
-    if (std::filesystem::is_directory(path, error)) {
-      add_folder(path, true);
-    } else {
-      files.emplace_back(path, true);
-    }
-  }
-  for (const std::string& folder : search_path) add_folder(folder, false);
-  std::set<std::string> names;
-  for (const auto& [path, is_named] : files) {
-    const Result<const cotune_backend_api_t*> table = LoadPlugin(path);
-    if (!table) {
-      if (is_named && !scan.failure) scan.failure = table.error();
-      scan.reports.push_back(PluginReport{path, "", "", 0, 0, false, table.error().ToText()});
-      continue;
-    }
-    PluginReport report{
-        path, (*table)->name, (*table)->version, (*table)->abi_minor, (*table)->memory_kinds, true,
-        ""};
-    if (!names.insert(report.backend).second) {
-      report.loaded = false;
-      report.reason = "a plugin before it on the search path has this backend";
-    } else {
-      scan.tables.emplace_back(*table, path);
-    }
-    scan.reports.push_back(std::move(report));
-  }
-  return scan;
-}
 
 // The services that backends call back into, and what they are made with.
 class Job::Services {

@@ -22,20 +22,10 @@
 #include "core/tuning_settings.h"
 #include "integration/group_stop.h"
 #include "integration/launch_context.h"
+#include "integration/plugin_scan.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {
-
-// A plugin that was looked at: loaded, or why not.
-struct PluginReport {
-  std::string path;  // "" for a backend registered in the process
-  std::string backend;
-  std::string version;
-  uint32_t abi_minor = 0;
-  uint32_t memory_kinds = 0;  // bits of the ABI
-  bool loaded = false;
-  std::string reason;  // why it is not loaded, or why it offers nothing on this machine
-};
 
 // severity: 0 debug, 1 info, 2 warning, 3 error.
 using LogSink = std::function<void(int severity, const std::string& text)>;
@@ -77,23 +67,6 @@ struct JobOptions {
   // the job. Empty: the log says it.
   std::function<void(const Error& error)> on_stuck;
 };
-
-// Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH
-// (colon-separated), else
-// ../lib/cotune/plugins beside the binary or library that this code is in.
-std::vector<std::string> DefaultPluginSearchPath(const Environment& environment);
-
-// What was found: tables with their paths, a report of every file, and the first failure of a
-// plugin that was named.
-struct PluginScan {
-  std::vector<std::pair<const cotune_backend_api_t*, std::string>> tables;
-  std::vector<PluginReport> reports;
-  std::optional<Error> failure;
-};
-// Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
-// two plugins of one backend the first counts. Local; needs no job.
-PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path);
 
 // "0.1.0".
 const char* CotuneVersion();

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "fmt/format.h"
+#include "integration/plugin_scan.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 

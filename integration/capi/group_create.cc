@@ -9,6 +9,7 @@
 #include "integration/capi/group_state.h"
 #include "integration/capi/read_options.h"
 #include "integration/database_path.h"
+#include "integration/plugin_scan.h"
 #include "integration/settings/settings.h"
 
 namespace cotune::capi {
