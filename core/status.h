@@ -60,9 +60,9 @@ const char* ErrorCodeName(ErrorCode code);
 // disagreement, 7 database, 8 plugin refused, 130 interrupted.
 int ExitCode(ErrorCode code);
 
-// Tells whether a collective call that ended with this code leaves it open what the other ranks have
-// done. If so, the group must not be used any more, because its ranks may have come to different
-// tables.
+// Tells whether a collective call that ended with this code leaves it open what the other ranks
+// have done. If so, the group must not be used any more, because its ranks may have come to
+// different tables.
 bool LeavesDoubt(ErrorCode code);
 
 }  // namespace cotune

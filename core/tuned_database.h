@@ -91,9 +91,10 @@ class TunedDatabase {
 
   // File forms. Load: kDatabase with the path; a file that does not exist or may not be read is
   // kEnvironment. Refuses links, what is not a regular file, files that somebody else can change
-  // or exchange (core/file_trust.h) and files over kFileBytesMax. Save: temporary name in the same folder, fsync, rename, fsync of the
-  // folder; the old file is intact on any failure. A file that exists keeps its mode. Whoever saves
-  // holds a DatabaseLock since before it loaded, and merges: Save itself replaces the file.
+  // or exchange (core/file_trust.h) and files over kFileBytesMax. Save: temporary name in the same
+  // folder, fsync, rename, fsync of the folder; the old file is intact on any failure. A file that
+  // exists keeps its mode. Whoever saves holds a DatabaseLock since before it loaded, and merges:
+  // Save itself replaces the file.
   static Result<TunedDatabase> Load(const std::string& path);
   Status Save(const std::string& path) const;
 

@@ -195,6 +195,34 @@ TEST_F(JobTest, ABackendThatCannotBeCreatedIsLeftOutWithItsReason) {
   EXPECT_TRUE(found);
 }
 
+// The fake backend's table, but for create, which notes what check_calls is there.
+std::string check_calls_seen;
+cotune_status_t CreateAndLookAtCheckCalls(const cotune_host_t* host, int32_t device,
+                                          cotune_backend_t** backend, cotune_error_t* error) {
+  const char* value = host->setting(host->context, "check_calls");
+  check_calls_seen = value == nullptr ? "not set" : value;
+  return fake::BackendApi()->create(host, device, backend, error);
+}
+
+TEST_F(JobTest, EveryBackendHearsWhetherCallsAreToBeCompared) {
+  cotune_backend_api_t table = *fake::BackendApi();
+  table.create = CreateAndLookAtCheckCalls;
+  JobOptions options = Options();
+  options.tables = {&table};
+  options.backend_settings["fake.script"] = "choice usual default";
+  {
+    const auto job = Job::Join(options);
+    ASSERT_TRUE(job) << job.error().ToText();
+    EXPECT_EQ(check_calls_seen, "off");
+  }
+  options.check_calls = true;
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_EQ(check_calls_seen, "on");
+  EXPECT_EQ((*job)->fingerprint().backends.at("fake").find("check_calls"), std::string::npos)
+      << "what was tuned without it counts with it, too";
+}
+
 TEST_F(JobTest, AClassFitsTheGroup) {
   JobOptions options = Options();
   options.tables = {host::BackendApi()};

@@ -27,8 +27,8 @@ struct SpawnRequest {
   // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s".
   // `by_signal`: it was, and did not give an exit code.
   std::function<void(int rank, bool by_signal, const std::string& text)> on_loss;
-  // The other ranks are then sent SIGTERM. This is off for ranks that know of each other: they notice
-  // the loss by themselves, and say more about it.
+  // The other ranks are then sent SIGTERM. This is off for ranks that know of each other: they
+  // notice the loss by themselves, and say more about it.
   bool ends_others = false;
   // Ranks that still run this long after one has ended badly or was stopped, or after a SIGTERM or
   // SIGHUP was passed on, are ended by SIGKILL.

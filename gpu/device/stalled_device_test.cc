@@ -101,8 +101,8 @@ TEST_F(StalledDeviceTest, EachTransferEndsAtADeadline) {
   EXPECT_EQ(equal.error().code, ErrorCode::kDeadline);
 }
 
-// The end of a device and of memory that ranks share would wait for the kernel. Both are left to the
-// process instead.
+// The end of a device and of memory that ranks share would wait for the kernel. Both are left to
+// the process instead.
 TEST_F(StalledDeviceTest, ADeviceGoesWhileAKernelRuns) {
   auto shared = device_->AllocateShareable(4096);
   ASSERT_TRUE(shared) << shared.error().ToText();

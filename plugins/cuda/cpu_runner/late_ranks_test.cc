@@ -12,8 +12,8 @@
 namespace cotune::cuda::cpu {
 namespace {
 
-// The timeout on the runner's clock is several times what the calls of these tests take when no rank
-// is late.
+// The timeout on the runner's clock is several times what the calls of these tests take when no
+// rank is late.
 constexpr uint64_t kTimeoutNs = 400'000;
 
 struct Schedule {
