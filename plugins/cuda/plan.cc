@@ -180,8 +180,8 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   }
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);
-  arguments.timeout_ns =
-      static_cast<unsigned long long>(std::max<int64_t>(0, launch.deadline_ns - now_ns));
+  arguments.timeout_ticks =
+      TicksOf(static_cast<unsigned long long>(std::max<int64_t>(0, launch.deadline_ns - now_ns)));
   return arguments;
 }
 

@@ -78,6 +78,9 @@ inline int __double2hiint(double value) {
 
 namespace cotune::cuda {
 
+// Short, because each poll lets all other threads run.
+constexpr unsigned int kPollsPerLook = 64;
+
 struct alignas(16) Pack {
   unsigned int word[4];
 };
@@ -152,6 +155,15 @@ inline unsigned long long LoadAcquire(const unsigned long long* from) {
 
 inline unsigned int LoadWord(const void* from) {
   return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);
+}
+
+struct WordPair {
+  unsigned int first, second;
+};
+inline WordPair LoadWordPair(const void* from) {
+  const unsigned int first = LoadWord(from);
+  cpu::FiberScheduler::YieldSometimes();
+  return {first, LoadWord(static_cast<const char*>(from) + 4)};
 }
 
 inline void StoreWord(void* to, unsigned int value) {

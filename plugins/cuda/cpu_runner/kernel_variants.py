@@ -20,7 +20,7 @@ INCLUDE = re.compile(r'^#include "([^"]+)"$', re.M)
 
 def variants(file: str, collective: str, algorithm: str, transport: str, types: list, reductions: list, worlds: list) -> list[dict]:
     return [
-        dict(file=file, collective=collective, algorithm=algorithm, transport=transport, type=e, reduction=r, world=w, unroll=2)
+        dict(file=file, collective=collective, algorithm=algorithm, transport=transport, type=e, reduction=r, world=w, unroll=1 if w == 3 else 2)
         for e in types
         for r in reductions
         for w in worlds

@@ -60,6 +60,7 @@ RanksOnCpu::RanksOnCpu(int world_size, unsigned int first_step)
       std::memset(state.arena + part.begin, part.byte, kUsedBytes);
     }
     reinterpret_cast<ArenaControl*>(state.arena)->step = first_step;
+    std::memset(state.arena + kCallRecordsBegin, 0xFF, kRanksMax * sizeof(CallRecord));
   }
 }
 
@@ -103,7 +104,7 @@ void RanksOnCpu::Launch(int rank, KernelFunction kernel, const KernelArguments& 
   for (size_t r = 0; r < states_.size(); ++r) arguments.arena[r] = states_[r].arena;
   arguments.failure = &state.failure;
   arguments.abort = &state.abort;
-  arguments.timeout_ns = timeout_ns_;
+  arguments.timeout_ticks = TicksOf(timeout_ns_);
   arguments.rank = rank;
   arguments.world_size = world_size_;
   RunKernel(kernel, arguments, shape);
@@ -125,10 +126,10 @@ void RanksOnCpu::SetQueueCounts(uint64_t messages) {
 void RanksOnCpu::SetLaunchCounts(unsigned int launches) {
   for (const State& state : states_) {
     reinterpret_cast<ArenaControl*>(state.arena)->launches = launches;
-    // The latest call of each peer has that number.
+    // The latest call of each peer has the number before.
     for (int peer = 0; peer < world_size_; ++peer) {
       auto* record = reinterpret_cast<CallRecord*>(state.arena + kCallRecordsBegin) + peer;
-      *record = {{launches, 0, launches & 0xFFu, 0}};
+      *record = {{launches - 1, 0, (launches - 1) & 0xFFu, 0}};
     }
   }
 }

@@ -22,7 +22,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
       if (base + at < packs) own[u] = Transport::Sendable(send.Load(base + at));
     }
-    if (base == 0) launch.Post();
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
@@ -46,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) return;
       recv.Store(base + at, ReduceInRankOrder(own[u], others, a.rank));
     }
   }

@@ -32,7 +32,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       SendTogether(
           a.rank, [&](int peer) { return is_in(peer, at); },
           [&](int peer) { return PackPlace{send, index(peer, at)}; },
-          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
             unsigned char* to = launch.Scratch(peer);
             Transport::Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
@@ -50,7 +49,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) {
+        return;
+      }
       const Pack result = Transport::Sendable(ReduceInRankOrder(own, others, a.rank));
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {

@@ -36,7 +36,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     };
 #if defined(COTUNE_COLLECTIVE_ALL_GATHER)
     load_own();
-    if (base == 0) launch.Post();
 #endif
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
@@ -51,7 +50,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       SendTogether(
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
-          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) { Transport::Send(slot_at(peer, a.rank, u), p); });
 #endif
     }
@@ -71,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       if (!is_in(u)) continue;
       Pack others[kPeers];
       const auto slot = [&](int q) { return slot_at(a.rank, PeerAt(q, a.rank), u); };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) return;
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
         block_from(PeerAt(q, a.rank)).Store(base + index(u), others[q]);

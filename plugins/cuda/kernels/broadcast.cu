@@ -39,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!is_root || base + place(u) >= packs) continue;
       const Pack own = Transport::Sendable(send.Load(base + place(u)));
-      if (base == 0 && u == 0) launch.Post();
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
@@ -47,7 +46,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       }
       recv.Store(base + place(u), own);
     }
-    if (base == 0 && !is_root) launch.Post();
 #pragma unroll
     for (int hop = 1; hop <= kPeers; ++hop) {
       const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
@@ -63,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       const int peer = PeerAt(q, a.rank);
       return scratch + (peer == a.root ? data(0) : greeting(peer));
     };
-    if (!Receive(slot, Everybody{}, values, a.rank, launch, is_last, patience)) return;
+    if (!Receive(slot, Everybody{}, values, a.rank, launch, is_last, patience, true)) return;
     if (is_root) continue;
 #pragma unroll
     for (int q = 0; q < kPeers; ++q) {

@@ -48,13 +48,11 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
             const unsigned long long i = index(owner, u);
             return PackPlace{send, i < packs ? i : packs - 1};
           },
-          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int owner, const Pack& p) {
             Transport::Send(slot_in(owner, a.rank, u), p);
             if (!is_in_place && index(owner, u) < packs) recv.Store(index(owner, u), p);
           });
     }
-    if (base == 0 && !is_root) launch.Post();
     if (!is_root && has(0)) Transport::Send(slot_in(a.root, a.rank, 0), Pack{{0, 0, 0, 0}});
     if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
@@ -62,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     if (is_root) {
       Pack greetings[kPeers];
       const auto slot = [&](int q) { return slot_in(a.rank, PeerAt(q, a.rank), 0); };
-      if (!Receive(slot, Everybody{}, greetings, a.rank, launch, is_last, patience)) return;
+      if (!Receive(slot, Everybody{}, greetings, a.rank, launch, is_last, patience, true)) return;
       continue;
     }
     // The ranks that are neither the root nor this one, beginning with the next.
@@ -73,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     Pack own[COTUNE_UNROLL];
     const auto root = [&](int /*u*/) { return a.root; };
     const auto from_root = [&](int u) { return slot_in(a.rank, a.root, u); };
-    if (!ReceiveFrom(root, from_root, has, own, launch, is_last, patience)) return;
+    if (!ReceiveFrom(root, from_root, has, own, launch, is_last, patience, true)) return;
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!has(u)) continue;

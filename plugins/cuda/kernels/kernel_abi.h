@@ -17,7 +17,7 @@ enum FailureKind : int {
 
 // A call as ranks compare it, see "Calls are compared". The words of the number are zero in
 // KernelArguments, because a captured launch runs again as another call.
-//   word[0]          number of the launch, counted by the group from 1
+//   word[0]          number of the launch, counted by the group from 0
 //   word[1]          digest of the problem and of the choice's name
 //   word[2] & 0xFF   the number again, its lowest bits
 //   word[2], word[3] the problem, as call_record.h packs it
@@ -29,7 +29,7 @@ struct CallRecord {
 struct FailureRecord {
   unsigned int is_set;  // 1 once the fields below are written
   unsigned int poison;  // who gave up first, this rank or a peer, and why: see MakePoison
-  unsigned int number;  // of this rank's launch
+  unsigned int number;  // of this rank's launch, counted from 1
   unsigned int step;
   unsigned int block;
   // Of ranks that make different calls: this rank's, and that of a rank whose call is another one,
@@ -44,6 +44,14 @@ struct AbortWord {
   unsigned int value;  // 0: go on
 };
 
+// Kernels count time in ticks of 16 us, so that it needs one register; the longest wait is 19 hours.
+constexpr int kTickBits = 14;
+constexpr unsigned int TicksOf(unsigned long long ns) {
+  constexpr unsigned long long kTicksMax = ~0u - 1;
+  const unsigned long long ticks = (ns >> kTickBits) + 1;
+  return static_cast<unsigned int>(ticks < kTicksMax ? ticks : kTicksMax);
+}
+
 // The only parameter of every kernel.
 struct KernelArguments {
   const void* send;
@@ -52,7 +60,7 @@ struct KernelArguments {
   unsigned char* arena[kRanksMax];  // of each rank, as mapped in this process
   FailureRecord* failure;
   const AbortWord* abort;
-  unsigned long long timeout_ns;  // from the kernel's start on
+  unsigned int timeout_ticks;  // from when a thread has begun to wait, see TicksOf
   int rank;
   int world_size;
   int root;
@@ -89,9 +97,9 @@ constexpr unsigned int kStepsEnd = kStepBuffers << 29;
 
 struct alignas(16) ArenaControl {
   unsigned int step;            // of the next launch; the same on all ranks
-  unsigned int arrived_blocks;  // of the launch that runs
-  unsigned int launches;        // launches that are over; the same on all ranks
   unsigned int poison;          // 0: the group works, else why it does not, see MakePoison
+  unsigned int launches;        // launches that block 0 has counted; the same on all ranks
+  unsigned int arrived_blocks;  // of the launch that runs
 };
 
 // A kernel that gives up poisons the group: in the arena of every rank it leaves a word that says
@@ -113,8 +121,8 @@ constexpr int PoisonReporter(unsigned int poison) { return static_cast<int>(pois
 constexpr int PoisonPeer(unsigned int poison) { return static_cast<int>(poison & 0xFu); }
 
 // Calls are compared: block 0 of each launch writes the record of its call into the arena of every
-// peer and, before it ends, has seen that of every peer. A launch that waits for data looks
-// at the records too, since data of another call may never come.
+// peer and, before it ends, has seen that of every peer. It looks while it waits for data, too,
+// since data of another call may never come.
 // What is compared is the first half: the number and a digest of all else.
 //  - Equal halves: the ranks make the same call.
 //  - Same number, other digest: they do not. Both ranks fail and poison the group.
@@ -173,8 +181,7 @@ struct ByteRange {
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
 // Within control: the record of each peer's call; the count of rounds of each block index of this
-// rank, and the flags that its
-// peers set, one cache line a block and eight bytes a source.
+// rank, and the flags that its peers set, one cache line a block and eight bytes a source.
 constexpr unsigned long long kCallRecordsBegin = 1ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
@@ -231,7 +238,11 @@ constexpr unsigned long long CopyBlockBytes(unsigned long long bytes, int world_
 }
 
 // What is filled with 0xFF when a group is made; all else with zero.
-constexpr ByteRange kSentinelRanges[] = {{kScratchBegin, kFlaggedBegin}};
+constexpr ByteRange kSentinelRanges[] = {
+    // No launch has the number that this is: a record of a peer that has made no call is behind.
+    {kCallRecordsBegin, kCallRecordsBegin + kRanksMax * sizeof(CallRecord)},
+    {kScratchBegin, kFlaggedBegin},
+};
 
 }  // namespace cotune::cuda
 

@@ -172,11 +172,9 @@ __device__ __forceinline__ void LoadTogether(Pack (&packs)[kPacks], Has has, Fro
 }
 
 // send(peer, pack) for every peer with is_for(peer), beginning with the next rank; the pack is that
-// at from(peer). As many are loaded before the first is sent as registers allow; before_first() is
-// called between the two.
-template <typename IsFor, typename From, typename Before, typename Send>
-__device__ __forceinline__ void SendTogether(int rank, IsFor is_for, From from,
-                                             Before before_first, Send send) {
+// at from(peer). As many are loaded before the first is sent as registers allow.
+template <typename IsFor, typename From, typename Send>
+__device__ __forceinline__ void SendTogether(int rank, IsFor is_for, From from, Send send) {
   constexpr int kPacks = kPeers < 4 ? kPeers : COTUNE_UNROLL == 1 ? 2 : 1;
 #pragma unroll
   for (int first = 0; first < kPeers; first += kPacks) {
@@ -185,7 +183,6 @@ __device__ __forceinline__ void SendTogether(int rank, IsFor is_for, From from,
     };
     Pack packs[kPacks];
     LoadTogether(packs, has, [&](int j) { return from(PeerAfter(rank, first + j)); });
-    if (first == 0) before_first();
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
       if (has(j)) send(PeerAfter(rank, first + j), packs[j]);

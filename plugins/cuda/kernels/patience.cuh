@@ -17,100 +17,109 @@ __device__ __forceinline__ unsigned char* CallRecordAt(const KernelArguments& a,
   return a.arena[rank] + kCallRecordsBegin + source * sizeof(CallRecord);
 }
 
-// Word w of the record of this rank's launch `number`.
-__device__ __forceinline__ unsigned int OwnCallWord(const KernelArguments& a, unsigned int number,
-                                                    int w) {
-  return w == 0 ? number : a.call.word[w] | (w == 2 ? number & 0xFFu : 0u);
+// The record of this rank's launch `number`.
+__device__ __forceinline__ Pack OwnCall(const KernelArguments& a, unsigned int number) {
+  const CallRecord& call = a.call;
+  return Pack{{number, call.word[1], call.word[2] | (number & 0xFFu), call.word[3]}};
 }
 
-// How long a launch waits, and what ends it before. One a thread. Its functions that are not inlined
-// use few registers: a kernel needs theirs on top of its own.
-class Patience {
- public:
-  __device__ __forceinline__ explicit Patience(const KernelArguments& a)
-      : arguments_(a), begin_ns_(GlobalTimerNs()) {}
-
-  // The number of this launch. A block that starts when block 0 has counted it takes it for one more:
-  // it compares no calls, which block 0 has done by then.
-  __device__ __forceinline__ void set_number(unsigned int number) { number_ = number; }
-
-  // Asked now and then by a thread that waits: whether it has to give up. Says why, once for all.
-  __device__ __noinline__ bool IsOver(int peer, unsigned int step) {
-    if (LoadWord(&ControlOf(arguments_, arguments_.rank)->poison) != 0) {
-      HasGroupFailed(step);
-      return true;
+// Gives up for this rank, which all other ranks hear of, and writes down why; kNoFailure: for the
+// reason that the group's poison says. Not inlined, and called only by threads that leave: nothing
+// of theirs is kept in registers across the call.
+__device__ __noinline__ void GiveUp(const KernelArguments& a, FailureKind kind, int peer,
+                                    unsigned int step, unsigned int number) {
+  // The first failure of this rank counts, and one thread writes it down.
+  if (atomicCAS_system(&a.failure->is_set, 0u, 2u) != 0u) return;
+  unsigned int poison = LoadWord(&ControlOf(a, a.rank)->poison);
+  if (kind != kNoFailure) {
+    // The peer may itself wait for a rank that has not come. Block 0 knows the number of its
+    // launch.
+#pragma unroll 1
+    for (int rank = 0; kind == kTimeout && rank < COTUNE_WORLD_SIZE; ++rank) {
+      if (rank == a.rank || blockIdx.x != 0) continue;
+      const unsigned int reached = LoadWord(CallRecordAt(a, a.rank, rank));
+      if (static_cast<int>(reached - number) < 0) peer = rank;
     }
-    int absent = -1;
+    poison = MakePoison(kind, a.rank, peer);
 #pragma unroll 1
     for (int rank = 0; rank < COTUNE_WORLD_SIZE; ++rank) {
-      if (rank == arguments_.rank) continue;
-      const unsigned long long call =
-          LoadRelaxedHalf(CallRecordAt(arguments_, arguments_.rank, rank));
-      const auto ahead = static_cast<int>(static_cast<unsigned int>(call) - number_);
-      if (ahead < 0) absent = rank;
-      // Block 0 alone: another one may take the number for one more, see set_number.
-      if (ahead != 0 || blockIdx.x != 0) continue;
-      if (static_cast<unsigned int>(call >> 32) == arguments_.call.word[1]) continue;
-      Fail(kMismatch, rank, step);
-      return true;
+      StoreWord(&ControlOf(a, rank)->poison, poison);
     }
-    if (LoadWord(&arguments_.abort->value) != 0) {
-      Fail(kAborted, peer, step);
-      return true;
-    }
-    if (GlobalTimerNs() - begin_ns_ <= arguments_.timeout_ns) return false;
-    // The peer may itself wait for a rank that has not come.
-    Fail(kTimeout, absent >= 0 ? absent : peer, step);
+  }
+  FailureRecord* record = a.failure;
+  record->poison = poison;
+  record->step = step;
+  record->block = blockIdx.x;
+  // Other blocks see whether block 0 has counted it, which it has but for the first moments.
+  record->number = blockIdx.x == 0 ? number + 1 : LoadWord(&ControlOf(a, a.rank)->launches);
+  // Often the one that makes another call than this rank.
+  peer = PoisonPeer(poison);
+  const int other = peer == a.rank ? PoisonReporter(poison) : peer;
+  record->other = other;
+  const unsigned char* theirs = CallRecordAt(a, a.rank, other);
+  const Pack heard = LoadRelaxed(theirs);
+  const bool has_heard = heard.word[0] + 1 == record->number;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    record->own_call.word[w] = a.call.word[w];
+    record->other_call.word[w] = has_heard ? heard.word[w] : a.call.word[w];
+  }
+  // The poison has reached every rank before this rank's host can see the failure.
+  __threadfence_system();
+  atomicExch_system(&record->is_set, 1u);
+}
+
+// How long a launch waits, and what ends it before. One a thread. What it does while a thread waits
+// is inlined: a call that comes back would cost every kernel the registers that it must not touch.
+class Patience {
+ public:
+  __device__ __forceinline__ explicit Patience(const KernelArguments& a) : arguments_(a) {}
+
+  // The number of this launch, in block 0 alone.
+  __device__ __forceinline__ void set_number(unsigned int number) { number_ = number; }
+  __device__ __forceinline__ unsigned int number() const { return number_; }
+  __device__ __forceinline__ const KernelArguments& arguments() const { return arguments_; }
+
+  // Asked after every kPollsPerLook polls by a thread that waits for `peer`: whether it has to give
+  // up. The time counts from the first look on, so that a launch that need not wait reads no clock.
+  __device__ __forceinline__ bool IsOver(int peer, unsigned int step) {
+    const auto now = static_cast<unsigned int>(GlobalTimerNs() >> kTickBits);
+    if (begin_ == 0) begin_ = now;
+    FailureKind why = kNoFailure;
+    // Block 0 gives up first, as it knows which ranks have not come at all.
+    unsigned int waited = now - begin_;
+    if (blockIdx.x != 0) waited -= waited / 16;
+    if (waited > arguments_.timeout_ticks) why = kTimeout;
+    if (LoadWord(&arguments_.abort->value) != 0) why = kAborted;
+    const bool is_poisoned = LoadWord(&ControlOf(arguments_, arguments_.rank)->poison) != 0;
+    if (is_poisoned) why = kNoFailure;
+    if (why == kNoFailure && !is_poisoned) return false;
+    GiveUp(arguments_, why, peer, step, number_);
     return true;
   }
 
   // Whether a kernel of any rank has given up; this rank fails with the same reason.
-  __device__ __noinline__ bool HasGroupFailed(unsigned int step) {
-    const unsigned int poison = LoadWord(&ControlOf(arguments_, arguments_.rank)->poison);
-    if (poison == 0) return false;
-    if (IsFirst()) Write(poison, step);
+  __device__ __forceinline__ bool HasGroupFailed(unsigned int step) {
+    if (LoadWord(&ControlOf(arguments_, arguments_.rank)->poison) == 0) return false;
+    GiveUp(arguments_, kNoFailure, 0, step, number_);
     return true;
   }
 
-  // This rank gives up, and all ranks with it.
-  __device__ __noinline__ void Fail(FailureKind kind, int peer, unsigned int step) {
-    if (!IsFirst()) return;
-    const unsigned int poison = MakePoison(kind, arguments_.rank, peer);
-#pragma unroll 1
-    for (int rank = 0; rank < COTUNE_WORLD_SIZE; ++rank) {
-      StoreWord(&ControlOf(arguments_, rank)->poison, poison);
-    }
-    Write(poison, step);
+  // Whether `peer` has told of another call than this one; asked in block 0 alone.
+  __device__ __forceinline__ bool IsOtherCall(int peer) const {
+    const unsigned long long call =
+        LoadRelaxedHalf(CallRecordAt(arguments_, arguments_.rank, peer));
+    return static_cast<unsigned int>(call) == number_ &&
+           static_cast<unsigned int>(call >> 32) != arguments_.call.word[1];
+  }
+
+  __device__ __forceinline__ void Fail(FailureKind kind, int peer, unsigned int step) {
+    GiveUp(arguments_, kind, peer, step, number_);
   }
 
  private:
-  // The first failure of this rank counts, and one thread writes it down.
-  __device__ __forceinline__ bool IsFirst() {
-    return atomicCAS_system(&arguments_.failure->is_set, 0u, 2u) == 0u;
-  }
-
-  __device__ __forceinline__ void Write(unsigned int poison, unsigned int step) {
-    FailureRecord* record = arguments_.failure;
-    record->poison = poison;
-    record->step = step;
-    record->block = blockIdx.x;
-    record->number = number_;
-    // Often the one that makes another call than this rank.
-    const int peer = PoisonPeer(poison);
-    const int other = peer == arguments_.rank ? PoisonReporter(poison) : peer;
-    record->other = other;
-    const unsigned char* theirs = CallRecordAt(arguments_, arguments_.rank, other);
-#pragma unroll 1
-    for (int w = 0; w < 4; ++w) record->other_call.word[w] = LoadWord(theirs + 4 * w);
-#pragma unroll 1
-    for (int w = 0; w < 4; ++w) record->own_call.word[w] = arguments_.call.word[w];
-    // The poison has reached every rank before this rank's host can see the failure.
-    __threadfence_system();
-    atomicExch_system(&record->is_set, 1u);
-  }
-
   const KernelArguments& arguments_;
-  unsigned long long begin_ns_;
+  unsigned int begin_ = 0;  // in ticks; 0: not yet
   unsigned int number_ = 0;
 };
 

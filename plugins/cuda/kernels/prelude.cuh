@@ -5,6 +5,10 @@
 
 namespace cotune::cuda {
 
+// How often a thread that waits looks for its data before it looks at anything else: some
+// microseconds.
+constexpr unsigned int kPollsPerLook = 1024;
+
 // 16 bytes, the unit of every exchange.
 struct alignas(16) Pack {
   unsigned int word[4];
@@ -133,6 +137,18 @@ __device__ __forceinline__ unsigned int LoadWord(const void* from) {
   unsigned int value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
+}
+
+struct WordPair {
+  unsigned int first, second;
+};
+__device__ __forceinline__ WordPair LoadWordPair(const void* from) {
+  WordPair pair;
+  asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];"
+               : "=r"(pair.first), "=r"(pair.second)
+               : "l"(from)
+               : "memory");
+  return pair;
 }
 
 __device__ __forceinline__ void StoreWord(void* to, unsigned int value) {

@@ -49,7 +49,8 @@ class QueueEnd {
 class Inlet : public QueueEnd {
  public:
   __device__ __forceinline__ Inlet(const KernelArguments& a, int peer)
-      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))), arguments_(a) {}
+      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))),
+        arguments_(a) {}
 
   __device__ __forceinline__ const unsigned char* Slot() const {
     return QueueSlot(arguments_, arguments_.rank, peer(), message());
@@ -77,7 +78,8 @@ class Inlet : public QueueEnd {
 class Outlet : public QueueEnd {
  public:
   __device__ __forceinline__ Outlet(const KernelArguments& a, int peer)
-      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))), arguments_(a) {}
+      : QueueEnd(peer, peer < 0 ? 0 : static_cast<unsigned int>(*CountAt(a, peer))),
+        arguments_(a) {}
 
   __device__ __forceinline__ unsigned char* Slot() const {
     return QueueSlot(arguments_, peer(), arguments_.rank, message());
@@ -105,23 +107,27 @@ class Outlet : public QueueEnd {
 class Queues {
  public:
   __device__ __forceinline__ Queues(const KernelArguments& a, Patience& patience)
-      : patience_(patience), guard_(a, patience) {}
+      : patience_(patience),
+        guard_(a, patience, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()) {}
 
   // By all threads in front of the first wait, behind what reads the counts of the ends: the launch
   // waits for all of that once. False: the group has failed.
-  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(0); }
 
   // By all threads: until there is a message in each inlet and a free slot behind each outlet that
-  // is in use. False: gave up. Threads at the end of the block wait, each for one end, so that those
-  // that set flags need not do both one after the other.
+  // is in use. False: gave up. Threads at the end of the block wait, each for one end, so that
+  // those that set flags need not do both one after the other.
   template <int kInlets, int kOutlets>
   __device__ __forceinline__ bool Wait(const Inlet (&from)[kInlets], const Outlet (&to)[kOutlets]) {
     const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
+    // A look in passing: this rank may be ahead of those that it does not wait for.
+    const unsigned long long heard = guard_.Heard();
     bool gives_up = false;
 #pragma unroll
     for (int e = 0; e < kInlets; ++e) gives_up = gives_up || (q == e && !WaitFor(from[e]));
 #pragma unroll
     for (int e = 0; e < kOutlets; ++e) gives_up = gives_up || (q == kInlets + e && !WaitFor(to[e]));
+    if (guard_.IsSame(heard)) guard_.SetCompared();
     return __syncthreads_or(gives_up) == 0;
   }
 
@@ -154,8 +160,8 @@ class Queues {
 
   // By all threads at the end of the launch.
   __device__ __forceinline__ void End() {
-    if (blockIdx.x == 0 && threadIdx.x == 0) guard_.Count();
-    guard_.End();
+    guard_.Count();
+    guard_.Compare(0);
   }
 
  private:
@@ -163,7 +169,12 @@ class Queues {
   __device__ __forceinline__ bool WaitFor(const End& end) {
     if (!end.is_used()) return true;
     for (unsigned int polls = 1; !end.IsReady(); ++polls) {
-      if (polls % 1024 == 0 && patience_.IsOver(end.peer(), end.message())) return false;
+      if (polls % kPollsPerLook != 0) continue;
+      if (blockIdx.x == 0 && patience_.IsOtherCall(end.peer())) {
+        patience_.Fail(kMismatch, end.peer(), end.message());
+        return false;
+      }
+      if (patience_.IsOver(end.peer(), end.message())) return false;
     }
     return true;
   }

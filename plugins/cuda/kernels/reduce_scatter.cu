@@ -23,22 +23,21 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       return launch.thread() + static_cast<unsigned long long>(u) * threads;
     };
     const auto is_in = [&](int u) { return base + index(u) < packs; };
-    Pack own[COTUNE_UNROLL];
-    LoadTogether(own, is_in, [&](int u) { return PackPlace{block_for(a.rank), base + index(u)}; });
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!is_in(u)) continue;
-      own[u] = Transport::Sendable(own[u]);
       SendTogether(
           a.rank, Everybody{},
           [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
-          [&] { if (base == 0 && u == 0) launch.Post(); },
           [&](int peer, const Pack& p) {
             Transport::Send(launch.Scratch(peer) +
                                 (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
                             Transport::Sendable(p));
           });
     }
+    // The own block waits for nobody: it is read while the others are on their way.
+    Pack own[COTUNE_UNROLL];
+    LoadTogether(own, is_in, [&](int u) { return PackPlace{block_for(a.rank), base + index(u)}; });
     if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     unsigned char* scratch = launch.Scratch(a.rank);
@@ -50,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + index(u)) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience)) return;
-      recv.Store(base + index(u), ReduceInRankOrder(own[u], others, a.rank));
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) return;
+      recv.Store(base + index(u), ReduceInRankOrder(Transport::Sendable(own[u]), others, a.rank));
     }
   }
   launch.End();

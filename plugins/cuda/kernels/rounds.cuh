@@ -12,14 +12,16 @@ class Rounds {
   __device__ __forceinline__ Rounds(const KernelArguments& a, Patience& patience)
       : arguments_(a),
         patience_(patience),
-        guard_(a, patience),
+        guard_(a, patience, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()),
         count_(reinterpret_cast<unsigned long long*>(a.arena[a.rank] + kRoundsBegin) + blockIdx.x),
         first_(*const_cast<volatile unsigned long long*>(count_)) {}
 
   // Whether the group works: nothing is sent in front of Begin when it does not.
   __device__ __forceinline__ bool IsOpen() const { return guard_.IsOpen(); }
   // By all threads, in front of the first flags. False: the group has failed.
-  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
+  __device__ __forceinline__ bool Begin() {
+    return guard_.Begin(static_cast<unsigned int>(first_));
+  }
 
   // Of round `round` of this launch, counted from 0.
   __device__ __forceinline__ unsigned long long Number(unsigned int round) const {
@@ -38,7 +40,9 @@ class Rounds {
   // the block wait, so that those that set flags need not do both one after the other.
   __device__ __forceinline__ bool WaitForFlags(unsigned int round) {
     const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
-    return __syncthreads_or(q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round)) == 0;
+    bool gives_up = q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round);
+    gives_up = gives_up || !guard_.Compare(static_cast<unsigned int>(Number(round)));
+    return __syncthreads_or(gives_up) == 0;
   }
 
   // The same for the last round of a launch that reads callers' buffers of peers: a peer that gave
@@ -46,17 +50,16 @@ class Rounds {
   __device__ __forceinline__ bool WaitForLastFlags(unsigned int round) {
     const int q = static_cast<int>(blockDim.x - 1 - threadIdx.x);
     bool gives_up = q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round);
-    if (q == kPeers) gives_up = patience_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
+    gives_up = gives_up || !guard_.Compare(static_cast<unsigned int>(Number(round)));
+    if (q == kPeers)
+      gives_up = gives_up || patience_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
     return __syncthreads_or(gives_up) == 0;
   }
 
   // By all threads at the end: this launch had `rounds` rounds that set flags, at least one.
   __device__ __forceinline__ void End(unsigned int rounds) {
-    if (threadIdx.x == 0) {
-      *count_ = first_ + rounds;
-      if (blockIdx.x == 0) guard_.Count();
-    }
-    guard_.End();
+    if (threadIdx.x == 0) *count_ = first_ + rounds;
+    guard_.Count();
   }
 
  private:
@@ -70,7 +73,7 @@ class Rounds {
     const unsigned long long* flag = FlagAt(arguments_.rank, peer);
     for (unsigned int polls = 1; LoadAcquire(flag) <= Number(round); ++polls) {
       const auto step = static_cast<unsigned int>(Number(round));
-      if (polls % 1024 == 0 && patience_.IsOver(peer, step)) return false;
+      if (polls % kPollsPerLook == 0 && patience_.IsOver(peer, step)) return false;
     }
     return true;
   }

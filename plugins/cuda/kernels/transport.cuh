@@ -7,9 +7,10 @@
 
 namespace cotune::cuda {
 
-// Blocks that a multiprocessor has room for at once; 0: as the compiler likes. With one peer kernels
-// need so few registers that two large ones fit, or four smaller ones. On H200s that is as fast or up
-// to 5 % faster, but for broadcast, which goes without, and all_reduce of 64 MB (2 % slower).
+// Blocks that a multiprocessor has room for at once; 0: as the compiler likes. With one peer
+// kernels need so few registers that two large ones fit, or four smaller ones. On H200s that is as
+// fast or up to 5 % faster, but for broadcast, which goes without, and all_reduce of 64 MB (2 %
+// slower).
 constexpr int kResidentBlocks = COTUNE_WORLD_SIZE == 2 ? 1024 / COTUNE_THREADS : 0;
 
 #if defined(COTUNE_TRANSPORT_LAMPORT)
@@ -72,7 +73,7 @@ struct Transport {
   static constexpr unsigned int kAllOnes = ~0u;
   static constexpr unsigned int kEscaped = kAllOnes - 1;  // the lower word
   static constexpr bool kHasEscapes = true;
-  static constexpr unsigned long long kNothing = ~0ull;   // beside a slot
+  static constexpr unsigned long long kNothing = ~0ull;  // beside a slot
   struct Raw {
     Pack pack;  // as on its way
   };
@@ -113,7 +114,8 @@ struct Transport {
     const bool low = w[1] == kAllOnes && w[0] == kEscaped;
     const bool high = w[3] == kAllOnes && w[2] == kEscaped;
     if (!low && !high) return true;
-    const unsigned long long were_empty = TakeBeside(slot - kEscapeOffset, peer, step, patience);
+    const unsigned long long were_empty =
+        TakeBeside(patience.arguments(), slot - kEscapeOffset, peer, step, patience.number());
     if (were_empty == kNothing) return false;
     if (low && (were_empty & 1) != 0) w[0] = kAllOnes;
     if (high && (were_empty & 2) != 0) w[2] = kAllOnes;
@@ -131,12 +133,16 @@ struct Transport {
     return Pack{{p.word[0] ^ kLow, p.word[1] ^ kHigh, p.word[2] ^ kLow, p.word[3] ^ kHigh}};
   }
   // kNothing: gave up. It is read back until it is seen empty, as slots are before another step.
-  static __device__ __noinline__ unsigned long long TakeBeside(unsigned char* word, int peer,
+  // Not inlined, since it is seldom called and needed at each wait.
+  static __device__ __noinline__ unsigned long long TakeBeside(const KernelArguments& a,
+                                                               unsigned char* word, int peer,
                                                                unsigned int step,
-                                                               Patience& patience) {
+                                                               unsigned int number) {
+    Patience patience(a);
+    patience.set_number(number);
     unsigned long long value = LoadRelaxedHalf(word);
     for (unsigned int polls = 1; value == kNothing; ++polls) {
-      if (polls % 1024 == 0 && patience.IsOver(peer, step)) return kNothing;
+      if (polls % kPollsPerLook == 0 && patience.IsOver(peer, step)) return kNothing;
       value = LoadRelaxedHalf(word);
     }
     StoreRelaxedHalf(word, kNothing);
@@ -162,12 +168,13 @@ __device__ __forceinline__ bool IsEmpty(const Pack& p) {
 class Launch {
  public:
   __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
-      : arguments_(a), guard_(a, patience), step_(guard_.step()) {}
+      : Launch(a, patience, LoadWordPair(ControlOf(a, a.rank))) {}
 
-  // By every thread in front of its first wait. False: the group has failed.
-  __device__ __forceinline__ bool Begin() { return guard_.Begin(); }
-  // By every thread that sends, in front of that and behind its first loads.
-  __device__ __forceinline__ void Post() { guard_.Post(); }
+  __device__ __forceinline__ CallGuard& guard() { return guard_; }
+
+  // By every thread behind its first sends and in front of its first wait. False: the group has
+  // failed.
+  __device__ __forceinline__ bool Begin() { return guard_.Begin(step_); }
 
   __device__ __forceinline__ unsigned int step() const { return step_; }
   __device__ __forceinline__ void NextStep() { step_ = step_ + 1 == kStepsEnd ? 0 : step_ + 1; }
@@ -187,11 +194,12 @@ class Launch {
            step_ % kStepBuffers * Transport::kBytes;
   }
 
-  // By every thread once: from here on no thread of this block reads the count of steps again. Early,
-  // so that the answer of the memory is there at the end; behind the first packs, but where many of
-  // them would keep it waiting.
+  // By every thread once: from here on no thread of this block reads the count of steps again.
+  // Early, so that the answer of the memory is there at the end; behind the first packs, but where
+  // many of them would keep it waiting.
   __device__ __forceinline__ void Arrive() {
     __syncthreads();
+    guard_.Count();
     if (threadIdx.x != 0) return;
     arrived_ = gridDim.x > 1 ? atomicAdd(&control()->arrived_blocks, 1u) : 0u;
   }
@@ -201,26 +209,38 @@ class Launch {
     if (threadIdx.x == 0 && arrived_ + 1 == gridDim.x) {
       StoreWord(&control()->arrived_blocks, 0);
       StoreWord(&control()->step, step_);
-      guard_.Count();
     }
-    guard_.End();
+    guard_.Compare(step_);  // by threads that had no data
   }
 
  private:
+  // state: the step and the poison. One access: with three of them all warps of a large launch wait
+  // for the same line, 0.2 us of 5.
+  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience,
+                                    const WordPair& state)
+      : arguments_(a), step_(state.first), guard_(a, patience, state.second, 0) {}
+
   __device__ __forceinline__ ArenaControl* control() const {
     return ControlOf(arguments_, arguments_.rank);
   }
 
   const KernelArguments& arguments_;
-  CallGuard guard_;
   unsigned int step_;
+  CallGuard guard_;
   // Blocks before this one; a launch without data has no Arrive and leaves the count alone.
   unsigned int arrived_ = ~0u;
 };
 
+// Kernels for small calls wait for records as for data, which takes no time of its own. Those for
+// large ones have many steps, and only look: with more in the loop they take 2 to 4 % longer.
+constexpr bool kComparesInLoop = COTUNE_UNROLL == 1;
+
 // Waits for one pack of each of some ranks in this rank's scratch, takes them out and leaves the
 // slots empty. slot(j) is that of rank from(j), of those with sends(j). All loads are in flight at
 // once. False: gave up.
+//
+// compares: the thread also looks at its peer's record, unless it has compared the calls; for the
+// first wait of a step, and a constant, as the loop is shorter without.
 //
 // is_last: no step of this launch follows. Before one that follows, the slots must be seen empty in
 // memory: a peer that hears from this thread in the next step may then write into them, and nothing
@@ -230,28 +250,31 @@ class Launch {
 template <int kCount, typename From, typename SlotOf, typename Sends>
 __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
                                             Pack (&values)[kCount], Launch& launch, bool is_last,
-                                            Patience& patience) {
+                                            Patience& patience, bool compares = false) {
   const unsigned int step = launch.step();
+  CallGuard& guard = launch.guard();
   typename Transport::Raw raw[kCount];
+  unsigned long long heard = compares && !kComparesInLoop ? guard.Heard() : 0;
   for (unsigned int polls = 1;; ++polls) {
     int missing = -1;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) raw[j] = Transport::Load(slot(j));
+    if (compares && kComparesInLoop) heard = guard.Heard();
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       if (sends(j) && !Transport::IsPlain(raw[j])) missing = j;
     }
-    if (missing < 0) break;
+    if (missing < 0 && (!compares || !kComparesInLoop || guard.IsSame(heard))) break;
     // All else is done seldom: another form of this loop, with more in it, took 0.1 us a call and
     // more.
-    if (polls % (Transport::kHasEscapes ? 16 : 1024) != 0) continue;
+    if (polls % (Transport::kHasEscapes ? 16 : kPollsPerLook) != 0) continue;
     if constexpr (Transport::kHasEscapes) {
       missing = -1;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         if (sends(j) && !Transport::IsThere(raw[j])) missing = j;
       }
-      if (missing < 0) {
+      if (missing < 0 && (!compares || !kComparesInLoop || guard.IsSame(heard))) {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
           if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, patience)) {
@@ -261,8 +284,13 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
         break;
       }
     }
-    if (polls % 1024 == 0 && patience.IsOver(from(missing), step)) return false;
+    const int peer = missing < 0 ? -1 : from(missing);
+    if (polls % kPollsPerLook != 0) continue;
+    if (compares ? guard.IsOver(guard.Heard(), peer, step) : patience.IsOver(peer, step)) {
+      return false;
+    }
   }
+  if (compares && guard.IsSame(heard)) guard.SetCompared();
 #pragma unroll
   for (int j = 0; j < kCount; ++j) {
     if (!sends(j)) continue;
@@ -285,9 +313,10 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
 // The same for all peers of `rank`.
 template <typename SlotOf, typename Sends>
 __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
-                                        Launch& launch, bool is_last, Patience& patience) {
+                                        Launch& launch, bool is_last, Patience& patience,
+                                        bool compares = false) {
   return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, launch, is_last,
-                     patience);
+                     patience, compares);
 }
 
 // For when every rank sends.
