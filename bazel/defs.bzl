@@ -8,16 +8,22 @@ TEST_OPTIMIZATION = select({
     "//conditions:default": ["-Og"],
 })
 
-# GoogleTest, fmt and the standard library take the compiler longer than most files do. Only what no user runs is
-# compiled with a copy of them, that is tests, and all code under sanitizers: elsewhere it would hide includes that are
-# missing. A copy that does not fit (another compiler made it) is a warning, and the headers are read as usual.
-_SHARED_HEADERS = ["-include", "$(GENDIR)/bazel/shared_headers.h", "-Winvalid-pch", "-Wno-error=invalid-pch"]
-_SHARED_HEADERS_DEPS = ["//bazel:shared_headers"]
+# GoogleTest, fmt and the standard library take the compiler longer than most files do, so all files are compiled with a
+# copy of them: tests, and all code under sanitizers, with all three, and what users run with the last two, at its own
+# options. The copy hides includes that are missing; clang-tidy, which reads each file without it, finds those. A copy
+# that does not fit (another compiler made it) is a warning, and the headers are read as usual.
+def _with_headers(name):
+    return ["-include", "$(GENDIR)/bazel/%s.h" % name, "-Winvalid-pch", "-Wno-error=invalid-pch"]
 
-def _if_sanitized(values):
+_SHARED_HEADERS = _with_headers("shared_headers")
+_SHARED_HEADERS_DEPS = ["//bazel:shared_headers"]
+_PRODUCT_HEADERS = _with_headers("product_headers")
+_PRODUCT_HEADERS_DEPS = ["//bazel:product_headers"]
+
+def _if_sanitized(values, otherwise):
     return select({
         "//bazel:sanitized": values,
-        "//conditions:default": [],
+        "//conditions:default": otherwise,
     })
 
 # Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds
@@ -52,7 +58,8 @@ def cotune_cc_library(
     elif testonly:
         copts = TEST_OPTIMIZATION + copts
     elif shared_headers:
-        copts, deps = copts + _if_sanitized(_SHARED_HEADERS), deps + _if_sanitized(_SHARED_HEADERS_DEPS)
+        copts = copts + _if_sanitized(_SHARED_HEADERS, _PRODUCT_HEADERS)
+        deps = deps + _if_sanitized(_SHARED_HEADERS_DEPS, _PRODUCT_HEADERS_DEPS)
     native.cc_library(name = name, copts = copts, deps = deps, testonly = testonly, **kwargs)
 
 def cotune_cc_binary(name, copts = [], linkopts = [], **kwargs):

@@ -44,7 +44,7 @@ class Run:
         self.lint_environment = dict(os.environ)
         self.dev_environment = dict(os.environ)
         self.startup: list[str] = []
-        self.flags = [f"--jobs={JOBS}", f"--local_cpu_resources={JOBS}"]
+        self.flags = [f"--jobs={JOBS}", f"--local_cpu_resources={JOBS + 1}"]
         self.cold_folder = arguments.cache / "cold"
         self.cold_lock = None
         if arguments.cold:

@@ -1,7 +1,9 @@
 #include "plugins/host/schedule_simulation_for_test.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "plugins/host/naive_collective_for_test.h"
 #include "plugins/host/reduce_kernel.h"
@@ -10,6 +12,13 @@ namespace cotune::host {
 namespace {
 
 constexpr uint64_t kHalfLineBytes = kLinesPerHalf * kLinePayloadBytes;
+
+template <typename T>
+T* NewZeros(size_t count) {
+  void* memory = std::calloc(count, sizeof(T));
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<T*>(memory);
+}
 
 void Join(std::vector<uint32_t>& into, const std::vector<uint32_t>& from) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
@@ -30,8 +39,8 @@ ScheduleSimulation::ScheduleSimulation(int world_size, uint64_t slot_bytes, uint
   const auto ranks = static_cast<size_t>(world_size);
   slots_.resize(ranks * stride_bytes_);
   tags_.resize(ranks * 2 * kLinesPerHalf);
-  last_writes_.resize(slots_.size());
-  last_reads_.resize(slots_.size() * ranks);
+  last_writes_.reset(NewZeros<LastWrite>(slots_.size()));
+  last_reads_.reset(NewZeros<uint32_t>(slots_.size() * ranks));
   ranks_.resize(ranks);
   for (size_t r = 0; r < ranks; ++r) {
     ranks_[r].clock.assign(ranks, 0);
@@ -325,23 +334,31 @@ void ScheduleSimulation::NoteAccess(const std::byte* at, uint64_t bytes, int r, 
   if (begin / stride_bytes_ != end / stride_bytes_ || is_line(begin) != is_line(end)) {
     race_ = "access beyond the slot";
   }
-  for (size_t i = begin; i < begin + bytes && race_.empty(); ++i) {
-    LastWrite& byte = last_writes_[i];
-    const std::span<uint32_t> read(&last_reads_[i * ranks_.size()], ranks_.size());
-    bool ordered = byte.writer < 0 || byte.written <= rank.clock[static_cast<size_t>(byte.writer)];
+  // Plain pointers: this loop is most of a simulation, and tests are compiled with calls of every
+  // operator of a container.
+  const size_t ranks = ranks_.size();
+  const uint32_t* const clock = rank.clock.data();
+  LastWrite* const last_writes = last_writes_.get();
+  uint32_t* const last_reads = last_reads_.get();
+  if (!race_.empty()) return;
+  for (size_t i = begin; i <= end; ++i) {
+    LastWrite& byte = last_writes[i];
+    uint32_t* const read = last_reads + i * ranks;
+    bool ordered = byte.writer == 0 || byte.written <= clock[byte.writer - 1];
     if (writes) {
-      for (size_t reader = 0; reader < read.size(); ++reader) {
-        ordered = ordered && read[reader] <= rank.clock[reader];
+      for (size_t reader = 0; reader < ranks; ++reader) {
+        ordered = ordered && read[reader] <= clock[reader];
       }
-      byte.writer = r;
-      byte.written = rank.clock[self];
+      byte.writer = static_cast<uint32_t>(r) + 1;
+      byte.written = clock[self];
     } else {
-      read[self] = rank.clock[self];
+      read[self] = clock[self];
     }
     if (!ordered) {
       race_ = "race: rank " + std::to_string(r) + (writes ? " writes" : " reads") + " byte " +
               std::to_string(i % stride_bytes_) + " of slot " + std::to_string(i / stride_bytes_) +
               " in " + (*collectives_)[rank.collective].name + " op " + std::to_string(rank.op);
+      return;
     }
   }
 }

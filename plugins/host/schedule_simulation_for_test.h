@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -37,11 +39,17 @@ class ScheduleSimulation {
  private:
   using Clock = std::vector<uint32_t>;
 
-  // The rank that wrote a byte last, and its clock at that moment.
+  // The rank that wrote a byte last plus one, 0 while nobody has, and its clock at that moment.
   struct LastWrite {
-    int writer = -1;
-    uint32_t written = 0;
+    uint32_t writer;
+    uint32_t written;
   };
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  // Zeros that take no time to make: a simulation uses few of them, and there is one for each seed.
+  template <typename T>
+  using Zeros = std::unique_ptr<T[], Free>;
 
   // Whose a tagged line is: the iteration, and the clock of its writer.
   struct LineTag {
@@ -92,10 +100,10 @@ class ScheduleSimulation {
   const std::vector<SimulatedCollective>* collectives_ = nullptr;
   std::vector<Rank> ranks_;
   std::vector<std::byte> slots_;
-  std::vector<LastWrite> last_writes_;  // by byte of slots_
+  Zeros<LastWrite> last_writes_;  // by byte of slots_
   // When each rank read a byte last; [byte * world_size_ + rank], because a vector for each byte is
   // most of what an instrumented run does.
-  std::vector<uint32_t> last_reads_;
+  Zeros<uint32_t> last_reads_;
   std::vector<LineTag> tags_;
   uint32_t total_arrivals_ = 0;
   Clock arrived_clock_;

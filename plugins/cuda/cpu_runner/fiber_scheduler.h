@@ -56,10 +56,13 @@ class FiberScheduler {
   static uint64_t NowNs();
 
  private:
-  static void Enter(unsigned int low, unsigned int high);
+  static void Enter();
   uint64_t Random();
+  // The fiber that goes on: one that can run, or the thread itself when none can.
+  Fiber* Next();
   void SwitchTo(Fiber* fiber);
-  void SwitchBack();
+  // The first thing that a fiber does after a switch to it.
+  void FinishSwitch(void* asan_save);
   void Push(Fiber* fiber);
   Fiber* Recycle();
 
@@ -71,6 +74,7 @@ class FiberScheduler {
   size_t runnable_count_ = 0;
   Fiber* idle_ = nullptr;
   Fiber* running_ = nullptr;
+  Fiber* left_ = nullptr;  // by the last switch
   Fiber* main_ = nullptr;
 };
 
