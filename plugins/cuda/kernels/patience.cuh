@@ -87,9 +87,9 @@ class Patience {
     if (begin_ == 0) begin_ = now;
     FailureKind why = kNoFailure;
     // Block 0 gives up first, as it knows which ranks have not come at all.
-    unsigned int waited = now - begin_;
-    if (blockIdx.x != 0) waited -= waited / 16;
-    if (waited > arguments_.timeout_ticks) why = kTimeout;
+    const unsigned int timeout = arguments_.timeout_ticks;
+    const unsigned int more = blockIdx.x == 0 ? 0 : timeout / 8 + 2;
+    if (now - begin_ > timeout && now - begin_ - timeout > more) why = kTimeout;
     if (LoadWord(&arguments_.abort->value) != 0) why = kAborted;
     const bool is_poisoned = LoadWord(&ControlOf(arguments_, arguments_.rank)->poison) != 0;
     if (is_poisoned) why = kNoFailure;
@@ -105,12 +105,18 @@ class Patience {
     return true;
   }
 
-  // Whether `peer` has told of another call than this one; asked in block 0 alone.
-  __device__ __forceinline__ bool IsOtherCall(int peer) const {
+  // The same for a thread that may wait for what only another call sends, in place of comparing
+  // calls.
+  __device__ __forceinline__ bool IsOverOrOtherCall(int peer, unsigned int step) {
     const unsigned long long call =
         LoadRelaxedHalf(CallRecordAt(arguments_, arguments_.rank, peer));
-    return static_cast<unsigned int>(call) == number_ &&
-           static_cast<unsigned int>(call >> 32) != arguments_.call.word[1];
+    // Block 0 alone knows the number.
+    if (blockIdx.x == 0 && static_cast<unsigned int>(call) == number_ &&
+        static_cast<unsigned int>(call >> 32) != arguments_.call.word[1]) {
+      Fail(kMismatch, peer, step);
+      return true;
+    }
+    return IsOver(peer, step);
   }
 
   __device__ __forceinline__ void Fail(FailureKind kind, int peer, unsigned int step) {

@@ -170,11 +170,7 @@ class Queues {
     if (!end.is_used()) return true;
     for (unsigned int polls = 1; !end.IsReady(); ++polls) {
       if (polls % kPollsPerLook != 0) continue;
-      if (blockIdx.x == 0 && patience_.IsOtherCall(end.peer())) {
-        patience_.Fail(kMismatch, end.peer(), end.message());
-        return false;
-      }
-      if (patience_.IsOver(end.peer(), end.message())) return false;
+      if (patience_.IsOverOrOtherCall(end.peer(), end.message())) return false;
     }
     return true;
   }

@@ -142,7 +142,7 @@ struct Transport {
     patience.set_number(number);
     unsigned long long value = LoadRelaxedHalf(word);
     for (unsigned int polls = 1; value == kNothing; ++polls) {
-      if (polls % kPollsPerLook == 0 && patience.IsOver(peer, step)) return kNothing;
+      if (polls % kPollsPerLook == 0 && patience.IsOverOrOtherCall(peer, step)) return kNothing;
       value = LoadRelaxedHalf(word);
     }
     StoreRelaxedHalf(word, kNothing);
@@ -286,9 +286,7 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
     }
     const int peer = missing < 0 ? -1 : from(missing);
     if (polls % kPollsPerLook != 0) continue;
-    if (compares ? guard.IsOver(guard.Heard(), peer, step) : patience.IsOver(peer, step)) {
-      return false;
-    }
+    if (guard.IsOver(guard.Heard(), peer, step)) return false;
   }
   if (compares && guard.IsSame(heard)) guard.SetCompared();
 #pragma unroll
