@@ -147,5 +147,26 @@ TEST(ProtocolTest, OneRankIsLate) {
   }
 }
 
+// The other tests rely on it. A kernel whose `count` is an offset writes there, in the arena of the
+// last rank only.
+TEST(RanksOnCpuTest, AnyByteOfScratchThatIsWrittenIsNoticed) {
+  const KernelFunction write_byte = [](KernelArguments arguments) {
+    if (arguments.rank == arguments.world_size - 1) {
+      arguments.arena[arguments.rank][arguments.count] = 0;
+    }
+  };
+  constexpr unsigned long long kEscapePart = kScratchBegin + kEscapeOffset;
+  for (const unsigned long long offset :
+       {+kScratchBegin, kScratchBegin + 12'345, kScratchBegin + 2 * kScratchBytes, +kEscapePart,
+        kEscapePart + kScratchBytes + 1, kEscapePart + 2 * kScratchBytes + (512 << 10) - 1}) {
+    RanksOnCpu ranks(2);
+    EXPECT_TRUE(ranks.ScratchIsClean());
+    KernelArguments call = {};
+    call.count = offset;
+    ASSERT_TRUE(ranks.Run([&](int rank) { ranks.Launch(rank, write_byte, call, {}); }, 1));
+    EXPECT_FALSE(ranks.ScratchIsClean()) << "offset " << offset;
+  }
+}
+
 }  // namespace
 }  // namespace cotune::cuda::cpu
