@@ -74,7 +74,7 @@ class GroupStops {
   // The first loss that concerns a group of these ranks, if one is known by then: a peer that heard
   // of it earlier has aborted the group.
   std::optional<Error> AwaitLoss(const std::vector<int32_t>& job_ranks, int64_t wait_ns);
-  // Of all that are known, whatever group they concern.
+  // The first loss that is known, whatever group it concerns.
   std::optional<Error> FirstLoss();
 
  private:

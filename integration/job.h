@@ -122,7 +122,7 @@ class Job {
   // The loss of one of this job's ranks that the control channel knows of; waits for one, but no
   // longer than wait_ns.
   std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(job_ranks_, wait_ns); }
-  // Of any rank, also one that is not in this job's group.
+  // The first loss of any rank, also of one that is not in this job's group.
   std::optional<Error> FirstLoss() { return stops_->FirstLoss(); }
   const Clock& clock() const { return clock_; }
   StageObserver& observer() { return *observer_; }

@@ -139,8 +139,8 @@ typedef struct cotune_group_options {
    * and world_size. Default: the launcher's id of the job, and in each process a count of the groups
    * that were created without an id, which all ranks create in the same order. */
   const char* job_id;
-  /* Of the control channel; equal on all ranks, and like job_id another one for every group.
-   * Default: by the job_id. */
+  /* The path of the control channel is equal on all ranks and, like job_id, another one for every
+   * group. Default: by the job_id. */
   const char* socket_path;
   /* Folders with plugins, parted by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
    * else lib/cotune/plugins of the tree that the library is in. */
