@@ -36,8 +36,8 @@ class GroupStop {
   // Success until it is set; then the error that every call gives.
   Status status() const;
 
-  // The first error counts. Waiters are freed on this rank, and on the others as far as the abort of
-  // a backend reaches them.
+  // The first error counts. Waiters are freed on this rank, and on the others as far as the abort
+  // of a backend reaches them.
   void Set(const Error& error);
   // The same for this group and every one made from it: of one in doubt nothing is known.
   void SetAll(const Error& error);
