@@ -85,6 +85,7 @@ int RunCommand(const RunFlags& flags, Process& process) {
   request.ranks = ranks;
   request.grace_ns = kGraceNs;
   request.ends_others = true;
+  request.loses_stopped_ranks = false;
   bool is_loss_told = false;
   request.on_loss = [&](int rank, bool by_signal, const std::string& text) {
     is_loss_told = true;

@@ -17,9 +17,24 @@ constexpr int64_t kReasonsNs = 10'000'000'000;
 
 std::string NameIn(const std::string& identity) { return identity.substr(0, identity.find(' ')); }
 
-// Which ranks have the backend of rank 0's identity in no or in another form; "" when all are like
-// rank 0.
-std::string WhyNotOnAll(const std::string& identity, const ExchangedRecords& all) {
+// The backends that any rank has, each once, as the first rank that has it has it. Those of rank 0
+// come first: its order is that of the groups.
+std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(const ExchangedRecords& all) {
+  std::vector<std::pair<size_t, std::string>> identities;
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    for (const std::string& item : all.records[rank].items) {
+      const bool is_known =
+          std::any_of(identities.begin(), identities.end(),
+                      [&](const auto& known) { return NameIn(known.second) == NameIn(item); });
+      if (!is_known) identities.emplace_back(rank, item);
+    }
+  }
+  return identities;
+}
+
+// Which ranks have the backend in another form than `owner`, or not at all; "" when all have it
+// alike.
+std::string WhyNotOnAll(size_t owner, const std::string& identity, const ExchangedRecords& all) {
   std::string others;
   for (size_t rank = 0; rank < all.records.size(); ++rank) {
     const auto& items = all.records[rank].items;
@@ -31,7 +46,7 @@ std::string WhyNotOnAll(const std::string& identity, const ExchangedRecords& all
                           other == items.end() ? "does not" : fmt::format("has '{}'", *other));
   }
   return others.empty() ? ""
-                        : fmt::format("rank {} has '{}'{}", all.job_ranks[0], identity, others);
+                        : fmt::format("rank {} has '{}'{}", all.job_ranks[owner], identity, others);
 }
 
 }  // namespace
@@ -60,9 +75,9 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  for (const std::string& item : all->records[0].items) {
-    const std::string name = NameIn(item);
-    if (std::string why = WhyNotOnAll(item, *all); !why.empty()) {
+  for (const auto& [owner, identity] : IdentitiesOnAny(*all)) {
+    const std::string name = NameIn(identity);
+    if (std::string why = WhyNotOnAll(owner, identity, *all); !why.empty()) {
       groups->refusals_.push_back({name, std::move(why)});
       continue;
     }

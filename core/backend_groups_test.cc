@@ -183,6 +183,20 @@ TEST(BackendGroupsTest, ABackendThatARankLacksIsLeftOutOnAll) {
   }
 }
 
+// Also where rank 0 is the one that lacks it: the rank that has it in vain is told why.
+TEST(BackendGroupsTest, ABackendThatRankZeroLacksIsNamedOnAll) {
+  const auto other = [](HubForTest& hub, int rank) -> std::unique_ptr<Backend> {
+    if (rank != 1) return nullptr;
+    return std::make_unique<BackendForTest>(hub, rank, std::vector<ScriptedChoice>{}, "rare");
+  };
+  for (const View& view : CreateOnThreeRanks({}, other)) {
+    EXPECT_THAT(view.members, testing::ElementsAre("scripted"));
+    ASSERT_EQ(view.refusals.size(), 1u);
+    EXPECT_EQ(view.refusals[0].choice, "rare");
+    EXPECT_EQ(view.refusals[0].reason, "rank 1 has 'rare 1', rank 0 does not, rank 2 does not");
+  }
+}
+
 // A subgroup's reasons name its ranks as the user knows them.
 TEST(BackendGroupsTest, TheRanksOfASubgroupAreNamedAsInTheJob) {
   const auto set = [](int rank, BackendGroups::Options& options) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "integration/group_stop.h"
 
 namespace cotune {
 namespace {
@@ -180,7 +181,9 @@ Status Dispatcher::Remember(Status status) {
   if (status || !EndsTheGroup(status.error().code)) return status;
   GroupStop& stop = job_.stop();
   if (!stop.is_set()) {
-    // Peers that wait for this rank learn of it now, not at their deadline.
+    // Peers that wait for this rank learn of it before their deadline where a backend's abort
+    // reaches them, as the host backend's does. On GPUs a kernel of this rank that runs tells them
+    // when it gives up; where none runs, peers end when this process does or at their own deadline.
     stop.FreeWaiters();
     status = WithLostRanks(WithLoss(std::move(status)));
     stop.Set(status.error());
@@ -191,11 +194,17 @@ Status Dispatcher::Remember(Status status) {
 Status Dispatcher::WithLoss(Status status) {
   Error& error = status.error();
   if (error.code != ErrorCode::kAborted || !error.ranks.empty()) return status;
-  const std::optional<Error> loss = job_.AwaitLoss(kLossWaitNs);
+  std::optional<Error> loss = job_.AwaitLoss(kLossWaitNs);
+  const bool is_of_group = loss.has_value();
+  // A peer also stops a group of living ranks when it finds that they can agree on nothing any
+  // more.
+  if (!is_of_group) loss = job_.FirstLoss();
   if (loss) {
     error.ranks = loss->ranks;
     error.code = ErrorCode::kRankLost;
-    error.what += "; " + loss->ToText();
+    error.what +=
+        (is_of_group ? "; " : "; a peer has stopped the group after a loss in the job: ") +
+        loss->ToText();
   }
   return status;
 }
@@ -213,6 +222,13 @@ Status Dispatcher::WithLostRanks(Status status) {
   Error error = status.error();
   // The control channel may know who it is, and without its first rank there is no store.
   const auto name = [&](const Error& known) {
+    if (!Concerns(known, groups.job_ranks())) {
+      error.what +=
+          "; the ranks cannot find out which of them is late, because the control channel has "
+          "failed before: " +
+          known.ToText();
+      return;
+    }
     error.ranks = known.ranks;
     error.code = ErrorCode::kRankLost;
     error.what += "; " + known.ToText();

@@ -112,7 +112,8 @@ class Dispatcher {
                                      const ChoiceId& id);
   // Stops the group where the failure ends it; gives what it was stopped with.
   Status Remember(Status status);
-  // A group that a peer has aborted: the control channel may know why.
+  // A group that a peer has aborted: the control channel may know why, a rank of the group that was
+  // lost, or else one of the job, after which the peer has found that the group cannot go on.
   Status WithLoss(Status status);
   // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in
   // the job's store, and the first one that does not is it.

@@ -6,15 +6,12 @@
 #include <utility>
 
 namespace cotune {
-namespace {
 
 bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks) {
   return loss.ranks.empty() || std::any_of(loss.ranks.begin(), loss.ranks.end(), [&](int rank) {
            return std::find(job_ranks.begin(), job_ranks.end(), rank) != job_ranks.end();
          });
 }
-
-}  // namespace
 
 GroupStop::~GroupStop() {
   {
@@ -59,17 +56,14 @@ std::unique_ptr<GroupStop> GroupStops::Add(BackendGroups& groups, const GroupSto
   std::unique_ptr<GroupStop> stop(new GroupStop(*this, groups, parent));
   const std::lock_guard lock(mutex_);
   members_.push_back(stop.get());
-  if (loss_ && Concerns(*loss_, groups.job_ranks())) {
-    Set(*stop, *loss_);
-  }
+  if (const Error* loss = FindLoss(groups.job_ranks())) Set(*stop, *loss);
   return stop;
 }
 
 void GroupStops::OnLoss(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    if (loss_) return;
-    loss_ = error;
+    losses_.push_back(error);
     for (GroupStop* stop : members_) {
       if (Concerns(error, stop->groups_.job_ranks())) Set(*stop, error);
     }
@@ -77,10 +71,25 @@ void GroupStops::OnLoss(const Error& error) {
   lost_.notify_all();
 }
 
-std::optional<Error> GroupStops::AwaitLoss(int64_t wait_ns) {
+const Error* GroupStops::FindLoss(const std::vector<int32_t>& job_ranks) const {
+  const auto found = std::find_if(losses_.begin(), losses_.end(),
+                                  [&](const Error& loss) { return Concerns(loss, job_ranks); });
+  return found == losses_.end() ? nullptr : &*found;
+}
+
+std::optional<Error> GroupStops::AwaitLoss(const std::vector<int32_t>& job_ranks, int64_t wait_ns) {
   std::unique_lock lock(mutex_);
-  lost_.wait_for(lock, std::chrono::nanoseconds(wait_ns), [this] { return loss_.has_value(); });
-  return loss_;
+  const Error* loss = nullptr;
+  lost_.wait_for(lock, std::chrono::nanoseconds(wait_ns),
+                 [&] { return (loss = FindLoss(job_ranks)) != nullptr; });
+  if (loss == nullptr) return std::nullopt;
+  return *loss;
+}
+
+std::optional<Error> GroupStops::FirstLoss() {
+  const std::lock_guard lock(mutex_);
+  if (losses_.empty()) return std::nullopt;
+  return losses_.front();
 }
 
 void GroupStops::Set(GroupStop& stop, const Error& error) {

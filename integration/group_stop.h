@@ -20,6 +20,9 @@ namespace cotune {
 
 class GroupStops;
 
+// Whether a loss is one of a group of these ranks of the job: it names one of them, or no rank.
+bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks);
+
 // The stop of one group over its ranks: set once, read by every call. Any thread; destroyed before
 // the BackendGroups, after every abort under way has returned.
 class GroupStop {
@@ -33,8 +36,8 @@ class GroupStop {
   // Success until it is set; then the error that every call gives.
   Status status() const;
 
-  // The first error counts. Waiters, on this rank and through the backends on the others, are
-  // freed.
+  // The first error counts. Waiters are freed on this rank, and on the others as far as the abort
+  // of a backend reaches them.
   void Set(const Error& error);
   // The same for this group and every one made from it: of one in doubt nothing is known.
   void SetAll(const Error& error);
@@ -64,21 +67,26 @@ class GroupStops {
   std::unique_ptr<GroupStop> Add(BackendGroups& groups, const GroupStop* parent);
 
   // The control channel has failed: stops every group that has one of the ranks that the error
-  // names, or every group when it names none. Does not wait. Only the first loss counts.
+  // names, or every group when it names none. Does not wait. Ranks may be lost one after another;
+  // for each group the first loss that concerns it counts.
   void OnLoss(const Error& error);
 
-  // The loss, if it is known by then: a peer that heard of it earlier has aborted the group.
-  std::optional<Error> AwaitLoss(int64_t wait_ns);
+  // The first loss that concerns a group of these ranks, if one is known by then: a peer that heard
+  // of it earlier has aborted the group.
+  std::optional<Error> AwaitLoss(const std::vector<int32_t>& job_ranks, int64_t wait_ns);
+  // The first loss that is known, whatever group it concerns.
+  std::optional<Error> FirstLoss();
 
  private:
   friend class GroupStop;
   // With mutex_ held.
   static void Set(GroupStop& stop, const Error& error);
   static void StartAbort(GroupStop& stop);
+  const Error* FindLoss(const std::vector<int32_t>& job_ranks) const;
 
   std::mutex mutex_;
   std::condition_variable lost_;
-  std::optional<Error> loss_;
+  std::vector<Error> losses_;  // in the order in which they became known
   std::vector<GroupStop*> members_;
 };
 

@@ -195,7 +195,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   }
   exchange_options.deadline_ns = DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns);
   job->stops_ = std::make_shared<GroupStops>();
-  exchange_options.on_failure = [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); };
+  exchange_options.on_loss = [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); };
   Result<std::unique_ptr<RankExchange>> exchange =
       sync::ConnectSocketExchange(exchange_options, job->clock_);
   if (!exchange) return tl::make_unexpected(exchange.error());

@@ -95,8 +95,11 @@ class Job {
   Device& device() { return *device_; }
   // Why the group must not be used any more, if so. With groups only.
   GroupStop& stop() { return *stop_; }
-  // The loss that the control channel knows of; waits for one, but no longer than wait_ns.
-  std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(wait_ns); }
+  // The loss of one of this job's ranks that the control channel knows of; waits for one, but no
+  // longer than wait_ns.
+  std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(job_ranks_, wait_ns); }
+  // The first loss of any rank, also of one that is not in this job's group.
+  std::optional<Error> FirstLoss() { return stops_->FirstLoss(); }
   const Clock& clock() const { return clock_; }
   StageObserver& observer() { return *observer_; }
   const LaunchContext& context() const { return options_.context; }

@@ -24,6 +24,7 @@ struct RankProcess {
   // number stays that of its process group, and of nothing else.
   int exit_code = 0;
   int end_signal = 0;          // 0: it ended by itself
+  bool was_killed = false;     // by this process
   bool failed_itself = false;  // badly, before others were ended for it
 };
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 namespace {
@@ -22,6 +23,7 @@ constexpr int kRankLostExitCode = 5;
 constexpr int kInterruptedExitCode = 130;
 constexpr int kReadsAtTheEndMax = 64;  // of so many bytes: more than a pipe holds
 constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kRanksNamedMax = 8;
 
 }  // namespace
 
@@ -206,7 +208,7 @@ void RankSupervisor::OnStopped(RankProcess& rank, int signal_number) {
   }
   if (is_first && signal_number == SIGTSTP && terminal_.is_lent()) return Suspend();
   rank.stopped = true;
-  BeginGrace();
+  if (request_.loses_stopped_ranks) BeginGrace();
 }
 
 void RankSupervisor::OnContinued(RankProcess& rank) {
@@ -223,14 +225,16 @@ void RankSupervisor::OnEnded(RankProcess& rank) {
   }
   if (rank.end_signal == 0 && rank.exit_code == 0) return;
   failed_ = true;
-  rank.failed_itself = !ends_others_;
+  rank.failed_itself = !ends_others_ && !rank.was_killed;
   BeginGrace();
 }
 
 void RankSupervisor::HandleLoss() {
   if (!failed_ || interrupted_ || loss_is_told_) return;
-  RankProcess& first = *std::find_if(ranks_.begin(), ranks_.end(),
-                                     [](const RankProcess& rank) { return rank.failed_itself; });
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [](const RankProcess& rank) { return rank.failed_itself; });
+  if (found == ranks_.end()) return;  // this process has ended them: their messages say why
+  RankProcess& first = *found;
   errors_.ReadToTheEnd(first);
   // A program that cannot be started fails on the others alike: they are heard before they are
   // ended.
@@ -241,7 +245,8 @@ void RankSupervisor::HandleLoss() {
     told_rank_ = first.rank;
     const double seconds = static_cast<double>(clock_.now_ns() - started_ns_) * 1e-9;
     request_.on_loss(first.rank, first.end_signal != 0,
-                     Describe(first, fmt::format("{} after {:.1f} s", EndText(first), seconds)));
+                     Describe(first, fmt::format("{} after {:.1f} s{}", EndText(first), seconds,
+                                                 GoodEndsText())));
   }
   if (!request_.ends_others) return;
   ends_others_ = true;
@@ -262,12 +267,13 @@ void RankSupervisor::SendAll(int signal_number) const {
 }
 
 void RankSupervisor::KillAll() {
-  for (const RankProcess& rank : ranks_) {
+  for (RankProcess& rank : ranks_) {
     if (!rank.running) continue;
     AddMessage(rank,
                rank.stopped ? "was stopped and was ended" : "did not end in time and was ended");
     // The code of the rank that failed says more.
     if (!ends_others_) result_.exit_code = kRankLostExitCode;
+    rank.was_killed = true;
     kill(-rank.pid, SIGKILL);
   }
   // Nothing is left to wait for but their ends.
@@ -312,6 +318,22 @@ std::string RankSupervisor::EndText(const RankProcess& rank) const {
   return name == nullptr
              ? fmt::format("was ended by signal {}", rank.end_signal)
              : fmt::format("was ended by SIG{} ({})", name, sigdescr_np(rank.end_signal));
+}
+
+std::string RankSupervisor::GoodEndsText() const {
+  std::vector<int> ended;
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.running && rank.end_signal == 0 && rank.exit_code == 0) ended.push_back(rank.rank);
+  }
+  if (ended.empty()) return "";
+  const size_t unnamed = ended.size() - std::min(ended.size(), kRanksNamedMax);
+  const bool is_one = ended.size() == 1;
+  ended.resize(ended.size() - unnamed);
+  return fmt::format("; {} {}{} ended with exit code 0", is_one ? "rank" : "ranks",
+                     fmt::join(ended, ", "),
+                     is_one         ? " has"
+                     : unnamed == 0 ? " have"
+                                    : fmt::format(" and {} more have", unnamed));
 }
 
 std::string RankSupervisor::Describe(const RankProcess& rank, const std::string& what) const {

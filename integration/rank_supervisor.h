@@ -64,6 +64,9 @@ class RankSupervisor {
   void TakeExit(const RankProcess& rank);
   bool IsMentioned(const RankProcess& rank) const;
   std::string EndText(const RankProcess& rank) const;
+  // "; rank 1 has ended with exit code 0": the rank that the others miss may have left without an
+  // error.
+  std::string GoodEndsText() const;
   std::string Describe(const RankProcess& rank, const std::string& what) const;
   void AddMessage(const RankProcess& rank, const std::string& what);
 

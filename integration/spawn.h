@@ -24,14 +24,18 @@ struct SpawnRequest {
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   bool knows_error_pipe = false;  // the program does; else it does not get it
   // Called at once when the first rank has ended badly by itself, unless its program could not be
-  // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s".
-  // `by_signal`: it was, and did not give an exit code.
+  // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s; rank
+  // 1 has ended with exit code 0". `by_signal`: it was, and did not give an exit code.
   std::function<void(int rank, bool by_signal, const std::string& text)> on_loss;
   // The other ranks are then sent SIGTERM. This is off for ranks that know of each other: they
   // notice the loss by themselves, and say more about it.
   bool ends_others = false;
-  // Ranks that still run this long after one has ended badly or was stopped, or after a SIGTERM or
-  // SIGHUP was passed on, are ended by SIGKILL.
+  // Whether a rank that stays stopped (SIGSTOP) counts as lost after the grace. Ranks of a tune
+  // wait for it in vain; a program of the user's may be stopped for as long as somebody wants to
+  // look at it.
+  bool loses_stopped_ranks = true;
+  // How long ranks may go on after one has ended badly or was stopped (see above), and after a
+  // SIGTERM or SIGHUP was passed on, before they are ended by SIGKILL.
   int64_t grace_ns = 60'000'000'000;
 };
 

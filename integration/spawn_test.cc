@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <string>
 #include <thread>
@@ -139,6 +141,61 @@ TEST(SpawnTest, NamesARankThatIsStopped) {
               ElementsAre(MatchesRegex("rank 1 \\(pid [0-9]+, sh\\) was stopped and was ended")));
 }
 
+// A named pipe that the test keeps open, so that neither end waits for the other.
+class FifoForTest {
+ public:
+  FifoForTest() {
+    if (mkfifo(path_.c_str(), 0600) != 0) abort();
+    fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  }
+  FifoForTest(const FifoForTest&) = delete;
+  FifoForTest& operator=(const FifoForTest&) = delete;
+  ~FifoForTest() {
+    close(fd_);
+    unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  void Write(const std::string& text) const {
+    if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) abort();
+  }
+
+ private:
+  const std::string path_ = std::string(getenv("TEST_TMPDIR")) + "/fifo";
+  int fd_ = -1;
+};
+
+bool IsStopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return stat.find(") T ") != std::string::npos;
+}
+
+TEST(SpawnTest, WhereAStopIsNoLossAStoppedRankIsWaitedFor) {
+  const FifoForTest words;
+  // The parent passes on what rank 1 says. By the second word it has seen all that was before the
+  // first one.
+  SpawnRequest request =
+      Shell("test $COTUNE_RANK = 0 && { echo \"pid $$.\"; kill -STOP $$; exit 0; }; exec 3<'" +
+                words.path() + "'; for i in 1 2 3; do read x <&3; echo said $x; done",
+            2);
+  request.loses_stopped_ranks = false;
+  request.grace_ns = 1;
+  SpawnerForTest spawner(request);
+  const auto has = [](const std::string& part) {
+    return [part](const std::string& output) { return output.find(part) != std::string::npos; };
+  };
+  ASSERT_TRUE(spawner.ReadUntil(has("."))) << spawner.output();
+  const pid_t pid = std::stoi(spawner.output().substr(spawner.output().find("pid ") + 4));
+  while (!IsStopped(pid) && kill(pid, 0) == 0) usleep(1000);
+  for (const std::string word : {"one", "two", "three"}) {
+    if (word == "three") kill(pid, SIGCONT);
+    words.Write(word + "\n");
+    spawner.ReadUntil(has("said " + word));
+    ASSERT_THAT(spawner.output(), HasSubstr("said " + word)) << "the job was ended";
+  }
+  EXPECT_EQ(spawner.ExitCode(), 0);
+}
+
 // Stopped and continued is not lost.
 TEST(SpawnTest, LetsARankThatIsContinuedGoOn) {
   const SpawnResult result =
@@ -235,6 +292,35 @@ TEST(SpawnTest, RanksThatIgnoreTheirEndAreKilledAfterTheGrace) {
   for (const std::string& message : result.messages) {
     EXPECT_THAT(message, MatchesRegex("rank [02] .* did not end in time and was ended"));
   }
+}
+
+// A healthy rank that is killed because another one stays stopped is not the one that was lost.
+TEST(SpawnTest, WhatItKillsItselfIsNotTakenForALoss) {
+  Loss loss;
+  SpawnRequest request = EndingOthers(
+      InFolder(std::string("test $COTUNE_RANK = 1 && kill -STOP $$; ") + kWaitForEver), 2, loss);
+  request.grace_ns = kSecondNs / 5;
+  const SpawnResult result = Spawned(request);
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(loss.calls, 0) << loss.text;
+  EXPECT_THAT(result.messages,
+              ElementsAre(MatchesRegex("rank 0 .* did not end in time and was ended"),
+                          MatchesRegex("rank 1 .* was stopped and was ended")));
+}
+
+// The rank that the others miss need not be the one that fails.
+TEST(SpawnTest, ALossNamesTheRanksThatHaveLeftWithoutAnError) {
+  const FifoForTest pids;
+  Loss loss;
+  // Ends that were not collected yet show as zombies.
+  Spawned(EndingOthers("test $COTUNE_RANK = 0 || { echo $$ >'" + pids.path() +
+                           "'; exit 0; }; for i in 1 2; do read pid; until grep -q ') Z ' "
+                           "/proc/$pid/stat; do sleep 0.01; done; done <'" +
+                           pids.path() + "'; exit 5",
+                       3, loss));
+  EXPECT_EQ(loss.rank, 0);
+  EXPECT_THAT(loss.text, MatchesRegex("rank 0 .* ended with exit code 5 after [0-9.]+ s; "
+                                      "ranks 1, 2 have ended with exit code 0"));
 }
 
 TEST(SpawnTest, OnlyRankZeroReadsWhatThisProcessCould) {

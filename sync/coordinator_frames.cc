@@ -11,7 +11,14 @@
 namespace cotune::sync {
 
 void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64_t now_ns) {
-  if (failure_.has_value() || members_[static_cast<size_t>(rank)].left) return;
+  Member& member = members_[static_cast<size_t>(rank)];
+  if (member.left) return;
+  // Whoever leaves or gives up ends its connection: no later loss.
+  const bool leaves = frame.has_bye() && frame.bye().channel().empty();
+  if (failure_.has_value()) {
+    member.left = leaves || frame.has_give_up();
+    return;
+  }
   switch (frame.body_case()) {
     case wire::Frame::kHeartbeat:
       return;
@@ -38,7 +45,9 @@ void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64
     case wire::Frame::kGiveUp: {
       Error error = ErrorFromFailure(frame.give_up().failure());
       error.where += fmt::format("{}as rank {} saw it", error.where.empty() ? "" : ", ", rank);
-      return FailAll(std::move(error));
+      FailAll(std::move(error));
+      member.left = true;
+      return;
     }
     default:
       FailProtocol(rank, "a frame came that only the coordinator sends");
@@ -172,10 +181,21 @@ void CoordinatorMachine::TurnAway(ConnectionId id, const Error& error) {
 void CoordinatorMachine::FailAll(Error error) {
   if (failure_.has_value()) return;
   Say(LogSeverity::kError, error.ToText());
+  SendFailure(error);
+  failure_ = std::move(error);
+}
+
+void CoordinatorMachine::SendFailure(const Error& error) {
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_failure() = FailureFromError(error);
   actions_.emplace_back(SendFrame{ConnectionsOf(PresentRanks()), std::move(frame)});
-  failure_ = std::move(error);
+}
+
+void CoordinatorMachine::SendBye(std::vector<ConnectionId> to) {
+  if (to.empty()) return;
+  auto frame = std::make_shared<wire::Frame>();
+  frame->mutable_bye();
+  actions_.emplace_back(SendFrame{std::move(to), std::move(frame)});
 }
 
 void CoordinatorMachine::FailProtocol(int rank, const std::string& what) {

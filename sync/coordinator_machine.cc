@@ -28,8 +28,11 @@ CoordinatorMachine::CoordinatorMachine(CoordinatorConfig config)
 
 CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, int64_t now_ns) {
   actions_.clear();
+  // The timer makes events only while ranks belong to a job that has not failed; without it a gap
+  // between events says nothing.
+  const bool had_timer = !ranks_.empty() && !failure_.has_value();
   const int64_t gap_ns = liveness_.OnAwake(now_ns);
-  if (gap_ns > 0) {
+  if (gap_ns > 0 && had_timer) {
     Say(LogSeverity::kWarning,
         fmt::format("the coordinator (rank 0) was stopped for {}", DurationText(gap_ns)));
   }
@@ -73,6 +76,9 @@ void CoordinatorMachine::On(const BadBytesCame& event, int64_t) {
   const auto rank = ranks_.find(event.id);
   if (rank != ranks_.end()) {
     FailProtocol(rank->second, event.why);
+    // The connection is closed now, which is no death, neither of this rank nor of rank 0.
+    members_[static_cast<size_t>(rank->second)].left = true;
+    SendBye({event.id});
     return;
   }
   if (strangers_.erase(event.id) == 0) return;
@@ -90,13 +96,17 @@ void CoordinatorMachine::On(const ConnectionEnded& event, int64_t) {
   member.connection.reset();
   liveness_.Forget(rank);
   store_.OnLeft(rank);
-  if (member.left || failure_.has_value()) return;
+  if (member.left) return;
   const std::string place = channels_.at("").PlaceText(rank);
-  FailAll(RankLost(fmt::format("rank {} died: its connection ended without a goodbye", rank),
-                   fmt::format("rank {}{}{}", rank, place.empty() ? "" : ", which ", place),
-                   "the process crashed, was killed, or ended without destroying its exchange",
-                   fmt::format("look at the output and exit code of rank {}, then run again", rank),
-                   {rank}));
+  Error loss = RankLost(
+      fmt::format("rank {} died: its connection ended without a goodbye", rank),
+      fmt::format("rank {}{}{}", rank, place.empty() ? "" : ", which ", place),
+      "the process crashed, was killed, or ended without destroying its exchange",
+      fmt::format("look at the output and exit code of rank {}, then run again", rank), {rank});
+  if (!failure_.has_value()) return FailAll(std::move(loss));
+  // The exchange has failed before, but groups that did not have the first lost rank still run.
+  Say(LogSeverity::kInfo, loss.ToText());
+  SendFailure(loss);
 }
 
 void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
@@ -137,6 +147,7 @@ void CoordinatorMachine::On(const StopAsked&, int64_t) {
         "rank 0", "rank 0 ended early; the coordinator runs in its process",
         "see why rank 0 ended before the others: its output and exit code", {0}));
   }
+  SendBye(ConnectionsOf(PresentRanks()));
   for (const auto& [id, rank] : ranks_) actions_.emplace_back(CloseConnection{id});
   for (const auto& [id, until_ns] : strangers_) actions_.emplace_back(CloseConnection{id});
 }

@@ -95,7 +95,7 @@ class CoordinatorMachine {
   struct Member {
     std::optional<ConnectionId> connection;
     bool joined = false;
-    bool left = false;
+    bool left = false;     // the end of its connection is no loss
     bool told = false;     // was declined because the job had failed
     std::string declined;  // why another process that said it was this rank was turned away
   };
@@ -120,6 +120,9 @@ class CoordinatorMachine {
   // A process that is none of the ranks that the job waits for: the job goes on without it.
   void TurnAway(ConnectionId id, const Error& error);
   void FailAll(Error error);
+  // To all who are still there.
+  void SendFailure(const Error& error);
+  void SendBye(std::vector<ConnectionId> to);
   void FailProtocol(int rank, const std::string& what);
   void SendPings(int64_t now_ns);
   std::string StateText(int rank, int64_t now_ns) const;

@@ -388,8 +388,73 @@ TEST(Coordinator, StopWhileOthersAreThereNamesRankZero) {
   desk.Frame(1, 1, bye);
   desk.At(2, StopAsked{});
   EXPECT_THAT(desk.failure().ranks, ElementsAre(0));
-  ASSERT_THAT(desk.sent(), SizeIs(1));
+  // The end of the connection says nothing more.
+  ASSERT_THAT(desk.sent(), SizeIs(2));
+  EXPECT_TRUE(desk.sent()[0].frame->has_failure());
+  EXPECT_TRUE(desk.sent()[1].frame->has_bye());
   EXPECT_THAT(desk.sent()[0].to, ElementsAre(2));
+  EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
+}
+
+// ---- After the first failure ----
+
+TEST(CoordinatorFailed, EveryLaterDeathIsStillTold) {
+  Desk desk(4);
+  desk.JoinAll(0);
+  desk.At(1, ConnectionEnded{3});
+  EXPECT_THAT(desk.failure().ranks, ElementsAre(2));
+  desk.At(2, ConnectionEnded{2});
+  ASSERT_THAT(desk.sent(), SizeIs(1));
+  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 4));
+  EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
+  EXPECT_THAT(desk.sent()[0].frame->failure().what(), HasSubstr("rank 1 died"));
+  EXPECT_THAT(desk.failure().ranks, ElementsAre(2));  // the first one stays what calls fail with
+}
+
+TEST(CoordinatorFailed, WhoeverLeavesOrGivesUpIsNoLaterDeath) {
+  wire::Frame bye;
+  bye.mutable_bye();
+  wire::Frame give_up;
+  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard of rank 0");
+  for (const wire::Frame& frame : {bye, give_up}) {
+    Desk desk(3);
+    desk.JoinAll(0);
+    desk.At(1, ConnectionEnded{3});
+    desk.Frame(2, 2, frame);
+    desk.At(3, ConnectionEnded{2});
+    EXPECT_THAT(desk.sent(), IsEmpty());
+    desk.At(4, StopAsked{});
+    ASSERT_THAT(desk.sent(), SizeIs(1));
+    EXPECT_TRUE(desk.sent()[0].frame->has_bye());
+    EXPECT_THAT(desk.sent()[0].to, ElementsAre(1));
+  }
+  Desk desk(3);
+  desk.JoinAll(0);
+  desk.Frame(1, 2, give_up);  // the first failure
+  desk.At(2, ConnectionEnded{2});
+  EXPECT_THAT(desk.sent(), IsEmpty());
+}
+
+TEST(CoordinatorFailed, BrokenConnectionIsNoDeathOfRankZero) {
+  Desk desk(2);
+  desk.JoinAll(0);
+  desk.At(1, BadBytesCame{2, "no frame"});
+  ASSERT_THAT(desk.sent(), SizeIs(2));
+  EXPECT_TRUE(desk.sent()[0].frame->has_failure());
+  EXPECT_TRUE(desk.sent()[1].frame->has_bye());
+  EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
+}
+
+// Nothing is due after a failure, so the time between two events is no stop of this process.
+TEST(CoordinatorFailed, LongSilenceIsNotTakenForAStopOfRankZero) {
+  Desk desk(3);
+  desk.JoinAll(0);
+  desk.At(1, ConnectionEnded{3});
+  EXPECT_EQ(desk.machine().next_time_ns(), INT64_MAX);
+  desk.At(10 * kHeartbeatTimeoutNs, ConnectionEnded{2});
+  EXPECT_THAT(desk.logged(), ElementsAre(HasSubstr("rank 1 died")));
+  desk.At(20 * kHeartbeatTimeoutNs, StopAsked{});
+  EXPECT_THAT(desk.logged(), IsEmpty());
 }
 
 TEST(Coordinator, GiveUpOfARankReachesAllWithItsReason) {

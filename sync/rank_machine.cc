@@ -110,12 +110,13 @@ void RankMachine::On(const StoreAsked& event, int64_t now_ns) {
 }
 
 void RankMachine::On(const LeaveAsked& event, int64_t) {
-  if (failure_.has_value() || left_) return;
+  if (left_ || (failure_.has_value() && (!watches_ || !event.channel.empty()))) return;
   auto frame = std::make_shared<wire::Frame>();
   frame->mutable_bye()->set_channel(event.channel);
   Send(std::move(frame));
   if (!event.channel.empty()) return;
   left_ = true;
+  watches_ = false;
   actions_.emplace_back(Disconnect{});
 }
 
@@ -134,6 +135,7 @@ void RankMachine::On(const CoordinatorBytesCame&, int64_t now_ns) {
 
 void RankMachine::On(const CoordinatorFrameCame& event, int64_t now_ns) {
   liveness_.Heard(kCoordinatorRank, now_ns);
+  if (watches_) return WatchFrame(*event.frame);
   if (failure_.has_value() || left_) return;
   switch (event.frame->body_case()) {
     case wire::Frame::kHeartbeat:
@@ -147,29 +149,33 @@ void RankMachine::On(const CoordinatorFrameCame& event, int64_t now_ns) {
     case wire::Frame::kStoreReply:
       return OnStoreReply(event.frame);
     case wire::Frame::kFailure:
-      return FailAll(ErrorFromFailure(event.frame->failure()), true);
+      return FailAll(ErrorFromFailure(event.frame->failure()), Source::kCoordinator);
     case wire::Frame::kDecline:
-      return FailAll(ErrorFromFailure(event.frame->decline().failure()), true);
+      return FailAll(ErrorFromFailure(event.frame->decline().failure()), Source::kDeclined);
     default:
       On(CoordinatorBadBytesCame{"a frame came that only a rank sends"}, now_ns);
   }
 }
 
 void RankMachine::On(const CoordinatorBadBytesCame& event, int64_t) {
+  if (watches_) return StopWatching();
   if (failure_.has_value() || left_) return;
   FailAll(RankLost("rank 0 (the coordinator) broke the protocol: " + event.why, OpenCallsText(),
                    "two versions of the code, or a defect in it",
                    "run the same build on every rank; report it when it happens again", {0}),
-          false);
+          Source::kOwn);
 }
 
 void RankMachine::On(const CoordinatorEnded& event, int64_t) {
-  if (failure_.has_value() || left_) return;
-  FailAll(RankLost("rank 0 died: the connection to the coordinator in its process ended" +
-                       (event.why.empty() ? "" : " (" + event.why + ")"),
-                   OpenCallsText(), "its process crashed, was killed, or ended before the others",
-                   "look at the output and exit code of rank 0, then run again", {0}),
-          true);
+  if ((failure_.has_value() && !watches_) || left_) return;
+  Error loss =
+      RankLost("rank 0 died: the connection to the coordinator in its process ended" +
+                   (event.why.empty() ? "" : " (" + event.why + ")"),
+               OpenCallsText(), "its process crashed, was killed, or ended before the others",
+               "look at the output and exit code of rank 0, then run again", {0});
+  if (!watches_) return FailAll(loss, Source::kEnded);
+  actions_.emplace_back(ReportLoss{std::move(loss)});
+  StopWatching();
 }
 
 void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
@@ -179,14 +185,14 @@ void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
                                  DurationText(config_.heartbeat_timeout_ns)),
                      OpenCallsText(), "its process is stopped, or its machine is overloaded",
                      "see whether the process of rank 0 is stopped (state T)", {0}),
-            false);
+            Source::kOwn);
     return;
   }
   if (now_ns < next_time_ns()) return;
   FailAll(
       RankLost("rank 0 (the coordinator) gave no answer by the deadline", OpenCallsText(),
                "its process is stopped or overloaded", "see what the process of rank 0 does", {0}),
-      false);
+      Source::kOwn);
 }
 
 // ---- Frames ----
@@ -304,9 +310,11 @@ std::string RankMachine::OpenCallsText() const {
   return text;
 }
 
-void RankMachine::FailAll(const Error& error, bool told) {
+void RankMachine::FailAll(const Error& error, Source source) {
   failure_ = error;
-  if (!told) {
+  watches_ = source == Source::kCoordinator;
+  actions_.emplace_back(ReportLoss{error});
+  if (source == Source::kOwn) {
     auto frame = std::make_shared<wire::Frame>();
     *frame->mutable_give_up()->mutable_failure() = FailureFromError(error);
     Send(std::move(frame));
@@ -321,6 +329,19 @@ void RankMachine::FailAll(const Error& error, bool told) {
   for (const auto& [request, wait] : std::exchange(store_waits_, {})) {
     Complete(wait.token, tl::make_unexpected(error));
   }
+  if (!watches_) actions_.emplace_back(Disconnect{});
+}
+
+void RankMachine::WatchFrame(const wire::Frame& frame) {
+  if (frame.has_failure()) {
+    actions_.emplace_back(ReportLoss{ErrorFromFailure(frame.failure())});
+  } else if (frame.has_bye()) {
+    StopWatching();
+  }
+}
+
+void RankMachine::StopWatching() {
+  watches_ = false;
   actions_.emplace_back(Disconnect{});
 }
 

@@ -73,9 +73,13 @@ struct CompleteCall {
   CallToken token;
   Result<FramePtr> result;
 };
+// The exchange has failed, or a rank was lost after that.
+struct ReportLoss {
+  Error error;
+};
 // After what was sent.
 struct Disconnect {};
-using RankAction = std::variant<SendToCoordinator, CompleteCall, Disconnect>;
+using RankAction = std::variant<SendToCoordinator, CompleteCall, ReportLoss, Disconnect>;
 using RankActions = std::vector<RankAction>;
 
 struct RankConfig {
@@ -86,7 +90,7 @@ struct RankConfig {
 };
 
 // No clock, no I/O. Not thread-safe. After the first failure every call completes at once with that
-// failure.
+// failure; while the coordinator lives, the losses of further ranks are still reported.
 class RankMachine {
  public:
   explicit RankMachine(RankConfig config);
@@ -142,8 +146,17 @@ class RankMachine {
   bool listening() const;
   void Send(std::shared_ptr<wire::Frame> frame, bool droppable = false);
   void Complete(CallToken token, Result<FramePtr> result);
-  // `told`: the coordinator knows already.
-  void FailAll(const Error& error, bool told);
+  // From whom this rank knows of a failure, and what becomes of the connection.
+  enum class Source {
+    kCoordinator,  // it is kept, for further losses
+    kDeclined,     // it ends
+    kEnded,        // it has ended
+    kOwn,          // the coordinator is told, then it ends
+  };
+  void FailAll(const Error& error, Source source);
+  // Events of a connection that is kept after a failure.
+  void WatchFrame(const wire::Frame& frame);
+  void StopWatching();
   std::string OpenCallsText() const;
 
   RankConfig config_;
@@ -155,7 +168,8 @@ class RankMachine {
   uint64_t next_request_ = 1;
   Liveness liveness_;  // of the coordinator, as rank 0
   std::optional<Error> failure_;
-  RankActions actions_;  // of the event under way
+  bool watches_ = false;  // after a failure: the connection still tells of losses
+  RankActions actions_;   // of the event under way
 };
 
 }  // namespace cotune::sync

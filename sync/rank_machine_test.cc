@@ -36,11 +36,14 @@ class Rank {
     sent_.clear();
     completed_.reset();
     disconnected_ = false;
+    losses_.clear();
     for (RankAction& action : machine_.OnEvent(event, now_ns)) {
       if (auto* send = std::get_if<SendToCoordinator>(&action)) {
         sent_.push_back(send->frame);
       } else if (auto* complete = std::get_if<CompleteCall>(&action)) {
         completed_ = std::move(complete->result);
+      } else if (auto* loss = std::get_if<ReportLoss>(&action)) {
+        losses_.push_back(loss->error);
       } else {
         disconnected_ = true;
       }
@@ -85,6 +88,7 @@ class Rank {
   wire::Ruling ruling() const { return (**completed_)->decision().ruling(); }
   const Error& error() const { return completed_->error(); }
   bool disconnected() const { return disconnected_; }
+  const std::vector<Error>& losses() const { return losses_; }
   RankMachine& machine() { return machine_; }
 
  private:
@@ -92,7 +96,16 @@ class Rank {
   std::vector<FramePtr> sent_;
   std::optional<Result<FramePtr>> completed_;
   bool disconnected_ = false;
+  std::vector<Error> losses_;
 };
+
+wire::Frame LossOf(int rank) {
+  wire::Frame frame;
+  frame.mutable_failure()->set_code(static_cast<int32_t>(ErrorCode::kRankLost));
+  frame.mutable_failure()->set_what("a rank is gone");
+  frame.mutable_failure()->add_ranks(rank);
+  return frame;
+}
 
 TEST(RankMachine, CallsAreNumbered) {
   Rank rank;
@@ -245,18 +258,53 @@ TEST(RankMachine, WaitsForTheCoordinatorsVerdictBeforeItBlamesRankZero) {
 
 TEST(RankMachine, AfterAFailureEveryCallFailsTheSame) {
   Rank rank;
-  wire::Frame failure;
-  failure.mutable_failure()->set_code(static_cast<int32_t>(ErrorCode::kRankLost));
-  failure.mutable_failure()->set_what("rank 0 is gone");
-  failure.mutable_failure()->add_ranks(0);
-  rank.Hears(1, failure);
+  rank.Hears(1, LossOf(0));
+  EXPECT_THAT(rank.losses(), SizeIs(1));
   rank.Calls(2, wire::CALL_STEP, "s");
-  EXPECT_EQ(rank.error().what, "rank 0 is gone");
+  EXPECT_EQ(rank.error().what, "a rank is gone");
   EXPECT_THAT(rank.sent(), IsEmpty());
   rank.At(3, StoreAsked{4, {}});
-  EXPECT_EQ(rank.error().what, "rank 0 is gone");
-  rank.At(4, LeaveAsked{""});
+  EXPECT_EQ(rank.error().what, "a rank is gone");
+  rank.At(4, LeaveAsked{"subgroup"});
   EXPECT_THAT(rank.sent(), IsEmpty());
+}
+
+TEST(RankMachine, AfterAFailureItStillHearsOfEveryLaterLoss) {
+  Rank rank;
+  rank.Hears(1, LossOf(2));
+  EXPECT_FALSE(rank.disconnected());
+  rank.Hears(2, LossOf(3));
+  ASSERT_THAT(rank.losses(), SizeIs(1));
+  EXPECT_THAT(rank.losses()[0].ranks, ElementsAre(3));
+  EXPECT_THAT(rank.machine().failure()->ranks, ElementsAre(2));
+  rank.At(3, CoordinatorEnded{""});
+  ASSERT_THAT(rank.losses(), SizeIs(1));
+  EXPECT_THAT(rank.losses()[0].ranks, ElementsAre(0));
+  EXPECT_TRUE(rank.disconnected());
+  rank.At(4, CoordinatorEnded{""});
+  EXPECT_THAT(rank.losses(), IsEmpty());
+}
+
+TEST(RankMachine, AfterAFailureAGoodbyeOfEitherSideIsNoLoss) {
+  wire::Frame bye;
+  bye.mutable_bye();
+  Rank left_by_rank_0;
+  left_by_rank_0.Hears(1, LossOf(2));
+  left_by_rank_0.Hears(2, bye);
+  EXPECT_TRUE(left_by_rank_0.disconnected());
+  left_by_rank_0.At(3, CoordinatorEnded{""});
+  EXPECT_THAT(left_by_rank_0.losses(), IsEmpty());
+  left_by_rank_0.At(4, LeaveAsked{""});
+  EXPECT_THAT(left_by_rank_0.sent(), IsEmpty());
+
+  Rank leaves;
+  leaves.Hears(1, LossOf(2));
+  leaves.At(2, LeaveAsked{""});
+  ASSERT_THAT(leaves.sent(), SizeIs(1));
+  EXPECT_TRUE(leaves.sent()[0]->has_bye());
+  EXPECT_TRUE(leaves.disconnected());
+  leaves.At(3, CoordinatorEnded{""});
+  EXPECT_THAT(leaves.losses(), IsEmpty());
 }
 
 TEST(RankMachine, NothingIsSentAfterLeaving) {

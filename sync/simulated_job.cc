@@ -205,7 +205,7 @@ void SimulatedJob::Feed(int rank, const RankEvent& event) {
       SendFromRank(rank, send->frame, std::holds_alternative<JoinAsked>(event));
     } else if (auto* complete = std::get_if<CompleteCall>(&action)) {
       Ended(rank, std::move(complete->result));
-    } else {
+    } else if (std::holds_alternative<Disconnect>(action)) {
       EndConnection(rank, false, true);
     }
   }

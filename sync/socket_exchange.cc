@@ -61,7 +61,7 @@ Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchange
   if (!socket) return tl::make_unexpected(socket.error());
   auto link = SocketLink::Make(
       {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
-      std::move(*socket), std::move(server), clock, options.on_failure);
+      std::move(*socket), std::move(server), clock, options.on_loss);
   if (!link) return tl::make_unexpected(link.error());
   const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
   if (!joined) return tl::make_unexpected(joined.error());

@@ -28,10 +28,10 @@ struct SocketExchangeOptions {
       kHeartbeatTimeoutNs;  // silence that means a stopped process; >= 2 intervals
   int64_t deadline_ns = 0;  // absolute: until when all ranks must have come
   LogSink log;              // on rank 0: warnings of the coordinator, from its thread; may be empty
-  // Called once, when this rank learns that the exchange has failed, also between calls; may be
-  // empty. From any thread that uses the exchange or from the exchange's own: it does not wait and
-  // calls nothing of the exchange.
-  std::function<void(const Error&)> on_failure;
+  // Called when this rank learns that the exchange has failed, also between calls, and again for
+  // each rank that dies after that while rank 0 is there; may be empty. From any thread that uses
+  // the exchange or from the exchange's own: it does not wait and calls nothing of the exchange.
+  std::function<void(const Error&)> on_loss;
 };
 
 // Returns when all ranks have come. `clock` must outlive the exchange. Errors: kUsage for options,

@@ -17,6 +17,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -84,7 +85,9 @@ TEST(SocketExchange, AFailureIsHeardBetweenCalls) {
   const PrivateDirectory directory;
   std::vector<SocketExchangeOptions> options = SameOptions(directory, 3);
   std::promise<Error> heard;
-  options[2].on_failure = [&heard](const Error& error) { heard.set_value(error); };
+  options[2].on_loss = [&heard, is_first = true](const Error& error) mutable {
+    if (std::exchange(is_first, false)) heard.set_value(error);
+  };
   const std::shared_future<Error> failure = heard.get_future().share();
   RunRanks(options, [&](size_t rank, Exchange exchange) {
     ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();

@@ -24,7 +24,7 @@ constexpr int64_t kWaitMaxNs = 3'600'000'000'000;
 
 Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd socket,
                                                      std::unique_ptr<CoordinatorServer> server,
-                                                     const Clock& clock, OnFailure on_failure) {
+                                                     const Clock& clock, OnLoss on_loss) {
   HomeFd wake = HomeFd::Make([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (wake.get() < 0) {
     return Fail(ErrorCode::kEnvironment, "cannot make an eventfd: " + ErrnoText(errno), "",
@@ -32,7 +32,7 @@ Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd s
   }
   return std::shared_ptr<SocketLink>(
       new SocketLink(std::move(config), std::move(socket), std::move(wake), std::move(server),
-                     clock, std::move(on_failure)),
+                     clock, std::move(on_loss)),
       [](SocketLink* link) {
         if (link->home_.IsHere()) delete link;
       });
@@ -40,11 +40,11 @@ Result<std::shared_ptr<SocketLink>> SocketLink::Make(RankConfig config, HomeFd s
 
 SocketLink::SocketLink(RankConfig config, HomeFd socket, HomeFd wake,
                        std::unique_ptr<CoordinatorServer> server, const Clock& clock,
-                       OnFailure on_failure)
+                       OnLoss on_loss)
     : clock_(clock),
       frame_bytes_max_(ReleaseFrameBytesMax(config.job.world_size)),
       heartbeat_interval_ns_(config.heartbeat_interval_ns),
-      on_failure_(std::move(on_failure)),
+      on_loss_(std::move(on_loss)),
       server_(std::move(server)),
       socket_(std::move(socket)),
       wake_(std::move(wake)),
@@ -119,9 +119,6 @@ void SocketLink::OnEvent(const RankEvent& event) {
   for (RankAction& action : machine_.OnEvent(event, clock_.now_ns())) {
     std::visit([this](auto& a) { Do(a); }, action);
   }
-  if (machine_.failure().has_value() && on_failure_) {
-    std::exchange(on_failure_, nullptr)(*machine_.failure());
-  }
 }
 
 void SocketLink::Do(SendToCoordinator& action) {
@@ -133,6 +130,10 @@ void SocketLink::Do(SendToCoordinator& action) {
 
 void SocketLink::Do(CompleteCall& action) {
   completed_.emplace(action.token, std::move(action.result));
+}
+
+void SocketLink::Do(ReportLoss& action) {
+  if (on_loss_) on_loss_(action.error);
 }
 
 void SocketLink::Do(Disconnect&) {

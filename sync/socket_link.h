@@ -31,12 +31,12 @@ namespace cotune::sync {
 class SocketLink final : public RankLink {
  public:
   // `socket` is connected and non-blocking; `server` is the coordinator when it lives in this
-  // process, and ends with the link. `clock` must outlive the link. `on_failure` as in
+  // process, and ends with the link. `clock` must outlive the link. `on_loss` as in
   // SocketExchangeOptions.
-  using OnFailure = std::function<void(const Error&)>;
+  using OnLoss = std::function<void(const Error&)>;
   static Result<std::shared_ptr<SocketLink>> Make(RankConfig config, HomeFd socket,
                                                   std::unique_ptr<CoordinatorServer> server,
-                                                  const Clock& clock, OnFailure on_failure);
+                                                  const Clock& clock, OnLoss on_loss);
   ~SocketLink() override;
 
   Result<FramePtr> Call(Ask ask) override;
@@ -45,12 +45,13 @@ class SocketLink final : public RankLink {
 
  private:
   SocketLink(RankConfig config, HomeFd socket, HomeFd wake,
-             std::unique_ptr<CoordinatorServer> server, const Clock& clock, OnFailure on_failure);
+             std::unique_ptr<CoordinatorServer> server, const Clock& clock, OnLoss on_loss);
 
   // All of these with mutex_ held.
   void OnEvent(const RankEvent& event);
   void Do(SendToCoordinator& action);
   void Do(CompleteCall& action);
+  void Do(ReportLoss& action);
   void Do(Disconnect& action);
   void Flush();
   void WakeReader();
@@ -64,7 +65,7 @@ class SocketLink final : public RankLink {
   const Clock& clock_;
   const uint64_t frame_bytes_max_;
   const int64_t heartbeat_interval_ns_;
-  OnFailure on_failure_;  // empty once it was called
+  const OnLoss on_loss_;  // may be empty
   std::unique_ptr<CoordinatorServer> server_;
   const HomeFd socket_;
   const HomeFd wake_;  // an eventfd that ends the reader's wait

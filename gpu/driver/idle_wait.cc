@@ -7,33 +7,36 @@
 namespace cotune::gpu {
 namespace {
 
-// A wait looks at the host's clock again after this time.
+// How long a wait goes on before it looks at the host's clock.
 constexpr int64_t kLookNs = 20'000'000;
 
 }  // namespace
 
 std::optional<CuResult> IdleWait::Await(const NowNs& now_ns, int64_t deadline_ns) {
-  const std::lock_guard await_lock(await_mutex_);
-  // The work that an earlier wait was given up on runs in front of this wait's.
-  const auto earlier = GivenUp();
-  if (earlier != nullptr && !AwaitEnd(*earlier, now_ns, deadline_ns)) return std::nullopt;
-  const auto wait = Start();
-  const auto result = AwaitEnd(*wait, now_ns, deadline_ns);
-  const std::lock_guard lock(mutex_);
-  given_up_ = result ? nullptr : wait;
-  return result;
+  // A wait that is under way may have begun before the caller's last work was enqueued. Whichever
+  // comes after it begins after this call.
+  for (bool is_second = false;; is_second = true) {
+    const auto [wait, is_new] = Join();
+    const auto result = AwaitEnd(*wait, now_ns, deadline_ns);
+    if (!result || is_new || is_second) return result;
+  }
 }
 
 bool IdleWait::IsPending() const {
-  const auto wait = GivenUp();
-  if (wait == nullptr) return false;
-  const std::lock_guard lock(wait->mutex);
-  return !wait->result;
+  const std::lock_guard lock(mutex_);
+  if (latest_ == nullptr) return false;
+  const std::lock_guard wait_lock(latest_->mutex);
+  return latest_->was_given_up && !latest_->result;
 }
 
-std::shared_ptr<IdleWait::Wait> IdleWait::GivenUp() const {
+std::pair<std::shared_ptr<IdleWait::Wait>, bool> IdleWait::Join() {
   const std::lock_guard lock(mutex_);
-  return given_up_;
+  if (latest_ != nullptr) {
+    const std::lock_guard wait_lock(latest_->mutex);
+    if (!latest_->result) return {latest_, false};
+  }
+  latest_ = Start();
+  return {latest_, true};
 }
 
 std::shared_ptr<IdleWait::Wait> IdleWait::Start() const {
@@ -45,7 +48,7 @@ std::shared_ptr<IdleWait::Wait> IdleWait::Start() const {
     const CuResult result = driver->ContextSynchronize();
     const std::lock_guard lock(wait->mutex);
     wait->result = result;
-    wait->changed.notify_one();
+    wait->changed.notify_all();
   }).detach();
   return wait;
 }
@@ -57,6 +60,7 @@ std::optional<CuResult> IdleWait::AwaitEnd(Wait& wait, const NowNs& now_ns, int6
     if (left_ns <= 0) break;
     wait.changed.wait_for(lock, std::chrono::nanoseconds(std::min(left_ns, kLookNs)));
   }
+  if (!wait.result) wait.was_given_up = true;
   return wait.result;
 }
 

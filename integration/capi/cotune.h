@@ -23,7 +23,9 @@
  * their ranks, also those that wait in a call or have nothing to do with cotune just then; on CUDA
  * memory what waits on the GPU ends too. Groups without that rank go on running calls by the table
  * that they have; all that needs the other ranks' agreement (split, tune, load, save and memory)
- * gives the error, and stops them.
+ * gives the error, and stops them. When more ranks die after the first one, each stops its groups
+ * in the same way as long as rank 0 of the job lives. After rank 0's death a call that waits for a
+ * rank that dies ends when its backend notices (host memory), or at its timeout.
  *
  * A call into a backend that never returns, against the rules of the plugin ABI, holds its thread.
  * A little behind its deadline the log names it, and every other call on groups of the same job,
@@ -132,9 +134,14 @@ typedef struct cotune_group_options {
   int32_t rank;
   int32_t world_size;
   cotune_group_memory memory;
-  /* With rank and world_size: equal on all ranks, different for jobs that run at the same time. */
+  /* Equal on all ranks of a group and different for every group that is created, also for one that
+   * follows another: ranks that are still leaving that one would meet the new ones. Needed with
+   * rank and world_size. Default: the launcher's id of the job, and in each process a count of the
+   * groups that were created without an id, which all ranks create in the same order. */
   const char* job_id;
-  const char* socket_path; /* of the control channel; equal on all ranks */
+  /* The path of the control channel is equal on all ranks and, like job_id, another one for every
+   * group. Default: by the job_id. */
+  const char* socket_path;
   /* Folders with plugins, parted by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
    * else lib/cotune/plugins of the tree that the library is in. */
   const char* plugin_path;

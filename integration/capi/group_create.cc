@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <utility>
 
@@ -46,6 +47,17 @@ LogSink SinkOf(const cotune_group_options& options) {
   };
 }
 
+// How many groups of this process have an id that the caller did not choose.
+std::atomic<uint64_t> unnamed_groups = 0;
+
+// The id of the next group without one of its own, `base` being that of this process's job. Each
+// group has another, or ranks that come early would meet the group before, which may still be
+// there. All ranks count alike, because they make their groups in the same order.
+std::string NextJobId(const std::string& base) {
+  const uint64_t before = unnamed_groups++;
+  return before == 0 ? base : fmt::format("{}/{}", base, before + 1);
+}
+
 Result<LaunchContext> ContextOf(const cotune_group_options& options,
                                 const Environment& environment) {
   if (options.world_size == 0 && options.rank == 0) {
@@ -55,7 +67,7 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
     context.launcher = "none";
     context.job_id = fmt::format("alone-{}", getpid());
     if (*found) context = **found;
-    context.job_id = TextOr(options.job_id, context.job_id);
+    context.job_id = options.job_id == nullptr ? NextJobId(context.job_id) : options.job_id;
     context.socket_path = TextOr(options.socket_path, context.socket_path);
     return context;
   }
@@ -75,9 +87,13 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
   context.rank = context.local_rank = options.rank;
   context.world_size = context.local_size = options.world_size;
   context.socket_path = TextOr(options.socket_path, "");
-  const std::string alone = fmt::format("alone-{}", getpid());
-  context.job_id =
-      TextOr(options.job_id, context.socket_path.empty() ? alone : context.socket_path);
+  if (options.job_id != nullptr) {
+    context.job_id = options.job_id;
+  } else if (!context.socket_path.empty()) {
+    context.job_id = context.socket_path;
+  } else {
+    context.job_id = NextJobId(fmt::format("alone-{}", getpid()));
+  }
   return context;
 }
 

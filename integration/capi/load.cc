@@ -1,9 +1,13 @@
 // The table of a group from a tuned database: when the group is created, and by cotune_load.
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/step_record.h"
+#include "core/tuned_database.h"
 #include "core/winner_check.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/capi/group_state.h"
 #include "integration/rank_zero_status.h"
 
@@ -18,6 +22,38 @@ int64_t DeadlineOf(const Job& job) {
   return DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns);
 }
 
+// Why no entry of the file counts for a group of this size: the first reason that there is, because
+// a reader of the log reads no further.
+Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerprint& here,
+                   const std::string& path) {
+  std::set<int32_t> other_sizes;
+  std::optional<Miss> nearest;
+  for (const DatabaseRow& row : database.rows()) {
+    if (row.problem.cls.world_size != world_size) {
+      other_sizes.insert(row.problem.cls.world_size);
+      continue;
+    }
+    if (nearest && nearest->reason != MissReason::kMachineDiffers) continue;
+    if (std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here)) nearest = std::move(miss);
+  }
+  Error error{ErrorCode::kDatabase, "", path, "", "tune here", {}};
+  const auto ranks = [](int count) {
+    return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+  };
+  if (nearest) {
+    error.what = fmt::format("what was tuned for {} is not valid here: {}", ranks(world_size),
+                             nearest->detail);
+  } else if (!other_sizes.empty()) {
+    error.what = fmt::format("nothing is tuned for {}, only for groups of {}", ranks(world_size),
+                             fmt::join(other_sizes, ", "));
+    error.next_step = "tune on " + ranks(world_size);
+  } else {
+    error.what = database.empty() ? "the database has no entries"
+                                  : "no entry names a winner whose backend took part";
+  }
+  return error;
+}
+
 // Reads the file and merges it into what the group has; for rank 0. kDatabase when no entry of the
 // file is valid here.
 Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
@@ -26,11 +62,7 @@ Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string&
   if (!loaded) return tl::make_unexpected(loaded.error());
   const int world_size = job.world_size();
   if (loaded->Winners(world_size, world_size, job.fingerprint()).empty()) {
-    return Fail(ErrorCode::kDatabase,
-                fmt::format("none of {} entries is valid for {} ranks on this machine",
-                            loaded->size(), world_size),
-                path, "it was tuned elsewhere, with other backends, or for other group sizes",
-                "tune here");
+    return tl::make_unexpected(NoEntryError(*loaded, world_size, job.fingerprint(), path));
   }
   TunedDatabase merged = group.database;
   merged.Merge(*loaded);

@@ -11,6 +11,7 @@
 #include "plugins/border/call_border.h"
 #include "plugins/border/problem.h"
 #include "plugins/cuda/choice_list.h"
+#include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/gpu.h"
 #include "plugins/cuda/group.h"
 #include "plugins/cuda/kernel_library.h"
@@ -73,7 +74,8 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
     if (!nvrtc) return tl::unexpected(nvrtc.error());
     const Gpu& opened = **gpu;  // stays where it is
     *backend = new cotune_backend_t{
-        host, std::move(*gpu), std::make_unique<PeerMemory>(opened),
+        host, std::move(*gpu),
+        std::make_unique<PeerMemory>(opened, DescriptorSocket::DefaultBases(environment)),
         std::make_unique<KernelLibrary>(opened, std::move(*nvrtc),
                                         KernelCache::DefaultFolder(environment), *host),
         HasProgrammaticLaunch(opened.capability())};

@@ -69,6 +69,7 @@ COTUNE_EXPORT CuResult cuCtxGetCurrent(CuContext* context) {
 COTUNE_EXPORT CuResult cuCtxSynchronize() {
   ++State().waits;
   ++State().waiting;
+  State().waiting.notify_all();
   State().is_busy.wait(true);
   --State().waiting;
   State().waiting.notify_all();

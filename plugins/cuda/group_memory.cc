@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "gpu/driver/library_search.h"
 #include "plugins/cuda/caller_memory.h"
 #include "plugins/cuda/descriptor_socket.h"
 #include "plugins/cuda/group.h"
@@ -39,7 +38,7 @@ Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes)
   if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
   auto exported = ExportMemory(gpu_, data, bytes);
   if (!exported) return tl::unexpected(exported.error());
-  auto socket = DescriptorSocket::Open(DescriptorSocket::DefaultBases(gpu::OwnEnvironment()));
+  auto socket = DescriptorSocket::Open(memory_.socket_bases());
   if (!socket) return tl::unexpected(socket.error());
   return Registration{std::move(*exported), std::move(*socket)};
 }

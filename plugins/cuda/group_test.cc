@@ -4,11 +4,14 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <string>
@@ -47,8 +50,9 @@ class GroupTest : public ::testing::Test {
       return static_cast<GroupTest*>(context)->now_ns_.fetch_add(kSecondNs / 2);
     };
     host_.store_put = [](void* context, const char* key, const void* data, uint64_t size) {
-      auto& store = static_cast<GroupTest*>(context)->store_;
-      store[key] = std::string(static_cast<const char*>(data), size);
+      auto& test = *static_cast<GroupTest*>(context);
+      test.store_[key] = std::string(static_cast<const char*>(data), size);
+      test.all_put_ += test.store_[key];
       return cotune_status_t{COTUNE_OK};
     };
     host_.store_get = [](void* context, const char* key, void* data, uint64_t, uint64_t* size,
@@ -65,7 +69,7 @@ class GroupTest : public ::testing::Test {
       return cotune_status_t{COTUNE_OK};
     };
     gpu_ = Gpu::Open(0).value();
-    memory_ = std::make_unique<PeerMemory>(*gpu_);
+    memory_ = std::make_unique<PeerMemory>(*gpu_, socket_bases_);
   }
   // The threads that wait for the GPU leave before the next case begins.
   ~GroupTest() override {
@@ -133,6 +137,8 @@ class GroupTest : public ::testing::Test {
   cotune_host_t host_{};
   std::atomic<int64_t> now_ns_{0};
   std::map<std::string, std::string> store_;
+  std::string all_put_;  // into the store, one after another
+  std::vector<std::string> socket_bases_;
   std::vector<std::string> log_;
   std::unique_ptr<Gpu> gpu_;
   std::unique_ptr<PeerMemory> memory_;
@@ -237,6 +243,45 @@ TEST_F(GroupTest, ACapabilityThatOneRankLacksCountsForNone) {
   EXPECT_TRUE(has_pdl("both", true, 1));
   EXPECT_FALSE(has_pdl("peer lacks it", true, 0));
   EXPECT_FALSE(has_pdl("this one lacks it", false, 1));
+}
+
+// One caller may wait for minutes, as a join does, while the end of a group waits for seconds.
+TEST_F(GroupTest, AWaitForTheGpuEndsAtItsDeadlineWhileAnotherGoesOn) {
+  driver_.is_busy = true;
+  cotune_host_t patient = host_;
+  patient.now_ns = [](void*) { return int64_t{0}; };  // its deadline never comes
+  auto patient_wait = std::async(std::launch::async,
+                                 [&] { return gpu_->AwaitIdle(patient, kSecondNs).has_value(); });
+  driver_.waiting.wait(0);  // until it waits in the driver
+  auto hasty_wait = std::async(std::launch::async, [&] {
+    return gpu_->AwaitIdle(host_, now_ns_ + 10 * kSecondNs).has_value();
+  });
+  EXPECT_EQ(hasty_wait.wait_for(std::chrono::seconds(60)), std::future_status::ready)
+      << "it waits for the other caller";
+  EXPECT_EQ(driver_.waits, 1) << "both wait for the same";
+  EXPECT_TRUE(gpu_->IsStuck());
+  Finish();
+  EXPECT_FALSE(hasty_wait.get());
+  EXPECT_TRUE(patient_wait.get());
+  EXPECT_FALSE(gpu_->IsStuck());
+}
+
+// The environment may change, in another thread, too, once the backend is there.
+TEST_F(GroupTest, RegistrationsReadNoEnvironment) {
+  std::string folder = "/tmp/cotune_group_test.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  memory_.reset();
+  memory_ = std::make_unique<PeerMemory>(*gpu_, std::vector<std::string>{folder});
+  auto group = Join("g");
+  ASSERT_TRUE(group) << group.error().message;
+  setenv("XDG_RUNTIME_DIR", "/tmp", 1);
+  all_put_.clear();
+  alignas(64) char data[64] = {};
+  // The driver is none that exports memory. The name of the socket is told to the others first.
+  const auto registered = (*group)->RegisterMemory(data, sizeof(data), now_ns_ + 10 * kSecondNs);
+  EXPECT_THAT(all_put_, HasSubstr(folder + "/")) << (registered ? "" : registered.error().message);
+  group->reset();
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ProgrammaticLaunchTest, CameWithNineAndIsInAllLaterOnes) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/border/failure.h"
@@ -34,10 +35,16 @@ struct MemoryOffer {
 // all is left to the process, because the driver would wait. Any thread; the context is current.
 class PeerMemory {
  public:
-  explicit PeerMemory(const Gpu& gpu) : gpu_(gpu) {}
+  // socket_bases: folders for the sockets that take descriptors of callers' memory, see
+  // SocketFolder. They are chosen once, because the environment is not read any more when memory is
+  // registered.
+  PeerMemory(const Gpu& gpu, std::vector<std::string> socket_bases)
+      : gpu_(gpu), socket_bases_(std::move(socket_bases)) {}
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
+
+  const std::vector<std::string>& socket_bases() const { return socket_bases_; }
 
   // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
   border::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
@@ -52,6 +59,7 @@ class PeerMemory {
 
  private:
   const Gpu& gpu_;
+  const std::vector<std::string> socket_bases_;
   std::mutex mutex_;
   std::vector<gpu::CuDevicePointer> allocated_;
   std::multimap<uint64_t, gpu::CuDevicePointer> free_;  // by bytes

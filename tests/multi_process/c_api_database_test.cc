@@ -93,9 +93,23 @@ TEST_F(CApiDatabase, IsTakenFromWhereTheUserNamesItBySubgroupsToo) {
                           "tuned", "call 0 ", "call 0 ", "default"));
   EXPECT_THAT(reports_[0],
               ElementsAre("call 0 ", "call 0 ", "tuned",
-                          AllOf(StartsWith("log 2 calls run the default choices: none of 1 entries "
-                                           "is valid for 3 ranks"),
+                          AllOf(StartsWith("log 2 calls run the default choices: nothing is tuned "
+                                           "for 3 ranks, only for groups of 2 ("),
                                 HasSubstr(database_)),
+                          "call 0 ", "call 0 ", "default"));
+}
+
+TEST_F(CApiDatabase, OfOtherSettingsOfABackendIsAWarningThatBeginsWithThem) {
+  TuneInto(database_);
+  setenv("COTUNE_DATABASE", database_.c_str(), 1);
+  const std::string config = folder_.path() + "/config.toml";
+  std::ofstream(config) << "[host]\nslot_bytes = \"1M\"\n";
+  setenv("COTUNE_CONFIG", config.c_str(), 1);
+  RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
+  EXPECT_THAT(reports_[0],
+              ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: what was tuned "
+                                           "for 2 ranks is not valid here: backend host: version"),
+                                HasSubstr("slot_bytes=1M"), HasSubstr(database_)),
                           "call 0 ", "call 0 ", "default"));
 }
 

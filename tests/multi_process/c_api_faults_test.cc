@@ -56,6 +56,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -286,6 +287,139 @@ TEST_F(CApiFaults, ADeathEndsWaitsThatOnlyAnAbortEnds) {
     EXPECT_THAT(ranks.LinesOf(rank, "waited "), ElementsAre(names_rank_2));
     EXPECT_THAT(ranks.LinesOf(rank, "checked "), ElementsAre(names_rank_2));
   }
+}
+
+// A first death ends the job's control channel. The death of a rank after that still ends the calls
+// that wait for it, and is named, not the first one, in a group that has only the second rank.
+// Ranks that leave as they should are no loss for those that stay.
+TEST_F(CApiFaults, ASecondDeathEndsWaitsOfGroupsThatTheFirstLeftAlone) {
+  SetFakeScript("choice stuck default hangs_on=0");
+  RankProcesses ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 4, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      // The first rank of each waits until it is aborted. Rank 3 leaves in the meantime.
+      cotune_group* const pair = rank < 2 ? Split(group, "pair", {0, 1}, link) : nullptr;
+      cotune_group* const other =
+          rank == 0 || rank == 3 ? Split(group, "other", {0, 3}, link) : nullptr;
+      link.Report("ready");
+      link.AwaitWord();
+      if (rank == 2) kill(getpid(), SIGKILL);
+      while (cotune_group_check(group) == COTUNE_SUCCESS) usleep(1000);
+      Say(link, "first", group, cotune_group_check(group));
+      if (rank == 3) {
+        cotune_group_destroy(other);
+        cotune_group_destroy(group);
+        return 0;
+      }
+      link.AwaitWord();
+      if (rank == 1) kill(getpid(), SIGKILL);
+      Say(link, "other", other, cotune_group_check(other));
+      Say(link, "waited", pair, Reduce(pair));
+      Say(link, "checked", pair, cotune_group_check(pair));
+      Say(link, "other", other, cotune_group_check(other));
+      cotune_group_destroy(other);
+      cotune_group_destroy(pair);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1, 3, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({2, 3}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "first ", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  for (size_t rank : {0, 1, 3}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "first "),
+                ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 2 died"))));
+  }
+  const auto names_rank_1 =
+      AllOf(StartsWith("5 "), HasSubstr("rank 1 died"), Not(HasSubstr("rank 2")));
+  EXPECT_EQ(ranks.ExitOf(0), 0);
+  EXPECT_THAT(ranks.LinesOf(0, "waited "), ElementsAre(names_rank_1));
+  EXPECT_THAT(ranks.LinesOf(0, "checked "), ElementsAre(names_rank_1));
+  EXPECT_THAT(ranks.LinesOf(0, "other "), ElementsAre("0 ", "0 "));
+}
+
+// A rank that needs an agreement after a death elsewhere stops the group. The other rank, which
+// waits in a call, is told of that death.
+TEST_F(CApiFaults, AGroupThatAPeerStopsAfterADeathElsewhereSaysSo) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link);
+      if (group == nullptr) return 1;
+      cotune_group* const pair = rank < 2 ? Split(group, "pair", {0, 1}, link) : nullptr;
+      link.Report("ready");
+      link.AwaitWord();
+      if (rank == 2) kill(getpid(), SIGKILL);
+      while (cotune_group_check(group) == COTUNE_SUCCESS) usleep(1000);
+      Say(link, "ends", pair, rank == 0 ? Reduce(pair) : cotune_load(pair, database_.c_str()));
+      link.Report("done");
+      link.AwaitWord();
+      cotune_group_destroy(pair);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
+  for (size_t rank : {0, 1}) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "ends "),
+                ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 2 died"))))
+        << ranks.Transcript();
+  }
+}
+
+// The first rank waits for a rank that is late, until its own deadline, after a rank of another
+// group has died: the error is no loss of that other rank.
+TEST_F(CApiFaults, ARankOutsideTheGroupIsNotNamedForADeadline) {
+  SetFakeScript("choice stuck default hangs_on=0");
+  call_timeout_ns_ = kSecondNs;
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      cotune_group* const pair = rank < 2 ? Split(group, "pair", {0, 1}, link) : nullptr;
+      link.Report("ready");
+      link.AwaitWord();
+      if (rank == 2) kill(getpid(), SIGKILL);
+      while (cotune_group_check(group) == COTUNE_SUCCESS) usleep(1000);
+      if (rank == 0) Say(link, "waited", pair, Reduce(pair));
+      link.Report("done");
+      link.AwaitWord();
+      cotune_group_destroy(pair);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  for (size_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
+  for (size_t rank : {0, 1}) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  EXPECT_THAT(ranks.LinesOf(0, "waited "),
+              ElementsAre(AllOf(StartsWith("6 "), HasSubstr("which of them is late"))))
+      << ranks.Transcript();
 }
 
 // The fake backend takes its rank in the group that was made last for that of its script: rank 1 of

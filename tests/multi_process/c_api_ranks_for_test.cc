@@ -51,7 +51,7 @@ cotune_group* CApiRanks::Create(int rank, int world_size, TestLink& link,
   options.world_size = world_size;
   options.socket_path = socket_.c_str();
   options.plugin_path = plugins.empty() ? plugins_.c_str() : plugins.c_str();
-  options.call_timeout_ns = kLongCallNs;
+  options.call_timeout_ns = call_timeout_ns_;
   options.log = Log;
   options.log_context = &link;
   options.ignores_database = rank == ignores_database_on_ ? 1 : 0;

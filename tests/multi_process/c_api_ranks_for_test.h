@@ -35,6 +35,7 @@ class CApiRanks : public ::testing::Test {
   const std::string socket_ = folder_.path() + "/s";
   std::string database_ = folder_.path() + "/tuned.tdb";
   int ignores_database_on_ = -1;
+  int64_t call_timeout_ns_ = kLongCallNs;
 };
 
 // Reports the error where it fails.

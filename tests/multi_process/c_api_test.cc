@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -299,6 +300,43 @@ TEST_F(CApi, TunesSavesAndLoads) {
     }
     RunAllCollectives(group, 16384, {0, 1, 2, 3}, link);
   });
+}
+
+// Groups side by side, and one after the other without a pause, that have no id but the launcher's.
+TEST_F(CApi, EveryGroupUnderALauncherIsAGroupOfItsOwn) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
+      setenv("COTUNE_RANK", fmt::format("{}", rank).c_str(), 1);
+      setenv("COTUNE_WORLD_SIZE", fmt::format("{}", kWorldSize).c_str(), 1);
+      setenv("COTUNE_JOB_ID", "launched", 1);
+      cotune_group_options options = Options(0, 0);
+      options.socket_path = nullptr;
+      options.ignores_database = 1;
+      cotune_error error{};
+      error.struct_size = sizeof(error);
+      std::vector<cotune_group*> groups;
+      for (int i = 0; i < 12; ++i) {
+        cotune_group* group = nullptr;
+        if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
+          link.Report(fmt::format("group {}: {}", i, error.text));
+          return 1;
+        }
+        RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+        if (i < 10) cotune_group_destroy(group);
+        if (i >= 10) groups.push_back(group);
+      }
+      for (cotune_group* group : groups) RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+      for (cotune_group* group : groups) cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < kWorldSize; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank), SizeIs(0)) << ranks.Transcript();
+  }
 }
 
 TEST_F(CApi, KeepsWhatATuneSaysNothingOf) {
