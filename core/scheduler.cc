@@ -373,8 +373,9 @@ Status Scheduler::Pass::CheckChoices() {
   }
   // Those that are measured are run on every rank, which is more than making them ready.
   if (known.empty()) return {};
-  const Result<std::vector<RefusedWinner>> refused = CheckWinners(
-      parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads, deadline_ns);
+  const Result<std::vector<RefusedWinner>> refused =
+      CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
+                   deadline_ns, parts_.watchdog);
   if (!refused) return tl::make_unexpected(refused.error());
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);
@@ -565,7 +566,13 @@ Status Scheduler::ResolveNew() {
   if (resolved_nodes_ == nodes_.size()) return {};
   const size_t first = resolved_nodes_;
   resolved_nodes_ = nodes_.size();
-  return Pass(*this, first).Run();
+  Status resolved = Pass(*this, first).Run();
+  if (!resolved && parts_.watchdog != nullptr && parts_.watchdog->stuck() != nullptr) {
+    // The thread whose call is stuck still uses their programs.
+    parts_.watchdog->Keep(
+        std::make_shared<std::vector<std::unique_ptr<MultiTemplate>>>(std::move(nodes_)));
+  }
+  return resolved;
 }
 
 Result<TuneOutcome> Scheduler::Resolve() {

@@ -235,6 +235,10 @@ void Job::set_journal_path(const std::string& path) {
   stuck_handler_->journal_path = path;
 }
 
+bool Job::AwaitDestroyable() {
+  return (stop_ == nullptr || stop_->AwaitAbort(*watchdog_)) && stuck() == nullptr;
+}
+
 Job::~Job() {
   // Groups use backends and the store, backends use the services, all of them the exchange. An
   // abort that is under way ends before its groups go.

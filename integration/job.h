@@ -119,6 +119,9 @@ class Job {
   Device& device() { return *device_; }
   // Why the group must not be used any more, if so. With groups only.
   GroupStop& stop() { return *stop_; }
+  // Before the job is destroyed: waits for an abort of its groups. False when a call into a plugin
+  // never returns: its thread still uses the job, which must then be left as it is.
+  bool AwaitDestroyable();
   // The loss that the control channel knows of; waits for one, but no longer than wait_ns.
   std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(wait_ns); }
   const Clock& clock() const { return clock_; }
