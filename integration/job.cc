@@ -209,12 +209,11 @@ void Job::WatchCalls() {
       const std::lock_guard lock(handler->mutex);
       const CallSubject& subject = call.subject;
       const bool is_to_blame = !subject.choice.empty() && !call.was_interrupted;
-      if (is_to_blame && !handler->journal_path.empty()) {
-        AppendBlame(handler->journal_path.c_str(),
-                    {subject.problem_class, subject.bytes, subject.choice, rank, call.function,
-                     "did not return"});
-        error.next_step = "run again: the next tune leaves the choice out";
-      }
+      const bool has_blamed = is_to_blame && !handler->journal_path.empty() &&
+                              AppendBlame(handler->journal_path.c_str(),
+                                          {subject.problem_class, subject.bytes, subject.choice,
+                                           rank, call.function, "did not return"});
+      if (has_blamed) error.next_step = "run again: the next tune leaves the choice out";
     }
     if (world_size > 1) {
       error.where = fmt::format("rank {}", rank);
