@@ -139,7 +139,7 @@ std::vector<std::string> DefaultPluginSearchPath(const Environment& environment)
 }
 
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path) {
+                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog) {
   PluginScan scan;
   std::vector<std::pair<std::string, bool>> files;  // path, named by the user
   const auto add_folder = [&](const std::string& folder, bool is_named) {
@@ -162,7 +162,7 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
   for (const std::string& folder : search_path) add_folder(folder, false);
   std::set<std::string> names;
   for (const auto& [path, is_named] : files) {
-    const Result<const cotune_backend_api_t*> table = LoadPlugin(path);
+    const Result<const cotune_backend_api_t*> table = LoadPlugin(path, watchdog);
     if (!table) {
       if (is_named && !scan.failure) scan.failure = table.error();
       scan.reports.push_back(PluginReport{path, "", "", 0, 0, false, table.error().ToText()});
@@ -182,6 +182,33 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
   return scan;
 }
 
+PluginScan ScanPlugins(const JobOptions& options) {
+  const MonotonicClock clock;
+  LaunchWatchdog::Options watch = WatchOptions(options.settings);
+  watch.on_stuck = [&options](const StuckCall&, const Error& error) {
+    if (options.on_stuck) options.on_stuck(error);
+  };
+  LaunchWatchdog watchdog(clock, std::move(watch));
+  return ScanPlugins(options.plugin_paths, options.plugin_search_path, &watchdog);
+}
+
+LaunchWatchdog::Options WatchOptions(const TuningSettings& settings) {
+  const int64_t timeout_ns = settings.collective_autotune_timeout_ns;
+  // Late returns of a loaded machine are not yet what needs the last resort.
+  constexpr int64_t kStuckMinNs = 2'000'000'000;
+  constexpr int64_t kCallLimitNs = 60'000'000'000;
+  LaunchWatchdog::Options options;
+  options.abort_after_ns = timeout_ns / 4;
+  options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
+  options.call_limit_ns = std::min(settings.warm_timeout_ns, kCallLimitNs);
+  return options;
+}
+
+int64_t StuckReportNs(const TuningSettings& settings) {
+  const LaunchWatchdog::Options options = WatchOptions(settings);
+  return options.call_limit_ns + options.abort_after_ns + options.stuck_after_ns;
+}
+
 // The services that backends call back into, and what they are made with.
 class Job::Services {
  public:
@@ -194,14 +221,7 @@ Job::Job() = default;
 
 void Job::WatchCalls() {
   stuck_handler_ = std::make_shared<StuckHandler>();
-  const int64_t timeout_ns = options_.settings.collective_autotune_timeout_ns;
-  // Late returns of a loaded machine are not yet what needs the last resort.
-  constexpr int64_t kStuckMinNs = 2'000'000'000;
-  constexpr int64_t kCallLimitNs = 60'000'000'000;
-  LaunchWatchdog::Options options;
-  options.abort_after_ns = timeout_ns / 4;
-  options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
-  options.call_limit_ns = std::min(options_.settings.warm_timeout_ns, kCallLimitNs);
+  LaunchWatchdog::Options options = WatchOptions(options_.settings);
   options.on_stuck = [handler = stuck_handler_, on_stuck = options_.on_stuck, log = options_.log,
                       rank = options_.context.rank, world_size = options_.context.world_size](
                          const StuckCall& call, Error error) {
@@ -316,7 +336,8 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
 }
 
 Status Job::LoadBackends() {
-  PluginScan scan = ScanPlugins(options_.plugin_paths, options_.plugin_search_path);
+  PluginScan scan =
+      ScanPlugins(options_.plugin_paths, options_.plugin_search_path, watchdog_.get());
   if (scan.failure && !options_.probes_all_backends) return tl::make_unexpected(*scan.failure);
   for (const cotune_backend_api_t* table : options_.tables) {
     if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;

@@ -88,9 +88,17 @@ struct PluginScan {
   std::optional<Error> failure;
 };
 // Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
-// two plugins of one backend the first counts. Local; needs no job.
+// two plugins of one backend the first counts. Local; needs no job. `watchdog` as in LoadPlugin.
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path);
+                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog);
+// The same for the plugins of a job that is not joined; options.on_stuck is called as in a job.
+PluginScan ScanPlugins(const JobOptions& options);
+
+// How a job with these settings watches its calls into plugins.
+LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);
+// The longest time from the beginning of a call without a deadline of its own until it is reported
+// as one that never returns.
+int64_t StuckReportNs(const TuningSettings& settings);
 
 // "0.1.0".
 const char* CotuneVersion();
