@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "integration/capi/cotune.h"
+#include "integration/capi/group_state.h"
 
 namespace cotune {
 namespace {
@@ -210,6 +211,35 @@ TEST_F(StuckCallTest, ASplitGivesTheErrorOfACallThatIsStuckOnAnotherThread) {
            std::string(error.text).find("launch of choice fake/a") != std::string::npos;
   });
   EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
+}
+
+// An entry without memory behind it stands for memory of the group, which only GPUs have.
+TEST_F(StuckCallTest, MemoryThatAStuckCallMayUseIsNotGivenBack) {
+  const int status = StatusOfChild([this] {
+    cotune_group* group = Create("choice a default; breach launch never_returns");
+    float memory[16] = {};
+    group->memory.emplace(memory, nullptr);
+    std::thread([group] { Sum(group); }).detach();
+    report_.Await();
+    return cotune_memory_free(group, memory) == COTUNE_ERROR_DEADLINE &&
+           group->memory.contains(memory);
+  });
+  EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
+}
+
+TEST_F(StuckCallTest, AForkedChildGivesNothingBackThatIsItsParents) {
+  cotune_group* group = Create("choice a default");
+  ASSERT_NE(group, nullptr);
+  float memory[16] = {};
+  group->memory.emplace(memory, nullptr);
+  const int status = StatusOfChild([&] {
+    return cotune_memory_free(group, memory) == COTUNE_ERROR_USAGE &&
+           group->memory.contains(memory);
+  });
+  EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
+  EXPECT_EQ(cotune_memory_free(group, memory), COTUNE_SUCCESS);
+  EXPECT_FALSE(group->memory.contains(memory));
+  cotune_group_destroy(group);
 }
 
 TEST_F(StuckCallTest, NothingThatAPluginThrowsLeavesTheApi) {
