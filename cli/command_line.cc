@@ -165,7 +165,8 @@ void AddFiles(Parsing& parsing) {
 
   CLI::App& db = *parsing.app.add_subcommand("db", "tuned databases");
   CLI::App& show = *db.add_subcommand("show", "winners of a database, and what is valid here");
-  show.add_option("FILE", parsing.db_show.file, "tuned database")->required();
+  show.add_option("FILE", parsing.db_show.file,
+                  "tuned database [the one that a tune without --db writes]");
   AddPlugins(show, parsing.db_show.plugins);
   AddSettings(show, parsing.db_show.settings);
   AddOutput(show, parsing.output);

@@ -121,6 +121,16 @@ INSTANTIATE_TEST_SUITE_P(
         Hang{"breach list_choices never_returns on=1", "list_choices of backend fake"},
         Hang{"breach create never_returns", "create of backend fake"}));
 
+// The launching process must not end a rank before the limit of the call has passed, which is
+// longer than the time for a launch.
+TEST_F(StuckProgramTest, ACallWithoutADeadlineIsNamedWhereLaunchesHaveLittleTime) {
+  environment_["COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT"] = "1s";
+  environment_["COTUNE_WARM_TIMEOUT"] = "10s";
+  const ProgramEnd end = Tune("breach plan_destroy never_returns choice=bad on=1");
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_TRUE(Has(end.err, "error 5 (deadline): plan_destroy" + kOfBad)) << end.err;
+}
+
 TEST_F(StuckProgramTest, ACallThatIsStuckIsAnErrorInJsonToo) {
   const ProgramEnd end = Tune("breach launch never_returns choice=bad on=0", {"--json"});
   const nlohmann::json error = Document(end)["error"];
@@ -201,6 +211,128 @@ TEST_F(StuckProgramTest, ARankThatIsKilledBlamesNoChoice) {
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_FALSE(Has(next.err, "left out")) << next.err;
   EXPECT_EQ(Document(next)["result"]["entries"][0]["choices"].size(), 2u) << next.out;
+}
+
+// ---- Winners that the database has
+
+// Each tune prepares a choice once for each size that it measures, and once for each size that is
+// known, where it has won.
+class KnownWinnerTest : public StuckProgramTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  ProgramEnd TuneSizes(const std::string& sizes, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"tune", "--ranks", "2", "--collective", "all_reduce"};
+    const std::string script =
+        "choice bad default; choice slow cost_us=3000; breach prepare " + GetParam();
+    const std::vector<std::string> rest = {"--sizes", sizes,   "--db",
+                                           database_, "--set", "fake.script=" + script};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  }
+};
+
+TEST_P(KnownWinnerTest, ThatEndsATuneIsMeasuredAnewWithoutTheChoice) {
+  ASSERT_EQ(TuneSizes("1K,2K").exit_code, 0);
+  ASSERT_EQ(TuneSizes("4K,8K").exit_code, 0);
+  const ProgramEnd end = TuneSizes("1K:8K:x2");
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_TRUE(Has(end.err, "prepare" + kOfBad)) << end.err;
+  EXPECT_TRUE(Has(end.err, "run again: the next tune leaves the choice out")) << end.err;
+  const ProgramEnd next = TuneSizes("1K:8K:x2", {"--json"});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_TRUE(Has(next.err, "warning: fake/bad is left out for all_reduce/")) << next.err;
+  const nlohmann::json entries = Document(next)["result"]["entries"];
+  EXPECT_EQ(entries.size(), 4u);
+  for (const nlohmann::json& entry : entries) {
+    EXPECT_EQ(entry["winner"]["choice"], "fake/slow") << entry;
+  }
+  // Beside a size that is new, the known ones have good winners by now.
+  const ProgramEnd larger = TuneSizes("1K:16K:x2");
+  EXPECT_EQ(larger.exit_code, 0) << larger.err;
+  EXPECT_TRUE(Has(larger.err, "1 measured, 4 known")) << larger.err;
+}
+
+TEST_P(KnownWinnerTest, IsLeftOutAlsoBesideASizeThatIsNew) {
+  ASSERT_EQ(TuneSizes("1K,2K").exit_code, 0);
+  const ProgramEnd end = TuneSizes("1K:4K:x2");
+  ASSERT_EQ(end.exit_code, 5) << end.err;
+  const ProgramEnd next = TuneSizes("1K:4K:x2");
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_TRUE(Has(next.err, "3 measured, 0 known")) << next.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, KnownWinnerTest,
+                         ::testing::Values("crashes choice=bad at=3 on=1",
+                                           "never_returns choice=bad at=3"));
+
+// ---- Processes that are no ranks
+
+TEST_F(StuckProgramTest, APluginThatEndsTheProcessWhileItIsLoadedIsNamed) {
+  namespace fs = std::filesystem;
+  struct Fatal {
+    std::string plugin;
+    std::string named;
+  };
+  for (const Fatal& fatal :
+       {Fatal{"constructor_crashes", "(rank_lost): the process crashed: SIGSEGV in dlopen"},
+        Fatal{"query_crashes",
+              "(rank_lost): the process crashed: SIGSEGV in cotune_backend_query_v1"},
+        Fatal{"query_never_returns", "(deadline): cotune_backend_query_v1"}}) {
+    const std::string folder = folder_.path() + "/" + fatal.plugin;
+    const std::string plugin = folder + "/" + fatal.plugin + ".so";
+    fs::create_directory(folder);
+    fs::copy_file(fs::canonical("tests/broken_plugins/" + fatal.plugin + ".so"), plugin);
+    fs::permissions(plugin, fs::perms(0755));
+    environment_["COTUNE_PLUGIN_PATH"] = folder;
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"plugin", "list"}, TuneOf("", {})}) {
+      const ProgramEnd end = Run(command);
+      EXPECT_EQ(end.exit_code, 5) << end.err;
+      EXPECT_TRUE(Has(end.err, "error 5 " + fatal.named + " of plugin " + plugin)) << end.err;
+    }
+  }
+}
+
+TEST_F(StuckProgramTest, ABackendThatCrashesBeforeThereAreRanksIsNamedByEveryCommand) {
+  for (std::vector<std::string> command : {std::vector<std::string>{"doctor"},
+                                           {"plugin", "list"},
+                                           {"explain", "all_reduce", "1K", "f32"},
+                                           {"tune", "--ranks", "2", "--db", database_}}) {
+    command.insert(command.end(), {"--set", "fake.script=choice a default; breach create crashes"});
+    const ProgramEnd end = Run(command);
+    EXPECT_EQ(end.exit_code, 5) << end.err;
+    EXPECT_TRUE(Has(end.err,
+                    "error 5 (rank_lost): the process crashed: SIGSEGV in create of "
+                    "backend fake (plugin "))
+        << command[0] << end.err;
+    command.emplace_back("--json");
+    const nlohmann::json error = Document(Run(command))["error"];
+    EXPECT_EQ(error["exit_code"], 5) << error;
+    EXPECT_TRUE(Has(error["what"], "the process crashed: SIGSEGV in create of backend fake"))
+        << error;
+  }
+}
+
+// ---- A full disk
+
+TEST_F(StuckProgramTest, ATuneThatCannotBeSavedSaysWhatTheJournalKeeps) {
+  const std::vector<std::string> tune = TuneOf("", {}, "1K:32K:x2");
+  std::vector<std::string> command = {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 3; exec \"$@\"",
+                                      "sh"};
+  const std::vector<std::string> limited = Command(tune);
+  command.insert(command.end(), limited.begin(), limited.end());
+  const ProgramEnd end = ProgramRun(command, environment_).Wait();
+  EXPECT_EQ(end.exit_code, 3) << end.err;
+  size_t kept = 0;
+  for (size_t cells = 1; cells <= 6; ++cells) {
+    const std::string text = std::to_string(cells) + " of 6 measured cells are kept in ";
+    if (Has(end.err, text + database_ + ".journal")) kept = cells;
+  }
+  EXPECT_GT(kept, 0u) << end.err;
+  EXPECT_FALSE(Has(end.err, "old file")) << end.err;
+  const ProgramEnd next = Run(tune);
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_TRUE(Has(next.err, std::to_string(kept) + " known")) << kept << next.err;
 }
 
 // ---- Exceptions

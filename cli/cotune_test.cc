@@ -145,6 +145,21 @@ TEST_F(CotuneTest, DatabasesAreShownAndMerged) {
   EXPECT_NE(text.out.find("all_reduce sum f64, 2 ranks"), std::string::npos);
 }
 
+TEST_F(CotuneTest, WithoutAFileTheDatabaseOfThisMachineIsShown) {
+  const ProgramEnd none = Run({"db", "show"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_NE(none.err.find(folder_.path() + "/cache/cotune/"), std::string::npos) << none.err;
+  const ProgramEnd tuned =
+      Run({"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes", "1K", "--json"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const nlohmann::json shown = Document(Run({"db", "show", "--json"}))["result"];
+  EXPECT_EQ(shown["database"], Document(tuned)["result"]["database"]);
+  EXPECT_EQ(shown["entries"].size(), 1u);
+  // The setting names another place than the default one.
+  const nlohmann::json asked = Document(Run({"db", "show", "--db", database_, "--json"}));
+  EXPECT_EQ(asked["error"]["exit_code"], 3) << asked;
+}
+
 TEST_F(CotuneTest, PluginsAreListedWithTheReasonOfRefusal) {
   const std::string broken = environment_["COTUNE_PLUGIN_PATH"] + "/cotune_broken.so";
   WriteFileForTest(broken, "no library");

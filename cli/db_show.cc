@@ -11,25 +11,34 @@
 #include "cli/rank_session.h"
 #include "cli/winner_table.h"
 #include "fmt/format.h"
+#include "integration/database_path.h"
 
 namespace cotune::cli {
 namespace {
 
-Result<std::vector<ShownEntry>> ReadEntries(const DbShowFlags& flags, Process& process) {
+struct Shown {
+  std::string path;
+  std::vector<ShownEntry> entries;
+};
+
+Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return tl::make_unexpected(settings.error());
-  const Result<TunedDatabase> database = TunedDatabase::Load(flags.file);
-  if (!database) return tl::make_unexpected(database.error());
-  Result<std::vector<DatabaseEntry>> entries = database->entries();
-  if (!entries) return tl::make_unexpected(entries.error());
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
   if (!memory) return tl::make_unexpected(memory.error());
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
   if (!job) return tl::make_unexpected(job.error());
-  std::vector<ShownEntry> shown;
+  const std::string& asked = flags.file.empty() ? settings->values.database : flags.file;
+  Result<std::string> path = DatabasePath(asked, process.environment, (*job)->fingerprint());
+  if (!path) return tl::make_unexpected(path.error());
+  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database) return tl::make_unexpected(database.error());
+  Result<std::vector<DatabaseEntry>> entries = database->entries();
+  if (!entries) return tl::make_unexpected(entries.error());
+  Shown shown{std::move(*path), {}};
   for (DatabaseEntry& entry : *entries) {
     std::optional<Miss> miss = WhyNotValid(entry.fingerprint, (*job)->fingerprint());
-    shown.push_back({std::move(entry), std::move(miss)});
+    shown.entries.push_back({std::move(entry), std::move(miss)});
   }
   return shown;
 }
@@ -68,10 +77,10 @@ std::string ShowText(const std::string& path, const std::vector<ShownEntry>& sho
 
 int DbShowCommand(const DbShowFlags& flags, Process& process) {
   Console& console = process.console;
-  const Result<std::vector<ShownEntry>> shown = ReadEntries(flags, process);
+  const Result<Shown> shown = ReadEntries(flags, process);
   if (!shown) return console.PrintError(shown.error());
-  return console.PrintResult(console.flags().json ? DbShowJson(flags.file, *shown)
-                                                  : ShowText(flags.file, *shown));
+  return console.PrintResult(console.flags().json ? DbShowJson(shown->path, shown->entries)
+                                                  : ShowText(shown->path, shown->entries));
 }
 
 }  // namespace cotune::cli

@@ -16,7 +16,7 @@ constexpr int kDefaultHostRanks = 4;
 bool HasCudaPlugin(const ResolvedSettings& settings, const PluginFlags& plugins,
                    const Process& process) {
   const JobOptions options = MakeJobOptions(settings, plugins, MemoryKind::kHost, process);
-  const PluginScan scan = ScanPlugins(options.plugin_paths, options.plugin_search_path);
+  const PluginScan scan = ScanPlugins(options);
   return std::any_of(scan.reports.begin(), scan.reports.end(), [&](const PluginReport& report) {
     const bool is_wanted =
         options.backends.empty() || std::find(options.backends.begin(), options.backends.end(),

@@ -10,9 +10,12 @@
 
 namespace cotune::cli {
 
-// From now on a rank that crashes inside a plugin says in which call, and leaves the choice in the
-// journal, for the next tune; then the signal ends it as ever. Once in a process.
-void CatchCrashes(int rank, int world_size, const Console& console);
+// From now on a process that crashes inside a plugin says in which call, and ends with the code of
+// an error. Once in a process, before any plugin is loaded.
+void CatchCrashes(const Console& console);
+// The process is this rank of a tune: a crash also leaves the choice in the journal, for the next
+// tune, and the signal ends the process as ever, for whoever has started the ranks to see.
+void NoteRank(int rank, int world_size);
 // The journal of the tune that runs; "": there is none.
 void NoteJournal(const std::string& path);
 

@@ -15,6 +15,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/last_resort.h"
 #include "integration/launch_context.h"
 #include "integration/multicast_switches.h"
 #include "integration/spawn.h"
@@ -75,6 +76,8 @@ int Main(std::vector<std::string> arguments) {
   Process process{console, ProcessEnvironment(), std::move(arguments), log_is_terminal,
                   TerminalColumns(stderr)};
   UseErrorPipe(process);
+  // `run` loads no plugin; signals of the program that it starts are that program's.
+  if (!std::holds_alternative<RunFlags>(line.flags)) CatchCrashes(console);
   SwitchMulticastOff(line.flags, process);
   return std::visit(Dispatch{process}, line.flags);
 }

@@ -36,8 +36,7 @@ PluginRow ToRow(const PluginReport& report) {
 // Where no backend could be made: what the files say, and that nothing was tried and why.
 std::vector<PluginRow> UntriedRows(const JobOptions& options, const Error& why) {
   std::vector<PluginRow> rows;
-  for (const PluginReport& report :
-       ScanPlugins(options.plugin_paths, options.plugin_search_path).reports) {
+  for (const PluginReport& report : ScanPlugins(options).reports) {
     rows.push_back(ToRow(report));
     if (!report.loaded) continue;
     rows.back().loaded = false;

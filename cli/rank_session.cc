@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -31,9 +32,10 @@ void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
 
 // How long ranks may go on after one has failed: until they have said in which call they are stuck,
 // if they are.
-int64_t GraceNs(int64_t launch_timeout_ns) {
-  constexpr int64_t kLastResortNs = 5'000'000'000;
-  return 2 * launch_timeout_ns + kLastResortNs;
+int64_t GraceNs(const TuningSettings& settings) {
+  constexpr int64_t kLastWordsNs = 5'000'000'000;
+  return std::max(2 * settings.collective_autotune_timeout_ns, StuckReportNs(settings)) +
+         kLastWordsNs;
 }
 
 // Whether this program, started by the user, has started this rank.
@@ -245,7 +247,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   SpawnRequest request;
   request.command = SelfCommand(process);
   request.ranks = ranks;
-  request.grace_ns = GraceNs(settings.values.collective_autotune_timeout_ns);
+  request.grace_ns = GraceNs(settings.values);
   request.knows_error_pipe = true;
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
@@ -278,7 +280,7 @@ int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
                const PluginFlags& plugins, const RankWork& work, Process& process,
                const PrintReport& print) {
   CatchInterruptsOf(context, process.console);
-  CatchCrashes(context.rank, context.world_size, process.console);
+  NoteRank(context.rank, context.world_size);
   bool has_joined = false;
   const Result<int> exit_code =
       JoinAndTune(context, settings, plugins, work, process, print, has_joined);

@@ -14,7 +14,8 @@
 
 namespace cotune {
 
-// A choice that is not measured in any cell of a class, because it has ended a tune.
+// A choice that is neither measured nor a winner in any cell of a class, because it has ended a
+// tune.
 struct LeftOutChoice {
   std::string problem_class;  // ToText
   std::string choice;         // id text
@@ -28,7 +29,7 @@ class KnownCells {
  public:
   virtual ~KnownCells() = default;
   virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
-  // Called on rank 0 when there are cells to measure, before anything of them is made ready.
+  // Called on rank 0 before anything is made ready, the winners of known cells too.
   virtual std::vector<LeftOutChoice> Begin() { return {}; }
   // Called on rank 0 in front of the first launch of a choice in a cell, and without a choice
   // behind all of them.

@@ -34,6 +34,12 @@ void AbortAside(std::function<void()> abort) {
 
 }  // namespace
 
+CallSubject CallSubject::OfPlugin(std::string plugin) {
+  CallSubject subject{"", std::move(plugin), "", "", 0, ""};
+  subject.text = fmt::format("plugin {}", subject.plugin);
+  return subject;
+}
+
 CallSubject CallSubject::OfBackend(std::string backend, std::string plugin) {
   CallSubject subject{std::move(backend), std::move(plugin), "", "", 0, ""};
   subject.text = fmt::format("backend {} (plugin {})", subject.backend, subject.plugin);

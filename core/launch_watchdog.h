@@ -29,6 +29,8 @@ struct CallSubject {
   uint64_t bytes = 0;         // likewise
   std::string text;           // the words of all this, for messages
 
+  // While a plugin is loaded its backend has no name yet.
+  static CallSubject OfPlugin(std::string plugin);
   static CallSubject OfBackend(std::string backend, std::string plugin);
   static CallSubject OfChoice(std::string backend, std::string plugin, const ChoiceId& choice,
                               const Problem& problem);

@@ -64,9 +64,14 @@ class Scheduler::Pass {
   };
 
   void ListChoices();
-  Status ShareKnownCells();
-  // Choices that have ended a tune are not measured, by any rank.
+  // Choices that have ended a tune: rank 0 tells all.
   Status ShareLeftOut();
+  // A known cell whose winner is left out is measured anew.
+  Status ShareKnownCells();
+  // Takes the choices that are left out from the cells to measure.
+  void LeaveOut();
+  // What is known of a cell, on rank 0.
+  std::optional<CellResult> FindKnown(const MultiTemplate& node, uint64_t hint_bytes) const;
   void Plan();
   // Whether the largest cell fits into what is free now.
   Status CheckMemory(uint64_t bytes_per_rank) const;
@@ -101,6 +106,7 @@ class Scheduler::Pass {
 
   std::optional<LaunchWatchdog> own_watchdog_;
   Status memory_;  // of this rank, for the plan
+  std::vector<LeftOutChoice> left_out_;
   std::vector<Cell> cells_;
   std::vector<std::pair<MultiTemplate*, uint64_t>> known_;
   std::set<std::pair<MultiTemplate*, uint64_t>> unusable_;  // known, but no rank can run the winner
@@ -116,8 +122,9 @@ Status Scheduler::Pass::Run() {
   parts_.observer.OnStage(Stage::kChoices);
   ListChoices();
   parts_.observer.OnStage(Stage::kKnownCells);
-  if (Status shared = ShareKnownCells(); !shared) return shared;
   if (Status shared = ShareLeftOut(); !shared) return shared;
+  if (Status shared = ShareKnownCells(); !shared) return shared;
+  LeaveOut();
   Plan();
   // Before plans are made: those that need registered memory are refused where there is none.
   if (Status made = MakeSymmetricRegion(); !made) return made;
@@ -153,12 +160,7 @@ Status Scheduler::Pass::ShareKnownCells() {
   }
   if (parts_.exchange.rank() == 0) {
     std::vector<std::optional<CellResult>> found;
-    for (const auto& [node, hint] : all) {
-      std::optional<CellResult> cell;
-      if (parts_.known != nullptr)
-        cell = parts_.known->Find(node->ProblemAt(hint), node->dispatch_digest());
-      found.push_back(std::move(cell));
-    }
+    for (const auto& [node, hint] : all) found.push_back(FindKnown(*node, hint));
     bytes = EncodeKnownCells(found);
   }
   const Result<std::string> shared = BroadcastInParts(parts_.exchange, bytes, deadline_ns);
@@ -193,25 +195,44 @@ Status Scheduler::Pass::ShareKnownCells() {
   return {};
 }
 
+std::optional<CellResult> Scheduler::Pass::FindKnown(const MultiTemplate& node,
+                                                     uint64_t hint_bytes) const {
+  if (parts_.known == nullptr) return std::nullopt;
+  std::optional<CellResult> cell =
+      parts_.known->Find(node.ProblemAt(hint_bytes), node.dispatch_digest());
+  if (!cell) return std::nullopt;
+  const Result<Winner> winner = SelectWinner(*cell, SelectionRules{settings_.noise_percent});
+  const std::string problem_class = ToText(node.program().anchor());
+  const bool is_left_out =
+      winner && std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOutChoice& each) {
+        return each.problem_class == problem_class && each.choice == winner->id.text();
+      });
+  // Making it ready for the table may end this tune too.
+  return is_left_out ? std::nullopt : std::move(cell);
+}
+
 Status Scheduler::Pass::ShareLeftOut() {
-  if (cells_.empty()) return {};
   const bool is_writer = parts_.exchange.rank() == 0 && parts_.known != nullptr;
   const std::string own = is_writer ? EncodeLeftOut(parts_.known->Begin()) : "";
   const Result<std::string> shared =
       BroadcastInParts(parts_.exchange, own, parts_.clock.now_ns() + settings_.warm_timeout_ns);
   if (!shared) return tl::make_unexpected(shared.error());
-  const Result<std::vector<LeftOutChoice>> left_out = DecodeLeftOut(*shared);
+  Result<std::vector<LeftOutChoice>> left_out = DecodeLeftOut(*shared);
   if (!left_out) return tl::make_unexpected(left_out.error());
-  for (Cell& cell : cells_) cell.node->LeaveOut(parts_.groups, cell.hint_bytes, *left_out);
-  if (parts_.exchange.rank() != 0) return {};
-  for (const LeftOutChoice& each : *left_out) {
+  left_out_ = std::move(*left_out);
+  return {};
+}
+
+void Scheduler::Pass::LeaveOut() {
+  for (Cell& cell : cells_) cell.node->LeaveOut(parts_.groups, cell.hint_bytes, left_out_);
+  if (parts_.exchange.rank() != 0) return;
+  for (const LeftOutChoice& each : left_out_) {
     const bool is_here = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& cell) {
       return ToText(cell.node->program().anchor()) == each.problem_class;
     });
     if (!is_here) continue;
     Warn(fmt::format("{} is left out for {}: {}", each.choice, each.problem_class, each.reason));
   }
-  return {};
 }
 
 void Scheduler::Pass::Plan() {
@@ -373,8 +394,9 @@ Status Scheduler::Pass::CheckChoices() {
   }
   // Those that are measured are run on every rank, which is more than making them ready.
   if (known.empty()) return {};
-  const Result<std::vector<RefusedWinner>> refused = CheckWinners(
-      parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads, deadline_ns);
+  const Result<std::vector<RefusedWinner>> refused =
+      CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
+                   deadline_ns, parts_.watchdog);
   if (!refused) return tl::make_unexpected(refused.error());
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);
@@ -565,7 +587,13 @@ Status Scheduler::ResolveNew() {
   if (resolved_nodes_ == nodes_.size()) return {};
   const size_t first = resolved_nodes_;
   resolved_nodes_ = nodes_.size();
-  return Pass(*this, first).Run();
+  Status resolved = Pass(*this, first).Run();
+  if (!resolved && parts_.watchdog != nullptr && parts_.watchdog->stuck() != nullptr) {
+    // The thread whose call is stuck still uses their programs.
+    parts_.watchdog->Keep(
+        std::make_shared<std::vector<std::unique_ptr<MultiTemplate>>>(std::move(nodes_)));
+  }
+  return resolved;
 }
 
 Result<TuneOutcome> Scheduler::Resolve() {

@@ -46,7 +46,9 @@ class MemoryOfCells final : public KnownCells {
     cells.insert_or_assign(cell.problem, cell);
     return {};
   }
+  std::vector<LeftOutChoice> Begin() override { return left_out; }
   std::map<Problem, CellResult> cells;
+  std::vector<LeftOutChoice> left_out;
 };
 
 // What one rank saw of a tune.
@@ -388,6 +390,28 @@ TEST(SchedulerTest, ThousandsOfFailingChoicesReachAllRanksWithTheirReasons) {
       EXPECT_EQ(verdict.reason, "rank " + std::to_string(i % 3 == 0 ? 1 : 0) + ": " +
                                     std::to_string(i) + std::string(150, 'x'));
     }
+  }
+}
+
+TEST(SchedulerTest, AKnownCellWhoseWinnerHasEndedATuneIsMeasuredAnewOnAllRanks) {
+  MemoryOfCells memory;
+  Tune tune;
+  tune.known = &memory;
+  tune.node_sizes = {{1024, 4096}};
+  tune.choices = [](int) {
+    ScriptedChoice bad = Scripted("bad", 0);
+    bad.cost_ns = [](uint64_t bytes) { return bytes == 1024 ? 10'000 : 90'000; };
+    return std::vector<ScriptedChoice>{bad, Scripted("good", 50'000)};
+  };
+  RunTune(tune);
+  ASSERT_EQ(memory.cells.size(), 2u);
+  memory.left_out = {{ToText(AllReduce(2)), "scripted/bad", "it has ended a tune"}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 1);
+    EXPECT_EQ(view.outcome->known_cells, 1);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/good");
+    EXPECT_EQ(WinnerAt(*view.outcome, 4096, 2), "scripted/good");
   }
 }
 

@@ -148,19 +148,22 @@ Status ReplaceDatabaseFile(const std::string& path, std::string_view bytes) {
   if (!mode) return tl::make_unexpected(mode.error());
   TemporaryFile file;
   if (Status created = CreateTemporary(path, file); !created) return created;
-  const char* const intact = "the old file is intact; check free space and permissions";
+  const char* const next_step = mode->has_value()
+                                    ? "the old file is intact; check free space and permissions"
+                                    : "check free space and permissions";
   if (mode->has_value() && fchmod(file.fd.get(), **mode) != 0) {
     return SystemFailure("the mode of the new tuned database cannot be set", file.path, errno,
-                         intact);
+                         next_step);
   }
   if (!WriteAll(file.fd.get(), bytes)) {
-    return SystemFailure("the new tuned database cannot be written", file.path, errno, intact);
+    return SystemFailure("the new tuned database cannot be written", file.path, errno, next_step);
   }
   if (fsync(file.fd.get()) != 0) {
-    return SystemFailure("the new tuned database cannot be made durable", file.path, errno, intact);
+    return SystemFailure("the new tuned database cannot be made durable", file.path, errno,
+                         next_step);
   }
   if (rename(file.path.c_str(), path.c_str()) != 0) {
-    return SystemFailure("the new tuned database cannot take its name", path, errno, intact);
+    return SystemFailure("the new tuned database cannot take its name", path, errno, next_step);
   }
   file.renamed = true;
   return SyncFolder(FolderOf(path));

@@ -375,6 +375,19 @@ TEST_F(TunedDatabaseFileTest, AFailedWriteLeavesTheOldFileAndNoOther) {
   EXPECT_THAT(NamesInFolder(), ::testing::ElementsAre("t.tdb"));
 }
 
+TEST_F(TunedDatabaseFileTest, AFailedFirstWriteSpeaksOfNoOldFile) {
+  const int status = ExitStatusOfChild([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+    const Status saved = DatabaseOf({8, 16, 32, 64}).Save(path_);
+    if (saved) return 3;
+    return saved.error().next_step == "check free space and permissions" ? 0 : 4;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(NamesInFolder(), ::testing::IsEmpty());
+}
+
 TEST_F(TunedDatabaseFileTest, AFolderThatMayNotBeWrittenLeavesTheOldFile) {
   ASSERT_TRUE(DatabaseOf({8}).Save(path_).has_value());
   const std::string before = ReadBytes();

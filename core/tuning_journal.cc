@@ -145,14 +145,15 @@ class FileJournal final : public TuningJournal {
 
 }  // namespace
 
-void AppendBlame(const char* journal_path, const BlameText& blame) {
+bool AppendBlame(const char* journal_path, const BlameText& blame) {
   std::array<char, 1024> record{};
   const size_t size = EncodeBlameRecord(blame, record);
   const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-  if (file < 0) return;
-  // Nothing can be done where it fails; a record that is cut is left out by the next tune.
-  [[maybe_unused]] const ssize_t written = write(file, record.data(), size);
+  if (file < 0) return false;
+  // A record that is cut is left out by the next tune.
+  const ssize_t written = write(file, record.data(), size);
   close(file);
+  return written == static_cast<ssize_t>(size);
 }
 
 Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,

@@ -50,8 +50,8 @@ class TuningJournal {
 };
 
 // Adds a blame to the journal at the path, if there is one, from any process: for one that is about
-// to end. Safe in a signal handler.
-void AppendBlame(const char* journal_path, const BlameText& blame);
+// to end. Whether it is written. Safe in a signal handler.
+bool AppendBlame(const char* journal_path, const BlameText& blame);
 
 }  // namespace cotune
 

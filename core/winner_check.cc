@@ -105,10 +105,11 @@ std::optional<std::map<size_t, std::vector<RankFailure>>> ReadFailures(
 constexpr size_t kPlansAtOnce = 64;
 
 // Makes some winners ready and drops them; adds the failures, as EncodeFailure gives them. `first`
-// is the place of the first one.
-void PrepareSome(RankExchange& exchange, BackendGroups& groups, std::span<const CellToCheck> cells,
-                 std::span<const ChoiceId> winners, size_t first, int32_t threads,
-                 int64_t deadline_ns, std::vector<std::string>& failures) {
+// is the place of the first one. Fails when a call is stuck, and leaves its plan to the watchdog.
+Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
+                   std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
+                   size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
+                   std::vector<std::string>& failures) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
   std::vector<ChoiceCaller*> all;
   for (size_t i = 0; i < cells.size(); ++i) {
@@ -131,13 +132,20 @@ void PrepareSome(RankExchange& exchange, BackendGroups& groups, std::span<const 
     callers[i] = std::make_unique<ChoiceCaller>(*cell.program, cell.problem, *choice, *member);
     all.push_back(callers[i].get());
   }
-  PrecompileAll(all, threads, deadline_ns, {exchange.rank(), exchange.world_size()});
+  const PrecompileShare share{exchange.rank(), exchange.world_size()};
+  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog); !ready) {
+    // The thread whose call is stuck still uses them.
+    watchdog->Keep(
+        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(callers)));
+    return ready;
+  }
   for (size_t i = 0; i < callers.size(); ++i) {
     if (callers[i] == nullptr) continue;
     // Those whose prepare is collective are made ready here, on all ranks in this order.
     const Status prepared = callers[i]->Precompile(deadline_ns);
     if (!prepared) failures.push_back(EncodeFailure(first + i, prepared.error()));
   }
+  return {};
 }
 
 }  // namespace
@@ -199,12 +207,14 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns) {
+                                                int64_t deadline_ns, LaunchWatchdog* watchdog) {
   StepRecord record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
-    PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count), first,
-                threads, deadline_ns, record.items);
+    const Status prepared =
+        PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
+                    first, threads, deadline_ns, watchdog, record.items);
+    if (!prepared) return tl::make_unexpected(prepared.error());
   }
   const Result<ExchangedRecords> all =
       ExchangeRecords(exchange, "winners ready", record, 0, deadline_ns);
@@ -241,7 +251,7 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
-                                                      int64_t deadline_ns,
+                                                      int64_t deadline_ns, LaunchWatchdog* watchdog,
                                                       MeasuredWinners& winners) {
   std::vector<std::unique_ptr<Program>> programs;
   std::vector<CellToCheck> cells;
@@ -271,8 +281,13 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
     return tl::make_unexpected(same.error());
   }
   const Result<std::vector<RefusedWinner>> refused =
-      CheckWinners(exchange, groups, cells, ids, threads, deadline_ns);
-  if (!refused) return tl::make_unexpected(refused.error());
+      CheckWinners(exchange, groups, cells, ids, threads, deadline_ns, watchdog);
+  if (!refused) {
+    if (watchdog != nullptr && watchdog->stuck() != nullptr) {
+      watchdog->Keep(std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(programs)));
+    }
+    return tl::make_unexpected(refused.error());
+  }
   std::vector<std::string> reasons;
   for (const RefusedWinner& each : *refused) {
     reasons.push_back(fmt::format("{} cannot run {}: {}", ids[each.cell].text(),

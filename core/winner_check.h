@@ -11,6 +11,7 @@
 
 #include "core/backend_groups.h"
 #include "core/choice_id.h"
+#include "core/launch_watchdog.h"
 #include "core/measured_winners.h"
 #include "core/problem.h"
 #include "core/program.h"
@@ -44,18 +45,20 @@ struct RefusedWinner {
 // Collective, after CompareChoiceLists of the same cells: makes each cell's winner ready on every
 // rank. (One for registered buffers is only looked up: it is made ready where such memory is.)
 // Gives the winners that all ranks refuse. kDisagreement on all ranks, naming choice, rank and
-// problem, when some ranks refuse one that others can run, or when one fails.
+// problem, when some ranks refuse one that others can run, or when one fails. The error of the
+// watchdog (nullptr: there is none) on a rank where a prepare never returns: the programs, like the
+// groups, must then live as long as the process.
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns);
+                                                int64_t deadline_ns, LaunchWatchdog* watchdog);
 
 // Both, for winners that come from a database; `shape` gives memory and group of their problems.
 // Removes from `winners` those that all ranks refuse, and returns the reasons.
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
-                                                      int64_t deadline_ns,
+                                                      int64_t deadline_ns, LaunchWatchdog* watchdog,
                                                       MeasuredWinners& winners);
 
 }  // namespace cotune

@@ -58,7 +58,7 @@ std::vector<View> Check(const MeasuredWinners& winners,
       ASSERT_TRUE(groups) << groups.error().ToText();
       views[rank].winners = winners;
       views[rank].refused = CheckMeasuredWinners(*exchange, **groups, AllReduce(kRanks), 7, 1,
-                                                 INT64_MAX, views[rank].winners);
+                                                 INT64_MAX, nullptr, views[rank].winners);
       views[rank].plans_prepared = backend.plans_prepared;
     });
   }

@@ -7,6 +7,9 @@
 
 namespace cotune {
 
+// How often a wait for an abort looks whether it will never end.
+constexpr std::chrono::milliseconds kStuckPoll(10);
+
 bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks) {
   return loss.ranks.empty() || std::any_of(loss.ranks.begin(), loss.ranks.end(), [&](int rank) {
            return std::find(job_ranks.begin(), job_ranks.end(), rank) != job_ranks.end();
@@ -43,6 +46,16 @@ void GroupStop::SetAll(const Error& error) {
 void GroupStop::FreeWaiters() {
   const std::lock_guard lock(stops_.mutex_);
   GroupStops::StartAbort(*this);
+}
+
+bool GroupStop::AwaitAbort(const LaunchWatchdog& watchdog) {
+  std::unique_lock lock(stops_.mutex_);
+  may_abort_ = false;
+  while (abort_.joinable() && !has_aborted_) {
+    if (watchdog.stuck() != nullptr) return false;
+    stops_.aborted_.wait_for(lock, kStuckPoll);
+  }
+  return true;
 }
 
 bool GroupStop::ComesFrom(const GroupStop& other) const {
@@ -100,9 +113,15 @@ void GroupStops::Set(GroupStop& stop, const Error& error) {
 }
 
 void GroupStops::StartAbort(GroupStop& stop) {
-  if (stop.abort_.joinable()) return;  // once is enough
+  if (stop.abort_.joinable() || !stop.may_abort_) return;  // once is enough
   try {
-    stop.abort_ = std::thread([&groups = stop.groups_] { groups.AbortAll(); });
+    stop.abort_ = std::thread([&stop] {
+      stop.groups_.AbortAll();
+      // Notified under the lock: whoever waits destroys the condition variable afterwards.
+      const std::lock_guard lock(stop.stops_.mutex_);
+      stop.has_aborted_ = true;
+      stop.stops_.aborted_.notify_all();
+    });
   } catch (const std::system_error&) {
     // There is no thread to be had, and this one must not wait: waiters end at their own deadlines.
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/backend_groups.h"
+#include "core/launch_watchdog.h"
 #include "core/status.h"
 
 namespace cotune {
@@ -24,7 +25,8 @@ class GroupStops;
 bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks);
 
 // The stop of one group over its ranks: set once, read by every call. Any thread; destroyed before
-// the BackendGroups, after every abort under way has returned.
+// the BackendGroups. The destructor waits for an abort under way, without end if that never
+// returns.
 class GroupStop {
  public:
   ~GroupStop();
@@ -44,6 +46,11 @@ class GroupStop {
   // Frees the waiters only; Set follows when it is known what to say.
   void FreeWaiters();
 
+  // Begins no further abort and waits for one that is under way. False when `watchdog` says that a
+  // call never returns, perhaps this abort: its thread still uses the groups, so that neither they
+  // nor this object may be destroyed.
+  bool AwaitAbort(const LaunchWatchdog& watchdog);
+
  private:
   friend class GroupStops;
   GroupStop(GroupStops& stops, BackendGroups& groups, const GroupStop* parent)
@@ -58,6 +65,8 @@ class GroupStop {
   // A plugin's abort may take its time: it holds up neither the control channel, which says that a
   // rank was lost, nor the groups of other plugins.
   std::thread abort_;
+  bool has_aborted_ = false;  // the abort has returned
+  bool may_abort_ = true;     // until the group is about to be destroyed
 };
 
 // All groups of one job on this rank. Any thread.
@@ -86,6 +95,7 @@ class GroupStops {
 
   std::mutex mutex_;
   std::condition_variable lost_;
+  std::condition_variable aborted_;
   std::vector<Error> losses_;  // in the order in which they became known
   std::vector<GroupStop*> members_;
 };

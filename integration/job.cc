@@ -103,6 +103,33 @@ tl::unexpected<Error> WrongMemory(const cotune_backend_api_t& table, MemoryKind 
 
 const char* CotuneVersion() { return kCodeVersion + sizeof("cotune"); }
 
+PluginScan ScanPlugins(const JobOptions& options) {
+  const MonotonicClock clock;
+  LaunchWatchdog::Options watch = WatchOptions(options.settings);
+  watch.on_stuck = [&options](const StuckCall&, const Error& error) {
+    if (options.on_stuck) options.on_stuck(error);
+  };
+  LaunchWatchdog watchdog(clock, std::move(watch));
+  return ScanPlugins(options.plugin_paths, options.plugin_search_path, &watchdog);
+}
+
+LaunchWatchdog::Options WatchOptions(const TuningSettings& settings) {
+  const int64_t timeout_ns = settings.collective_autotune_timeout_ns;
+  // Late returns of a loaded machine are not yet what needs the last resort.
+  constexpr int64_t kStuckMinNs = 2'000'000'000;
+  constexpr int64_t kCallLimitNs = 60'000'000'000;
+  LaunchWatchdog::Options options;
+  options.abort_after_ns = timeout_ns / 4;
+  options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
+  options.call_limit_ns = std::min(settings.warm_timeout_ns, kCallLimitNs);
+  return options;
+}
+
+int64_t StuckReportNs(const TuningSettings& settings) {
+  const LaunchWatchdog::Options options = WatchOptions(settings);
+  return options.call_limit_ns + options.abort_after_ns + options.stuck_after_ns;
+}
+
 // The services that backends call back into, and what they are made with.
 class Job::Services {
  public:
@@ -116,14 +143,7 @@ Job::Job() = default;
 
 void Job::WatchCalls() {
   stuck_handler_ = std::make_shared<StuckHandler>();
-  const int64_t timeout_ns = options_.settings.collective_autotune_timeout_ns;
-  // Late returns of a loaded machine are not yet what needs the last resort.
-  constexpr int64_t kStuckMinNs = 2'000'000'000;
-  constexpr int64_t kCallLimitNs = 60'000'000'000;
-  LaunchWatchdog::Options options;
-  options.abort_after_ns = timeout_ns / 4;
-  options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
-  options.call_limit_ns = std::min(options_.settings.warm_timeout_ns, kCallLimitNs);
+  LaunchWatchdog::Options options = WatchOptions(options_.settings);
   options.on_stuck = [handler = stuck_handler_, on_stuck = options_.on_stuck, log = options_.log,
                       rank = options_.context.rank, world_size = options_.context.world_size](
                          const StuckCall& call, Error error) {
@@ -131,12 +151,11 @@ void Job::WatchCalls() {
       const std::lock_guard lock(handler->mutex);
       const CallSubject& subject = call.subject;
       const bool is_to_blame = !subject.choice.empty() && !call.was_interrupted;
-      if (is_to_blame && !handler->journal_path.empty()) {
-        AppendBlame(handler->journal_path.c_str(),
-                    {subject.problem_class, subject.bytes, subject.choice, rank, call.function,
-                     "did not return"});
-        error.next_step = "run again: the next tune leaves the choice out";
-      }
+      const bool has_blamed = is_to_blame && !handler->journal_path.empty() &&
+                              AppendBlame(handler->journal_path.c_str(),
+                                          {subject.problem_class, subject.bytes, subject.choice,
+                                           rank, call.function, "did not return"});
+      if (has_blamed) error.next_step = "run again: the next tune leaves the choice out";
     }
     if (world_size > 1) {
       error.where = fmt::format("rank {}", rank);
@@ -155,6 +174,10 @@ void Job::WatchCalls() {
 void Job::set_journal_path(const std::string& path) {
   const std::lock_guard lock(stuck_handler_->mutex);
   stuck_handler_->journal_path = path;
+}
+
+bool Job::AwaitDestroyable() {
+  return (stop_ == nullptr || stop_->AwaitAbort(*watchdog_)) && stuck() == nullptr;
 }
 
 Job::~Job() {
@@ -235,7 +258,8 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
 }
 
 Status Job::LoadBackends() {
-  PluginScan scan = ScanPlugins(options_.plugin_paths, options_.plugin_search_path);
+  PluginScan scan =
+      ScanPlugins(options_.plugin_paths, options_.plugin_search_path, watchdog_.get());
   if (scan.failure && !options_.probes_all_backends) return tl::make_unexpected(*scan.failure);
   for (const cotune_backend_api_t* table : options_.tables) {
     if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;

@@ -68,6 +68,16 @@ struct JobOptions {
   std::function<void(const Error& error)> on_stuck;
 };
 
+// Loads the plugins of a job that is not joined, as the job would; options.on_stuck is called as in
+// a job.
+PluginScan ScanPlugins(const JobOptions& options);
+
+// How a job with these settings watches its calls into plugins.
+LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);
+// The longest time from the beginning of a call without a deadline of its own until it is reported
+// as one that never returns.
+int64_t StuckReportNs(const TuningSettings& settings);
+
 // "0.1.0".
 const char* CotuneVersion();
 
@@ -95,6 +105,9 @@ class Job {
   Device& device() { return *device_; }
   // Why the group must not be used any more, if so. With groups only.
   GroupStop& stop() { return *stop_; }
+  // Before the job is destroyed: waits for an abort of its groups. False when a call into a plugin
+  // never returns: its thread still uses the job, which must then be left as it is.
+  bool AwaitDestroyable();
   // The loss of one of this job's ranks that the control channel knows of; waits for one, but no
   // longer than wait_ns.
   std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(job_ranks_, wait_ns); }

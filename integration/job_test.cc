@@ -72,7 +72,7 @@ TEST_F(JobTest, AScanReportsEveryFile) {
   const std::string host = HostPlugin("a/cotune_host.so");
   const std::string broken = Garbage("a/broken.so");
   Garbage("a/notes.txt");
-  const PluginScan scan = ScanPlugins({}, {folder_ + "/a", folder_ + "/missing"});
+  const PluginScan scan = ScanPlugins({}, {folder_ + "/a", folder_ + "/missing"}, nullptr);
   EXPECT_FALSE(scan.failure) << "nothing of it was named";
   ASSERT_THAT(scan.tables, SizeIs(1));
   EXPECT_STREQ(scan.tables[0].first->name, "host");
@@ -115,7 +115,7 @@ TEST_F(JobTest, ABrokenPluginOnTheSearchPathIsAReport) {
 TEST_F(JobTest, OfTwoPluginsOfOneBackendTheFirstCounts) {
   const std::string first = HostPlugin("a/one.so");
   const std::string second = HostPlugin("b/two.so");
-  const PluginScan scan = ScanPlugins({second}, {folder_ + "/a"});
+  const PluginScan scan = ScanPlugins({second}, {folder_ + "/a"}, nullptr);
   ASSERT_THAT(scan.tables, SizeIs(1));
   EXPECT_EQ(scan.tables[0].second, second) << "what the user names comes first";
   ASSERT_THAT(scan.reports, SizeIs(2));

@@ -42,7 +42,7 @@ std::vector<std::string> DefaultPluginSearchPath(const Environment& environment)
 }
 
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path) {
+                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog) {
   PluginScan scan;
   std::vector<std::pair<std::string, bool>> files;  // path, named by the user
   const auto add_folder = [&](const std::string& folder, bool is_named) {
@@ -65,7 +65,7 @@ PluginScan ScanPlugins(const std::vector<std::string>& named,
   for (const std::string& folder : search_path) add_folder(folder, false);
   std::set<std::string> names;
   for (const auto& [path, is_named] : files) {
-    const Result<const cotune_backend_api_t*> table = LoadPlugin(path);
+    const Result<const cotune_backend_api_t*> table = LoadPlugin(path, watchdog);
     if (!table) {
       if (is_named && !scan.failure) scan.failure = table.error();
       scan.reports.push_back(PluginReport{path, "", "", 0, 0, false, table.error().ToText()});

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/launch_watchdog.h"
 #include "core/status.h"
 #include "integration/launch_context.h"
 #include "plugins/api/cotune_backend_v1.h"
@@ -38,9 +39,9 @@ struct PluginScan {
   std::optional<Error> failure;
 };
 // Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
-// two plugins of one backend the first counts. Local; needs no job.
+// two plugins of one backend the first counts. Local; needs no job. `watchdog` as in LoadPlugin.
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path);
+                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog);
 
 }  // namespace cotune
 

@@ -48,6 +48,7 @@ class DatabaseCells final : public KnownCells {
     }
     if (journal_ != nullptr) {
       for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+      kept_cells_ = fresh_.size();
     }
     const bool was_forced = journal_ != nullptr && journal_->kind() == JournalKind::kForcedTune;
     const std::string folder = FolderOf(request_.database_path);
@@ -66,6 +67,7 @@ class DatabaseCells final : public KnownCells {
       const Result<bool> saved = Save(false);
       if (!saved) return tl::make_unexpected(saved.error());
       fresh_ = {};
+      kept_cells_ = 0;
       if (journal_ == nullptr) return {};
       // Also one without a cell: what is appended from here on is of a forced tune.
       return journal_->Clear();
@@ -129,10 +131,21 @@ class DatabaseCells final : public KnownCells {
     if (journal_ == nullptr) return {};
     DatabaseEntry entry{fingerprint_, cell, winner, request_.cotune_version, std::time(nullptr)};
     Status appended = journal_->Append(entry);
+    recorded_.Put(entry);
     fresh_.Put(std::move(entry));
+    if (appended) ++kept_cells_;
     // A full disk fails for every cell alike: once is enough.
     if (appended || std::exchange(has_failed_to_append_, true)) return {};
     return appended;
+  }
+
+  // What the journal keeps of the cells when they cannot be saved; "" where there are none.
+  std::string WhatIsKept() const {
+    if (fresh_.empty()) return "";
+    if (kept_cells_ == 0) return "nothing of what was measured is kept";
+    return fmt::format(
+        "{} of {} measured cells are kept in {}.journal, which the next tune goes on from",
+        kept_cells_, fresh_.size(), request_.database_path);
   }
 
   // The file that keeps what was measured until it is saved; "": nothing is kept.
@@ -153,6 +166,9 @@ class DatabaseCells final : public KnownCells {
       return false;
     }
     MergeFresh(is_forced);
+    // A cell that the database had is measured anew only where its winner is left out: that one
+    // goes, whatever the times of the two say.
+    database_.Replace(recorded_);
     if (Status saved = database_.Save(request_.database_path); !saved)
       return tl::make_unexpected(saved.error());
     if (Status cleared = journal_->Clear(); !cleared) return tl::make_unexpected(cleared.error());
@@ -191,8 +207,10 @@ class DatabaseCells final : public KnownCells {
   std::optional<Error> write_failure_;
   bool has_failed_to_append_ = false;
   bool has_begun_ = false;
+  size_t kept_cells_ = 0;  // of fresh_, in the journal
   TunedDatabase database_;
-  TunedDatabase fresh_;  // measured by this tune, or by the one that was interrupted
+  TunedDatabase fresh_;     // measured by this tune, or by the one that was interrupted
+  TunedDatabase recorded_;  // measured by this tune
 };
 
 // Passes everything on and says whether the user asked to stop.
@@ -335,6 +353,11 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   observer.OnStage(Stage::kSave);
   Result<bool> saved = false;
   if (is_writer && report.outcome.committed) saved = known.Save();
+  if (const std::string kept = known.WhatIsKept(); !saved && !kept.empty()) {
+    Error failure = saved.error();
+    failure.next_step += "; " + kept;
+    saved = tl::make_unexpected(std::move(failure));
+  }
   const Status save_status = saved ? Status{} : Status(tl::make_unexpected(saved.error()));
   if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
     report.save_failure = shared.error();

@@ -30,8 +30,8 @@
  * A call into a backend that never returns, against the rules of the plugin ABI, holds its thread.
  * A little behind its deadline the log names it, and every other call on groups of the same job,
  * from any thread, gives COTUNE_ERROR_DEADLINE with that text at once; cotune_group_destroy then
- * leaves alone what the thread still uses. With the setting exit_when_stuck the process ends
- * instead.
+ * leaves alone what the thread still uses, and so do cotune_memory_free and _unregister. With the
+ * setting exit_when_stuck the process ends instead.
  */
 #ifndef COTUNE_INTEGRATION_CAPI_COTUNE_H_
 #define COTUNE_INTEGRATION_CAPI_COTUNE_H_

@@ -201,15 +201,11 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   if (parent == nullptr || name == nullptr || ranks == nullptr || rank_count == 0) {
     return Fail(ErrorCode::kUsage, "parent, name and ranks must be given", "cotune_group_split");
   }
-  if (Status here = parent->home.Check(); !here) return tl::make_unexpected(here.error());
   const std::string text = name;
   if (text.empty() || text.size() > kSplitNameMax) {
     return Fail(ErrorCode::kUsage,
                 fmt::format("the name of a subgroup has {} characters", text.size()),
                 "cotune_group_split", "", fmt::format("use 1 to {}", kSplitNameMax));
-  }
-  if (Status usable = parent->job().stop().status(); !usable) {
-    return tl::make_unexpected(usable.error());
   }
   auto node = std::make_shared<JobNode>();
   node->parent = parent->node;
@@ -238,12 +234,15 @@ Status SetStream(cotune_group& group, void* stream) {
 template <typename Make>
 cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error* error,
                        const Make& make) noexcept {
-  const bool was_stopped = parent != nullptr && parent->job().stop().is_set();
+  bool is_usable = true;  // the parent
   Error failure{ErrorCode::kUsage, "the pointer for the group is NULL", "", "", "", {}};
   if (group != nullptr) {
     *group = nullptr;
     try {
-      Result<std::unique_ptr<cotune_group>> made = make();
+      const Status usable = parent == nullptr ? Status() : CheckUsable(*parent);
+      is_usable = usable.has_value();
+      Result<std::unique_ptr<cotune_group>> made =
+          usable ? make() : tl::make_unexpected(usable.error());
       if (made) {
         *group = made->release();
         return COTUNE_SUCCESS;
@@ -261,7 +260,8 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
     }
   }
   if (parent != nullptr) {
-    failure = was_stopped ? AsStopped(*parent, failure) : StopInDoubt(*parent, failure);
+    // What a parent that cannot be used answers says nothing of the other ranks.
+    if (is_usable) failure = StopInDoubt(*parent, failure);
     Remember(*parent, tl::make_unexpected(failure));
   }
   WriteError(failure, error);
@@ -288,7 +288,8 @@ cotune_result cotune_group_split(cotune_group* parent, const char* name, const i
 void cotune_group_destroy(cotune_group* group) {
   // In a forked child the threads that a destructor waits for are not there.
   if (group == nullptr || !group->home.IsHere()) return;
-  // A thread that never comes back from a plugin still uses all of it.
+  // A thread that never comes back from a plugin still uses all of it. (One that is in the abort of
+  // the group, and is not known to be stuck yet, is waited for when the job goes.)
   if (group->job().stuck() != nullptr) return;
   delete group;
 }

@@ -6,6 +6,11 @@
 
 namespace cotune::capi {
 
+JobNode::~JobNode() {
+  // Left as it is where a thread never comes back from a plugin: that thread still uses it.
+  if (job != nullptr && !job->AwaitDestroyable()) static_cast<void>(job.release());
+}
+
 cotune_result ResultOf(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInternal:
@@ -57,6 +62,14 @@ cotune_result Remember(cotune_group& group, const Status& status) {
   group.error_text = status.error().ToText();
   group.error_result = ResultOf(status.error().code);
   return group.error_result;
+}
+
+Status CheckUsable(const cotune_group& group) {
+  // First: in a forked child nothing of the parent's group is touched.
+  if (Status here = group.home.Check(); !here) return here;
+  // One thread never comes back from a plugin: nothing that it uses is touched.
+  if (const Error* stuck = group.job().stuck()) return tl::make_unexpected(*stuck);
+  return group.job().stop().status();
 }
 
 Error AsStopped(cotune_group& group, const Error& failure) {

@@ -36,6 +36,11 @@ class WarningObserver final : public StageObserver {
 // A job with what it stands on. A subgroup's keeps the one that it came from, so groups may be
 // destroyed in any order.
 struct JobNode {
+  JobNode() = default;
+  JobNode(const JobNode&) = delete;
+  JobNode& operator=(const JobNode&) = delete;
+  ~JobNode();
+
   std::shared_ptr<JobNode> parent;            // nullptr for the job of all ranks
   std::unique_ptr<WarningObserver> observer;  // of the job of all ranks
   std::unique_ptr<Job> job;                   // destroyed first
@@ -101,20 +106,17 @@ Error AsStopped(cotune_group& group, const Error& failure);
 // have replaced.
 Error StopInDoubt(cotune_group& group, const Error& failure);
 
-// Runs `body`, which gives a Status, for a group that must not be NULL and is not stopped. Nothing
-// is thrown out.
+// Success when the group can be used: it is this process's own, no thread is stuck in a plugin, and
+// it is not stopped.
+Status CheckUsable(const cotune_group& group);
+
+// Runs `body`, which gives a Status, for a group that must not be NULL and can be used. Nothing is
+// thrown out.
 template <typename Body>
 cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopped) noexcept {
   if (group == nullptr) return COTUNE_ERROR_USAGE;
   try {
-    // First: in a forked child nothing of the parent's group is touched.
-    if (const Status here = group->home.Check(); !here) return Remember(*group, here);
-    // One thread never comes back from a plugin: nothing that it uses is touched.
-    if (const Error* stuck = group->job().stuck()) {
-      return Remember(*group, tl::make_unexpected(*stuck));
-    }
-    const Status stopped = group->job().stop().status();
-    if (!stopped) return Remember(*group, stopped);
+    if (const Status usable = CheckUsable(*group); !usable) return Remember(*group, usable);
     const Status status = body(*group);
     if (status) return COTUNE_SUCCESS;
     return Remember(*group, tl::make_unexpected(judge(*group, status.error())));

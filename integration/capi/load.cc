@@ -85,7 +85,8 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
   if (!winners) return tl::make_unexpected(winners.error());
   const Result<std::vector<std::string>> refused = CheckMeasuredWinners(
       job.exchange(), job.groups(), job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
-      job.topology_digest(), job.settings().precompile_threads, deadline_ns, *winners);
+      job.topology_digest(), job.settings().precompile_threads, deadline_ns, &job.watchdog(),
+      *winners);
   if (!refused) return tl::make_unexpected(refused.error());
   Result<DispatchTable> table = winners->BuildTable();
   if (!table) return tl::make_unexpected(table.error());

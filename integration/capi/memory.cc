@@ -1,6 +1,4 @@
 // Memory that all ranks of a group reach: allocated or registered, and given back.
-#include <exception>
-
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
 
@@ -8,7 +6,9 @@ namespace cotune::capi {
 namespace {
 
 // As Guard; but the body, which gives back what is this rank's own, runs in a stopped group too:
-// the caller may free its memory afterwards. What such a group gives is its error all the same.
+// the caller may free its memory afterwards. What such a group gives is its error all the same. It
+// does not run where a stuck call may still use the memory, nor in a forked child, whose parent's
+// memory it is.
 template <typename Body>
 cotune_result GuardTakingBack(cotune_group* group, const Body& body) noexcept {
   bool has_run = false;
@@ -17,9 +17,10 @@ cotune_result GuardTakingBack(cotune_group* group, const Body& body) noexcept {
     return body(self);
   });
   if (group == nullptr || has_run) return result;
+  if (!group->home.IsHere() || group->job().stuck() != nullptr) return result;
   try {
     static_cast<void>(body(*group));
-  } catch (const std::exception&) {
+  } catch (...) {
     // The caller gets the error that stopped the group.
   }
   return result;

@@ -206,11 +206,11 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       {architecture == "sm_80", 400},
       {architecture == "sm_100", 300},
       {is_for_8 && on(Transport::kFlagged), 16},
-      {is_for_8 && on(Transport::kLamport), 160},
+      {is_for_8 && on(Transport::kLamport), 224},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {spec.threads <= 256, 32},
       {on(Transport::kEscape), spec.unroll > 1 ? 96 : 24},
-      {is_for_8 && on(Transport::kEscape), 160},
+      {is_for_8 && on(Transport::kEscape), 240},
       {on(Transport::kZeroCopy) || on(Transport::kCopyEngine), 32},
   };
   int bytes_max = 0;

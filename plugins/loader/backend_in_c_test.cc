@@ -49,7 +49,7 @@ class BackendInCTest : public ::testing::Test {
     ASSERT_EQ(std::system(("cd '" + folder.string() + "' && " + command).c_str()), 0) << command;
     fs::permissions(folder / "tiny.so", fs::perms::group_write | fs::perms::others_write,
                     fs::perm_options::remove);
-    const auto loaded = LoadPlugin((folder / "tiny.so").string());
+    const auto loaded = LoadPlugin((folder / "tiny.so").string(), nullptr);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().ToText();
     table_ = *loaded;
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -70,6 +71,16 @@ Result<Descriptor> OpenChecked(const std::string& path, const std::string& real_
   return file;
 }
 
+// Runs a call that is code of the plugin. Nothing can abort it.
+template <typename Call>
+auto RunWatched(LaunchWatchdog* watchdog, const CallSubject& subject, const char* function,
+                const Call& call) {
+  CallSlot slot(watchdog, nullptr);
+  const int64_t deadline_ns = watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
+  const RunningCall running(slot, subject, function, deadline_ns);
+  return call();
+}
+
 std::string OtherMajor(void* library) {
   for (int major = 2; major <= 9; ++major) {
     if (dlsym(library, fmt::format("cotune_backend_query_v{}", major).c_str()) != nullptr) {
@@ -82,8 +93,11 @@ std::string OtherMajor(void* library) {
 
 // dlopen, and that it opened the file that was checked. By path and not by descriptor, because
 // $ORIGIN in the plugin's run path counts from the path.
-Result<void*> OpenLibrary(const std::string& path, const std::string& real_path, int checked_fd) {
-  void* library = dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+Result<void*> OpenLibrary(const std::string& path, const std::string& real_path, int checked_fd,
+                          LaunchWatchdog* watchdog) {
+  void* library = RunWatched(watchdog, CallSubject::OfPlugin(path), "dlopen", [&] {
+    return dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  });
   if (library == nullptr) {
     const char* text = dlerror();
     return Refused(path, "dlopen", text == nullptr ? "no reason given" : text,
@@ -101,7 +115,7 @@ Result<void*> OpenLibrary(const std::string& path, const std::string& real_path,
 
 }  // namespace
 
-Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
+Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, LaunchWatchdog* watchdog) {
   if (path.empty() || path[0] != '/') {
     return Refused(path, "path", "the path is not absolute", "give the whole path of the plugin");
   }
@@ -112,7 +126,7 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
   if (!file) return tl::make_unexpected(file.error());
   if (Status folders = CheckFolders(path, real_path); !folders)
     return tl::make_unexpected(folders.error());
-  Result<void*> opened_library = OpenLibrary(path, real_path, file->get());
+  Result<void*> opened_library = OpenLibrary(path, real_path, file->get(), watchdog);
   if (!opened_library) return tl::make_unexpected(opened_library.error());
   void* library = *opened_library;
   const auto query =
@@ -127,7 +141,8 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path) {
   constexpr const char* kThrew = "it threw an exception: ";
   constexpr const char* kReport = "report it to whoever ships the plugin";
   try {
-    table = query(COTUNE_ABI_MINOR, &refusal);
+    table = RunWatched(watchdog, CallSubject::OfPlugin(path), COTUNE_BACKEND_QUERY_SYMBOL,
+                       [&] { return query(COTUNE_ABI_MINOR, &refusal); });
   } catch (const std::exception& exception) {
     return Refused(path, "query", std::string(kThrew) + exception.what(), kReport);
   } catch (...) {

@@ -1,6 +1,9 @@
 /* A plugin that is wrong in one way, chosen at compile time by BROKEN_<WAY>. The loader has its own
  * error for each. */
+#include <limits.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -178,12 +181,21 @@ static const larger_api_t api = {{
 #define QUERY cotune_backend_query_v1
 #endif
 
+#if defined(BROKEN_CONSTRUCTOR_CRASHES)
+__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }
+#endif
+
 COTUNE_EXPORT const cotune_backend_api_t* QUERY(uint32_t host_abi_minor, cotune_error_t* refusal);
 COTUNE_EXPORT const cotune_backend_api_t* QUERY(uint32_t host_abi_minor, cotune_error_t* refusal) {
   (void)host_abi_minor;
   (void)refusal;
 #if defined(BROKEN_UNDEFINED_SYMBOL)
   if (function_that_is_nowhere()) return NULL;
+#endif
+#if defined(BROKEN_QUERY_CRASHES)
+  raise(SIGSEGV);
+#elif defined(BROKEN_QUERY_NEVER_RETURNS)
+  for (;;) sleep(UINT_MAX);
 #endif
 #if defined(BROKEN_QUERY_NULL)
   return NULL;

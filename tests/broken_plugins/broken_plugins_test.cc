@@ -46,7 +46,7 @@ class PrivateFolder {
 };
 
 Error Refusal(const std::string& path) {
-  const auto table = LoadPlugin(path);
+  const auto table = LoadPlugin(path, nullptr);
   if (table) {
     ADD_FAILURE() << path << " was loaded";
     return {};
@@ -109,17 +109,17 @@ TEST(BrokenPluginsTest, PathsThatCannotBeTrusted) {
   chmod(folder.path().c_str(), 0777);
   EXPECT_THAT(Refusal(copy).cause, HasSubstr("everybody may write to it"));
   chmod(folder.path().c_str(), 0700);
-  EXPECT_TRUE(LoadPlugin(copy).has_value());
+  EXPECT_TRUE(LoadPlugin(copy, nullptr).has_value());
 }
 
 TEST(BrokenPluginsTest, TablesFromTheFutureLoad) {
-  const auto table = LoadPlugin(PathOf("larger_table"));
+  const auto table = LoadPlugin(PathOf("larger_table"), nullptr);
   ASSERT_TRUE(table.has_value()) << table.error().ToText();
   EXPECT_EQ((*table)->abi_minor, COTUNE_ABI_MINOR + 7);
 }
 
 Result<std::unique_ptr<Backend>> Adopt(const std::string& way, const HostServices& services) {
-  const auto table = LoadPlugin(PathOf(way));
+  const auto table = LoadPlugin(PathOf(way), nullptr);
   if (!table) return tl::make_unexpected(table.error());
   return AdoptBackend(*table, services.table(), -1, PathOf(way));
 }

@@ -11,8 +11,6 @@
 namespace cotune {
 namespace {
 
-constexpr int64_t kLongCallNs = 600 * kSecondNs;  // far longer than any test may take
-
 // Only what the library says of its table: other lines come from another thread.
 void Log(void* context, int32_t severity, const char* text) {
   if (std::strncmp(text, "calls run", 9) != 0) return;

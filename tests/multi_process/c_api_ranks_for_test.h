@@ -14,6 +14,8 @@
 
 namespace cotune {
 
+constexpr int64_t kLongCallNs = 600 * kSecondNs;  // far longer than any test may take
+
 inline constexpr int64_t kPatienceNs = 120 * kSecondNs;
 
 class CApiRanks : public ::testing::Test {

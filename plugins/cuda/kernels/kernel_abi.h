@@ -44,7 +44,8 @@ struct AbortWord {
   unsigned int value;  // 0: go on
 };
 
-// Kernels count time in ticks of 16 us, so that it needs one register; the longest wait is 19 hours.
+// Kernels count time in ticks of 16 us, so that it needs one register; the longest wait is 19
+// hours.
 constexpr int kTickBits = 14;
 constexpr unsigned int TicksOf(unsigned long long ns) {
   constexpr unsigned long long kTicksMax = ~0u - 1;
