@@ -199,6 +199,7 @@ Status Dispatcher::WithLoss(Status status) {
   // A peer also stops a group of living ranks when it finds that they can agree on nothing any
   // more.
   if (!is_of_group) loss = job_.FirstLoss();
+  if (!loss) loss = SilentFirstRank();
   if (loss) {
     error.ranks = loss->ranks;
     error.code = ErrorCode::kRankLost;
@@ -207,6 +208,15 @@ Status Dispatcher::WithLoss(Status status) {
         loss->ToText();
   }
   return status;
+}
+
+// A rank that is in no step of the control channel does not listen for the first rank of the job.
+// The peer may have been in one, and have found it silent.
+std::optional<Error> Dispatcher::SilentFirstRank() {
+  const std::string key = fmt::format("{}/aborted/{}", job_.groups().name(), job_.rank());
+  const Status put = job_.exchange().StorePut(key, "");
+  if (put || put.error().ranks.empty()) return std::nullopt;
+  return put.error();
 }
 
 Status Dispatcher::WithLostRanks(Status status) {

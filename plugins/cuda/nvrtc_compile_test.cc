@@ -205,7 +205,8 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
       // Shapes are chosen on sm_90.
       {architecture == "sm_80", 400},
       {architecture == "sm_100", 300},
-      {is_for_8 && on(Transport::kFlagged), 16},
+      {is_for_8 && on(Transport::kFlagged), 96},
+      {is_for_8 && on(Transport::kZeroCopy), 112},
       {is_for_8 && on(Transport::kLamport), 224},
       {spec.unroll == 4 && on(Transport::kLamport), 64},
       {spec.threads <= 256, 32},

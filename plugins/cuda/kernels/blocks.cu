@@ -53,6 +53,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
           [&](int peer, const Pack& p) { Transport::Send(slot_at(peer, a.rank, u), p); });
 #endif
     }
+    // Peers that wait for the record in their loop get it before the own block is read here.
+    if (kComparesInLoop && base == 0 && !launch.Begin()) return;
     // The own block waits for nobody, and nobody for it.
 #if defined(COTUNE_COLLECTIVE_ALL_TO_ALL)
     load_own();
@@ -61,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (is_in(u)) block_from(a.rank).Store(base + index(u), own[u]);
     }
-    if (base == 0 && !launch.Begin()) return;
+    if (!kComparesInLoop && base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     const bool is_last = base + step_packs >= packs;
 #pragma unroll
