@@ -91,9 +91,17 @@ TEST(ForkedChild, DoesNotKeepTheSocketOfADeadRankZero) {
     const Exchange exchange = ConnectSocketExchange(Options(directory, 0, 1), clock);
     if (!exchange) return 1;
     close(ends[1]);
-    Fork([&] { return WaitForTest(ends[0]); });
+    // The child closes what it inherits when it first runs, which may be after its parent's death.
+    std::array<int, 2> begins = {};
+    if (pipe(begins.data()) != 0) return 2;
+    Fork([&] {
+      if (write(begins[1], "", 1) != 1) return 1;
+      return WaitForTest(ends[0]);
+    });
+    char byte = 0;
+    if (read(begins[0], &byte, 1) != 1) return 3;
     raise(SIGKILL);
-    return 2;
+    return 4;
   });
   const int status = StatusOf(rank_zero);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
