@@ -70,7 +70,7 @@ class Scheduler::Pass {
   Status ShareKnownCells();
   // Takes the choices that are left out from the cells to measure.
   void LeaveOut();
-  // What is known of a cell, on rank 0.
+  // Rank 0 looks up the result that an earlier tune has left for a cell.
   std::optional<CellResult> FindKnown(const MultiTemplate& node, uint64_t hint_bytes) const;
   void Plan();
   // Whether the largest cell fits into what is free now.

@@ -53,7 +53,8 @@ Status CheckFileStatus(const struct stat& status, const std::string& path, std::
   return {};
 }
 
-// Who can write to the folder can exchange the file, whatever its own mode is.
+// The folder counts as well: a user who can write to it can exchange the file, whatever mode the
+// file has.
 Status CheckFolder(const std::string& path, std::string_view kind) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::canonical(FolderOf(path), error);

@@ -21,7 +21,7 @@ namespace cotune {
 
 class GroupStops;
 
-// Whether a loss is one of a group of these ranks of the job: it names one of them, or no rank.
+// A loss concerns a group of these ranks of the job when it names one of them, or names no rank.
 bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks);
 
 // The stop of one group over its ranks: set once, read by every call. Any thread; destroyed before

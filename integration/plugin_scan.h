@@ -31,8 +31,8 @@ struct PluginReport {
 // ../lib/cotune/plugins beside the binary or library that this code is in.
 std::vector<std::string> DefaultPluginSearchPath(const Environment& environment);
 
-// What was found: tables with their paths, a report of every file, and the first failure of a
-// plugin that was named.
+// A scan gives tables with their paths, a report of every file, and the first failure of a plugin
+// that was named.
 struct PluginScan {
   std::vector<std::pair<const cotune_backend_api_t*, std::string>> tables;
   std::vector<PluginReport> reports;

@@ -30,9 +30,9 @@ struct SpawnRequest {
   // The other ranks are then sent SIGTERM. This is off for ranks that know of each other: they
   // notice the loss by themselves, and say more about it.
   bool ends_others = false;
-  // Whether a rank that stays stopped (SIGSTOP) counts as lost after the grace. Ranks of a tune
-  // wait for it in vain; a program of the user's may be stopped for as long as somebody wants to
-  // look at it.
+  // A rank that stays stopped (SIGSTOP) counts as lost after the grace. Ranks of a tune wait for it
+  // in vain. This is off for a program of the user's, which may be stopped for as long as somebody
+  // wants to look at it.
   bool loses_stopped_ranks = true;
   // How long ranks may go on after one has ended badly or was stopped (see above), and after a
   // SIGTERM or SIGHUP was passed on, before they are ended by SIGKILL.

@@ -260,7 +260,7 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
     }
   }
   if (parent != nullptr) {
-    // What a parent that cannot be used answers says nothing of the other ranks.
+    // A parent that cannot be used gives its own error, which says nothing of the other ranks.
     if (is_usable) failure = StopInDoubt(*parent, failure);
     Remember(*parent, tl::make_unexpected(failure));
   }

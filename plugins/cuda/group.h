@@ -46,7 +46,7 @@ class Group {
   int world_size() const { return world_size_; }
   const Gpu& gpu() const { return gpu_; }
   const cotune_host_t& host() const { return host_; }
-  // What the GPUs of all ranks can do.
+  // These limits hold for the GPUs of all ranks together.
   const ChoiceLimits& limits() const { return limits_; }
 
   // Collective: memory of this rank's caller, the same bytes on all ranks. On all ranks or on none;

@@ -1,5 +1,5 @@
-// What every launch does for its group: it leaves at once when the group has failed, and it ends
-// only when all ranks make the same call. The argument is in kernel_abi.h.
+// Every launch leaves at once when its group has failed, and it ends only when all ranks make the
+// same call. The argument is in kernel_abi.h.
 #pragma once
 
 #include "patience.cuh"
@@ -24,8 +24,8 @@ class CallGuard {
     if (blockIdx.x == 0) number_ = LoadWord(&ControlOf(a, a.rank)->launches);
   }
 
-  // Whether the group works. A launch that sends in front of Begin, so that its loads do not wait
-  // for the state of the group, sends nothing to others when this is false.
+  // The group works. A launch that sends in front of Begin, so that its loads do not wait for the
+  // state of the group, sends nothing to others when this is false.
   __device__ __forceinline__ bool IsOpen() const { return poison_ == 0; }
 
   // In front of the first wait: tells the peers which call this is. Behind the first data for them,
@@ -43,7 +43,8 @@ class CallGuard {
     return true;
   }
 
-  // What this thread's peer has told, for IsSame and HasFailed; nothing where it compares none.
+  // Reads the first half of the record of this thread's peer, for IsSame and IsOver; 0 where the
+  // thread compares no call.
   __device__ __forceinline__ unsigned long long Heard() const {
     return peer_ < 0 ? 0 : LoadRelaxedHalf(CallRecordAt(arguments_, arguments_.rank, peer_));
   }
