@@ -115,8 +115,8 @@ class Dispatcher {
   // A group that a peer has aborted: the control channel may know why, a rank of the group that was
   // lost, or else one of the job, after which the peer has found that the group cannot go on.
   Status WithLoss(Status status);
-  // Asks the control channel for an answer of the job's first rank. Returns the error where that rank
-  // is lost, and nothing where it answers.
+  // Asks the control channel for an answer of the job's first rank. Returns the error where that
+  // rank is lost, and nothing where it answers.
   std::optional<Error> SilentFirstRank();
   // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in
   // the job's store, and the first one that does not is it.

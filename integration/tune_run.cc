@@ -139,8 +139,8 @@ class DatabaseCells final : public KnownCells {
     return appended;
   }
 
-  // This text tells which measured cells the journal keeps when they cannot be saved; it is "" where
-  // there are none.
+  // This text tells which measured cells the journal keeps when they cannot be saved; it is ""
+  // where there are none.
   std::string WhatIsKept() const {
     if (fresh_.empty()) return "";
     if (kept_cells_ == 0) return "nothing of what was measured is kept";
