@@ -2,23 +2,10 @@
 #ifndef COTUNE_CLI_COMMANDS_H_
 #define COTUNE_CLI_COMMANDS_H_
 
-#include <string>
-#include <vector>
-
 #include "cli/command_line.h"
-#include "cli/console.h"
-#include "integration/launch_context.h"
+#include "cli/process.h"
 
 namespace cotune::cli {
-
-// What a command sees of its process.
-struct Process {
-  Console& console;
-  Environment environment;
-  std::vector<std::string> arguments;  // without the program's name
-  bool log_is_terminal = false;        // progress may be redrawn
-  size_t log_columns = 80;
-};
 
 int TuneCommand(const TuneFlags& flags, Process& process);
 int BenchCommand(const BenchFlags& flags, Process& process);

@@ -3,7 +3,7 @@
 #define COTUNE_CLI_JOB_MEMORY_H_
 
 #include "cli/command_line.h"
-#include "cli/commands.h"
+#include "cli/process.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "integration/settings/settings.h"

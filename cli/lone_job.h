@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cli/command_line.h"
-#include "cli/commands.h"
+#include "cli/process.h"
 #include "cli/job_memory.h"
 #include "integration/job.h"
 #include "integration/settings/settings.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
-#include "cli/commands.h"
+#include "cli/process.h"
 #include "cli/job_memory.h"
 #include "cli/problem_selection.h"
 #include "cli/reports.h"
