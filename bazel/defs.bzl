@@ -129,8 +129,8 @@ def cotune_cc_test(
         env = dict(env, COTUNE_TEST_PROCESSES = str(processes)) if processes > 1 else env,
         deps = deps + _SHARED_HEADERS_DEPS + [
             "@sys//:gmock",
-            "//bazel:parallel_main_for_test" if processes > 1 else "@sys//:gtest_main" if main else "@sys//:gtest",
-        ] + (["//bazel:no_threads_for_test"] if single_threaded else []),
+            "//bazel:parallel_main" if processes > 1 else "@sys//:gtest_main" if main else "@sys//:gtest",
+        ] + (["//bazel:no_threads"] if single_threaded else []),
         **kwargs
     )
 

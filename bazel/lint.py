@@ -144,7 +144,7 @@ def run_tidy(wanted: list[str]) -> int:
     # Examples are built the way a user builds them, against the installed header.
     files = [
         p for p in sources(".cc")
-        if not p.stem.endswith(("_test", "_bench", "_for_test")) and p.parts[0] != "examples"
+        if not p.stem.endswith(("_test", "_bench")) and "testing" not in p.parts and p.parts[0] != "examples"
     ]
     known: dict[pathlib.Path, set[pathlib.Path]] = {}
     if wanted == ["--changed"]:

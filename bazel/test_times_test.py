@@ -23,8 +23,8 @@ class ReadProfileTest(unittest.TestCase):
 
     def test_actions_have_a_kind_a_target_and_seconds(self):
         events = [
-            event("Compiling core/race.cc", "//core:race", 2_500_000),
-            event("Linking core/race_test", "//core:race_test", 100_000),
+            event("Compiling core/benchmark/race.cc", "//core:race", 2_500_000),
+            event("Linking core/benchmark/race_test", "//core:race_test", 100_000),
             event("Testing //core:race_test (shard 1 of 2)", "//core:race_test", 3_000_000),
             event("Executing genrule //core:gen", "//core:gen", 5),
             event("evaluation", "//core:race", 7, category="skyframe evaluator"),

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/cotune_program_for_test.h"
+#include "cli/testing/cotune_program.h"
 
 namespace cotune::cli {
 namespace {

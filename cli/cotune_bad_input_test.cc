@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli/cotune_program_for_test.h"
+#include "cli/testing/cotune_program.h"
 
 namespace cotune::cli {
 namespace {

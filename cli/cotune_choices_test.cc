@@ -1,7 +1,7 @@
 // The real program on choices that fail, refuse and win as a script tells them to.
 #include <filesystem>
 
-#include "cli/cotune_program_for_test.h"
+#include "cli/testing/cotune_program.h"
 
 namespace cotune::cli {
 namespace {

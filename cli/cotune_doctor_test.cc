@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/cotune_program_for_test.h"
+#include "cli/testing/cotune_program.h"
 
 namespace cotune::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cli/cotune_program_for_test.h"
+#include "cli/testing/cotune_program.h"
 
 namespace cotune::cli {
 namespace {

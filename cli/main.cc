@@ -12,10 +12,10 @@
 #include <variant>
 #include <vector>
 
-#include "cli/command_line.h"
-#include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/last_resort.h"
+#include "cli/commands/commands.h"
+#include "cli/input/command_line.h"
+#include "cli/output/console.h"
+#include "cli/session/last_resort.h"
 #include "integration/launch_context.h"
 #include "integration/multicast_switches.h"
 #include "integration/spawn.h"

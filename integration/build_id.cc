@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/sha256.h"
+#include "core/base/sha256.h"
 #include "fmt/format.h"
 
 namespace cotune {

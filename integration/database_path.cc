@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/sha256.h"
+#include "core/base/sha256.h"
 #include "fmt/format.h"
 
 namespace cotune {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "core/status.h"
-#include "core/tuned_database_entry.h"
+#include "core/base/status.h"
+#include "core/database/tuned_database_entry.h"
 #include "integration/launch_context.h"
 
 namespace cotune {

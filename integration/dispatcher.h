@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/choice_caller.h"
-#include "core/dispatch_table.h"
+#include "core/choice/choice_caller.h"
+#include "core/selection/dispatch_table.h"
 #include "integration/job.h"
 
 namespace cotune {

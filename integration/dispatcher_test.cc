@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "integration/allocation_count_for_test.h"
+#include "integration/testing/allocation_count.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string_view>
 
-#include "core/stage_observer.h"
-#include "core/status.h"
+#include "core/base/status.h"
+#include "core/selection/stage_observer.h"
 
 namespace cotune {
 

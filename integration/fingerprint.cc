@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/sha256.h"
+#include "core/base/sha256.h"
 
 namespace cotune {
 namespace {

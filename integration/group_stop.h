@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/backend_groups.h"
-#include "core/launch_watchdog.h"
-#include "core/status.h"
+#include "core/backend/backend_groups.h"
+#include "core/backend/launch_watchdog.h"
+#include "core/base/status.h"
 
 namespace cotune {
 

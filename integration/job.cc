@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "core/nearest_name.h"
-#include "core/tuning_journal.h"
+#include "core/base/nearest_name.h"
+#include "core/database/tuning_journal.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -13,7 +13,7 @@
 #include "integration/fingerprint.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
-#include "sync/socket_exchange.h"
+#include "sync/socket/socket_exchange.h"
 
 namespace cotune {
 namespace {

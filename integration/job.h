@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend_groups.h"
-#include "core/clock.h"
-#include "core/device.h"
-#include "core/launch_watchdog.h"
-#include "core/rank_exchange.h"
-#include "core/stage_observer.h"
-#include "core/tuned_database.h"
-#include "core/tuning_settings.h"
+#include "core/backend/backend_groups.h"
+#include "core/backend/device.h"
+#include "core/backend/launch_watchdog.h"
+#include "core/base/clock.h"
+#include "core/database/tuned_database.h"
+#include "core/problem/tuning_settings.h"
+#include "core/ranks/rank_exchange.h"
+#include "core/selection/stage_observer.h"
 #include "integration/group_stop.h"
 #include "integration/launch_context.h"
 #include "integration/plugin_scan.h"

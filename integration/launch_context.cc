@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/sha256.h"
+#include "core/base/sha256.h"
 #include "fmt/format.h"
 
 namespace cotune {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch_watchdog.h"
-#include "core/status.h"
+#include "core/backend/launch_watchdog.h"
+#include "core/base/status.h"
 #include "integration/launch_context.h"
 #include "plugins/api/cotune_backend_v1.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "integration/error_collector.h"
 #include "integration/rank_log.h"
 #include "integration/rank_process.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/step_record.h"
+#include "core/ranks/step_record.h"
 
 namespace cotune {
 

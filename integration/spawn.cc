@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "fmt/format.h"
 #include "integration/multicast_switches.h"
 #include "integration/rank_process.h"

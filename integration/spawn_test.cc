@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "integration/spawner_for_test.h"
+#include "integration/testing/spawner.h"
 
 namespace cotune {
 namespace {

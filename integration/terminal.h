@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "core/unique_fd.h"
+#include "core/base/unique_fd.h"
 
 namespace cotune {
 

@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
-#include "core/multi_template.h"
-#include "core/sha256.h"
-#include "core/tuned_database_file.h"
-#include "core/tuning_journal.h"
+#include "core/base/sha256.h"
+#include "core/choice/multi_template.h"
+#include "core/database/tuned_database_file.h"
+#include "core/database/tuning_journal.h"
 #include "fmt/format.h"
 #include "integration/rank_zero_status.h"
 

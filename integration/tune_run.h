@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/scheduler.h"
-#include "core/tuned_database.h"
+#include "core/database/tuned_database.h"
+#include "core/scheduler/scheduler.h"
 #include "integration/job.h"
 
 namespace cotune {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "benchmark/benchmark.h"
-#include "core/tuned_database.h"
+#include "core/database/tuned_database.h"
 
 namespace cotune {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "core/dispatch_table.h"
+#include "core/selection/dispatch_table.h"
 
 namespace cotune {
 namespace {

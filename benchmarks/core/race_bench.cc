@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "core/race.h"
+#include "core/benchmark/race.h"
 
 namespace cotune {
 namespace {

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
-#include "sync/processes_for_test.h"
-#include "sync/socket_exchange.h"
+#include "core/base/clock.h"
+#include "sync/socket/socket_exchange.h"
+#include "sync/testing/rank_processes.h"
 
 namespace cotune::sync {
 namespace {

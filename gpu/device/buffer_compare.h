@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "gpu/device/cuda_stream.h"
 #include "gpu/driver/cuda_driver.h"
 

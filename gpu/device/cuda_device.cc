@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/step_record.h"
+#include "core/ranks/step_record.h"
 #include "fmt/format.h"
 #include "gpu/device/buffer_compare.h"
 #include "gpu/device/cuda_stream.h"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "core/clock.h"
-#include "core/device.h"
-#include "core/rank_exchange.h"
+#include "core/backend/device.h"
+#include "core/base/clock.h"
+#include "core/ranks/rank_exchange.h"
 
 namespace cotune::gpu {
 

@@ -6,9 +6,9 @@
 #include <functional>
 #include <memory>
 
-#include "core/clock.h"
-#include "core/device.h"
-#include "core/status.h"
+#include "core/backend/device.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gpu {

@@ -2,7 +2,7 @@
 #ifndef COTUNE_GPU_DEVICE_DRIVER_STATUS_H_
 #define COTUNE_GPU_DEVICE_DRIVER_STATUS_H_
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gpu {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/rank_exchange.h"
-#include "core/status.h"
+#include "core/base/status.h"
+#include "core/ranks/rank_exchange.h"
 #include "gpu/device/cuda_stream.h"
 #include "gpu/driver/cuda_driver.h"
 

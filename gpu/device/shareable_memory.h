@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gpu {

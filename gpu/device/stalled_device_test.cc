@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "core/clock.h"
-#include "core/device.h"
-#include "core/rank_exchange.h"
+#include "core/backend/device.h"
+#include "core/base/clock.h"
+#include "core/ranks/rank_exchange.h"
 #include "gpu/device/cuda_device.h"
 
 namespace cotune::gpu {

@@ -9,7 +9,7 @@ constexpr char kBusId[] = "0000:1A:00.0";
 using Names = std::vector<std::string>;
 
 TEST(NvmlTest, ReadsClockAndReasonsOfAGpuItKnows) {
-  const DriverResult<Nvml> nvml = Nvml::Open("gpu/driver/fake_nvml_for_test.so");
+  const DriverResult<Nvml> nvml = Nvml::Open("gpu/driver/fake_nvml.so");
   ASSERT_TRUE(nvml.has_value()) << nvml.error().text;
   EXPECT_EQ(nvml->Handle("0000:FF:00.0"), nullptr);
   void* const gpu = nvml->Handle(kBusId);
@@ -24,7 +24,7 @@ TEST(NvmlTest, ReadsClockAndReasonsOfAGpuItKnows) {
 }
 
 TEST(NvmlTest, AnOldLibraryAnswersNothing) {
-  const DriverResult<Nvml> nvml = Nvml::Open("gpu/driver/fake_old_nvml_for_test.so");
+  const DriverResult<Nvml> nvml = Nvml::Open("gpu/driver/fake_old_nvml.so");
   ASSERT_TRUE(nvml.has_value()) << nvml.error().text;
   void* const gpu = nvml->Handle(kBusId);
   ASSERT_NE(gpu, nullptr);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "integration/capi/cotune.h"
 #include "integration/dispatcher.h"
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
-#include "core/fork_guard.h"
-#include "core/stage_observer.h"
-#include "core/status.h"
-#include "core/symmetric_region.h"
-#include "core/tuned_database.h"
+#include "core/backend/symmetric_region.h"
+#include "core/base/fork_guard.h"
+#include "core/base/status.h"
+#include "core/database/tuned_database.h"
+#include "core/selection/stage_observer.h"
 #include "integration/capi/cotune.h"
 #include "integration/dispatcher.h"
 #include "integration/job.h"

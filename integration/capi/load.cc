@@ -3,9 +3,9 @@
 #include <set>
 #include <utility>
 
-#include "core/step_record.h"
-#include "core/tuned_database.h"
-#include "core/winner_check.h"
+#include "core/choice/winner_check.h"
+#include "core/database/tuned_database.h"
+#include "core/ranks/step_record.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/capi/group_state.h"

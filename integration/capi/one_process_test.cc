@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tuned_database.h"
+#include "core/database/tuned_database.h"
 #include "integration/capi/cotune.h"
 
 namespace cotune {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 
 namespace cotune::capi {

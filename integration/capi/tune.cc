@@ -5,8 +5,8 @@
 #include <ctime>
 #include <utility>
 
-#include "core/step_record.h"
-#include "core/tuned_database_lock.h"
+#include "core/database/tuned_database_lock.h"
+#include "core/ranks/step_record.h"
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
 #include "integration/capi/read_options.h"

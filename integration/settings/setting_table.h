@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/status.h"
-#include "core/tuning_settings.h"
+#include "core/base/status.h"
+#include "core/problem/tuning_settings.h"
 
 namespace cotune {
 

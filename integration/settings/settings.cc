@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/choice_id.h"
-#include "core/nearest_name.h"
+#include "core/base/nearest_name.h"
+#include "core/problem/choice_id.h"
 #include "fmt/format.h"
 #include "integration/settings/settings_file.h"
 

@@ -2,6 +2,8 @@
 // add it to layout_for_test.cc and to CHANGELOG.md, then
 //   bazel run //plugins/api:print_layout > plugins/api/abi_layout_v1.golden
 // and see that the difference only adds lines.
+#include "plugins/api/testing/layout.h"
+
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -12,7 +14,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plugins/api/layout_for_test.h"
 
 namespace cotune {
 namespace {

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "gpu/driver/library_search.h"
-#include "plugins/border/call_border.h"
-#include "plugins/border/problem.h"
-#include "plugins/cuda/choice_list.h"
-#include "plugins/cuda/descriptor_socket.h"
-#include "plugins/cuda/gpu.h"
-#include "plugins/cuda/group.h"
-#include "plugins/cuda/kernel_library.h"
-#include "plugins/cuda/peer_memory.h"
-#include "plugins/cuda/plan.h"
+#include "plugins/cuda/choices/choice_list.h"
+#include "plugins/cuda/compile/kernel_library.h"
+#include "plugins/cuda/group/group.h"
+#include "plugins/cuda/group/plan.h"
+#include "plugins/cuda/memory/descriptor_socket.h"
+#include "plugins/cuda/memory/gpu.h"
+#include "plugins/cuda/memory/peer_memory.h"
+#include "plugins/sdk/abi_guard.h"
+#include "plugins/sdk/problem.h"
 
 struct cotune_backend_t {
   const cotune_host_t* host;
@@ -44,19 +44,19 @@ struct cotune_plan_t {
 namespace cotune::cuda {
 namespace {
 
-using border::Fail;
-using border::Problem;
-using border::Report;
-using border::Result;
+using sdk::Fail;
+using sdk::Problem;
+using sdk::Report;
+using sdk::Result;
 
 constexpr char kName[] = "cuda";
 constexpr char kVersion[] = "1.2.0";
-constexpr border::ProblemLimits kLimits{
+constexpr sdk::ProblemLimits kLimits{
     .memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax, .takes_symmetric = true};
 
 template <class Body>
 cotune_status_t Guard(cotune_error_t* error, Body body) {
-  return border::Guard(kName, error, body);
+  return sdk::Guard(kName, error, body);
 }
 
 cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
@@ -105,8 +105,8 @@ cotune_choice_t ToAbi(const Choice& choice) {
   cotune_choice_t out{};
   out.struct_size = sizeof(out);
   out.cost_us = choice.cost_us;
-  border::CopyText(choice.name, out.name);
-  border::CopyText(choice.reason, out.reason);
+  sdk::CopyText(choice.name, out.name);
+  sdk::CopyText(choice.reason, out.reason);
   out.status = choice.reason.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
   if (choice.reason.empty()) {
     out.flags = COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE;
@@ -119,20 +119,20 @@ cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* pr
                      cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
                      cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    const auto checked = border::CheckProblem(*problem, kLimits);
+    const auto checked = sdk::CheckProblem(*problem, kLimits);
     if (!checked) return tl::unexpected(checked.error());
     std::vector<cotune_choice_t> choices;
     for (const Choice& choice : ListChoices(*checked, backend->limits())) {
       choices.push_back(ToAbi(choice));
     }
-    return border::WriteChoices(choices, first, stride, capacity, count);
+    return sdk::WriteChoices(choices, first, stride, capacity, count);
   });
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (auto checked = border::CheckGroupParams(*params, kRanksMax); !checked) return checked;
+    if (auto checked = sdk::CheckGroupParams(*params, kRanksMax); !checked) return checked;
     if (params->device != backend->gpu->ordinal()) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   fmt::format("group '{}' is on GPU {}, this backend on GPU {}", params->name,
@@ -164,7 +164,7 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
   return Guard(error, [&]() -> Result<void> {
     Group& ranks = *group->group;
     if (auto failure = ranks.Health()) return tl::unexpected(*failure);
-    const auto checked = border::CheckProblem(*problem, kLimits);
+    const auto checked = sdk::CheckProblem(*problem, kLimits);
     if (!checked) return tl::unexpected(checked.error());
     if (checked->world_size != ranks.world_size()) {
       return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
@@ -207,7 +207,7 @@ void PlanDestroy(cotune_plan_t* plan) { delete plan; }
 constexpr cotune_backend_api_t kApi = {
     .struct_size = sizeof(cotune_backend_api_t),
     .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = border::BuildFlags(),
+    .build_flags = sdk::BuildFlags(),
     .memory_kinds = 1u << COTUNE_MEMORY_CUDA,
     .name = kName,
     .version = kVersion,

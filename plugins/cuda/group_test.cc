@@ -1,5 +1,5 @@
 // A group on a GPU that does not come to an end: nothing waits for it without a deadline.
-#include "plugins/cuda/group.h"
+#include "plugins/cuda/group/group.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "plugins/cuda/fake_driver_for_test.h"
+#include "plugins/cuda/testing/fake_driver.h"
 
 namespace cotune::cuda {
 namespace {
@@ -90,7 +90,7 @@ class GroupTest : public ::testing::Test {
     driver_.is_busy.notify_all();
   }
   // A group of one rank: ranks in one process do not share memory.
-  border::Result<std::unique_ptr<Group>> Join(const std::string& name) {
+  sdk::Result<std::unique_ptr<Group>> Join(const std::string& name) {
     static constexpr int32_t kJobRanks[] = {0};
     cotune_group_params_t params{};
     params.struct_size = sizeof(params);
@@ -102,8 +102,8 @@ class GroupTest : public ::testing::Test {
   }
 
   // A group of two, whose other rank offers what the function leaves of this rank's offer.
-  border::Result<std::unique_ptr<Group>> JoinWithPeer(const std::string& name, ChoiceLimits limits,
-                                                      std::function<void(MemoryOffer&)> peer) {
+  sdk::Result<std::unique_ptr<Group>> JoinWithPeer(const std::string& name, ChoiceLimits limits,
+                                                   std::function<void(MemoryOffer&)> peer) {
     makes_peer_of = std::move(peer);
     static constexpr int32_t kJobRanks[] = {0, 1};
     cotune_group_params_t params{};

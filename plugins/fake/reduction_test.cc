@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/float16.h"
+#include "core/base/float16.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/api/cotune_backend_v1.h"

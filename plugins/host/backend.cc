@@ -7,11 +7,11 @@
 #include <string_view>
 #include <utility>
 
-#include "plugins/border/call_border.h"
-#include "plugins/host/border_names.h"
 #include "plugins/host/choice_list.h"
 #include "plugins/host/group.h"
 #include "plugins/host/operation.h"
+#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/abi_guard.h"
 
 struct cotune_backend_t {
   const cotune_host_t* host;
@@ -36,7 +36,7 @@ constexpr char kVersion[] = "1.0.0";
 
 template <class Body>
 cotune_status_t Guard(cotune_error_t* error, Body body) {
-  return border::Guard(kName, error, body);
+  return sdk::Guard(kName, error, body);
 }
 
 // Every choice shares memory of the group's ranks on one host.
@@ -94,8 +94,8 @@ cotune_choice_t ToAbi(const Choice& choice) {
   cotune_choice_t out{};
   out.struct_size = sizeof(out);
   out.cost_us = choice.cost_us;
-  border::CopyText(choice.name, out.name);
-  border::CopyText(choice.reason, out.reason);
+  sdk::CopyText(choice.name, out.name);
+  sdk::CopyText(choice.reason, out.reason);
   if (choice.reason.empty()) {
     out.status = COTUNE_OK;
     out.flags = COTUNE_CHOICE_REPRODUCIBLE;
@@ -117,14 +117,14 @@ cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* pr
     for (const Choice& choice : ListChoices(*checked, backend->slot_bytes)) {
       choices.push_back(ToAbi(choice));
     }
-    return border::WriteChoices(choices, first, stride, capacity, count);
+    return sdk::WriteChoices(choices, first, stride, capacity, count);
   });
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (auto checked = border::CheckGroupParams(*params, kMaxRanks); !checked) return checked;
+    if (auto checked = sdk::CheckGroupParams(*params, kMaxRanks); !checked) return checked;
     if (params->device >= 0) {
       return Fail(COTUNE_UNSUPPORTED,
                   fmt::format("group '{}' is on device {}: this backend has none, use -1",
@@ -227,7 +227,7 @@ void PlanDestroy(cotune_plan_t* plan) {
 constexpr cotune_backend_api_t kApi = {
     .struct_size = sizeof(cotune_backend_api_t),
     .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = border::BuildFlags(),
+    .build_flags = sdk::BuildFlags(),
     .memory_kinds = 1u << COTUNE_MEMORY_HOST,
     .name = kName,
     .version = kVersion,

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/border_names.h"
-#include "plugins/host/ranks_for_test.h"
+#include "plugins/host/sdk_names.h"
+#include "plugins/host/testing/host_ranks.h"
 
 namespace cotune::host {
 namespace {

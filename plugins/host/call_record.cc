@@ -2,7 +2,7 @@
 
 #include <xxhash.h>
 
-#include "plugins/border/call_text.h"
+#include "plugins/sdk/call_text.h"
 
 namespace cotune::host {
 
@@ -20,11 +20,11 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
 }
 
 std::string TextOf(uint64_t kind, uint64_t count) {
-  return border::CallText({.collective = kind & 0xff,
-                           .type = (kind >> 8) & 0xff,
-                           .reduction = (kind >> 16) & 0xff,
-                           .root = kind >> 24,
-                           .count = count});
+  return sdk::CallText({.collective = kind & 0xff,
+                        .type = (kind >> 8) & 0xff,
+                        .reduction = (kind >> 16) & 0xff,
+                        .root = kind >> 24,
+                        .count = count});
 }
 
 }  // namespace cotune::host

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "plugins/host/border_names.h"
+#include "plugins/host/sdk_names.h"
 
 namespace cotune::host {
 

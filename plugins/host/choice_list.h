@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/host/border_names.h"
 #include "plugins/host/schedule.h"
+#include "plugins/host/sdk_names.h"
 
 namespace cotune::host {
 

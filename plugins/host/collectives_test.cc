@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "plugins/host/backend.h"
-#include "plugins/host/naive_collective_for_test.h"
-#include "plugins/host/ranks_for_test.h"
+#include "plugins/host/testing/host_ranks.h"
+#include "plugins/host/testing/naive_collective.h"
 
 namespace cotune::host {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plugins/host/backend.h"
-#include "plugins/host/ranks_for_test.h"
+#include "plugins/host/testing/host_ranks.h"
 
 namespace cotune::host {
 namespace {

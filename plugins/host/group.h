@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/host/border_names.h"
 #include "plugins/host/call_record.h"
 #include "plugins/host/control_block.h"
 #include "plugins/host/late_ranks.h"
+#include "plugins/host/sdk_names.h"
 #include "plugins/host/shared_segment.h"
 #include "plugins/host/tagged_line.h"
 

@@ -11,8 +11,8 @@
 
 #include "plugins/host/backend.h"
 #include "plugins/host/float16_round.h"
-#include "plugins/host/naive_collective_for_test.h"
-#include "plugins/host/ranks_for_test.h"
+#include "plugins/host/testing/host_ranks.h"
+#include "plugins/host/testing/naive_collective.h"
 
 namespace cotune::host {
 namespace {

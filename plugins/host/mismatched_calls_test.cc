@@ -7,8 +7,8 @@
 
 #include "plugins/host/backend.h"
 #include "plugins/host/call_record.h"
-#include "plugins/host/ranks_for_test.h"
 #include "plugins/host/schedule.h"
+#include "plugins/host/testing/host_ranks.h"
 
 namespace cotune::host {
 namespace {

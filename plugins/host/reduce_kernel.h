@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plugins/host/border_names.h"
+#include "plugins/host/sdk_names.h"
 
 namespace cotune::host {
 

@@ -30,7 +30,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/host/border_names.h"
+#include "plugins/host/sdk_names.h"
 
 namespace cotune::host {
 

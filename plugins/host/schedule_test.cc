@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plugins/host/algorithms.h"
-#include "plugins/host/schedule_simulation_for_test.h"
+#include "plugins/host/testing/schedule_simulation.h"
 
 namespace cotune::host {
 namespace {

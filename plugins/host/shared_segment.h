@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "plugins/host/border_names.h"
 #include "plugins/host/control_block.h"
 #include "plugins/host/process_identity.h"
+#include "plugins/host/sdk_names.h"
 #include "plugins/host/tagged_line.h"
 
 namespace cotune::host {

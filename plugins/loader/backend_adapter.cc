@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch_watchdog.h"
+#include "core/backend/launch_watchdog.h"
 #include "fmt/format.h"
 #include "plugins/loader/backend_host.h"
 #include "plugins/loader/call_guard.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "core/backend.h"
-#include "core/launch_watchdog.h"
+#include "core/backend/backend.h"
+#include "core/backend/launch_watchdog.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/host_services.h"
-#include "sync/local_exchange.h"
+#include "sync/exchange/local_exchange.h"
 
 // Everything that the table's functions answer; the handle of the backend points to it.
 struct cotune_backend_t {

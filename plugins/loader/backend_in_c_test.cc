@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plugins/loader/fake_ranks_for_test.h"
 #include "plugins/loader/load_plugin.h"
-#include "sync/socket_exchange.h"
+#include "plugins/loader/testing/fake_ranks.h"
+#include "sync/socket/socket_exchange.h"
 
 namespace cotune {
 namespace {

@@ -2,7 +2,7 @@
 #ifndef COTUNE_PLUGINS_LOADER_CHOICE_LISTING_H_
 #define COTUNE_PLUGINS_LOADER_CHOICE_LISTING_H_
 
-#include "core/backend.h"
+#include "core/backend/backend.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {

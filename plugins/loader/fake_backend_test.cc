@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/backend_adapter.h"
-#include "plugins/loader/fake_ranks_for_test.h"
 #include "plugins/loader/host_services.h"
-#include "sync/local_exchange.h"
-#include "sync/socket_exchange.h"
+#include "plugins/loader/testing/fake_ranks.h"
+#include "sync/exchange/local_exchange.h"
+#include "sync/socket/socket_exchange.h"
 
 namespace cotune {
 namespace {

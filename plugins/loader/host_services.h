@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "core/clock.h"
-#include "core/rank_exchange.h"
+#include "core/base/clock.h"
+#include "core/ranks/rank_exchange.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/file_trust.h"
+#include "core/base/file_trust.h"
 #include "fmt/format.h"
 #include "plugins/loader/backend_adapter.h"
 

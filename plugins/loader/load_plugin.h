@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/launch_watchdog.h"
-#include "core/status.h"
+#include "core/backend/launch_watchdog.h"
+#include "core/base/status.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "gpu/driver/library_search.h"
-#include "plugins/border/call_border.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
 #include "plugins/nccl/gpu.h"
 #include "plugins/nccl/group.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/process_settings.h"
+#include "plugins/nccl/sdk_names.h"
+#include "plugins/sdk/abi_guard.h"
 
 struct cotune_backend_t {
   const cotune_host_t* host;
@@ -46,12 +46,12 @@ constexpr char kName[] = "nccl";
 constexpr char kVersion[] = "1.0.0";
 constexpr int kRanksMax = 64;
 
-constexpr border::ProblemLimits kLimits{
+constexpr sdk::ProblemLimits kLimits{
     .memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax, .takes_symmetric = true};
 
 template <class Body>
 cotune_status_t Guard(cotune_error_t* error, Body body) {
-  return border::Guard(kName, error, body);
+  return sdk::Guard(kName, error, body);
 }
 
 std::string Setting(const cotune_host_t& host, const char* key) {
@@ -129,7 +129,7 @@ const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
 
 // CheckProblem, and what NCCL adds.
 Result<Problem> ProblemOf(const cotune_problem_t& abi) {
-  auto problem = border::CheckProblem(abi, kLimits);
+  auto problem = sdk::CheckProblem(abi, kLimits);
   if (problem && problem->collective == Collective::kAllToAll && problem->in_place &&
       problem->world_size > 1) {
     return Fail(COTUNE_UNSUPPORTED,
@@ -142,8 +142,8 @@ cotune_choice_t ToAbi(const Choice& choice) {
   cotune_choice_t out{};
   out.struct_size = sizeof(out);
   out.cost_us = choice.cost_us;
-  border::CopyText(choice.name, out.name);
-  border::CopyText(choice.reason, out.reason);
+  sdk::CopyText(choice.name, out.name);
+  sdk::CopyText(choice.reason, out.reason);
   if (!choice.reason.empty()) {
     out.status = COTUNE_UNSUPPORTED;
     return out;
@@ -164,14 +164,14 @@ cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* pr
     for (const Choice& choice : ListChoices(*checked, backend->lacks)) {
       choices.push_back(ToAbi(choice));
     }
-    return border::WriteChoices(choices, first, stride, capacity, count);
+    return sdk::WriteChoices(choices, first, stride, capacity, count);
   });
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
   return Guard(error, [&]() -> Result<void> {
-    if (auto checked = border::CheckGroupParams(*params, kRanksMax); !checked) return checked;
+    if (auto checked = sdk::CheckGroupParams(*params, kRanksMax); !checked) return checked;
     if (params->device != backend->gpu->ordinal()) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   fmt::format("group '{}' is on device {}, the backend on device {}", params->name,
@@ -230,7 +230,7 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
                               launch->stream.device, plan->backend->gpu->ordinal()));
     }
     const Problem& problem = plan->problem;
-    auto fits = border::CheckBuffers(problem, plan->group->rank(), launch->send, launch->recv);
+    auto fits = sdk::CheckBuffers(problem, plan->group->rank(), launch->send, launch->recv);
     if (!fits) return fits;
     if (problem.collective == Collective::kAllToAll && problem.world_size > 1 &&
         problem.count > 0 && launch->send == launch->recv) {
@@ -256,7 +256,7 @@ void PlanDestroy(cotune_plan_t* plan) { delete plan; }
 constexpr cotune_backend_api_t kApi = {
     .struct_size = sizeof(cotune_backend_api_t),
     .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = border::BuildFlags(),
+    .build_flags = sdk::BuildFlags(),
     .memory_kinds = 1u << COTUNE_MEMORY_CUDA,
     .name = kName,
     .version = kVersion,

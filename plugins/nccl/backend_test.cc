@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <map>
 
-#include "plugins/nccl/fakes_for_test.h"
-#include "plugins/nccl/ranks_for_test.h"
+#include "plugins/nccl/testing/fakes.h"
+#include "plugins/nccl/testing/nccl_ranks.h"
 
 namespace cotune::nccl {
 namespace {

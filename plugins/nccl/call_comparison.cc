@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "plugins/border/call_text.h"
+#include "plugins/sdk/call_text.h"
 
 namespace cotune::nccl {
 namespace {
@@ -160,11 +160,11 @@ Result<bool> CallComparison::Compare(const OwnCall& own) {
     peer.unread.pop_front();
     if (record == own.record) continue;
     return Fail(COTUNE_PEER_FAILED,
-                border::DifferentCallsText({.peer = NameOf(peer.rank),
-                                            .peer_call = CallText(record),
-                                            .self = NameOf(self_.rank),
-                                            .own_call = CallText(own.record),
-                                            .launch = own.number}),
+                sdk::DifferentCallsText({.peer = NameOf(peer.rank),
+                                         .peer_call = CallText(record),
+                                         .self = NameOf(self_.rank),
+                                         .own_call = CallText(own.record),
+                                         .launch = own.number}),
                 0, peer.rank);
   }
   {

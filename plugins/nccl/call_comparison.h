@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/call_record.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

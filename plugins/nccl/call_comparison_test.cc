@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/nccl/ranks_for_test.h"
+#include "plugins/nccl/testing/nccl_ranks.h"
 
 namespace cotune::nccl {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "plugins/border/call_text.h"
+#include "plugins/sdk/call_text.h"
 
 namespace cotune::nccl {
 
@@ -17,7 +17,7 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   record.count = problem.count;
   record.collective = static_cast<uint8_t>(problem.collective);
   record.type = static_cast<uint8_t>(problem.type);
-  if (border::Reduces(problem)) record.reduction = static_cast<uint8_t>(problem.reduction);
+  if (sdk::Reduces(problem)) record.reduction = static_cast<uint8_t>(problem.reduction);
   if (problem.collective == Collective::kBroadcast) {
     record.root = static_cast<uint8_t>(problem.root);
   }
@@ -34,11 +34,11 @@ std::string CallText(const CallRecord& record) {
     if (letter < ' ' || letter > '~') letter = '?';
   }
   return fmt::format("{} by {}{}",
-                     border::CallText({.collective = record.collective,
-                                       .type = record.type,
-                                       .reduction = record.reduction,
-                                       .root = record.root,
-                                       .count = record.count}),
+                     sdk::CallText({.collective = record.collective,
+                                    .type = record.type,
+                                    .reduction = record.reduction,
+                                    .root = record.root,
+                                    .count = record.count}),
                      choice, record.is_captured != 0 ? " into a CUDA graph" : "");
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "plugins/nccl/border_names.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

@@ -47,7 +47,7 @@ bool HasAlgorithm(Collective collective, Algorithm algorithm) {
 
 // NCCL's measure of the work, by which it counts channels.
 uint64_t TrafficBytes(const Problem& problem) {
-  const uint64_t bytes = border::ProblemBytes(problem);
+  const uint64_t bytes = sdk::ProblemBytes(problem);
   return problem.collective == Collective::kAllReduce ? 2 * bytes : bytes;
 }
 
@@ -73,14 +73,14 @@ double ForcedCostUs(const Problem& problem, Algorithm algorithm, const ProtocolF
                     int channels) {
   const int used = channels == 0 ? kUsualChannels : channels;
   const double rate = std::min(kLinkBytesPerUs, used * kChannelBytesPerUs) * protocol.payload_share;
-  const double bytes = static_cast<double>(border::ProblemBytes(problem));
+  const double bytes = static_cast<double>(sdk::ProblemBytes(problem));
   return protocol.base_us + Hops(problem) * protocol.hop_us +
          LinkShare(problem, algorithm) * bytes / rate;
 }
 
 double OwnCostUs(const Problem& problem) {
   constexpr double kCallUs = 6.5;
-  const double bytes = static_cast<double>(border::ProblemBytes(problem));
+  const double bytes = static_cast<double>(sdk::ProblemBytes(problem));
   if (problem.world_size == 1 || !IsForcible(problem.collective)) {
     return kCallUs + LinkShare(problem, Algorithm::kRing) * bytes / kLinkBytesPerUs;
   }
@@ -92,7 +92,7 @@ double OwnCostUs(const Problem& problem) {
 }
 
 std::string RefusalOf(const Problem& problem, const ProtocolFacts& protocol) {
-  const uint64_t bytes = border::ProblemBytes(problem);
+  const uint64_t bytes = sdk::ProblemBytes(problem);
   if (bytes > protocol.largest_bytes) {
     return fmt::format("'{}' sends twice the bytes; not offered above {} bytes", protocol.name,
                        protocol.largest_bytes);
@@ -138,8 +138,8 @@ std::string WhyNotSymmetric(const Problem& problem, const Lacks& lacks) {
                         problem.collective == Collective::kAllGather ||
                         problem.collective == Collective::kReduceScatter;
   if (!is_known) return "NCCL has symmetric kernels of all_reduce, all_gather, reduce_scatter only";
-  if (!border::Reduces(problem)) return "";
-  const bool is_summed = problem.type == ElementType::kF32 || border::IsNarrowFloat(problem.type);
+  if (!sdk::Reduces(problem)) return "";
+  const bool is_summed = problem.type == ElementType::kF32 || sdk::IsNarrowFloat(problem.type);
   if (problem.reduction != Reduction::kSum || !is_summed) {
     return "NCCL's symmetric kernels reduce by sum of f32, f16 or bf16 only";
   }
@@ -149,7 +149,7 @@ std::string WhyNotSymmetric(const Problem& problem, const Lacks& lacks) {
 double SymmetricCostUs(const Problem& problem) {
   constexpr double kCallUs = 4.2;
   constexpr double kBytesPerUs = 320'000;
-  const double bytes = static_cast<double>(border::ProblemBytes(problem));
+  const double bytes = static_cast<double>(sdk::ProblemBytes(problem));
   return kCallUs + LinkShare(problem, Algorithm::kRing) * bytes / kBytesPerUs;
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/nccl_tuner.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

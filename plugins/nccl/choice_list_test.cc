@@ -22,7 +22,7 @@ constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllG
 Problem Floats(Collective collective, uint64_t bytes, int world_size = 4) {
   Problem problem{.collective = collective, .world_size = world_size};
   problem.count = 1;
-  problem.count = bytes / border::ProblemBytes(problem);
+  problem.count = bytes / sdk::ProblemBytes(problem);
   return problem;
 }
 

@@ -7,7 +7,7 @@ namespace {
 NcclResult AllToAll(const NcclLibrary& nccl, const Problem& problem, const CallBuffers& buffers,
                     NcclComm comm, gpu::CuStream stream) {
   const NcclDataType type = DataTypeOf(problem.type);
-  const uint64_t block_bytes = problem.count * border::ElementBytes(problem.type);
+  const uint64_t block_bytes = problem.count * sdk::ElementBytes(problem.type);
   NcclResult result = nccl->GroupStart();
   if (result != kNcclSuccess) return result;
   for (int peer = 0; peer < problem.world_size && result == kNcclSuccess; ++peer) {

@@ -2,8 +2,8 @@
 #ifndef COTUNE_PLUGINS_NCCL_COLLECTIVE_CALL_H_
 #define COTUNE_PLUGINS_NCCL_COLLECTIVE_CALL_H_
 
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/nccl_library.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

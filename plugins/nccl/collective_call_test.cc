@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "plugins/nccl/fakes_for_test.h"
+#include "plugins/nccl/testing/fakes.h"
 
 namespace cotune::nccl {
 namespace {
@@ -73,7 +73,7 @@ TEST_F(CollectiveCallTest, OneCallWithEveryTypeAndReduction) {
         EXPECT_EQ(calls[0].receive, receive_);
         EXPECT_EQ(calls[0].count, 13u);
         EXPECT_EQ(calls[0].type, type_number);
-        EXPECT_EQ(calls[0].op, border::Reduces(problem) ? reduction_number : -1);
+        EXPECT_EQ(calls[0].op, sdk::Reduces(problem) ? reduction_number : -1);
         EXPECT_EQ(calls[0].peer, collective == Collective::kBroadcast ? 2 : -1);
         EXPECT_EQ(calls[0].stream, stream_);
       }
@@ -86,7 +86,7 @@ TEST_F(CollectiveCallTest, AllToAllIsOneGroupOfSendsAndReceives) {
     Problem problem{.collective = Collective::kAllToAll, .type = type};
     problem.count = 5;
     problem.world_size = 3;
-    const size_t block_bytes = 5 * border::ElementBytes(type);
+    const size_t block_bytes = 5 * sdk::ElementBytes(type);
     const auto calls = CallsOf(problem);
     ASSERT_EQ(calls.size(), 6u);
     for (size_t peer = 0; peer < 3; ++peer) {

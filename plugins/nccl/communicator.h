@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/nccl_library.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

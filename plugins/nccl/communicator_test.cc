@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plugins/nccl/fakes_for_test.h"
+#include "plugins/nccl/testing/fakes.h"
 
 namespace cotune::nccl {
 namespace {

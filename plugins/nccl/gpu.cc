@@ -4,8 +4,8 @@
 
 namespace cotune::nccl {
 
-using border::Fail;
-using border::Result;
+using sdk::Fail;
+using sdk::Result;
 
 Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal) {
   if (ordinal < 0) return Fail(COTUNE_UNSUPPORTED, "NCCL works on GPUs only, and the job has none");

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "gpu/driver/cuda_driver.h"
-#include "plugins/border/failure.h"
+#include "plugins/sdk/failure.h"
 
 namespace cotune::nccl {
 
@@ -15,7 +15,7 @@ namespace cotune::nccl {
 class Gpu {
  public:
   // COTUNE_UNSUPPORTED: no driver, or no such GPU.
-  static border::Result<std::unique_ptr<Gpu>> Open(int32_t ordinal);
+  static sdk::Result<std::unique_ptr<Gpu>> Open(int32_t ordinal);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -26,7 +26,7 @@ class Gpu {
 
   // A driver's result as this backend's: COTUNE_OUT_OF_RESOURCES when memory is used up, else
   // COTUNE_INTERNAL.
-  border::Result<void> Check(gpu::CuResult code, const char* call) const;
+  sdk::Result<void> Check(gpu::CuResult code, const char* call) const;
 
  private:
   Gpu(const gpu::CudaDriver& driver, int32_t ordinal) : driver_(driver), ordinal_(ordinal) {}

@@ -64,8 +64,8 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRec
                            const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns) {
   const std::lock_guard lock(call_mutex_);
   if (HasFailed()) return tl::unexpected(*Declared());
-  const uint64_t bytes = border::ProblemBytes(problem);
-  const uint64_t block_bytes = problem.count * border::ElementBytes(problem.type);
+  const uint64_t bytes = sdk::ProblemBytes(problem);
+  const uint64_t block_bytes = problem.count * sdk::ElementBytes(problem.type);
   const Collective collective = problem.collective;
   if (way.uses_windows && problem.count > 0 &&
       (!windows_.Holds(buffers.send, collective == Collective::kAllGather ? block_bytes : bytes) ||

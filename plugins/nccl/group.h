@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/call_comparison.h"
 #include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
@@ -20,6 +19,7 @@
 #include "plugins/nccl/launch_watch.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/rendezvous.h"
+#include "plugins/nccl/sdk_names.h"
 #include "plugins/nccl/window_memory.h"
 
 namespace cotune::nccl {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "plugins/nccl/ranks_for_test.h"
+#include "plugins/nccl/testing/nccl_ranks.h"
 
 namespace cotune::nccl {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "plugins/nccl/ranks_for_test.h"
+#include "plugins/nccl/testing/nccl_ranks.h"
 
 namespace cotune::nccl {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/gpu.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

@@ -10,8 +10,8 @@
 namespace cotune::nccl {
 namespace {
 
-using border::Fail;
-using border::Result;
+using sdk::Fail;
+using sdk::Result;
 
 constexpr char kSoname[] = "libnccl.so.2";
 constexpr char kVariable[] = "COTUNE_NCCL_LIBRARY";

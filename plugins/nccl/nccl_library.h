@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "plugins/border/failure.h"
 #include "plugins/nccl/nccl_abi.h"
+#include "plugins/sdk/failure.h"
 
 namespace cotune::nccl {
 
@@ -24,8 +24,8 @@ class NcclLibrary {
   // COTUNE_NCCL_LIBRARY says; else where Python packages and toolkits keep it, then the system.
   // Its version is asked before anything else. COTUNE_UNSUPPORTED says what was tried, or which
   // copy is too old, incomplete, or another one than the process has.
-  static border::Result<NcclLibrary> Open(const std::string& named,
-                                          const std::map<std::string, std::string>& environment);
+  static sdk::Result<NcclLibrary> Open(const std::string& named,
+                                       const std::map<std::string, std::string>& environment);
 
   const NcclFunctions* operator->() const { return &functions_; }
   int version() const { return version_; }
@@ -34,11 +34,11 @@ class NcclLibrary {
 
   // A result as a value: COTUNE_PEER_FAILED for a remote error, COTUNE_OUT_OF_RESOURCES and so on.
   // NCCL's last words about `comm` (may be null) go along. kNcclInProgress is no failure.
-  border::Result<void> Check(NcclResult result, const char* call, NcclComm comm) const;
+  sdk::Result<void> Check(NcclResult result, const char* call, NcclComm comm) const;
 
  private:
-  border::Result<void> Load(const std::string& candidate, std::string* not_found);
-  border::Result<void> FindFunctions(void* library);
+  sdk::Result<void> Load(const std::string& candidate, std::string* not_found);
+  sdk::Result<void> FindFunctions(void* library);
 
   NcclFunctions functions_;
   int version_ = 0;

@@ -9,7 +9,7 @@
 
 #include <filesystem>
 
-#include "plugins/nccl/fakes_for_test.h"
+#include "plugins/nccl/testing/fakes.h"
 
 namespace cotune::nccl {
 namespace {

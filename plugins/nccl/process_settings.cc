@@ -15,16 +15,16 @@ constexpr char kTunerPlugin[] = "NCCL_TUNER_PLUGIN";
 
 }  // namespace
 
-border::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
-                                                const std::string& tuner_path) {
+sdk::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
+                                             const std::string& tuner_path) {
   SettingsDecision decision;
   if (present.nvls_enable == nullptr) {
     decision.sets_nvls_enable = true;
   } else if (std::string_view(present.nvls_enable) != "0") {
-    return border::Fail(COTUNE_UNSUPPORTED,
-                        fmt::format("{}={}: cotune never uses NVLink multicast; set it to 0 or "
-                                    "unset it",
-                                    kNvlsEnable, present.nvls_enable));
+    return sdk::Fail(COTUNE_UNSUPPORTED,
+                     fmt::format("{}={}: cotune never uses NVLink multicast; set it to 0 or "
+                                 "unset it",
+                                 kNvlsEnable, present.nvls_enable));
   }
   if (!tuner_path.ends_with(".so")) {
     decision.why_no_tuner = "the backend is part of a program, and NCCL's tuner must be a library";
@@ -37,7 +37,7 @@ border::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
   return decision;
 }
 
-border::Result<std::string> ApplyProcessSettings() {
+sdk::Result<std::string> ApplyProcessSettings() {
   const std::string path = TunerLibraryPath();
   auto decision = DecideSettings({getenv(kNvlsEnable), getenv(kTunerPlugin)}, path);
   if (!decision) return tl::unexpected(decision.error());

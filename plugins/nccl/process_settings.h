@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "plugins/border/failure.h"
+#include "plugins/sdk/failure.h"
 
 namespace cotune::nccl {
 
@@ -12,7 +12,7 @@ namespace cotune::nccl {
 // set. To be called before NCCL is used; NCCL has no other interface for either. The answer: why
 // NCCL will not ask this library's tuner, "" when it will. COTUNE_UNSUPPORTED: the user has
 // switched multicast on, which is never used.
-border::Result<std::string> ApplyProcessSettings();
+sdk::Result<std::string> ApplyProcessSettings();
 
 // The decision behind it. A value that is not set is null.
 struct ProcessSettings {
@@ -24,8 +24,8 @@ struct SettingsDecision {
   bool sets_tuner_plugin = false;
   std::string why_no_tuner;
 };
-border::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
-                                                const std::string& tuner_path);
+sdk::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
+                                             const std::string& tuner_path);
 
 }  // namespace cotune::nccl
 

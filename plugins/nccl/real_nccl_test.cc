@@ -6,8 +6,8 @@
 
 #include "gpu/driver/cuda_driver.h"
 #include "gpu/driver/library_search.h"
-#include "plugins/nccl/fakes_for_test.h"
 #include "plugins/nccl/nccl_library.h"
+#include "plugins/nccl/testing/fakes.h"
 
 namespace cotune::nccl {
 namespace {

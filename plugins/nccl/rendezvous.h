@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/nccl_abi.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

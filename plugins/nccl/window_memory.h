@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "plugins/nccl/border_names.h"
 #include "plugins/nccl/communicator.h"
 #include "plugins/nccl/rendezvous.h"
+#include "plugins/nccl/sdk_names.h"
 
 namespace cotune::nccl {
 

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "plugins/nccl/group.h"
-#include "plugins/nccl/ranks_for_test.h"
+#include "plugins/nccl/testing/nccl_ranks.h"
 
 namespace cotune::nccl {
 namespace {

@@ -8,13 +8,13 @@
 #include <set>
 #include <string>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/backend_adapter.h"
 #include "plugins/loader/host_services.h"
 #include "plugins/loader/load_plugin.h"
-#include "sync/local_exchange.h"
+#include "sync/exchange/local_exchange.h"
 
 namespace cotune {
 namespace {

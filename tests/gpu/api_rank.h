@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/problem.h"
+#include "core/problem/problem.h"
 #include "integration/capi/cotune.h"
 #include "tests/gpu/call_memory.h"
 #include "tests/gpu/flags.h"

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "core/device.h"
-#include "core/problem.h"
-#include "core/symmetric_region.h"
+#include "core/backend/device.h"
+#include "core/backend/symmetric_region.h"
+#include "core/problem/problem.h"
 
 namespace cotune::gputest {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "gpu/driver/cuda_driver.h"
 
 namespace cotune::gputest {

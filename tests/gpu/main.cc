@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "core/status.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 #include "tests/gpu/cases.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/precompile.h"
+#include "core/choice/precompile.h"
 #include "fmt/format.h"
 #include "integration/launch_context.h"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/choice_caller.h"
-#include "core/program.h"
+#include "core/choice/choice_caller.h"
+#include "core/problem/program.h"
 #include "gpu/driver/cuda_driver.h"
 #include "integration/job.h"
 #include "tests/gpu/call_buffers.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/float16.h"
+#include "core/base/float16.h"
 #include "fmt/format.h"
 
 namespace cotune::gputest {

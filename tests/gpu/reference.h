@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/choice_id.h"
-#include "core/problem.h"
+#include "core/problem/choice_id.h"
+#include "core/problem/problem.h"
 
 namespace cotune::gputest {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "core/float16.h"
+#include "core/base/float16.h"
 
 namespace cotune::gputest {
 namespace {

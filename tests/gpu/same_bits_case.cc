@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "core/sha256.h"
+#include "core/base/sha256.h"
 #include "fmt/format.h"
 #include "tests/gpu/cases.h"
 #include "tests/gpu/problem_lists.h"

@@ -3,45 +3,62 @@
 usage: layering.py ROOT
 
 Prints one line for each include that points the wrong way, "file:line: A may not include B (path)", and exits 1; exits 0
-when there is none. ALLOWED says for each folder which folders of the project it may include, besides itself; the longest
-matching folder counts. Tests may also include test-only files of folders they may include.
+when there is none. FOLDERS says for each folder which folders of the project it may include, besides itself; the longest
+matching folder counts. STAGES parts some of them further: a stage may include itself and the stages in front of it. Only
+tests may include what lies in testing/ folders.
 """
 
 import pathlib
 import re
 import sys
 
-ALLOWED = {
+FOLDERS = {
     "bazel": [],
     "core": [],
     "plugins/api": [],
     "gpu/driver": [],
     "gpu/device": ["core", "gpu/driver"],
-    "plugins/cuda": ["plugins/api", "plugins/border", "gpu/driver"],
-    "plugins/nccl": ["plugins/api", "plugins/border", "gpu/driver"],
-    "plugins/border": ["plugins/api"],
-    "plugins/host": ["plugins/api", "plugins/border"],
+    "plugins/sdk": ["plugins/api"],
+    "plugins/cuda": ["plugins/api", "plugins/sdk", "gpu/driver"],
+    "plugins/nccl": ["plugins/api", "plugins/sdk", "gpu/driver"],
+    "plugins/host": ["plugins/api", "plugins/sdk"],
     "plugins/fake": ["plugins/api"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
-    "fusion": ["core"],
-    "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync", "fusion"],
+    "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
     # The C API and its examples are what a third party sees: the example includes nothing else.
     "examples": ["plugins/api", "integration/capi"],
-    "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "fusion", "integration"],
-    "benchmarks": ["core", "plugins", "sync", "fusion", "integration"],
+    "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "integration"],
+    "benchmarks": ["core", "plugins", "sync", "integration"],
     "benchmarks/gpu": ["gpu", "integration"],
-    "tests": ["core", "plugins", "sync", "fusion", "integration", "cli"],
+    "tests": ["core", "plugins", "sync", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],
 }
+# The stages of a folder, in the order of their includes. A file beside the stages may include all of them.
+STAGES = {
+    "core": ["base", "problem", "ranks", "backend", "selection", "database", "choice", "benchmark", "scheduler"],
+    "sync": ["wire", "machine", "simulated", "exchange", "socket"],
+    "plugins/cuda": ["kernels", "memory", "compile", "choices", "group", "cpu_runner"],
+    "cli": ["input", "output", "session", "commands"],
+}
+# Stages that may not include all that stands in front of them.
+SIDE_STAGES = {
+    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices"],
+}
+# Includes of the system that a folder has no use for: the machines know neither sockets nor a clock.
+FORBIDDEN = {
+    "sync/machine": re.compile(r"^(boost/|sys/|netinet/|poll\.h|unistd\.h|chrono|thread|mutex|core/base/(clock|unique_fd)\.h)"),
+    "sync/simulated": re.compile(r"^(boost/|sys/|netinet/|poll\.h|unistd\.h|chrono|thread|mutex|core/base/(clock|unique_fd)\.h)"),
+}
 # Tests beside the code may look at backends that exist for tests.
-ALLOWED_IN_TESTS = {
+FOLDERS_IN_TESTS = {
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host"],
     "cli": ["plugins/fake", "plugins/host"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
+SUFFIXES = (".h", ".cc", ".c", ".cu", ".cuh")
 # Not sources: links to what was built, and trees that `./dev dist` wrote.
 BUILT = re.compile(r"^(bazel-.*|\..*)$")
 TREE_MARK = ".cotune-tree"
@@ -52,17 +69,70 @@ def within(path: str, folder: str) -> bool:
 
 
 def folder_of(path: str) -> str | None:
-    matches = [folder for folder in ALLOWED if within(path, folder)]
+    matches = [folder for folder in FOLDERS if within(path, folder)]
     return max(matches, key=len) if matches else None
 
 
-def top_of(path: str) -> bool:
+def stage_of(path: str) -> str | None:
+    """The stage folder that a file lies in; None for a file beside the stages."""
+    folder = folder_of(path)
+    parts = path[len(folder) + 1 :].split("/") if folder in STAGES else []
+    return f"{folder}/{parts[0]}" if len(parts) > 1 and parts[0] in STAGES[folder] else None
+
+
+def is_project(path: str) -> bool:
     """Whether an include names a file of this project at all."""
-    return path.split("/")[0] in {folder.split("/")[0] for folder in ALLOWED}
+    return path.split("/")[0] in {folder.split("/")[0] for folder in FOLDERS}
+
+
+def is_helper(path: str) -> bool:
+    return "testing" in path.split("/")[:-1]
 
 
 def is_test(path: str) -> bool:
-    return re.search(r"_(test|for_test|bench)\.(cc|h)$", path) is not None
+    return re.search(r"_(test|bench)\.(cc|h)$", path) is not None or is_helper(path)
+
+
+def allowed_folders(name: str) -> list[str]:
+    """Where the includes of a file may point."""
+    own, stage = folder_of(name), stage_of(name)
+    assert own is not None
+    allowed = [*FOLDERS[own], *(FOLDERS_IN_TESTS.get(own, []) if is_test(name) else [])]
+    if stage is None:
+        return [own, *allowed]
+    if stage in SIDE_STAGES:
+        return [stage, *SIDE_STAGES[stage], *allowed]
+    stages = STAGES[own][: STAGES[own].index(stage[len(own) + 1 :]) + 1]
+    if is_test(name):
+        allowed.append(f"{own}/testing")
+    return [*(f"{own}/{before}" for before in stages), *allowed]
+
+
+def place_error(name: str) -> str | None:
+    """Why a file lies where no rule reaches it."""
+    own = folder_of(name)
+    if own is None:
+        return "the folder is not in the table of tests/layering/layering.py"
+    parts = name[len(own) + 1 :].split("/")
+    if own in STAGES and len(parts) > 1 and parts[0] != "testing" and parts[0] not in STAGES[own]:
+        return f"{own}/{parts[0]} is no stage of {own} in tests/layering/layering.py"
+    return None
+
+
+def include_error(name: str, include: str, beside: set[str]) -> str | None:
+    place = stage_of(name) or folder_of(name)
+    if name.endswith((".cu", ".cuh")):
+        # NVRTC gets the sources by their names alone, and nothing from the toolkit.
+        return None if include in beside else f"a kernel may include only files beside it ({include})"
+    if place in FORBIDDEN and not is_test(name) and FORBIDDEN[place].match(include):
+        return f"{place} may not include {include}"
+    if not is_project(include):
+        return None
+    if is_helper(include) and not is_test(name) and folder_of(name) not in ("tests", "tests/gpu", "benchmarks"):
+        return f"{place} is no test and may not include {include}"
+    if any(within(include, folder) for folder in allowed_folders(name)):
+        return None
+    return f"{place} may not include {stage_of(include) or folder_of(include)} ({include})"
 
 
 def violations(root: pathlib.Path) -> list[str]:
@@ -71,25 +141,33 @@ def violations(root: pathlib.Path) -> list[str]:
         if not top.is_dir() or BUILT.match(top.name) or (top / TREE_MARK).exists():
             continue
         for path in sorted(top.rglob("*")):
-            if path.suffix not in (".h", ".cc", ".c"):
+            if path.suffix not in SUFFIXES:
                 continue
             name = path.relative_to(root).as_posix()
-            own = folder_of(name)
-            if own is None:
-                found.append(f"{name}:1: the folder is not in the table of tests/layering/layering.py")
+            misplaced = place_error(name)
+            if misplaced is not None:
+                found.append(f"{name}:1: {misplaced}")
                 continue
-            allowed = [own, *ALLOWED[own], *(ALLOWED_IN_TESTS.get(own, []) if is_test(name) else [])]
+            beside = {other.name for other in path.parent.iterdir()}
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 match = INCLUDE.match(line)
-                if match is None or not top_of(match[1]):
-                    continue
-                if not any(within(match[1], folder) for folder in allowed):
-                    found.append(f"{name}:{number}: {own} may not include {folder_of(match[1])} ({match[1]})")
+                error = include_error(name, match[1], beside) if match else None
+                if error is not None:
+                    found.append(f"{name}:{number}: {error}")
     return found
 
 
+def unknown_folders(root: pathlib.Path) -> list[str]:
+    """Folders of the tables that do not exist."""
+    named = {*FOLDERS, *SIDE_STAGES, *FORBIDDEN, *FOLDERS_IN_TESTS}
+    named |= {folder for table in (FOLDERS, SIDE_STAGES, FOLDERS_IN_TESTS) for row in table.values() for folder in row}
+    named |= {f"{folder}/{stage}" for folder, stages in STAGES.items() for stage in stages}
+    return sorted(folder for folder in named if not (root / folder).is_dir())
+
+
 def main() -> int:
-    found = violations(pathlib.Path(sys.argv[1]))
+    root = pathlib.Path(sys.argv[1])
+    found = violations(root) + [f"{folder}: no such folder" for folder in unknown_folders(root)]
     for line in found:
         print(line)
     return 1 if found else 0

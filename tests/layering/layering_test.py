@@ -17,16 +17,94 @@ class LayeringTest(unittest.TestCase):
                 path.write_text(text)
             return layering.violations(pathlib.Path(folder))
 
-    def test_the_sources_keep_the_direction(self):
+    def checkout(self) -> pathlib.Path:
         runfiles = pathlib.Path(os.environ["TEST_SRCDIR"]) / os.environ["TEST_WORKSPACE"]
         root = (runfiles / "WORKSPACE").resolve().parent
-        self.assertTrue((root / "core" / "status.h").exists(), f"{root} is not the checkout")
-        self.assertEqual(layering.violations(root), [])
+        self.assertTrue((root / "core" / "base" / "status.h").exists(), f"{root} is not the checkout")
+        return root
+
+    def test_the_sources_keep_the_direction(self):
+        self.assertEqual(layering.violations(self.checkout()), [])
+
+    def test_the_tables_name_folders_that_exist(self):
+        self.assertEqual(layering.unknown_folders(self.checkout()), [])
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "core" / "base").mkdir(parents=True)
+            unknown = layering.unknown_folders(pathlib.Path(folder))
+        self.assertIn("core/scheduler", unknown)
+        self.assertIn("plugins/host", unknown)
+        self.assertNotIn("core/base", unknown)
 
     def test_an_upward_include_is_named_with_file_line_and_edge(self):
         self.assertEqual(
-            self.plant({"core/a.cc": '#include "core/a.h"\n#include "sync/b.h"\n'}),
-            ["core/a.cc:2: core may not include sync (sync/b.h)"],
+            self.plant({"core/base/a.cc": '#include "core/base/a.h"\n#include "sync/wire/b.h"\n'}),
+            ["core/base/a.cc:2: core/base may not include sync/wire (sync/wire/b.h)"],
+        )
+
+    def test_a_stage_includes_only_the_stages_in_front_of_it(self):
+        self.assertEqual(
+            self.plant(
+                {
+                    "core/selection/a.cc": '#include "core/problem/b.h"\n#include "core/benchmark/c.h"\n',
+                    "cli/main.cc": '#include "cli/commands/b.h"\n',
+                    "cli/input/a.h": '#include "cli/output/b.h"\n',
+                }
+            ),
+            [
+                "cli/input/a.h:1: cli/input may not include cli/output (cli/output/b.h)",
+                "core/selection/a.cc:2: core/selection may not include core/benchmark (core/benchmark/c.h)",
+            ],
+        )
+
+    def test_a_stage_may_not_include_what_lies_beside_the_stages(self):
+        self.assertEqual(
+            self.plant({"plugins/cuda/group/a.cc": '#include "plugins/cuda/backend.h"\n'}),
+            ["plugins/cuda/group/a.cc:1: plugins/cuda/group may not include plugins/cuda (plugins/cuda/backend.h)"],
+        )
+
+    def test_a_file_in_no_stage_is_named(self):
+        self.assertEqual(
+            self.plant({"core/misc/a.cc": ""}),
+            ["core/misc/a.cc:1: core/misc is no stage of core in tests/layering/layering.py"],
+        )
+
+    def test_helpers_of_tests_are_for_tests(self):
+        self.assertEqual(
+            self.plant(
+                {
+                    "core/base/a.cc": '#include "core/testing/b.h"\n',
+                    "core/base/a_test.cc": '#include "core/testing/b.h"\n',
+                    "core/testing/b.h": '#include "core/scheduler/c.h"\n',
+                    "sync/a.cc": '#include "core/testing/b.h"\n',
+                }
+            ),
+            [
+                "core/base/a.cc:1: core/base is no test and may not include core/testing/b.h",
+                "sync/a.cc:1: sync is no test and may not include core/testing/b.h",
+            ],
+        )
+
+    def test_machines_know_neither_sockets_nor_a_clock(self):
+        self.assertEqual(
+            self.plant({"sync/machine/a.cc": "#include <map>\n#include <sys/socket.h>\n#include <boost/asio.hpp>\n"}),
+            [
+                "sync/machine/a.cc:2: sync/machine may not include sys/socket.h",
+                "sync/machine/a.cc:3: sync/machine may not include boost/asio.hpp",
+            ],
+        )
+
+    def test_kernels_include_only_what_lies_beside_them(self):
+        self.assertEqual(
+            self.plant(
+                {
+                    "plugins/cuda/kernels/a.cu": '#include "b.cuh"\n#include <cuda_bf16.h>\n',
+                    "plugins/cuda/kernels/b.cuh": '#include "plugins/cuda/kernels/c.h"\n',
+                }
+            ),
+            [
+                "plugins/cuda/kernels/a.cu:2: a kernel may include only files beside it (cuda_bf16.h)",
+                "plugins/cuda/kernels/b.cuh:1: a kernel may include only files beside it (plugins/cuda/kernels/c.h)",
+            ],
         )
 
     def test_backends_do_not_include_each_other(self):
@@ -43,7 +121,7 @@ class LayeringTest(unittest.TestCase):
 
     def test_a_new_top_folder_without_a_rule_is_named(self):
         self.assertEqual(
-            self.plant({"elsewhere/a.cc": "", "core/a.cc": ""}),
+            self.plant({"elsewhere/a.cc": "", "core/base/a.cc": ""}),
             ["elsewhere/a.cc:1: the folder is not in the table of tests/layering/layering.py"],
         )
 
@@ -60,7 +138,7 @@ class LayeringTest(unittest.TestCase):
         self.assertEqual(
             self.plant(
                 {
-                    "sync/a.cc": '#include "core/x.h"\n#include "fmt/format.h"\n#include <vector>\n',
+                    "sync/a.cc": '#include "core/base/x.h"\n#include "fmt/format.h"\n#include <vector>\n',
                     "cli/b.cc": '#include "integration/job.h"\n',
                 }
             ),

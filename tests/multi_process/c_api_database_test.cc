@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "integration/capi/cotune.h"
-#include "tests/multi_process/c_api_ranks_for_test.h"
-#include "tests/multi_process/rank_processes_for_test.h"
+#include "tests/multi_process/testing/c_api_ranks.h"
+#include "tests/multi_process/testing/rank_processes.h"
 
 namespace cotune {
 namespace {

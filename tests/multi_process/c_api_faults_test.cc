@@ -17,8 +17,8 @@
 
 #include "fmt/format.h"
 #include "integration/capi/cotune.h"
-#include "tests/multi_process/c_api_ranks_for_test.h"
-#include "tests/multi_process/rank_processes_for_test.h"
+#include "tests/multi_process/testing/c_api_ranks.h"
+#include "tests/multi_process/testing/rank_processes.h"
 
 namespace cotune {
 namespace {
@@ -27,8 +27,8 @@ namespace {
 // it does not count.
 std::atomic<int> go_frames_left = -1;
 
-// Frame { decision { channel, call, ruling: GO } } behind its length, see sync/wire.proto: field 7
-// of the frame, and field 3 of the decision, which comes last.
+// Frame { decision { channel, call, ruling: GO } } behind its length, see sync/wire/wire.proto:
+// field 7 of the frame, and field 3 of the decision, which comes last.
 bool IsGo(std::string_view bytes) {
   constexpr char kDecision = 0x3A;
   constexpr std::string_view kRulingGo("\x18\x03", 2);

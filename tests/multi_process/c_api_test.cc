@@ -13,7 +13,7 @@
 
 #include "fmt/format.h"
 #include "integration/capi/cotune.h"
-#include "tests/multi_process/rank_processes_for_test.h"
+#include "tests/multi_process/testing/rank_processes.h"
 
 namespace cotune {
 namespace {

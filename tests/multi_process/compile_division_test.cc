@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/precompile.h"
+#include "core/choice/precompile.h"
 #include "fmt/format.h"
-#include "plugins/cuda/kernel_cache.h"
-#include "tests/multi_process/rank_processes_for_test.h"
+#include "plugins/cuda/compile/kernel_cache.h"
+#include "tests/multi_process/testing/rank_processes.h"
 
 namespace cotune {
 namespace {
@@ -53,7 +53,7 @@ class CompilingGroup final : public BackendGroup {
     const std::string kernel(choice.id.algorithm());
     // Half of it is for a rank that compiles the same.
     const int64_t deadline_ns = NowNs(nullptr) + 2 * kPatienceNs;
-    const auto code = cache_.Get(kernel, deadline_ns, [&]() -> border::Result<std::string> {
+    const auto code = cache_.Get(kernel, deadline_ns, [&]() -> sdk::Result<std::string> {
       link_.Report(fmt::format("compiling {} {}", ++compiled_, kernel));
       link_.AwaitWord();
       link_.Report("compiled " + kernel);

@@ -4,7 +4,7 @@
 
 #include "fmt/format.h"
 #include "plugins/host/backend.h"
-#include "tests/multi_process/rank_body_for_test.h"
+#include "tests/multi_process/testing/rank_body.h"
 
 namespace cotune {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <tuple>
 
-#include "core/stage_observer.h"
+#include "core/selection/stage_observer.h"
 #include "fmt/format.h"
-#include "tests/multi_process/rank_body_for_test.h"
+#include "tests/multi_process/testing/rank_body.h"
 
 namespace cotune {
 namespace {

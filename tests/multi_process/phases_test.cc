@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "core/rank_exchange.h"
+#include "core/ranks/rank_exchange.h"
 #include "fmt/format.h"
-#include "tests/multi_process/rank_body_for_test.h"
+#include "tests/multi_process/testing/rank_body.h"
 
 namespace cotune {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/tuned_database.h"
-#include "core/tuning_journal.h"
+#include "core/database/tuned_database.h"
+#include "core/database/tuning_journal.h"
 #include "fmt/format.h"
-#include "tests/multi_process/rank_body_for_test.h"
+#include "tests/multi_process/testing/rank_body.h"
 
 namespace cotune {
 namespace {

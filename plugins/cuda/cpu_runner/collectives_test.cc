@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

@@ -9,16 +9,16 @@
 #include <set>
 #include <vector>
 
-#include "plugins/cuda/copy_list.h"
+#include "plugins/cuda/choices/copy_list.h"
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
 #include "plugins/cuda/cpu_runner/kernel_variants.h"
-#include "plugins/cuda/cpu_runner/naive_collective_for_test.h"
+#include "plugins/cuda/cpu_runner/naive_collective.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 
 namespace cotune::cuda::cpu {
 namespace {
 
-using border::Collective;
+using sdk::Collective;
 
 constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
                                        Collective::kBroadcast};
@@ -28,11 +28,11 @@ std::string_view WordOf(Collective collective) {
   return collective == Collective::kAllToAll ? "ALL_TO_ALL" : "BROADCAST";
 }
 
-border::Problem ProblemOf(Collective collective, uint64_t count, int world_size, int root,
-                          bool in_place) {
-  border::Problem problem;
+sdk::Problem ProblemOf(Collective collective, uint64_t count, int world_size, int root,
+                       bool in_place) {
+  sdk::Problem problem;
   problem.collective = collective;
-  problem.type = border::ElementType::kU8;
+  problem.type = sdk::ElementType::kU8;
   problem.count = count;
   problem.world_size = world_size;
   problem.root = root;
@@ -57,7 +57,7 @@ void Barrier(RanksOnCpu& ranks, int rank) {
 // The buffers of all ranks, used as Plan does.
 class Call {
  public:
-  Call(const border::Problem& problem, unsigned int salt)
+  Call(const sdk::Problem& problem, unsigned int salt)
       : problem_(problem), salt_(salt), naive_{WordOf(problem.collective),
                                                "U8",
                                                "",
@@ -146,7 +146,7 @@ class Call {
     std::memcpy(to.data() + copy.to_offset_bytes, from.data() + copy.from_offset_bytes, copy.bytes);
   }
 
-  border::Problem problem_;
+  sdk::Problem problem_;
   unsigned int salt_;
   Problem naive_;
   std::vector<Bytes> inputs_;
@@ -190,10 +190,10 @@ class AddingCall {
         misalignment_(misalignment),
         salt_(salt) {
     problem_.collective = Collective::kAllReduce;
-    problem_.type = kernel.type == "F32"    ? border::ElementType::kF32
-                    : kernel.type == "BF16" ? border::ElementType::kBf16
-                    : kernel.type == "I64"  ? border::ElementType::kI64
-                                            : border::ElementType::kU8;
+    problem_.type = kernel.type == "F32"    ? sdk::ElementType::kF32
+                    : kernel.type == "BF16" ? sdk::ElementType::kBf16
+                    : kernel.type == "I64"  ? sdk::ElementType::kI64
+                                            : sdk::ElementType::kU8;
     problem_.count = count;
     problem_.world_size = kernel.world_size;
     problem_.is_symmetric = true;
@@ -280,7 +280,7 @@ class AddingCall {
   Problem naive_;
   size_t misalignment_;
   unsigned int salt_;
-  border::Problem problem_;
+  sdk::Problem problem_;
   std::vector<Bytes> inputs_;
   std::vector<Bytes> sent_;
   std::vector<Bytes> received_;
@@ -316,7 +316,7 @@ TEST(CopyEngineTest, SegmentsAreAddedUpBetweenCopies) {
 
 TEST(CopyEngineTest, SegmentsCoverAllButARestThatIsSmall) {
   for (const int world : {2, 3, 7, 8}) {
-    border::Problem problem = ProblemOf(Collective::kAllReduce, 1'000'003, world, 0, false);
+    sdk::Problem problem = ProblemOf(Collective::kAllReduce, 1'000'003, world, 0, false);
     std::vector<int> sums(problem.count);
     for (int rank = 0; rank < world; ++rank) {
       for (int segment = 0; segment < static_cast<int>(kCopySegments); ++segment) {
@@ -354,7 +354,7 @@ TEST(CopyEngineTest, SegmentsCoverAllButARestThatIsSmall) {
 TEST(CopyEngineTest, EveryRankHasAsManyPhasesAndBeginsWithTheNextRank) {
   for (const Collective collective : kCollectives) {
     for (const int world : {2, 3, 8}) {
-      const border::Problem problem = ProblemOf(collective, 100'000, world, 1, false);
+      const sdk::Problem problem = ProblemOf(collective, 100'000, world, 1, false);
       std::set<size_t> phases;
       for (int rank = 0; rank < world; ++rank) {
         const CopyList copies = CopiesOf(problem, rank);
@@ -380,8 +380,8 @@ TEST(CopyEngineTest, EveryRankHasAsManyPhasesAndBeginsWithTheNextRank) {
 
 // Kernels copy elements: what a rank copies for itself is whole ones, of any type.
 TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
-  border::Problem problem = ProblemOf(Collective::kBroadcast, 262'157, 2, 0, false);
-  problem.type = border::ElementType::kF64;
+  sdk::Problem problem = ProblemOf(Collective::kBroadcast, 262'157, 2, 0, false);
+  problem.type = sdk::ElementType::kF64;
   uint64_t bytes = 0;
   for (const auto& own : CopiesOf(problem, 0).own) {
     if (!own) continue;
@@ -396,7 +396,7 @@ TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
 // No rank of a broadcast is asked for more than the data.
 TEST(CopyEngineTest, ABroadcastIsSharedByAll) {
   for (const bool in_place : {false, true}) {
-    const border::Problem problem = ProblemOf(Collective::kBroadcast, 7 << 20, 8, 3, in_place);
+    const sdk::Problem problem = ProblemOf(Collective::kBroadcast, 7 << 20, 8, 3, in_place);
     std::vector<uint64_t> read_from(8, 0);
     for (int rank = 0; rank < 8; ++rank) {
       for (const auto& phase : CopiesOf(problem, rank).phases) {

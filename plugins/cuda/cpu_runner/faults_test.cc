@@ -1,7 +1,7 @@
 // A rank that never comes, and a host that aborts: every thread leaves, and the record says why.
 #include <gtest/gtest.h>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <set>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

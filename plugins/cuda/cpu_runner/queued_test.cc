@@ -7,8 +7,8 @@
 #include <memory>
 #include <random>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
 #include "plugins/cuda/cpu_runner/float16_bits.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "plugins/cuda/cpu_runner/call_for_test.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 
 namespace cotune::cuda::cpu {
 namespace {

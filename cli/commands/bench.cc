@@ -1,0 +1,97 @@
+// `cotune bench`: measure every choice and print it; nothing is written.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/commands/commands.h"
+#include "cli/output/bench_table.h"
+#include "cli/output/explanation.h"
+#include "cli/output/json_output.h"
+#include "cli/session/rank_session.h"
+#include "core/database/tuned_database.h"
+#include "fmt/format.h"
+#include "integration/database_path.h"
+
+namespace cotune::cli {
+namespace {
+
+// The table of the tuned database; empty when there is none in the usual place, or none that can be
+// read, because then every call runs its default.
+Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& process) {
+  const Result<std::string> path = DatabasePath(asked, process.environment, job.fingerprint());
+  if (!path) return tl::make_unexpected(path.error());
+  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database && !asked.empty()) return tl::make_unexpected(database.error());
+  if (!database) {
+    const bool is_missing = database.error().code == ErrorCode::kEnvironment;
+    if (!is_missing) process.console.Warn(database.error().ToText());
+    return DispatchTable();
+  }
+  const LaunchContext& context = job.context();
+  return database->BuildTable(context.world_size, context.local_size, job.fingerprint());
+}
+
+int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& job,
+               const TuneReport& report, Process& process) {
+  Console& console = process.console;
+  const Result<DispatchTable> tuned = TunedTable(job, asked_database, process);
+  if (!tuned) return console.PrintError(tuned.error());
+  TuneSummary summary = Summarize(report, "");
+  for (const CellResult& cell : report.cells_without_winner) {
+    console.Warn(fmt::format("no choice works for {}", ToText(cell.problem)));
+  }
+  const uint64_t wrong_elements = CountWrong(summary.entries);
+  if (flags.tuned) summary.entries = OnlyTuned(std::move(summary.entries), *tuned);
+  const int written = console.PrintResult(
+      console.flags().json ? BenchJson(summary)
+                           : BenchTableText(summary.entries, *tuned, flags.tuned));
+  if (written != 0) return written;
+  if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
+  const std::optional<Error> incomplete = WhyIncomplete(report);
+  if (incomplete) {
+    console.LogError(*incomplete);
+    return ExitCode(incomplete->code);
+  }
+  if (wrong_elements == 0) return 0;
+  console.LogError({ErrorCode::kWrongResult,
+                    fmt::format("{} elements are wrong", wrong_elements),
+                    "bench",
+                    "a backend computes wrong values; it is never chosen",
+                    "report it to the backend's author",
+                    {}});
+  return ExitCode(ErrorCode::kWrongResult);
+}
+
+}  // namespace
+
+int BenchCommand(const BenchFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return console.PrintError(settings.error());
+  const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
+  if (!context) return console.PrintError(context.error());
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return console.PrintError(memory.error());
+  const int spawned_ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
+  const int world_size = *context ? (*context)->world_size : spawned_ranks;
+  const Result<ProblemSelection> selection =
+      SelectProblems(flags.problems, memory->kind, world_size,
+                     settings->values.collective_multi_kernel_hints_bytes);
+  if (!selection) return console.PrintError(selection.error());
+  // Before anything is measured. Of ranks that a launcher has started, only the first one needs it.
+  if (const std::string& asked = settings->values.database; !*context && !asked.empty()) {
+    const Result<TunedDatabase> database = TunedDatabase::Load(asked);
+    if (!database) return console.PrintError(database.error());
+  }
+  if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
+  if (!*context) {
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
+  }
+  return TuneAsRank(**context, *settings, flags.plugins,
+                    RankWork{.selection = *selection, .memory = *memory}, process,
+                    [&](Job& job, const TuneReport& report, const std::string&) {
+                      return PrintBench(flags, settings->values.database, job, report, process);
+                    });
+}
+
+}  // namespace cotune::cli

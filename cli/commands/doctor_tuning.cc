@@ -1,0 +1,185 @@
+// Launcher, plugins and the tuned database.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "cli/commands/doctor.h"
+#include "cli/session/job_memory.h"
+#include "cli/session/lone_job.h"
+#include "cli/session/rank_session.h"
+#include "core/database/tuned_database.h"
+#include "fmt/format.h"
+#include "integration/database_path.h"
+#include "integration/plugin_scan.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr uint64_t kSampleBytes = 1u << 20;
+
+void AddError(const char* subject, const Error& error, Checkup& checkup) {
+  Error without_step = error;
+  without_step.next_step.clear();
+  checkup.Problem(
+      subject, without_step.ToText(),
+      error.next_step.empty() ? "mend that first, then run doctor again" : error.next_step);
+}
+
+// What a backend would offer for a float sum and its likes of 1 MiB.
+void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind memory,
+                     Checkup& checkup) {
+  size_t offered = 0;
+  std::set<std::string> refusals;
+  for (const Collective collective : AllCollectives()) {
+    ProblemClass cls{.collective = collective, .dtype = Dtype::kF32};
+    cls.reduction = Reduces(collective) ? Reduction::kSum : Reduction::kNone;
+    cls.memory = memory;
+    cls.world_size = cls.ranks_per_node = checkup.ranks;
+    const Result<Program> program = Program::SingleCollective(cls);
+    if (!program) continue;
+    const Problem problem{cls, CountForBytes(cls, kSampleBytes), 0};
+    const ChoiceList list = backend.ListChoices(*program, problem);
+    offered += list.choices.size();
+    for (const Refusal& refusal : list.refusals) {
+      refusals.insert(
+          fmt::format("refuses {} for {}: {}", refusal.choice, Name(collective), refusal.reason));
+    }
+  }
+  const std::string subject = "plugin " + backend.name();
+  const std::string text =
+      fmt::format("{} offers {} choices for {} collectives of 1 MiB on {} ranks, {} refused; {}",
+                  backend.version(), offered, AllCollectives().size(), checkup.ranks,
+                  refusals.size(), path.empty() ? "built in" : path);
+  std::vector<std::string> details(refusals.begin(), refusals.end());
+  if (offered > 0) {
+    checkup.Ok(subject, text, std::move(details));
+  } else {
+    checkup.Note(subject, text, "the reasons say what it would need", std::move(details));
+  }
+}
+
+void CheckPlugins(Job& job, MemoryKind memory, Checkup& checkup) {
+  if (job.plugin_reports().empty()) {
+    checkup.Problem("plugins", "none was found",
+                    "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so");
+  }
+  for (const PluginReport& report : job.plugin_reports()) {
+    const BackendMember* const member =
+        report.loaded && report.reason.empty() ? job.groups().Find(report.backend) : nullptr;
+    if (member != nullptr) {
+      DescribeBackend(*member->backend, report.path, memory, checkup);
+      continue;
+    }
+    const std::string subject = report.backend.empty() ? "plugin" : "plugin " + report.backend;
+    if (report.loaded) {
+      checkup.Note(subject,
+                   report.reason.empty() ? fmt::format("not used on {} memory", Name(memory))
+                                         : report.reason,
+                   report.reason.empty() ? "choose another with --memory"
+                                         : "leave it, or give it what it needs");
+    } else {
+      checkup.Problem(subject, fmt::format("{}: {}", report.path, report.reason),
+                      "mend it as it says, or take the file out of the plugin folder");
+    }
+  }
+  const bool has_backend = !job.groups().members().empty();
+  if (!has_backend && !job.plugin_reports().empty()) {
+    checkup.Problem("plugins", fmt::format("no backend works on {} memory", Name(memory)),
+                    "see the plugins above; --memory host needs cotune_host.so alone");
+  }
+}
+
+// "" or why nothing can be written beside the file.
+std::string WhyNotWritable(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
+  // Missing folders are made by a tune: the nearest one that is there decides.
+  while (folder.has_relative_path() && !std::filesystem::exists(folder, error)) {
+    folder = folder.parent_path();
+  }
+  if (faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return "";
+  return fmt::format("{}: {}", folder.string(), std::strerror(errno));
+}
+
+void CheckDatabase(const Job& job, Checkup& checkup) {
+  const char* const subject = "database";
+  const Result<std::string> path = DatabasePath(checkup.settings.values.database,
+                                                checkup.process.environment, job.fingerprint());
+  if (!path) return AddError(subject, path.error(), checkup);
+  const std::string why_not_writable = WhyNotWritable(*path);
+  if (access(path->c_str(), F_OK) != 0 && errno == ENOENT) {
+    if (!why_not_writable.empty()) {
+      checkup.Problem(
+          subject, fmt::format("{} is not there and cannot be made: {}", *path, why_not_writable),
+          "name a file in a folder that you may write to with --db");
+    } else {
+      checkup.Note(subject, *path + " is not there yet", "cotune tune");
+    }
+    return;
+  }
+  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  if (!database) return AddError(subject, database.error(), checkup);
+  std::set<std::string> misses;
+  size_t valid = 0;
+  for (const DatabaseRow& row : database->rows()) {
+    if (const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, job.fingerprint())) {
+      misses.insert("not valid here: " + miss->detail);
+    } else {
+      ++valid;
+    }
+  }
+  const std::string text = fmt::format(
+      "{}: {} of {} entries are valid here, {}", *path, valid, database->size(),
+      why_not_writable.empty() ? "writable" : "not writable (" + why_not_writable + ")");
+  std::vector<std::string> details(misses.begin(), misses.end());
+  if (valid == 0) {
+    checkup.Note(subject, text, "cotune tune", std::move(details));
+  } else if (!why_not_writable.empty()) {
+    checkup.Note(subject, text, "a tune of anything new needs another file: --db",
+                 std::move(details));
+  } else {
+    checkup.Ok(subject, text, std::move(details));
+  }
+}
+
+void CheckLauncher(Checkup& checkup) {
+  const Result<std::optional<LaunchContext>> context = FindRank(0, checkup.process);
+  if (!context) return AddError("launcher", context.error(), checkup);
+  if (!*context) {
+    checkup.Ok("launcher", fmt::format("none; cotune starts {} ranks itself", checkup.ranks));
+    return;
+  }
+  checkup.ranks = (*context)->world_size;
+  checkup.Ok("launcher",
+             fmt::format("{}: rank {} of {}, {} on this host", (*context)->launcher,
+                         (*context)->rank, (*context)->world_size, (*context)->local_size));
+}
+
+}  // namespace
+
+void CheckTuning(const DoctorFlags& flags, Checkup& checkup) {
+  CheckLauncher(checkup);
+  Result<JobMemory> memory = ChooseMemory(checkup.settings, flags.plugins, checkup.process);
+  if (!memory) {
+    AddError("memory", memory.error(), checkup);
+    memory = JobMemory{};
+  }
+  Result<std::unique_ptr<Job>> job =
+      JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, true);
+  if (!job && memory->kind == MemoryKind::kCuda) {
+    AddError("GPU memory", job.error(), checkup);
+    memory = JobMemory{};
+    job = JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, true);
+  }
+  if (!job) return AddError("plugins", job.error(), checkup);
+  CheckPlugins(**job, memory->kind, checkup);
+  CheckDatabase(**job, checkup);
+}
+
+}  // namespace cotune::cli

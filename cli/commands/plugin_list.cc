@@ -1,0 +1,106 @@
+// `cotune plugin list`: every plugin that was found, and what became of it.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands/commands.h"
+#include "cli/output/json_output.h"
+#include "cli/output/text_table.h"
+#include "cli/session/lone_job.h"
+#include "cli/session/rank_session.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/plugin_scan.h"
+#include "plugins/api/cotune_backend_v1.h"
+
+namespace cotune::cli {
+namespace {
+
+PluginRow ToRow(const PluginReport& report) {
+  PluginRow row;
+  row.path = report.path;
+  row.name = report.backend;
+  row.version = report.version;
+  row.loaded = report.loaded;
+  row.state = !report.loaded ? "refused" : report.reason.empty() ? "loaded" : "idle";
+  row.reason = report.reason;
+  if (!report.version.empty()) row.abi = fmt::format("{}.{}", COTUNE_ABI_MAJOR, report.abi_minor);
+  for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kCuda}) {
+    const bool has_kind = (report.memory_kinds & (1u << static_cast<unsigned>(kind))) != 0;
+    if (has_kind) row.memory_kinds.emplace_back(Name(kind));
+  }
+  return row;
+}
+
+// Where no backend could be made: what the files say, and that nothing was tried and why.
+std::vector<PluginRow> UntriedRows(const JobOptions& options, const Error& why) {
+  std::vector<PluginRow> rows;
+  for (const PluginReport& report : ScanPlugins(options).reports) {
+    rows.push_back(ToRow(report));
+    if (!report.loaded) continue;
+    rows.back().loaded = false;
+    rows.back().state = "untried";
+    rows.back().reason = "whether it works here was not tried: " + why.ToText();
+  }
+  return rows;
+}
+
+std::string ListText(const std::vector<PluginRow>& rows) {
+  TextTable table({{"backend"}, {"version"}, {"abi"}, {"memory"}, {"state"}, {"path"}});
+  std::string reasons;
+  for (const PluginRow& row : rows) {
+    table.AddRow(
+        {row.name.empty() ? "-" : row.name, row.version.empty() ? "-" : row.version,
+         row.abi.empty() ? "-" : row.abi,
+         row.memory_kinds.empty() ? "-" : fmt::format("{}", fmt::join(row.memory_kinds, ",")),
+         row.state, row.path});
+    if (!row.reason.empty()) reasons += fmt::format("\n{}\n  {}\n", row.path, row.reason);
+  }
+  return table.ToText(0) + reasons;
+}
+
+}  // namespace
+
+int PluginListCommand(const PluginListFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return console.PrintError(settings.error());
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return console.PrintError(memory.error());
+  const Result<std::unique_ptr<Job>> job =
+      JoinAlone(*settings, flags.plugins, *memory, process, true);
+  if (!job && job.error().code == ErrorCode::kUsage) return console.PrintError(job.error());
+  std::vector<PluginRow> rows;
+  if (job) {
+    for (const PluginReport& report : (*job)->plugin_reports()) rows.push_back(ToRow(report));
+  } else {
+    console.LogError(job.error());
+    const JobOptions options = MakeJobOptions(*settings, flags.plugins, memory->kind, process);
+    rows = UntriedRows(options, job.error());
+  }
+  const int printed =
+      console.PrintResult(console.flags().json ? PluginListJson(rows) : ListText(rows));
+  if (printed != 0) return printed;
+  if (!job) return ExitCode(job.error().code);
+  const bool is_usable = std::any_of(rows.begin(), rows.end(),
+                                     [](const PluginRow& row) { return row.state == "loaded"; });
+  if (is_usable) return 0;
+  const Error nothing =
+      rows.empty() ? Error{ErrorCode::kEnvironment,
+                           "no plugin was found",
+                           "",
+                           "",
+                           "set COTUNE_PLUGIN_PATH to the folder that holds cotune_host.so",
+                           {}}
+                   : Error{ErrorCode::kEnvironment,
+                           "no plugin can be used",
+                           "",
+                           "",
+                           "see the reasons that are listed",
+                           {}};
+  console.LogError(nothing);
+  return ExitCode(nothing.code);
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,71 @@
+// `cotune tune`: measure, agree, write the tuned database, print the winners.
+#include <optional>
+#include <string>
+
+#include "cli/commands/commands.h"
+#include "cli/output/explanation.h"
+#include "cli/output/json_output.h"
+#include "cli/output/number_text.h"
+#include "cli/output/winner_table.h"
+#include "cli/session/rank_session.h"
+#include "fmt/format.h"
+
+namespace cotune::cli {
+namespace {
+
+int PrintTune(const TuneReport& report, const std::string& database, Process& process) {
+  Console& console = process.console;
+  const TuneSummary summary = Summarize(report, database);
+  const int written = console.PrintResult(console.flags().json ? TuneJson(summary)
+                                                               : WinnerTableText(summary.entries));
+  if (written != 0) return written;
+  if (!console.flags().quiet) {
+    console.PrintLog(fmt::format("{} measured, {} known, {} skipped in {:.1f} s; {} {}\n",
+                                 summary.measured_cells, summary.known_cells, summary.skipped_cells,
+                                 static_cast<double>(summary.elapsed_ns) / 1e9,
+                                 report.save_failure ? "not saved to"
+                                 : report.saved      ? "saved"
+                                                     : "database",
+                                 database));
+  }
+  if (summary.skipped_cells > 0) {
+    console.Warn(
+        fmt::format("the budget was used up before {} cells; raise --budget and run again to go on",
+                    summary.skipped_cells));
+  }
+  if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
+  const std::optional<Error> incomplete = WhyIncomplete(report);
+  if (!incomplete) return 0;
+  console.LogError(*incomplete);
+  return ExitCode(incomplete->code);
+}
+
+}  // namespace
+
+int TuneCommand(const TuneFlags& flags, Process& process) {
+  Console& console = process.console;
+  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
+  if (!settings) return console.PrintError(settings.error());
+  const Result<std::optional<LaunchContext>> context = FindRank(flags.ranks, process);
+  if (!context) return console.PrintError(context.error());
+  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
+  if (!memory) return console.PrintError(memory.error());
+  const int spawned_ranks = flags.ranks == 0 ? DefaultRanks(*memory) : flags.ranks;
+  const int world_size = *context ? (*context)->world_size : spawned_ranks;
+  const Result<ProblemSelection> selection =
+      SelectProblems(flags.problems, memory->kind, world_size,
+                     settings->values.collective_multi_kernel_hints_bytes);
+  if (!selection) return console.PrintError(selection.error());
+  if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
+  if (!*context) {
+    return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
+  }
+  const RankWork work{
+      .selection = *selection, .memory = *memory, .uses_database = true, .force = flags.force};
+  return TuneAsRank(**context, *settings, flags.plugins, work, process,
+                    [&process](Job&, const TuneReport& report, const std::string& database) {
+                      return PrintTune(report, database, process);
+                    });
+}
+
+}  // namespace cotune::cli

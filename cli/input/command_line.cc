@@ -1,0 +1,350 @@
+#include "cli/input/command_line.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "core/base/nearest_name.h"
+#include "fmt/format.h"
+#include "integration/settings/setting_table.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr std::array<std::string_view, 9> kCommands = {"tune",        "bench",   "explain",
+                                                       "plugin list", "db show", "db merge",
+                                                       "config show", "run",     "doctor"};
+
+// Storage that the parser writes into, and the parser.
+struct Parsing {
+  CLI::App app{"cotune measures every way to run a collective operation and dispatches the fastest",
+               "cotune"};
+  OutputFlags output;
+  bool version = false;
+  TuneFlags tune;
+  BenchFlags bench;
+  ExplainFlags explain;
+  PluginListFlags plugin_list;
+  DbShowFlags db_show;
+  DbMergeFlags db_merge;
+  ConfigShowFlags config_show;
+  RunFlags run;
+  DoctorFlags doctor;
+};
+
+void AddOutput(CLI::App& command, OutputFlags& flags) {
+  command.add_flag("--json", flags.json, "results and errors as JSON on standard output")
+      ->group("Output");
+  command.add_flag("-q,--quiet", flags.quiet, "no plan and no progress")->group("Output");
+  command.add_flag("-v,--verbose", flags.verbose, "name each stage")->group("Output");
+}
+
+constexpr const char* kSettingsGroup =
+    "Settings (also as variable COTUNE_NAME, and as key in the settings file)";
+
+void AddSettings(CLI::App& command, SettingFlags& flags) {
+  command
+      .add_option_function<std::string>(
+          "--config", [&flags](const std::string& path) { flags.settings_file = path; },
+          "settings file [$XDG_CONFIG_HOME/cotune/config.toml]")
+      ->type_name("FILE")
+      ->group(kSettingsGroup);
+  command.add_option("--set", flags.backend_values, "setting of a backend, BACKEND.KEY=VALUE")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(kSettingsGroup);
+  const SettingValues defaults;
+  for (const SettingSpec& spec : AllSettings()) {
+    const std::string names = (spec.name == "database" ? "--db," : "") + FlagName(spec);
+    const std::string value = FormatSetting(spec, defaults);
+    command
+        .add_option_function<std::string>(
+            names,
+            [&flags, name = std::string(spec.name)](const std::string& text) {
+              flags.values[name] = text;
+            },
+            value.empty() ? std::string(spec.help) : fmt::format("{} [{}]", spec.help, value))
+        ->type_name(std::string(TypeName(spec)))
+        ->group(kSettingsGroup);
+  }
+}
+
+void AddPlugins(CLI::App& command, PluginFlags& flags) {
+  command
+      .add_option("--backend", flags.backends, "backends that take part, first the default [all]")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
+  command.add_option("--plugin", flags.plugins, "a plugin to load besides those that are found")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+}
+
+void AddRanks(CLI::App& command, int& ranks, const std::string& help) {
+  command.add_option("--ranks", ranks, help)->check(CLI::Range(1, 1024))->type_name("N");
+}
+
+void AddProblems(CLI::App& command, ProblemFlags& flags) {
+  const auto add = [&](const char* name, std::vector<std::string>& texts, const char* help) {
+    command.add_option(name, texts, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("NAME,...");
+  };
+  add("--collective", flags.collectives, "collectives, or all [all]");
+  add("--dtype", flags.dtypes, "element types, or all [f32]");
+  add("--reduction", flags.reductions, "reductions of those that reduce, or all [sum]");
+  add("--buffers", flags.buffers,
+      "plain, symmetric (in memory that all ranks have registered), or all [plain]");
+  command
+      .add_option_function<std::string>(
+          "--sizes", [&flags](const std::string& text) { flags.sizes = text; },
+          "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
+          "[1K:4M:x2]")
+      ->type_name("SIZES");
+  command.add_flag("--in-place", flags.in_place, "receive where the data to send lies");
+}
+
+void AddTune(Parsing& parsing) {
+  CLI::App& command =
+      *parsing.app.add_subcommand("tune", "measure, agree on winners, write the tuned database");
+  AddRanks(command, parsing.tune.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
+  AddProblems(command, parsing.tune.problems);
+  AddPlugins(command, parsing.tune.plugins);
+  command.add_flag("--force", parsing.tune.force, "measure again what is known");
+  command
+      .add_option_function<std::string>(
+          "--mode",
+          [&flags = parsing.tune.settings](const std::string& mode) {
+            flags.values["enable_collective_multitemplate"] = mode == "deferred" ? "on" : "off";
+          },
+          "deferred: all collectives at once; immediate: one by one [deferred]")
+      ->check(CLI::IsMember({"deferred", "immediate"}))
+      ->type_name("MODE");
+  AddSettings(command, parsing.tune.settings);
+  AddOutput(command, parsing.output);
+}
+
+void AddBench(Parsing& parsing) {
+  CLI::App& command =
+      *parsing.app.add_subcommand("bench", "measure and print every choice; writes no database");
+  AddRanks(command, parsing.bench.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
+  AddProblems(command, parsing.bench.problems);
+  AddPlugins(command, parsing.bench.plugins);
+  command.add_flag("--tuned", parsing.bench.tuned, "print only what the tuned database dispatches");
+  AddSettings(command, parsing.bench.settings);
+  AddOutput(command, parsing.output);
+}
+
+void AddExplain(Parsing& parsing) {
+  CLI::App& command = *parsing.app.add_subcommand(
+      "explain", "say for one call what runs, and why every other choice does not");
+  ExplainFlags& flags = parsing.explain;
+  command.add_option("COLLECTIVE", flags.collective, "for example all_reduce")->required();
+  command.add_option("SIZE", flags.size, "bytes, for example 256K")->required();
+  command.add_option("DTYPE", flags.dtype, "for example f32")->required();
+  AddRanks(command, flags.ranks, "ranks of the group [one a GPU, or 4]");
+  command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
+      ->type_name("NAME");
+  command.add_option("--buffers", flags.buffers, "plain or symmetric buffers [plain]")
+      ->type_name("NAME");
+  command.add_flag("--in-place", flags.in_place, "the call receives where its data lies");
+  AddPlugins(command, flags.plugins);
+  AddSettings(command, flags.settings);
+  AddOutput(command, parsing.output);
+}
+
+void AddFiles(Parsing& parsing) {
+  CLI::App& plugin = *parsing.app.add_subcommand("plugin", "backend plugins");
+  CLI::App& list =
+      *plugin.add_subcommand("list", "every plugin that is found, and what became of it");
+  AddPlugins(list, parsing.plugin_list.plugins);
+  AddSettings(list, parsing.plugin_list.settings);
+  AddOutput(list, parsing.output);
+
+  CLI::App& db = *parsing.app.add_subcommand("db", "tuned databases");
+  CLI::App& show = *db.add_subcommand("show", "winners of a database, and what is valid here");
+  show.add_option("FILE", parsing.db_show.file,
+                  "tuned database [the one that a tune without --db writes]");
+  AddPlugins(show, parsing.db_show.plugins);
+  AddSettings(show, parsing.db_show.settings);
+  AddOutput(show, parsing.output);
+  CLI::App& merge = *db.add_subcommand("merge", "union of databases; the newer measurement wins");
+  merge.add_option("OUT", parsing.db_merge.output, "file to write")->required();
+  merge.add_option("IN", parsing.db_merge.inputs, "files to read")->required();
+  AddOutput(merge, parsing.output);
+}
+
+void AddDoctor(Parsing& parsing) {
+  CLI::App& doctor = *parsing.app.add_subcommand(
+      "doctor", "look at GPUs, libraries, limits, plugins and database, and say how to mend them");
+  AddRanks(doctor, parsing.doctor.ranks, "ranks that a tune would have [one a GPU, or 4]");
+  AddPlugins(doctor, parsing.doctor.plugins);
+  AddSettings(doctor, parsing.doctor.settings);
+  AddOutput(doctor, parsing.output);
+}
+
+void AddRest(Parsing& parsing) {
+  CLI::App& config = *parsing.app.add_subcommand("config", "settings");
+  CLI::App& show =
+      *config.add_subcommand("show", "every setting, its value and where it comes from");
+  AddSettings(show, parsing.config_show.settings);
+  AddOutput(show, parsing.output);
+
+  CLI::App& run = *parsing.app.add_subcommand(
+      "run",
+      "start a program as several ranks; standard output is rank 0's, and what other ranks print "
+      "goes to standard error behind \"[rank N] \"; when a rank ends badly, the others are ended");
+  AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
+  run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
+      ->required();
+  AddSettings(run, parsing.run.settings);
+  // Standard output is the program's, and nothing else is printed that could be more or less.
+  run.add_flag("--json", parsing.output.json)->group("");
+}
+
+// The innermost command that was given, and its name with that of its parent.
+const CLI::App* ChosenCommand(const CLI::App& app, std::string& name) {
+  const CLI::App* chosen = &app;
+  while (!chosen->get_subcommands().empty()) {
+    chosen = chosen->get_subcommands().front();
+    name += (name.empty() ? "" : " ") + chosen->get_name();
+  }
+  return chosen;
+}
+
+std::vector<std::string> FlagNames(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> CommandNames(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : command.get_subcommands({})) names.push_back(each->get_name());
+  return names;
+}
+
+std::string KnownText(std::string_view typed, const std::vector<std::string>& names) {
+  return KnownNamesText(typed, std::vector<std::string_view>(names.begin(), names.end()));
+}
+
+tl::unexpected<Error> Usage(std::string what, const std::string& command, std::string cause) {
+  const std::string full = command.empty() ? "cotune" : "cotune " + command;
+  return Fail(ErrorCode::kUsage, std::move(what), full, std::move(cause),
+              fmt::format("see `{} --help`", full));
+}
+
+// Every word that no flag, argument or command took.
+Status CheckExtras(const CLI::App& app) {
+  std::string name;
+  const CLI::App* command = ChosenCommand(app, name);
+  std::vector<std::string> extras = app.remaining(true);
+  std::erase(extras, "--");  // the parser leaves the mark itself behind
+  const bool is_family = !CommandNames(*command).empty();
+  if (extras.empty()) {
+    if (!is_family) return {};
+    return Usage("a command is missing", name, KnownText("", CommandNames(*command)));
+  }
+  const std::string typed = extras.front().substr(0, extras.front().find('='));
+  if (typed.starts_with('-')) {
+    return Usage(fmt::format("unknown flag {}", typed), name,
+                 KnownText(typed, FlagNames(*command)));
+  }
+  if (is_family) {
+    return Usage(fmt::format("unknown command \"{}\"", typed), name,
+                 KnownText(typed, CommandNames(*command)));
+  }
+  return Usage(fmt::format("unexpected argument \"{}\"", typed), name,
+               "the command takes no more arguments");
+}
+
+CommandFlags TakeFlags(Parsing& parsing, const std::string& name) {
+  if (name == "tune") return std::move(parsing.tune);
+  if (name == "bench") return std::move(parsing.bench);
+  if (name == "explain") return std::move(parsing.explain);
+  if (name == "plugin list") return std::move(parsing.plugin_list);
+  if (name == "db show") return std::move(parsing.db_show);
+  if (name == "db merge") return std::move(parsing.db_merge);
+  if (name == "doctor") return std::move(parsing.doctor);
+  if (name == "config show") return std::move(parsing.config_show);
+  return std::move(parsing.run);
+}
+
+void Declare(Parsing& parsing) {
+  parsing.app.add_flag("--version", parsing.version, "version of cotune");
+  AddOutput(parsing.app, parsing.output);
+  AddTune(parsing);
+  AddBench(parsing);
+  AddExplain(parsing);
+  AddFiles(parsing);
+  AddDoctor(parsing);
+  AddRest(parsing);
+  const auto finish = [](CLI::App& app, const auto& self) -> void {
+    app.allow_extras();
+    app.footer(std::string(ExitCodesText()));
+    for (CLI::App* each : app.get_subcommands({})) self(*each, self);
+  };
+  finish(parsing.app, finish);
+}
+
+}  // namespace
+
+std::string_view ExitCodesText() {
+  return "Exit codes: 0 ok, 1 internal, 2 usage, 3 environment, 4 wrong_result, 5 rank_lost, "
+         "deadline or disagreement, "
+         "7 database, 8 plugin_refused, 130 interrupted";
+}
+
+Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) {
+  Parsing parsing;
+  Declare(parsing);
+  std::string name;
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    parsing.app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* command = ChosenCommand(parsing.app, name);
+    const size_t parents = name.size() - std::min(name.size(), command->get_name().size());
+    const std::string above = name.empty() ? "" : "cotune " + name.substr(0, parents);
+    return CommandLine{
+        parsing.output, "help",
+        HelpFlags{command->help(above.substr(0, above.find_last_not_of(' ') + 1)) + "\n"}};
+  } catch (const CLI::ParseError& error) {
+    const CLI::App* command = ChosenCommand(parsing.app, name);
+    // A misspelt flag leaves its value behind as an argument; the flag is the better thing to name.
+    const Status extras = CheckExtras(*command);
+    if (!extras && extras.error().what.starts_with("unknown flag")) {
+      return tl::make_unexpected(CheckExtras(parsing.app).error());
+    }
+    return Usage(error.what(), name, "");
+  }
+  ChosenCommand(parsing.app, name);
+  if (parsing.version && name.empty() && parsing.app.remaining(true).empty()) {
+    return CommandLine{parsing.output, "version", VersionFlags{}};
+  }
+  if (Status extras = CheckExtras(parsing.app); !extras) return tl::make_unexpected(extras.error());
+  return CommandLine{parsing.output, name, TakeFlags(parsing, name)};
+}
+
+CommandLine GuessCommandLine(const std::vector<std::string>& arguments) {
+  CommandLine guess;
+  std::string words;
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (argument == "--json") guess.output.json = true;
+    if (argument.starts_with('-')) continue;
+    words += (words.empty() ? "" : " ") + argument;
+    if (std::find(kCommands.begin(), kCommands.end(), words) != kCommands.end()) {
+      guess.command = words;
+      words.clear();
+    }
+  }
+  return guess;
+}
+
+}  // namespace cotune::cli

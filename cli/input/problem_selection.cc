@@ -1,0 +1,226 @@
+#include "cli/input/problem_selection.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr std::string_view kDefaultSizes = "1K:4M:x2";
+
+template <typename Value>
+Result<std::vector<Value>> SelectNames(const std::vector<std::string>& names,
+                                       std::span<const Value> all,
+                                       Result<Value> (*parse)(std::string_view),
+                                       std::string_view flag) {
+  std::vector<Value> values;
+  const auto add = [&](Value value) {
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  };
+  for (const std::string& name : names) {
+    if (name == "all") {
+      for (const Value value : all) add(value);
+      continue;
+    }
+    Result<Value> value = parse(name);
+    if (!value) {
+      Error error = value.error();
+      if (error.where.empty()) error.where = flag;
+      return tl::make_unexpected(std::move(error));
+    }
+    add(*value);
+  }
+  return values;
+}
+
+Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
+  Result<std::vector<uint64_t>> sizes = ParseSizes(text);
+  if (!sizes) {
+    Error error = sizes.error();
+    error.where = "--sizes, " + error.where;
+    return tl::make_unexpected(std::move(error));
+  }
+  return sizes;
+}
+
+std::string Counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+uint64_t RoundedBytes(const ProblemClass& cls, uint64_t asked_bytes) {
+  return Problem{cls, CountForBytes(cls, asked_bytes), 0}.bytes();
+}
+
+bool IsTooSmall(const ProblemClass& cls, uint64_t asked_bytes) {
+  return asked_bytes > 0 && RoundedBytes(cls, asked_bytes) == 0;
+}
+
+std::string SizeText(const ProblemClass& cls, uint64_t bytes) {
+  return fmt::format("{} {} {}", Name(cls.collective), Name(cls.dtype), FormatSizeBytes(bytes));
+}
+
+// The first few of them: "a, b, and 3 more".
+std::string SomeOf(const std::vector<std::string>& texts) {
+  constexpr size_t kShownMax = 4;
+  const std::span<const std::string> shown(texts.data(), std::min(texts.size(), kShownMax));
+  std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  if (texts.size() > shown.size())
+    text += fmt::format(", and {} more", texts.size() - shown.size());
+  return text;
+}
+
+// Leaves classes of which no size remains out.
+Status LeaveOutTooSmall(ProblemSelection& selection, std::string_view where) {
+  for (const ProblemClass& cls : selection.classes) {
+    for (const uint64_t bytes : selection.sizes_bytes) {
+      if (!IsTooSmall(cls, bytes)) continue;
+      // Reductions and kinds of buffers have the same text.
+      std::string text = SizeText(cls, bytes);
+      std::vector<std::string>& texts = selection.too_small;
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) {
+        texts.push_back(std::move(text));
+      }
+    }
+  }
+  selection.left_out_classes = std::erase_if(
+      selection.classes, [&](const ProblemClass& cls) { return selection.SizesOf(cls).empty(); });
+  if (!selection.classes.empty()) return {};
+  return Fail(ErrorCode::kUsage, "no size has an element for every rank", std::string(where),
+              SomeOf(selection.too_small), "ask for larger sizes");
+}
+
+}  // namespace
+
+std::vector<uint64_t> ProblemSelection::SizesOf(const ProblemClass& cls) const {
+  std::vector<uint64_t> sizes = sizes_bytes;
+  std::erase_if(sizes, [&](uint64_t bytes) { return IsTooSmall(cls, bytes); });
+  return sizes;
+}
+
+std::pair<uint64_t, uint64_t> DefaultSizeRange() {
+  const std::vector<uint64_t> sizes = ParseSizes(kDefaultSizes).value();
+  return {sizes.front(), sizes.back()};
+}
+
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
+                                        int32_t world_size,
+                                        const std::vector<uint64_t>& default_sizes_bytes) {
+  const auto or_default = [](const std::vector<std::string>& names, const char* name) {
+    return names.empty() ? std::vector<std::string>{name} : names;
+  };
+  const auto collectives = SelectNames(or_default(flags.collectives, "all"), AllCollectives(),
+                                       ParseCollective, "--collective");
+  if (!collectives) return tl::make_unexpected(collectives.error());
+  const auto dtypes =
+      SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype");
+  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
+                                      ParseReduction, "--reduction");
+  if (!reductions) return tl::make_unexpected(reductions.error());
+  auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
+                             ParseBufferClass, "--buffers");
+  if (!buffers) return tl::make_unexpected(buffers.error());
+  ProblemSelection selection;
+  if (memory == MemoryKind::kHost) {
+    selection.left_out_symmetric = std::erase(*buffers, BufferClass::kSymmetric) > 0;
+  }
+  if (buffers->empty()) {
+    return Fail(ErrorCode::kUsage, "host memory has no symmetric buffers", "--buffers",
+                "its ranks exchange data through shared memory of their own",
+                "leave --buffers out");
+  }
+  auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
+  if (!sizes) return tl::make_unexpected(sizes.error());
+
+  selection.sizes_bytes = std::move(*sizes);
+  if (!flags.sizes && !default_sizes_bytes.empty()) {
+    selection.sizes_bytes = default_sizes_bytes;
+  }
+  for (const Collective collective : *collectives) {
+    for (const Dtype dtype : *dtypes) {
+      for (const Reduction reduction : *reductions) {
+        ProblemClass cls{.collective = collective, .dtype = dtype};
+        cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
+        cls.memory = memory;
+        cls.in_place = flags.in_place;
+        cls.world_size = cls.ranks_per_node = world_size;
+        if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
+        for (const BufferClass buffer_class : *buffers) {
+          cls.buffer_class = buffer_class;
+          selection.classes.push_back(cls);
+        }
+        if (!Reduces(collective)) break;
+      }
+    }
+  }
+  const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
+  const Status left =
+      LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes");
+  if (!left) return tl::make_unexpected(left.error());
+  return selection;
+}
+
+std::string RoundingText(const ProblemSelection& selection) {
+  std::vector<std::string> rounded;
+  for (const ProblemClass& cls : selection.classes) {
+    for (const uint64_t asked_bytes : selection.SizesOf(cls)) {
+      const uint64_t bytes = RoundedBytes(cls, asked_bytes);
+      if (bytes == asked_bytes) continue;
+      rounded.push_back(SizeText(cls, asked_bytes) + " -> " + FormatSizeBytes(bytes));
+    }
+  }
+  std::string text;
+  if (!rounded.empty()) {
+    text = "sizes are rounded down to whole elements, the same number for every rank: " +
+           SomeOf(rounded);
+  }
+  if (!selection.too_small.empty()) {
+    text += fmt::format("{}left out, since they are less than an element for every rank: {}",
+                        text.empty() ? "" : "; ", SomeOf(selection.too_small));
+  }
+  if (selection.left_out_symmetric) {
+    text += fmt::format("{}symmetric buffers are left out: host memory has none",
+                        text.empty() ? "" : "; ");
+  }
+  return text;
+}
+
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size,
+                              std::string* rounding) {
+  ProblemFlags problems;
+  problems.collectives = {flags.collective};
+  problems.dtypes = {flags.dtype};
+  if (!flags.reduction.empty()) problems.reductions = {flags.reduction};
+  problems.sizes = flags.size;
+  problems.in_place = flags.in_place;
+  if (!flags.buffers.empty()) problems.buffers = {flags.buffers};
+  const Result<ProblemSelection> selection = SelectProblems(problems, memory, world_size);
+  if (!selection) {
+    Error error = selection.error();
+    // Here they are arguments and not flags.
+    if (error.where == "--collective") error.where = "COLLECTIVE";
+    if (error.where == "--dtype") error.where = "DTYPE";
+    if (error.where.starts_with("--sizes")) error.where.replace(0, 7, "SIZE");
+    return tl::make_unexpected(std::move(error));
+  }
+  const size_t classes = selection->classes.size() + selection->left_out_classes;
+  const size_t sizes = selection->sizes_bytes.size();
+  if (classes != 1 || sizes != 1) {
+    return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
+                fmt::format("these arguments name {} (collectives, types and buffers) of {}",
+                            Counted(classes, "call"), Counted(sizes, "size")),
+                "write for example `cotune explain all_reduce 256K f32`");
+  }
+  const ProblemClass& cls = selection->classes.front();
+  if (rounding != nullptr) *rounding = RoundingText(*selection);
+  return Problem{cls, CountForBytes(cls, selection->sizes_bytes.front()), 0};
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,51 @@
+// From names as typed to the problem classes and sizes that a command works on.
+#ifndef COTUNE_CLI_INPUT_PROBLEM_SELECTION_H_
+#define COTUNE_CLI_INPUT_PROBLEM_SELECTION_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/input/command_line.h"
+#include "core/base/status.h"
+#include "core/problem/problem.h"
+
+namespace cotune::cli {
+
+struct ProblemSelection {
+  std::vector<ProblemClass> classes;  // collective by collective, then dtype, then reduction
+  std::vector<uint64_t> sizes_bytes;
+
+  // Without those that are less than an element for every rank; not empty for one of `classes`.
+  std::vector<uint64_t> SizesOf(const ProblemClass& cls) const;
+
+  // "all_to_all f32 8": class and size of what is left out for that reason.
+  std::vector<std::string> too_small;
+  size_t left_out_classes = 0;      // of which no size remains
+  bool left_out_symmetric = false;  // asked for with others, and this memory has none
+};
+
+// The smallest and the largest of the sizes that are tuned when none are given.
+std::pair<uint64_t, uint64_t> DefaultSizeRange();
+
+// Names that are missing get the defaults of `cotune tune`: all collectives, f32, sum, 1K:4M:x2. A
+// name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
+// name with the nearest one and the list, sizes that do not parse, or none that has an element for
+// every rank, or only symmetric buffers of host memory, which has none.
+// default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2.
+Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
+                                        int32_t world_size,
+                                        const std::vector<uint64_t>& default_sizes_bytes = {});
+
+// Which sizes are not those that were asked for, "all_gather f32 1001 -> 996", and what is left
+// out, and why; "" when all is as asked for.
+std::string RoundingText(const ProblemSelection& selection);
+
+// One call, for explain. `rounding` (may be nullptr) gets the RoundingText of its size.
+Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int32_t world_size,
+                              std::string* rounding = nullptr);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_INPUT_PROBLEM_SELECTION_H_

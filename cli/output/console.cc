@@ -1,0 +1,87 @@
+#include "cli/output/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "cli/output/json_output.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace cotune::cli {
+
+int Console::PrintResult(std::string_view text) {
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), results_) == text.size() &&
+                          std::fflush(results_) == 0;
+  if (is_written) return 0;
+  const Error error{ErrorCode::kEnvironment,
+                    "cannot write the result",
+                    "standard output",
+                    std::strerror(errno),
+                    "free space or keep the reader open",
+                    {}};
+  LogError(error);
+  return ExitCode(error.code);
+}
+
+void Console::PrintLog(std::string_view text) {
+  // Nobody is left to tell when this fails.
+  std::fwrite(text.data(), 1, text.size(), log_);
+  std::fflush(log_);
+}
+
+void Console::Warn(std::string_view text) {
+  PrintLog(fmt::format("cotune: {}warning{}: {}\n", use_color_ ? "\x1b[33m" : "",
+                       use_color_ ? "\x1b[0m" : "", text));
+}
+
+void Console::Note(std::string_view text) {
+  if (!text.empty() && !flags_.quiet) PrintLog(fmt::format("cotune: note: {}\n", text));
+}
+
+void Console::LogError(const Error& error) {
+  const std::string text = fmt::format("error {} ({}): {}", ExitCode(error.code),
+                                       ErrorCodeName(error.code), error.ToText());
+  const auto size = static_cast<ssize_t>(text.size() + 1);  // with the zero byte
+  if (error_pipe_ >= 0 && write(error_pipe_, text.c_str(), size) == size) return;
+  PrintErrorLine("", text);
+}
+
+void Console::PrintErrorLine(std::string_view prefix, std::string_view text) {
+  const size_t head = text.find(':');
+  PrintLog(fmt::format("{}cotune: {}{}{}{}\n", prefix, use_color_ ? "\x1b[31m" : "",
+                       text.substr(0, head), use_color_ ? "\x1b[0m" : "", text.substr(head)));
+}
+
+void Console::LogRankError(const std::vector<int>& ranks, int world_size, const std::string& text) {
+  const bool is_rank_0 = ranks.size() == 1 && ranks.front() == 0;
+  const bool names_no_rank = is_rank_0 || static_cast<int>(ranks.size()) == world_size;
+  PrintErrorLine(names_no_rank ? ""
+                               : fmt::format("[rank{} {}] ", ranks.size() > 1 ? "s" : "",
+                                             fmt::join(ranks, ", ")),
+                 text);
+}
+
+int Console::PrintError(const Error& error) {
+  LogError(error);
+  if (flags_.json) PrintResult(ErrorJson(command_, error));
+  return ExitCode(error.code);
+}
+
+bool IsCapableTerminal(std::FILE* stream) {
+  const char* const term = std::getenv("TERM");
+  const char* const no_color = std::getenv("NO_COLOR");
+  return isatty(fileno(stream)) == 1 && term != nullptr && std::strcmp(term, "dumb") != 0 &&
+         (no_color == nullptr || *no_color == '\0');
+}
+
+size_t TerminalColumns(std::FILE* stream) {
+  winsize size{};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
+  return size.ws_col;
+}
+
+}  // namespace cotune::cli

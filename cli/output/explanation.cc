@@ -1,0 +1,296 @@
+#include "cli/output/explanation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "cli/input/problem_selection.h"
+#include "cli/output/number_text.h"
+#include "cli/output/winner_table.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+double Distance(uint64_t left_bytes, uint64_t right_bytes) {
+  return std::abs(std::log2(static_cast<double>(left_bytes) + 1) -
+                  std::log2(static_cast<double>(right_bytes) + 1));
+}
+
+bool SameKey(const DatabaseRow& row, const Problem& asked) {
+  return row.program_digest == 0 && DispatchKey::Of(row.problem.cls) == DispatchKey::Of(asked.cls);
+}
+
+bool SameGroupShape(const DatabaseRow& row, const Problem& asked) {
+  return row.problem.cls.world_size == asked.cls.world_size &&
+         row.problem.cls.ranks_per_node == asked.cls.ranks_per_node;
+}
+
+// Of the measured sizes that count for a call the smallest and the largest; 0 and 0: none.
+struct MeasuredSizes {
+  uint64_t smallest_bytes = 0;
+  uint64_t largest_bytes = 0;
+};
+MeasuredSizes SizesMeasuredFor(const TunedDatabase& database, const Problem& asked,
+                               const Fingerprint& here) {
+  MeasuredSizes sizes{UINT64_MAX, 0};
+  for (const DatabaseRow& row : database.rows()) {
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (WhyNotValid(*row.fingerprint, here)) continue;
+    sizes.smallest_bytes = std::min(sizes.smallest_bytes, row.problem.bytes());
+    sizes.largest_bytes = std::max(sizes.largest_bytes, row.problem.bytes());
+  }
+  return sizes.smallest_bytes <= sizes.largest_bytes ? sizes : MeasuredSizes{};
+}
+
+// Why a call on symmetric buffers runs by the row of plain ones; `own` may be nullptr.
+std::string PlainChoiceText(const DispatchRow* own) {
+  const std::string text = "this is the choice for plain buffers: ";
+  if (own == nullptr) return text + "nothing was measured on symmetric ones";
+  return text + fmt::format("symmetric ones were measured from {} up",
+                            FormatSizeBytes(own->smallest_bytes));
+}
+
+// "" when the asked size lies among the measured ones.
+std::string BeyondMeasuredText(const MeasuredSizes& sizes, uint64_t asked_bytes) {
+  if (asked_bytes >= sizes.smallest_bytes && asked_bytes <= sizes.largest_bytes) return "";
+  const bool is_above = asked_bytes > sizes.largest_bytes;
+  return fmt::format(
+      "{} was measured, and this is the choice of the size next to it; should its backend refuse "
+      "it at {}, the default choice of the first backend runs",
+      is_above ? "nothing above " + FormatSizeBytes(sizes.largest_bytes)
+               : "nothing below " + FormatSizeBytes(sizes.smallest_bytes),
+      FormatSizeBytes(asked_bytes));
+}
+
+std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem& asked,
+                                    const Fingerprint& here) {
+  std::set<std::string> invalid;
+  std::set<int32_t> other_shapes;
+  std::set<std::string> other_classes;
+  for (const DatabaseRow& row : database.rows()) {
+    if (SameKey(row, asked) && SameGroupShape(row, asked)) {
+      const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here);
+      if (miss) invalid.insert(fmt::format("{} ({})", miss->detail, MissReasonName(miss->reason)));
+    } else if (SameKey(row, asked)) {
+      other_shapes.insert(row.problem.cls.world_size);
+    } else if (row.problem.cls.collective == asked.cls.collective) {
+      other_classes.insert(ClassText(row.problem.cls));
+    }
+  }
+  std::vector<std::string> misses;
+  for (const std::string& detail : invalid) {
+    misses.push_back("an entry was measured elsewhere or with other versions: " + detail);
+  }
+  for (const int32_t ranks : other_shapes) {
+    misses.push_back(fmt::format("an entry is for a group of {} ranks", ranks));
+  }
+  for (const std::string& text : other_classes) misses.push_back("an entry is for " + text);
+  if (misses.empty()) {
+    misses.push_back(database.empty()
+                         ? "the database is empty"
+                         : fmt::format("no entry is for {}", Name(asked.cls.collective)));
+  }
+  return misses;
+}
+
+// The valid entry with this winner whose size is nearest to the asked one.
+Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
+                                                  const Problem& asked, const SizeRange& range,
+                                                  const Fingerprint& here) {
+  const DatabaseRow* nearest = nullptr;
+  for (const DatabaseRow& row : database.rows()) {
+    if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
+    if (WhyNotValid(*row.fingerprint, here) || !(*row.winner == range.choice)) continue;
+    const uint64_t bytes = row.problem.bytes();
+    if (bytes < range.first_bytes || bytes > range.end_bytes) continue;
+    if (nearest == nullptr ||
+        Distance(bytes, asked.bytes()) < Distance(nearest->problem.bytes(), asked.bytes())) {
+      nearest = &row;
+    }
+  }
+  if (nearest == nullptr) return std::optional<DatabaseEntry>();
+  Result<DatabaseEntry> entry = nearest->Decode();
+  if (!entry) return tl::make_unexpected(entry.error());
+  return std::optional<DatabaseEntry>(std::move(*entry));
+}
+
+std::string DefaultRunsText(const Explanation& explanation) {
+  const ProblemClass& cls = explanation.asked.cls;
+  std::string text = fmt::format(
+      "  runs: {}the default choice of the first backend; nothing valid was measured for this "
+      "call\n",
+      explanation.fallback ? explanation.fallback->text() + ", " : "");
+  for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
+  std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
+                                    cls.world_size, Name(cls.collective), Name(cls.dtype));
+  if (cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum) {
+    command += fmt::format(" --reduction {}", Name(cls.reduction));
+  }
+  if (cls.buffer_class == BufferClass::kSymmetric) command += " --buffers symmetric";
+  if (cls.in_place) command += " --in-place";
+  // What a tune takes by itself.
+  const uint64_t bytes = explanation.asked.bytes();
+  const auto [smallest_bytes, largest_bytes] = DefaultSizeRange();
+  if (bytes < smallest_bytes || bytes > largest_bytes) {
+    command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
+  }
+  return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);
+}
+
+int64_t MedianOf(std::vector<int64_t> values) {
+  return MedianWithInterval(std::move(values)).median_ns;
+}
+
+std::string WinnerText(const DatabaseEntry& entry) {
+  const Problem& problem = entry.cell.problem;
+  std::string text =
+      fmt::format("  measured at {}: {} us, algbw {} GB/s, busbw {} GB/s\n",
+                  FormatSizeBytes(problem.bytes()), MicrosecondsText(entry.winner.median_ns),
+                  BandwidthText(AlgorithmBandwidth(problem, entry.winner.median_ns)),
+                  BandwidthText(BusBandwidth(problem, entry.winner.median_ns)));
+  text += fmt::format("  why: {}\n", entry.winner.why);
+  const auto verdict =
+      std::find_if(entry.cell.verdicts.begin(), entry.cell.verdicts.end(),
+                   [&](const Verdict& each) { return each.id == entry.winner.id; });
+  if (verdict != entry.cell.verdicts.end()) {
+    const int32_t copies = entry.cell.buffer_copies;
+    text += fmt::format(
+        "  samples: {} of {} call{} each{}, start {}, median skew {} us\n",
+        verdict->samples_ns.size(), verdict->repetitions, verdict->repetitions == 1 ? "" : "s",
+        copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
+        StartModeName(entry.cell.start_mode), MicrosecondsText(MedianOf(verdict->skews_ns)));
+  }
+  if (entry.cell.sm_clock_mhz > 0) {
+    text += fmt::format("  clocks: SM at {} MHz or more, {}\n", entry.cell.sm_clock_mhz,
+                        entry.cell.throttle_reasons.empty()
+                            ? "not throttled"
+                            : "throttled: " + entry.cell.throttle_reasons);
+  }
+  std::string versions;
+  for (const auto& [name, version] : entry.fingerprint.backends) {
+    versions += fmt::format(", {} {}", name, version);
+  }
+  return text + fmt::format("  when: {}, cotune {}{}\n", TimeOfDayText(entry.measured_unix_s),
+                            entry.cotune_version, versions);
+}
+
+std::string ChoicesText(const CellResult& cell, const Winner& winner) {
+  std::string text = "\n  other choices\n";
+  for (const Verdict& verdict : cell.verdicts) {
+    if (verdict.id == winner.id) continue;
+    text += fmt::format("    {}{}\n      {}\n", verdict.id.text(),
+                        verdict.is_default ? " (default)" : "", WhyItLost(winner, verdict));
+  }
+  if (cell.verdicts.size() == 1) text += "    none\n";
+  if (!cell.refusals.empty()) text += "\n  refused\n";
+  for (const Refusal& refusal : cell.refusals) {
+    text += fmt::format("    {}\n      {}\n", refusal.choice, refusal.reason);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Explanation> Explain(const TunedDatabase& database, const std::string& database_path,
+                            const Problem& asked, const Fingerprint& here) {
+  Explanation explanation;
+  explanation.asked = asked;
+  explanation.database = database_path;
+  const Result<DispatchTable> table =
+      database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
+  if (!table) return tl::make_unexpected(table.error());
+  Problem looked_up = asked;
+  const DispatchKey own_key = DispatchKey::Of(asked.cls);
+  looked_up.cls.buffer_class = table->DecidingKey(own_key, asked.bytes()).buffer_class;
+  explanation.range = table->RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
+  if (!explanation.range) {
+    explanation.misses = WhyNothing(database, asked, here);
+    return explanation;
+  }
+  if (looked_up.cls.buffer_class != asked.cls.buffer_class) {
+    explanation.notes.push_back(PlainChoiceText(table->Find(own_key)));
+  }
+  const std::string beyond =
+      BeyondMeasuredText(SizesMeasuredFor(database, looked_up, here), asked.bytes());
+  if (!beyond.empty()) explanation.notes.push_back(beyond);
+  Result<std::optional<DatabaseEntry>> entry =
+      NearestEntry(database, looked_up, *explanation.range, here);
+  if (!entry) return tl::make_unexpected(entry.error());
+  explanation.entry = std::move(*entry);
+  return explanation;
+}
+
+std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
+  const auto winner_ns = static_cast<double>(std::max<int64_t>(1, winner.median_ns));
+  const double percent = 100.0 * (static_cast<double>(verdict.median_ns) - winner_ns) / winner_ns;
+  const std::string time = fmt::format(
+      "{} us ({} us, {} rounds)", MicrosecondsText(verdict.median_ns),
+      IntervalText(verdict.interval_low_ns, verdict.interval_high_ns), verdict.samples_ns.size());
+  switch (verdict.outcome) {
+    case Outcome::kTimed:
+      if (percent < 0) {
+        return fmt::format("{:.1f} % faster, which is inside the noise of the default: {}",
+                           -percent, time);
+      }
+      return fmt::format("{:.1f} % slower: {}", percent, time);
+    case Outcome::kOutpaced:
+      return fmt::format("left the race after {} rounds, {} the winner's time: {}",
+                         verdict.samples_ns.size(), FactorText(percent / 100 + 1), time);
+    case Outcome::kPrecompileFailed:
+    case Outcome::kLaunchFailed:
+    case Outcome::kWrongResult:
+    case Outcome::kDeadline:
+      break;
+  }
+  std::string text = OutcomeName(verdict.outcome);
+  if (verdict.wrong_elements > 0) {
+    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+  }
+  if (!verdict.reason.empty()) text += ": " + verdict.reason;
+  return text;
+}
+
+std::string RangeText(const SizeRange& range) {
+  if (range.end_bytes == UINT64_MAX) {
+    if (range.first_bytes == 0) return "all sizes";
+    return fmt::format("sizes from {} up", FormatSizeBytes(range.first_bytes));
+  }
+  return fmt::format("sizes from {} to below {}", FormatSizeBytes(range.first_bytes),
+                     FormatSizeBytes(range.end_bytes));
+}
+
+std::string ThrottlingText(const std::vector<DatabaseEntry>& entries) {
+  std::set<std::string> reasons;
+  size_t throttled = 0;
+  for (const DatabaseEntry& entry : entries) {
+    if (entry.cell.throttle_reasons.empty()) continue;
+    ++throttled;
+    reasons.insert(entry.cell.throttle_reasons);
+  }
+  if (throttled == 0) return "";
+  return fmt::format(
+      "{} of {} cells were measured while a GPU was throttled ({}): their times may be too long; "
+      "see `nvidia-smi -q -d PERFORMANCE`, and tune again with --force when that has ended",
+      throttled, entries.size(), fmt::join(reasons, "; "));
+}
+
+std::string ExplanationText(const Explanation& explanation) {
+  std::string text = fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
+                                 FormatSizeBytes(explanation.asked.bytes()));
+  if (!explanation.range) return text + DefaultRunsText(explanation);
+  text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
+                      RangeText(*explanation.range));
+  for (const std::string& note : explanation.notes) text += "  note: " + note + "\n";
+  if (explanation.entry) {
+    text += WinnerText(*explanation.entry);
+    text += fmt::format("  from: {}\n", explanation.database);
+    text += ChoicesText(explanation.entry->cell, explanation.entry->winner);
+  }
+  return text;
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,53 @@
+// What runs for one call and why: pure, from a tuned database.
+#ifndef COTUNE_CLI_OUTPUT_EXPLANATION_H_
+#define COTUNE_CLI_OUTPUT_EXPLANATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/database/tuned_database.h"
+#include "core/selection/dispatch_table.h"
+
+namespace cotune::cli {
+
+// The answer for one call.
+struct Explanation {
+  Problem asked;
+  std::string database;  // its path
+
+  // What the dispatch table says; nothing: the default choice runs, see `misses`.
+  std::optional<SizeRange> range;
+  // Which one that is, where it is known: the caller of Explain fills it in.
+  std::optional<ChoiceId> fallback{};
+  // The measured size nearest to what was asked for, with the winner that runs.
+  std::optional<DatabaseEntry> entry;
+
+  // What else to know of `range`: that it is the one of plain buffers, that nothing of the asked
+  // size was measured.
+  std::vector<std::string> notes;
+
+  // Why there is nothing: one sentence a reason, most telling first.
+  std::vector<std::string> misses;
+};
+
+// kDatabase when an entry cannot be read. A class asked for with root 0 is explained by any root.
+Result<Explanation> Explain(const TunedDatabase& database, const std::string& database_path,
+                            const Problem& asked, const Fingerprint& here);
+
+// One other choice of a cell: why it did not win.
+std::string WhyItLost(const Winner& winner, const Verdict& verdict);
+
+std::string ExplanationText(const Explanation& explanation);
+
+// "" when no entry was measured while a GPU was throttled; else what to say of those that were.
+std::string ThrottlingText(const std::vector<DatabaseEntry>& entries);
+
+// "sizes from 1K to below 32K", "all sizes".
+std::string RangeText(const SizeRange& range);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_OUTPUT_EXPLANATION_H_

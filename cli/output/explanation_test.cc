@@ -1,0 +1,181 @@
+#include "cli/output/explanation.h"
+
+#include "core/testing/database_entries.h"
+#include "gtest/gtest.h"
+
+namespace cotune::cli {
+namespace {
+
+Problem Asked(uint64_t count) {
+  Problem problem = EntryForTest(count).cell.problem;
+  problem.topology_digest = 0;
+  return problem;
+}
+
+TunedDatabase Database() {
+  TunedDatabase database;
+  database.Put(EntryForTest(1024));
+  DatabaseEntry large = EntryForTest(65536);
+  large.winner.id = IdForTest("host/tree");
+  large.winner.why = "the default is as fast";
+  database.Put(large);
+  return database;
+}
+
+Explanation Explained(const Problem& asked, const Fingerprint& here) {
+  return Explain(Database(), "/db/x.tdb", asked, here).value();
+}
+
+TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  EXPECT_EQ(ExplanationText(Explained(Asked(1024), here)),
+            R"(all_reduce sum f32, 4 ranks, host memory, out of place: 4K
+  runs: host/ring?chunk=65536 (sizes from 0 to below 32K)
+  measured at 4K: 35.0 us, algbw 0.12 GB/s, busbw 0.18 GB/s
+  why: 15.0 % faster than the default host/tree (41.2 us); 99 % interval 35.0-35.0 us
+  samples: 50 of 10 calls each on 5 copies of the buffers, start window, median skew 0.10 us
+  clocks: SM at 1980 MHz or more, throttled: hw_thermal,sw_power_cap
+  when: 2023-11-14 22:13 UTC, cotune 0.1.0, host 1.0
+  from: /db/x.tdb
+
+  other choices
+    host/tree (default)
+      17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds)
+    host/two_shot
+      left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)
+    host/one_shot
+      wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4
+
+  refused
+    host/hierarchy
+      one host only
+    cuda
+      no device
+)");
+}
+
+TEST(ExplanationTest, OneTextForAllCellsThatWereThrottled) {
+  std::vector<DatabaseEntry> entries = {EntryForTest(1), EntryForTest(2), EntryForTest(3)};
+  entries[0].cell.throttle_reasons = "";
+  entries[2].cell.throttle_reasons = "hw_slowdown";
+  EXPECT_TRUE(ThrottlingText(entries).starts_with(
+      "2 of 3 cells were measured while a GPU was throttled (hw_slowdown; "
+      "hw_thermal,sw_power_cap): "))
+      << ThrottlingText(entries);
+  EXPECT_EQ(ThrottlingText({entries[0]}), "");
+}
+
+TEST(ExplanationTest, ASizeBetweenTheMeasuredOnesGetsItsRange) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  const Explanation explanation = Explained(Asked(4096), here);
+  ASSERT_TRUE(explanation.range.has_value());
+  EXPECT_EQ(explanation.range->choice.text(), "host/ring?chunk=65536");
+  EXPECT_EQ(explanation.range->first_bytes, 0u);
+  EXPECT_EQ(explanation.range->end_bytes, 32768u);  // geometric mean of 4K and 256K
+  ASSERT_TRUE(explanation.entry.has_value());
+  EXPECT_EQ(explanation.entry->cell.problem.count, 1024u);
+  EXPECT_EQ(Explained(Asked(1 << 20), here).entry->cell.problem.count, 65536u);
+}
+
+TEST(ExplanationTest, ASizeBeyondTheMeasuredOnesSaysSo) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  EXPECT_TRUE(Explained(Asked(1024), here).notes.empty());
+  EXPECT_TRUE(Explained(Asked(65536), here).notes.empty());
+  const std::string above = ExplanationText(Explained(Asked(1 << 28), here));
+  EXPECT_NE(above.find("  note: nothing above 256K was measured"), std::string::npos) << above;
+  EXPECT_NE(above.find("refuse it at 1G, the default"), std::string::npos) << above;
+  const std::string below = ExplanationText(Explained(Asked(1023), here));
+  EXPECT_NE(below.find("  note: nothing below 4K was measured"), std::string::npos) << below;
+}
+
+TEST(ExplanationTest, SymmetricBuffersAreExplainedAsTheyAreDispatched) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  const auto symmetric = [](uint64_t count) {
+    Problem problem = Asked(count);
+    problem.cls.buffer_class = BufferClass::kSymmetric;
+    return problem;
+  };
+  Explanation explanation = Explained(symmetric(1024), here);
+  ASSERT_TRUE(explanation.range.has_value());
+  EXPECT_EQ(explanation.range->choice.text(), "host/ring?chunk=65536");
+  EXPECT_EQ(explanation.entry->cell.problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(explanation.notes,
+            std::vector<std::string>{
+                "this is the choice for plain buffers: nothing was measured on symmetric ones"});
+
+  TunedDatabase database = Database();
+  DatabaseEntry registered = EntryForTest(65536);
+  registered.cell.problem.cls.buffer_class = BufferClass::kSymmetric;
+  database.Put(registered);
+  explanation = Explain(database, "/db/x.tdb", symmetric(1024), here).value();
+  EXPECT_EQ(explanation.entry->cell.problem.count, 1024u);
+  EXPECT_EQ(explanation.notes,
+            std::vector<std::string>{
+                "this is the choice for plain buffers: symmetric ones were measured from 256K up"});
+  explanation = Explain(database, "/db/x.tdb", symmetric(65536), here).value();
+  EXPECT_EQ(explanation.entry->cell.problem.cls.buffer_class, BufferClass::kSymmetric);
+  EXPECT_TRUE(explanation.notes.empty());
+}
+
+TEST(ExplanationTest, AnotherMachineGetsTheDefaultAndTheReason) {
+  Fingerprint here = EntryForTest(1).fingerprint;
+  here.machine["cpu_model"] = "model b";
+  Explanation explanation = Explained(Asked(1024), here);
+  const std::string text = ExplanationText(explanation);
+  EXPECT_NE(text.find("runs: the default choice of the first backend"), std::string::npos);
+  explanation.fallback = IdForTest("host/two_shot");
+  EXPECT_NE(ExplanationText(explanation)
+                .find("runs: host/two_shot, the default choice of the first backend; nothing"),
+            std::string::npos);
+  EXPECT_NE(text.find("cpu_model"), std::string::npos) << text;
+  EXPECT_NE(text.find("model a"), std::string::npos) << text;
+  EXPECT_NE(text.find("model b"), std::string::npos) << text;
+  EXPECT_NE(text.find("cotune tune --ranks 4 --collective all_reduce --dtype f32 --db /db/x.tdb"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ExplanationTest, AnotherShapeOrClassSaysWhatThereIs) {
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  Problem asked = Asked(1024);
+  asked.cls.world_size = asked.cls.ranks_per_node = 2;
+  EXPECT_EQ(Explained(asked, here).misses,
+            std::vector<std::string>{"an entry is for a group of 4 ranks"});
+  asked = Asked(1024);
+  asked.cls.in_place = true;
+  EXPECT_EQ(Explained(asked, here).misses,
+            std::vector<std::string>{
+                "an entry is for all_reduce sum f32, 4 ranks, host memory, out of place"});
+  asked.cls.collective = Collective::kAllGather;
+  asked.cls.reduction = Reduction::kNone;
+  EXPECT_EQ(Explained(asked, here).misses, std::vector<std::string>{"no entry is for all_gather"});
+  EXPECT_EQ(Explain(TunedDatabase(), "x", asked, here)->misses,
+            std::vector<std::string>{"the database is empty"});
+}
+
+TEST(ExplanationTest, EachFateHasItsReason) {
+  const DatabaseEntry entry = EntryForTest(1024);
+  const std::vector<Verdict>& verdicts = entry.cell.verdicts;
+  EXPECT_EQ(WhyItLost(entry.winner, verdicts[1]),
+            "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds)");
+  EXPECT_EQ(
+      WhyItLost(entry.winner, verdicts[2]),
+      "left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)");
+  EXPECT_EQ(WhyItLost(entry.winner, verdicts[3]),
+            "wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4");
+  Verdict faster = verdicts[1];
+  faster.median_ns = 34'650;
+  EXPECT_EQ(WhyItLost(entry.winner, faster),
+            "1.0 % faster, which is inside the noise of the default: 34.6 us (41.2-41.2 us, 50 "
+            "rounds)");
+}
+
+TEST(ExplanationTest, RangesReadWell) {
+  const ChoiceId id = IdForTest("host/ring");
+  EXPECT_EQ(RangeText({0, UINT64_MAX, id}), "all sizes");
+  EXPECT_EQ(RangeText({1536, UINT64_MAX, id}), "sizes from 1536 up");
+  EXPECT_EQ(RangeText({0, 2048, id}), "sizes from 0 to below 2K");
+}
+
+}  // namespace
+}  // namespace cotune::cli

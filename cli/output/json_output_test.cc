@@ -1,0 +1,170 @@
+#include "cli/output/json_output.h"
+
+#include <fstream>
+
+#include "cli/testing/json_schema.h"
+#include "core/testing/database_entries.h"
+#include "gtest/gtest.h"
+
+namespace cotune::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+Json Schema() {
+  std::ifstream file("docs/cli_output.schema.json");
+  EXPECT_TRUE(file.good());
+  return Json::parse(file);
+}
+
+// The document, after it was found to fit the schema.
+Json Checked(const std::string& text) {
+  EXPECT_TRUE(text.ends_with("}\n"));
+  Json document = Json::parse(text);
+  const Json schema = Schema();
+  EXPECT_EQ(FindSchemaViolation(schema, schema, document), "") << text;
+  EXPECT_EQ(document["schema_version"], 1);
+  return document;
+}
+
+TuneSummary Summary() {
+  TuneSummary summary;
+  summary.database = "/db/x.tdb";
+  summary.committed = true;
+  summary.measured_cells = 2;
+  summary.pre_syncs = 1;
+  summary.pre_sync_ns = 1'500'000;
+  summary.entries = {EntryForTest(1024), EntryForTest(4096)};
+  summary.backend_refusals = {{"cuda", "no device"}};
+  return summary;
+}
+
+TEST(JsonOutputTest, TuneHoldsWinnersAndEntries) {
+  const Json document = Checked(TuneJson(Summary()));
+  EXPECT_EQ(document["command"], "tune");
+  const Json& result = document["result"];
+  EXPECT_EQ(result["database"], "/db/x.tdb");
+  EXPECT_EQ(result["measured_cells"], 2);
+  EXPECT_EQ(result["pre_sync_us"], 1500.0);
+  ASSERT_EQ(result["winners"].size(), 1u);
+  EXPECT_EQ(result["winners"][0]["choice"], "host/ring?chunk=65536");
+  EXPECT_EQ(result["winners"][0]["first_bytes"], 4096);
+  EXPECT_EQ(result["winners"][0]["last_bytes"], 16384);
+  EXPECT_NEAR(result["winners"][0]["gain"].get<double>(), 41.2 / 35.0, 1e-9);
+  ASSERT_EQ(result["entries"].size(), 2u);
+  const Json& entry = result["entries"][0];
+  EXPECT_EQ(entry["collective"], "all_reduce");
+  EXPECT_EQ(entry["bytes"], 4096);
+  EXPECT_EQ(entry["winner"]["time_us"], 35.0);
+  EXPECT_EQ(entry["winner"]["default"], "host/tree");
+  ASSERT_EQ(entry["choices"].size(), 4u);
+  EXPECT_EQ(entry["choices"][0]["samples_ns"].size(), 50u);
+  EXPECT_EQ(entry["choices"][3]["outcome"], "wrong_result");
+  EXPECT_EQ(entry["choices"][3]["wrong"], 12);
+  EXPECT_EQ(entry["refusals"][1]["reason"], "no device");
+  EXPECT_EQ(entry["machine"]["cpu_model"], "model a");
+}
+
+TEST(JsonOutputTest, BenchIsATuneWithoutDatabase) {
+  const Json document = Checked(BenchJson(Summary()));
+  EXPECT_EQ(document["command"], "bench");
+  EXPECT_FALSE(document["result"].contains("database"));
+}
+
+TEST(JsonOutputTest, ErrorsKeepEveryPart) {
+  const Error error{ErrorCode::kRankLost, "rank 2 is lost", "stage warm",
+                    "it was killed",      "run again",      {2}};
+  const Json document = Checked(ErrorJson("tune", error));
+  EXPECT_EQ(document["error"], Json({{"code", "rank_lost"},
+                                     {"exit_code", 5},
+                                     {"what", "rank 2 is lost"},
+                                     {"where", "stage warm"},
+                                     {"cause", "it was killed"},
+                                     {"next_step", "run again"},
+                                     {"ranks", {2}}}));
+  Checked(ErrorJson("", {ErrorCode::kUsage, "unknown command \"x\"", "", "", "", {}}));
+}
+
+TEST(JsonOutputTest, BytesThatAreNotUtf8AreReplaced) {
+  const Json document =
+      Checked(ErrorJson("db show", {ErrorCode::kDatabase, "bad \xff file", "", "", "", {}}));
+  EXPECT_EQ(document["error"]["what"], "bad \xef\xbf\xbd file");
+}
+
+TEST(JsonOutputTest, ExplainSaysWhatRunsAndWhyOthersLost) {
+  TunedDatabase database;
+  database.Put(EntryForTest(1024));
+  const Problem asked = EntryForTest(1024).cell.problem;
+  const Fingerprint here = EntryForTest(1).fingerprint;
+  Json document = Checked(ExplainJson(Explain(database, "x", asked, here).value()));
+  EXPECT_EQ(document["result"]["runs"]["choice"], "host/ring?chunk=65536");
+  EXPECT_TRUE(document["result"]["runs"]["end_bytes"].is_null());
+  const Json& choices = document["result"]["entry"]["choices"];
+  EXPECT_TRUE(choices[0]["why_it_lost"].is_null());
+  EXPECT_EQ(choices[1]["why_it_lost"], "17.7 % slower: 41.2 us (41.2-41.2 us, 50 rounds)");
+
+  document = Checked(ExplainJson(Explain(TunedDatabase(), "x", asked, here).value()));
+  EXPECT_TRUE(document["result"]["runs"].is_null());
+  EXPECT_TRUE(document["result"]["default"].is_null());
+  EXPECT_EQ(document["result"]["misses"], Json({"the database is empty"}));
+  Explanation unknown = Explain(TunedDatabase(), "x", asked, here).value();
+  unknown.fallback = IdForTest("host/two_shot");
+  EXPECT_EQ(Checked(ExplainJson(unknown))["result"]["default"], "host/two_shot");
+}
+
+TEST(JsonOutputTest, OtherCommandsFitTheSchema) {
+  Json document =
+      Checked(PluginListJson({{"/a.so", "host", "1.0", "1.0", {"host"}, true, "loaded", ""},
+                              {"/b.so", "", "", "", {}, false, "refused", "no such symbol"}}));
+  EXPECT_EQ(document["result"]["plugins"][1]["reason"], "no such symbol");
+  document = Checked(DbShowJson(
+      "x", {{EntryForTest(8), std::nullopt},
+            {EntryForTest(9), Miss{MissReason::kMachineDiffers, "cores: 2 there, 4 here"}}}));
+  EXPECT_EQ(document["result"]["entries"][0]["valid_here"], true);
+  EXPECT_EQ(document["result"]["entries"][1]["not_valid_because"], "cores: 2 there, 4 here");
+  document = Checked(DbMergeJson({"out", {"a", "b"}, 7, true}));
+  EXPECT_EQ(document["result"]["entries"], 7);
+  document = Checked(VersionJson({"0.1.0", "1.0", 1, "gcc 12.2"}));
+  EXPECT_EQ(document["result"]["cotune"], "0.1.0");
+}
+
+TEST(JsonOutputTest, ConfigNamesEveryOrigin) {
+  SettingSources sources;
+  sources.flags = {{"budget", "5s"}};
+  sources.backend_flags = {"host.slot_bytes=1M"};
+  const Json document = Checked(ConfigShowJson(ResolveSettings(sources).value()));
+  bool found = false;
+  for (const Json& setting : document["result"]["settings"]) {
+    if (setting["name"] != "budget") continue;
+    found = true;
+    EXPECT_EQ(setting["value"], "5s");
+    EXPECT_EQ(setting["origin"], "--budget");
+    EXPECT_EQ(setting["variable"], "COTUNE_BUDGET");
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(document["result"]["settings"].size(), AllSettings().size());
+  EXPECT_EQ(document["result"]["backend_settings"][0]["value"], "1M");
+}
+
+// The validator must be able to say no.
+TEST(JsonSchemaTest, ViolationsAreFound) {
+  const Json schema = Schema();
+  Json document = Json::parse(TuneJson(Summary()));
+  document["result"]["entries"][0]["choices"][0].erase("wrong");
+  EXPECT_NE(FindSchemaViolation(schema, schema, document)
+                .find("/result/entries/0/choices/0: \"wrong\" is missing"),
+            std::string::npos);
+  document = Json::parse(TuneJson(Summary()));
+  document["result"]["committed"] = "yes";
+  EXPECT_NE(FindSchemaViolation(schema, schema, document)
+                .find("/result/committed: \"yes\" is not of type"),
+            std::string::npos);
+  document = Json::parse(TuneJson(Summary()));
+  document["result"]["more"] = 1;
+  EXPECT_NE(FindSchemaViolation(schema, schema, document).find("/result/more: not known"),
+            std::string::npos);
+  EXPECT_NE(FindSchemaViolation(schema, schema, Json::object()), "");
+}
+
+}  // namespace
+}  // namespace cotune::cli

@@ -1,0 +1,88 @@
+// What a tune shows while it runs: the plan, then one redrawn line on a terminal or plain lines
+// elsewhere.
+#ifndef COTUNE_CLI_OUTPUT_PROGRESS_H_
+#define COTUNE_CLI_OUTPUT_PROGRESS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/clock.h"
+#include "core/selection/stage_observer.h"
+
+namespace cotune::cli {
+
+// "35 cells, 412 choices to measure, about 42 s, 12.0 MiB per rank", or what is known from
+// `database`.
+std::string PlanText(const TunePlan& plan, std::string_view database);
+
+// Where a tune stands. Pure: time is an argument.
+class ProgressState {
+ public:
+  void Begin(const TunePlan& plan, int64_t now_ns);
+  void StartCell(int32_t index, int32_t total, const Problem& problem);
+  void FinishCell(int32_t index, int32_t total, const CellResult& cell, const Winner& winner,
+                  int64_t now_ns);
+
+  // What is left, from the pace so far; before the first cell is done, from the plan.
+  int64_t LeftNs(int64_t now_ns) const;
+  // "[ 41 %  14/35  ETA 0:12 ] all_reduce f32 256K  last best host/ring 41.2 us", cut to `columns`.
+  std::string Line(int64_t now_ns, size_t columns) const;
+  // "[14/35] all_reduce f32 256K: host/ring 41.2 us, 1.32x the default".
+  const std::string& last_done_text() const { return last_done_text_; }
+
+ private:
+  int32_t done_ = 0;
+  int32_t total_ = 0;
+  std::optional<int64_t> begin_ns_;
+  int64_t estimated_ns_ = 0;
+  std::string cell_text_;
+  std::string best_text_;
+  std::string last_done_text_;
+};
+
+// Shows it. `write` gets text for standard error, line ends included.
+class Progress final : public StageObserver {
+ public:
+  struct Options {
+    bool redraw = false;  // a terminal that understands escape sequences
+    size_t columns = 80;
+    bool quiet = false;    // warnings only
+    bool verbose = false;  // stages too
+    std::string database;  // for the plan
+  };
+  using Write = std::function<void(std::string_view)>;
+  // The clock outlives the object.
+  Progress(const Clock& clock, Options options, Write write)
+      : clock_(clock), options_(std::move(options)), write_(std::move(write)) {}
+
+  void OnStage(Stage stage) override;
+  void OnPlan(const TunePlan& plan) override;
+  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override;
+  void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
+                  const Winner& winner) override;
+  void OnWarning(std::string_view text) override;
+  // Once the place of the database is known.
+  void set_database(std::string database) { options_.database = std::move(database); }
+  // Takes the redrawn line away; before anything else is printed.
+  void Clear();
+
+  int64_t warnings() const { return warnings_; }
+
+ private:
+  void Print(std::string_view line);
+  void Redraw();
+
+  const Clock& clock_;
+  Options options_;
+  Write write_;
+  ProgressState state_;
+  bool line_is_drawn_ = false;
+  int64_t warnings_ = 0;
+};
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_OUTPUT_PROGRESS_H_

@@ -1,0 +1,116 @@
+#include "cli/output/progress.h"
+
+#include "core/testing/database_entries.h"
+#include "gtest/gtest.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class ManualClock final : public Clock {
+ public:
+  int64_t now_ns() const override { return time_ns; }
+  int64_t time_ns = 100 * kSecond;
+};
+
+TunePlan Plan() {
+  TunePlan plan;
+  plan.nodes = 1;
+  plan.cells = 5;
+  plan.known_cells = 1;
+  plan.choices_to_measure = 48;
+  plan.refusals = 3;
+  plan.estimated_ns = 40 * kSecond;
+  plan.buffer_bytes_per_rank = 8 << 20;
+  plan.workspace_bytes_per_rank = 1 << 20;
+  return plan;
+}
+
+TEST(ProgressTest, PlanSaysHowMuchThereIs) {
+  EXPECT_EQ(PlanText(Plan(), "x.tdb"),
+            "4 cells to measure, 1 known from x.tdb: 48 choices (3 refused), about 40 s, 9.0 MiB "
+            "per rank");
+  TunePlan known;
+  known.cells = known.known_cells = 35;
+  EXPECT_EQ(PlanText(known, "x.tdb"), "0 cells to measure, 35 known from x.tdb");
+  TunePlan fresh = Plan();
+  fresh.cells = 1;
+  fresh.known_cells = 0;
+  EXPECT_TRUE(PlanText(fresh, "x.tdb").starts_with("1 cell to measure: 48 choices"));
+}
+
+TEST(ProgressTest, LineShowsShareCountTimeLeftCellAndLastWinner) {
+  const DatabaseEntry entry = EntryForTest(256);
+  ProgressState state;
+  state.Begin(Plan(), 0);
+  state.StartCell(0, 4, entry.cell.problem);
+  EXPECT_EQ(state.Line(10 * kSecond, 200), "[ 0 %  0/4  ETA 0:30 ] all_reduce f32 1K");
+  state.FinishCell(0, 4, entry.cell, entry.winner, 12 * kSecond);
+  EXPECT_EQ(state.last_done_text(),
+            "[1/4] all_reduce f32 1K: host/ring?chunk=65536 35.0 us, 1.18x the default");
+  Problem next = entry.cell.problem;
+  next.count = 1024;
+  state.StartCell(1, 4, next);
+  EXPECT_EQ(state.Line(12 * kSecond, 200),
+            "[ 25 %  1/4  ETA 0:36 ] all_reduce f32 4K  last best host/ring?chunk=65536 35.0 us");
+  EXPECT_EQ(state.Line(12 * kSecond, 20), "[ 25 %  1/4  ETA 0:3");
+}
+
+TEST(ProgressTest, ADefaultThatWinsIsCalledSo) {
+  DatabaseEntry entry = EntryForTest(256);
+  entry.winner.id = IdForTest("host/tree");
+  ProgressState state;
+  state.FinishCell(0, 1, entry.cell, entry.winner, 1);
+  EXPECT_EQ(state.last_done_text(), "[1/1] all_reduce f32 1K: host/tree 35.0 us, the default");
+}
+
+// Runs one cell through a Progress with these options.
+std::string Shown(bool redraw, bool quiet, bool verbose) {
+  Progress::Options options;
+  options.redraw = redraw;
+  options.quiet = quiet;
+  options.verbose = verbose;
+  options.columns = 41;
+  std::string shown;
+  ManualClock clock;
+  const DatabaseEntry entry = EntryForTest(256);
+  options.database = "x.tdb";
+  Progress progress(clock, options, [&](std::string_view text) { shown += text; });
+  progress.OnStage(Stage::kChoices);
+  progress.OnPlan(Plan());
+  progress.OnCellStart(0, 4, entry.cell.problem);
+  progress.OnStage(Stage::kBenchmark);
+  progress.OnCellDone(0, 4, entry.cell, entry.winner);
+  progress.OnWarning("late");
+  progress.Clear();
+  EXPECT_EQ(progress.warnings(), 1);
+  return shown;
+}
+
+TEST(ProgressTest, APipeGetsPlainLines) {
+  EXPECT_EQ(Shown(false, false, false),
+            "4 cells to measure, 1 known from x.tdb: 48 choices (3 refused), about 40 s, 9.0 MiB "
+            "per rank\n"
+            "[1/4] all_reduce f32 1K: host/ring?chunk=65536 35.0 us, 1.18x the default\n"
+            "cotune: warning: late\n");
+}
+
+TEST(ProgressTest, ATerminalGetsOneRedrawnLine) {
+  const std::string shown = Shown(true, false, false);
+  EXPECT_EQ(shown,
+            "4 cells to measure, 1 known from x.tdb: 48 choices (3 refused), about 40 s, 9.0 MiB "
+            "per rank\n"
+            "\r\x1b[K[ 0 %  0/4  ETA 0:40 ] all_reduce f32 1K"
+            "\r\x1b[K[ 25 %  1/4  ETA 0:00 ] all_reduce f32 1"
+            "\r\x1b[Kcotune: warning: late\n");
+}
+
+TEST(ProgressTest, QuietKeepsWarningsOnlyAndVerboseNamesStages) {
+  EXPECT_EQ(Shown(false, true, false), "cotune: warning: late\n");
+  EXPECT_TRUE(Shown(false, false, true).starts_with("stage choices\n4 cells"));
+  EXPECT_EQ(Shown(false, false, true).find("benchmark"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace cotune::cli

@@ -1,0 +1,165 @@
+#include "cli/output/winner_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "cli/output/number_text.h"
+#include "cli/output/text_table.h"
+#include "fmt/format.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+using GroupKey = std::pair<ProblemClass, uint64_t>;
+using EntriesBySize = std::map<uint64_t, const DatabaseEntry*>;
+
+std::map<GroupKey, EntriesBySize> GroupEntries(const std::vector<DatabaseEntry>& entries) {
+  std::map<GroupKey, EntriesBySize> groups;
+  for (const DatabaseEntry& entry : entries) {
+    groups[{entry.cell.problem.cls, entry.cell.program_digest}][entry.cell.problem.bytes()] =
+        &entry;
+  }
+  return groups;
+}
+
+const Verdict* FindVerdict(const CellResult& cell, const ChoiceId& id) {
+  const auto found = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == id; });
+  return found == cell.verdicts.end() ? nullptr : &*found;
+}
+
+void FillLast(const DatabaseEntry& entry, WinnerRow& row) {
+  const Problem& problem = entry.cell.problem;
+  row.last_bytes = problem.bytes();
+  row.time_ns = row.interval_low_ns = row.interval_high_ns = entry.winner.median_ns;
+  if (const Verdict* verdict = FindVerdict(entry.cell, entry.winner.id)) {
+    row.interval_low_ns = verdict->interval_low_ns;
+    row.interval_high_ns = verdict->interval_high_ns;
+    row.wrong_elements += verdict->wrong_elements;
+  }
+  row.algbw_GBps = AlgorithmBandwidth(problem, row.time_ns);
+  row.busbw_GBps = BusBandwidth(problem, row.time_ns);
+}
+
+// A run of sizes with one winner.
+WinnerRow MakeRow(EntriesBySize::const_iterator begin, EntriesBySize::const_iterator end) {
+  WinnerRow row{.first_bytes = begin->first, .winner = begin->second->winner.id};
+  row.is_default = true;
+  double log_gain = 0;
+  int32_t compared = 0;
+  for (auto it = begin; it != end; ++it) {
+    const Winner& winner = it->second->winner;
+    ++row.sizes;
+    row.is_default = row.is_default && winner.fallback == winner.id;
+    if (winner.fallback && winner.fallback_median_ns > 0 && winner.median_ns > 0) {
+      log_gain += std::log(static_cast<double>(winner.fallback_median_ns) /
+                           static_cast<double>(winner.median_ns));
+      ++compared;
+    }
+    FillLast(*it->second, row);
+  }
+  if (compared > 0) row.gain = std::exp(log_gain / compared);
+  return row;
+}
+
+WinnerGroup MakeGroup(const GroupKey& key, const EntriesBySize& entries) {
+  WinnerGroup group{key.first, key.second, {}};
+  for (auto begin = entries.begin(); begin != entries.end();) {
+    const auto end = std::find_if(begin, entries.end(), [&](const auto& item) {
+      return !(item.second->winner.id == begin->second->winner.id);
+    });
+    group.rows.push_back(MakeRow(begin, end));
+    begin = end;
+  }
+  return group;
+}
+
+std::string SizesText(const WinnerRow& row) {
+  if (row.sizes == 1) return FormatSizeBytes(row.first_bytes);
+  return FormatSizeBytes(row.first_bytes) + "-" + FormatSizeBytes(row.last_bytes);
+}
+
+std::string GainText(const WinnerRow& row) {
+  if (row.is_default) return "default";
+  return row.gain > 0 ? FactorText(row.gain) : "-";
+}
+
+// One line for each choice that failed in a way that its backend's author wants to know.
+std::string FailuresText(const EntriesBySize& entries) {
+  std::string text;
+  for (const auto& [bytes, entry] : entries) {
+    for (const Verdict& verdict : entry->cell.verdicts) {
+      if (verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced) continue;
+      text += fmt::format("  dropped at {}: {} ({}", FormatSizeBytes(bytes), verdict.id.text(),
+                          OutcomeName(verdict.outcome));
+      if (verdict.wrong_elements > 0) {
+        text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+      }
+      text += verdict.reason.empty() ? ")\n" : fmt::format("): {}\n", verdict.reason);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<WinnerGroup> SummarizeWinners(const std::vector<DatabaseEntry>& entries) {
+  std::vector<WinnerGroup> groups;
+  for (const auto& [key, by_size] : GroupEntries(entries)) {
+    groups.push_back(MakeGroup(key, by_size));
+  }
+  return groups;
+}
+
+std::string ClassText(const ProblemClass& cls) {
+  std::string text(Name(cls.collective));
+  if (cls.reduction != Reduction::kNone) text += fmt::format(" {}", Name(cls.reduction));
+  text += fmt::format(" {}, {} rank{}", Name(cls.dtype), cls.world_size,
+                      cls.world_size == 1 ? "" : "s");
+  if (cls.ranks_per_node > 0 && cls.ranks_per_node != cls.world_size) {
+    text += fmt::format(", {} on each host", cls.ranks_per_node);
+  }
+  text += fmt::format(", {} memory", Name(cls.memory));
+  if (cls.buffer_class != BufferClass::kPlain) {
+    text += fmt::format(", {} buffers", Name(cls.buffer_class));
+  }
+  text += cls.in_place ? ", in place" : ", out of place";
+  if (cls.collective == Collective::kBroadcast && cls.root != 0) {
+    text += fmt::format(", root {}", cls.root);
+  }
+  return text;
+}
+
+std::string WinnerTableText(const std::vector<DatabaseEntry>& entries) {
+  std::string text;
+  for (const auto& [key, by_size] : GroupEntries(entries)) {
+    const WinnerGroup group = MakeGroup(key, by_size);
+    if (!text.empty()) text += "\n";
+    text += ClassText(group.cls);
+    if (group.program_digest != 0) text += fmt::format(", program {:016x}", group.program_digest);
+    text += "\n";
+    TextTable table({{"sizes"},
+                     {"winner"},
+                     {"at", Align::kRight},
+                     {"time_us", Align::kRight},
+                     {"interval_us", Align::kRight},
+                     {"algbw", Align::kRight},
+                     {"busbw", Align::kRight},
+                     {"gain", Align::kRight},
+                     {"wrong", Align::kRight}});
+    for (const WinnerRow& row : group.rows) {
+      table.AddRow({SizesText(row), row.winner.text(), FormatSizeBytes(row.last_bytes),
+                    MicrosecondsText(row.time_ns),
+                    IntervalText(row.interval_low_ns, row.interval_high_ns),
+                    BandwidthText(row.algbw_GBps), BandwidthText(row.busbw_GBps), GainText(row),
+                    std::to_string(row.wrong_elements)});
+    }
+    text += table.ToText(2) + FailuresText(by_size);
+  }
+  return text;
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,49 @@
+// The table of winners: what a tune is for.
+#ifndef COTUNE_CLI_OUTPUT_WINNER_TABLE_H_
+#define COTUNE_CLI_OUTPUT_WINNER_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/database/tuned_database_entry.h"
+#include "core/problem/choice_id.h"
+#include "core/problem/problem.h"
+
+namespace cotune::cli {
+
+// Neighbouring measured sizes with the same winner. Times are those at last_bytes.
+struct WinnerRow {
+  uint64_t first_bytes = 0;
+  uint64_t last_bytes = 0;
+  int32_t sizes = 0;
+  ChoiceId winner;
+  bool is_default = false;  // at every size
+  int64_t time_ns = 0;
+  int64_t interval_low_ns = 0;
+  int64_t interval_high_ns = 0;
+  double algbw_GBps = 0;
+  double busbw_GBps = 0;
+  double gain = 0;  // geometric mean over sizes of the default's time by the winner's; 0: the
+                    // default has none
+  uint64_t wrong_elements = 0;  // of the winner
+};
+
+struct WinnerGroup {
+  ProblemClass cls;
+  uint64_t program_digest = 0;
+  std::vector<WinnerRow> rows;  // ascending by size
+};
+
+// Groups ascending by class. Entries in any order; of one class and size the last counts.
+std::vector<WinnerGroup> SummarizeWinners(const std::vector<DatabaseEntry>& entries);
+
+// "all_reduce sum f32, 4 ranks, host memory, out of place".
+std::string ClassText(const ProblemClass& cls);
+
+// One block of text a group, and under it what computed wrong values or failed, if anything.
+std::string WinnerTableText(const std::vector<DatabaseEntry>& entries);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_OUTPUT_WINNER_TABLE_H_

@@ -1,0 +1,66 @@
+#include "cli/session/job_memory.h"
+
+#include <algorithm>
+
+#include "cli/session/rank_session.h"
+#include "fmt/format.h"
+#include "gpu/device/gpu_fields.h"
+#include "integration/job.h"
+#include "integration/plugin_scan.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr int kDefaultHostRanks = 4;
+
+bool HasCudaPlugin(const ResolvedSettings& settings, const PluginFlags& plugins,
+                   const Process& process) {
+  const JobOptions options = MakeJobOptions(settings, plugins, MemoryKind::kHost, process);
+  const PluginScan scan = ScanPlugins(options);
+  return std::any_of(scan.reports.begin(), scan.reports.end(), [&](const PluginReport& report) {
+    const bool is_wanted =
+        options.backends.empty() || std::find(options.backends.begin(), options.backends.end(),
+                                              report.backend) != options.backends.end();
+    return report.loaded && is_wanted &&
+           (report.memory_kinds >> static_cast<unsigned>(MemoryKind::kCuda) & 1) != 0;
+  });
+}
+
+}  // namespace
+
+Result<JobMemory> ChooseMemory(const ResolvedSettings& settings, const PluginFlags& plugins,
+                               const Process& process) {
+  const std::string& asked = settings.values.memory;
+  if (asked == "host") return JobMemory{};
+  if (asked != "auto" && asked != "cuda") {
+    const auto origin = settings.origins.find("memory");
+    return Fail(ErrorCode::kUsage, fmt::format("bad value \"{}\" for memory", asked),
+                origin == settings.origins.end() ? "" : origin->second,
+                "it is neither auto, host nor cuda", "give one of them");
+  }
+  const int gpus = gpu::VisibleGpus();
+  if (asked == "cuda" && gpus == 0) {
+    return Fail(ErrorCode::kEnvironment, "there is no GPU to tune", "memory=cuda",
+                "no NVIDIA driver, or CUDA_VISIBLE_DEVICES hides all GPUs",
+                "see `nvidia-smi`, or tune host memory: --memory host");
+  }
+  if (gpus == 0 || (asked == "auto" && !HasCudaPlugin(settings, plugins, process))) {
+    return JobMemory{};
+  }
+  return JobMemory{MemoryKind::kCuda, gpus};
+}
+
+int DefaultRanks(const JobMemory& memory) {
+  return memory.kind == MemoryKind::kCuda ? memory.gpus : kDefaultHostRanks;
+}
+
+Status CheckRanks(const JobMemory& memory, int local_ranks) {
+  if (memory.kind == MemoryKind::kHost || local_ranks <= memory.gpus) return {};
+  return Fail(ErrorCode::kUsage,
+              fmt::format("{} ranks need {} GPUs, and this machine shows {}", local_ranks,
+                          local_ranks, memory.gpus),
+              "--ranks", "every rank works on a GPU of its own",
+              "start fewer ranks, or tune host memory: --memory host");
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,350 @@
+#include "cli/session/rank_session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "cli/output/json_output.h"
+#include "cli/output/progress.h"
+#include "cli/session/interrupts.h"
+#include "cli/session/last_resort.h"
+#include "cli/session/lone_job.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/database_path.h"
+#include "integration/fault_injection.h"
+#include "integration/plugin_scan.h"
+#include "integration/spawn.h"
+
+namespace cotune::cli {
+namespace {
+
+// What is said of an interrupt while ranks still wait for each other.
+void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
+  const Error early{ErrorCode::kInterrupted, "interrupted before the tune began", "", "", "", {}};
+  const std::string text = fmt::format("cotune: error {} ({}): {}\n", ExitCode(early.code),
+                                       ErrorCodeName(early.code), early.ToText());
+  CatchInterrupts(context.rank == 0, text,
+                  console.flags().json ? ErrorJson(console.command(), early) : "");
+}
+
+// How long ranks may go on after one has failed: until they have said in which call they are stuck,
+// if they are.
+int64_t GraceNs(const TuningSettings& settings) {
+  constexpr int64_t kLastWordsNs = 5'000'000'000;
+  return std::max(2 * settings.collective_autotune_timeout_ns, StuckReportNs(settings)) +
+         kLastWordsNs;
+}
+
+// Whether this program, started by the user, has started this rank.
+bool IsOwnRank(const Process& process) {
+  const auto pipe = process.environment.find(kErrorPipeVariable);
+  return pipe != process.environment.end() && !pipe->second.empty();
+}
+
+// Whether this rank is the one that says it: the lowest that is not at fault itself. In a tune
+// every rank fails with the same error; before all have joined, only those of the control channel
+// are.
+bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
+  const bool is_shared =
+      has_joined || error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline;
+  if (!is_shared || error.code == ErrorCode::kInternal) return true;
+  int speaker = 0;
+  for (const int lost : error.ranks) speaker += lost == speaker ? 1 : 0;
+  // All are at fault: somebody has to say it.
+  return rank == (speaker < world_size ? speaker : 0);
+}
+
+// Watchers of one rank, in the order of construction.
+struct Watchers {
+  std::unique_ptr<StageObserver> base;
+  Progress* progress = nullptr;  // of rank 0
+  std::unique_ptr<StageObserver> fault;
+  StageObserver& outermost() { return fault ? *fault : *base; }
+};
+
+Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
+                              const std::string& database, Process& process) {
+  const int rank = context.rank;
+  Watchers watchers;
+  if (rank == 0) {
+    const OutputFlags& flags = process.console.flags();
+    Progress::Options options{.redraw = process.log_is_terminal,
+                              .columns = process.log_columns,
+                              .quiet = flags.quiet,
+                              .verbose = flags.verbose,
+                              .database = database};
+    auto progress = std::make_unique<Progress>(
+        clock, options, [&process](std::string_view text) { process.console.PrintLog(text); });
+    watchers.progress = progress.get();
+    watchers.base = std::move(progress);
+  } else {
+    watchers.base = std::make_unique<StageObserver>();
+  }
+  const auto fault_text = process.environment.find("COTUNE_FAULT");
+  if (fault_text != process.environment.end() && !fault_text->second.empty()) {
+    const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
+    if (!fault) return tl::make_unexpected(fault.error());
+    watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
+  }
+  return watchers;
+}
+
+TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
+  TuneRequest request;
+  for (const ProblemClass& cls : work.selection.classes) {
+    request.nodes.push_back({cls, work.selection.SizesOf(cls)});
+  }
+  request.database_path = database;
+  request.command = work.uses_database ? "tune" : "bench";
+  request.force = work.force;
+  request.cotune_version = CotuneVersion();
+  request.interrupted = &Interrupted();
+  return request;
+}
+
+// Plugins that were found and refused are no error, but the user should know.
+void WarnOfRefusedPlugins(const Job& job, Process& process) {
+  for (const PluginReport& report : job.plugin_reports()) {
+    if (report.loaded || report.reason.empty()) continue;
+    process.console.Warn(fmt::format("plugin {} is not used: {}",
+                                     report.path.empty() ? report.backend : report.path,
+                                     report.reason));
+  }
+}
+
+Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& settings,
+                        const PluginFlags& plugins, const RankWork& work, Process& process,
+                        const PrintReport& print, bool& has_joined) {
+  const MonotonicClock clock;
+  const std::string asked_database = work.uses_database ? settings.values.database : "";
+  Result<Watchers> watchers = MakeWatchers(context, clock, asked_database, process);
+  if (!watchers) return tl::make_unexpected(watchers.error());
+  JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
+  options.context = context;
+  options.observer = &watchers->outermost();
+  Result<std::unique_ptr<Job>> job = Job::Join(options);
+  if (!job) return tl::make_unexpected(job.error());
+  has_joined = true;
+  BeginInterruptible();
+  std::string database;
+  if (work.uses_database) {
+    Result<std::string> path =
+        DatabasePath(settings.values.database, process.environment, (*job)->fingerprint());
+    if (!path) return tl::make_unexpected(path.error());
+    database = std::move(*path);
+  }
+  if (context.rank == 0) {
+    WarnOfRefusedPlugins(**job, process);
+    // Of ranks that this program started, their parent has said it.
+    if (!IsOwnRank(process)) WarnOfSettings(**job, process);
+    watchers->progress->set_database(database);
+    const bool has_default_place = work.uses_database && settings.values.database.empty();
+    if (has_default_place) {
+      if (Status made = MakeFolderOf(database); !made) process.console.Warn(made.error().ToText());
+    }
+  }
+  NoteJournal(database.empty() ? "" : database + ".journal");
+  const Result<TuneReport> report = RunTune(**job, MakeRequest(work, database));
+  NoteJournal("");
+  EndInterruptible();
+  if (watchers->progress != nullptr) watchers->progress->Clear();
+  if (!report) return tl::make_unexpected(report.error());
+  if (report->save_failure) {
+    // The user sees what was measured all the same; as JSON there is one document, the error.
+    if (context.rank == 0 && !process.console.flags().json) print(**job, *report, database);
+    return tl::make_unexpected(*report->save_failure);
+  }
+  return context.rank == 0 ? print(**job, *report, database) : 0;
+}
+
+}  // namespace
+
+Result<ResolvedSettings> ReadSettings(const SettingFlags& flags, Process& process) {
+  SettingSources sources;
+  sources.environment = process.environment;
+  sources.settings_file = flags.settings_file;
+  sources.flags = flags.values;
+  sources.backend_flags = flags.backend_values;
+  Result<ResolvedSettings> settings = ResolveSettings(sources);
+  const Result<std::optional<LaunchContext>> context = FindRank(0, process);
+  // Contradicting launchers are the caller's concern.
+  if (settings && (!context || SpeaksForJob(*context, process))) {
+    for (const std::string& warning : settings->warnings) process.console.Warn(warning);
+  }
+  return settings;
+}
+
+void WarnOfSettings(const Job& job, Process& process) {
+  for (const std::string& warning : job.setting_warnings()) process.console.Warn(warning);
+}
+
+JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& plugins,
+                          MemoryKind memory, const Process& process) {
+  JobOptions options;
+  options.settings = settings.values;
+  options.memory = memory;
+  options.plugin_paths = plugins.plugins;
+  Environment environment = process.environment;
+  environment.erase("COTUNE_PLUGIN_PATH");
+  if (!settings.values.plugin_path.empty()) {
+    environment["COTUNE_PLUGIN_PATH"] = settings.values.plugin_path;
+  }
+  options.plugin_search_path = DefaultPluginSearchPath(environment);
+  options.backends = plugins.backends;
+  options.backend_settings = settings.backend_values;
+  options.backend_setting_origins = settings.backend_origins;
+  options.check_calls = settings.values.check_calls;
+  options.on_stuck = [&console = process.console](const Error& error) {
+    EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
+  };
+  options.log = [&console = process.console](int severity, const std::string& text) {
+    constexpr int kWarning = 2;
+    if (severity >= kWarning) {
+      console.Warn(text);
+    } else if (console.flags().verbose) {
+      console.PrintLog("cotune: " + text + "\n");
+    }
+  };
+  return options;
+}
+
+Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& process) {
+  Result<std::optional<LaunchContext>> context =
+      DetectLaunchContext(process.environment, getppid());
+  if (context && *context && flag_ranks != 0 && flag_ranks != (*context)->world_size) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("--ranks {} contradicts the launcher {}, which started {} ranks",
+                            flag_ranks, (*context)->launcher, (*context)->world_size),
+                "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
+  }
+  return context;
+}
+
+bool SpeaksForJob(const std::optional<LaunchContext>& context, const Process& process) {
+  return !IsOwnRank(process) && (!context || context->rank == 0);
+}
+
+std::vector<std::string> SelfCommand(const Process& process) {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  std::vector<std::string> command = {path};
+  command.insert(command.end(), process.arguments.begin(), process.arguments.end());
+  return command;
+}
+
+int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& plugins,
+              const JobMemory& memory, Process& process) {
+  if (Status fits = CheckRanks(memory, ranks); !fits) {
+    return process.console.PrintError(fits.error());
+  }
+  if (const auto job = JoinAlone(settings, plugins, memory, process); !job) {
+    return process.console.PrintError(job.error());
+  }
+  SpawnRequest request;
+  request.command = SelfCommand(process);
+  request.ranks = ranks;
+  request.grace_ns = GraceNs(settings.values);
+  request.knows_error_pipe = true;
+  const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
+  if (!result) return process.console.PrintError(result.error());
+  const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
+  std::string what;
+  for (const std::string& message : result->messages) {
+    const bool is_of_rank_0 = what.empty() && message.starts_with("rank 0 ");
+    if (is_of_rank_0) what = message;
+    if (!is_of_rank_0) process.console.Warn(message);
+  }
+  if (!rank_0_is_lost) return result->exit_code;
+  // Rank 0 would have said what happened.
+  return process.console.PrintError({ErrorCode::kRankLost,
+                                     what,
+                                     "own ranks",
+                                     "it was ended from outside, crashed, or was stopped",
+                                     "run again; what was measured is kept",
+                                     {0}});
+}
+
+Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
+  request.on_error = [&process, world_size = request.ranks](const std::vector<int>& ranks,
+                                                            const std::string& text) {
+    process.console.LogRankError(ranks, world_size, text);
+  };
+  return SpawnRanks(request);
+}
+
+int TuneAsRank(const LaunchContext& context, const ResolvedSettings& settings,
+               const PluginFlags& plugins, const RankWork& work, Process& process,
+               const PrintReport& print) {
+  CatchInterruptsOf(context, process.console);
+  NoteRank(context.rank, context.world_size);
+  bool has_joined = false;
+  const Result<int> exit_code =
+      JoinAndTune(context, settings, plugins, work, process, print, has_joined);
+  if (exit_code) return *exit_code;
+  if (!SpeaksOf(exit_code.error(), has_joined, context.rank, context.world_size))
+    return ExitCode(exit_code.error().code);
+  if (context.rank == 0) return process.console.PrintError(exit_code.error());
+  // Results, JSON included, are rank 0's.
+  process.console.LogError(exit_code.error());
+  return ExitCode(exit_code.error().code);
+}
+
+TuneSummary Summarize(const TuneReport& report, const std::string& database) {
+  return {.database = database,
+          .committed = report.outcome.committed,
+          .late_ranks = report.outcome.late_ranks,
+          .measured_cells = report.outcome.measured_cells,
+          .known_cells = report.outcome.known_cells,
+          .skipped_cells = report.outcome.skipped_cells,
+          .pre_syncs = report.outcome.pre_syncs,
+          .pre_sync_ns = report.outcome.pre_sync_ns,
+          .elapsed_ns = report.elapsed_ns,
+          .entries = report.entries,
+          .backend_refusals = report.outcome.backend_refusals};
+}
+
+std::optional<Error> WhyIncomplete(const TuneReport& report) {
+  if (!report.outcome.late_ranks.empty()) {
+    return Error{ErrorCode::kDeadline,
+                 fmt::format("nothing was tuned: rank {} missed the pre-sync window",
+                             fmt::join(report.outcome.late_ranks, ", ")),
+                 "pre_sync",
+                 "the rank was slow to start or is overloaded",
+                 "run again, or raise collective_pre_sync_timeout",
+                 report.outcome.late_ranks};
+  }
+  if (!report.outcome.committed) {
+    return Error{ErrorCode::kRankLost,
+                 "nothing was tuned: a rank declined the table",
+                 "agree",
+                 "the ranks came to different winners",
+                 "run again; if it repeats, report it",
+                 {}};
+  }
+  if (report.cells_without_winner.empty()) return std::nullopt;
+  const CellResult& cell = report.cells_without_winner.front();
+  Error error{
+      ErrorCode::kEnvironment,
+      fmt::format("{} of {} cells have no choice that works", report.cells_without_winner.size(),
+                  report.cells_without_winner.size() + report.entries.size()),
+      ToText(cell.problem),
+      "",
+      "see the reasons above; leave the problem out to tune the rest",
+      {}};
+  for (const CellResult& each : report.cells_without_winner) {
+    for (const Verdict& verdict : each.verdicts) {
+      if (verdict.wrong_elements > 0) error.code = ErrorCode::kWrongResult;
+    }
+  }
+  error.cause = cell.verdicts.empty() && !cell.refusals.empty()
+                    ? fmt::format("{} refuses: {}", cell.refusals.front().choice,
+                                  cell.refusals.front().reason)
+                    : "every choice failed or computed wrong values";
+  return error;
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,25 @@
+#include "core/backend/backend.h"
+
+namespace cotune {
+namespace {
+
+// A plan may need one more turn after its deadline to say which rank is missing.
+constexpr int64_t kLastTurnsNs = 100'000'000;
+
+}  // namespace
+
+Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
+  if (Status launched = Launch(arguments); !launched) return launched;
+  while (true) {
+    const Result<bool> done = Progress(arguments.deadline_ns);
+    if (!done) return tl::make_unexpected(done.error());
+    if (*done) return {};
+    // A plan ends the operation at its deadline itself. One that does not would hold this rank for
+    // ever, so the clock is looked at here too.
+    if (clock.now_ns() < DeadlineAfter(arguments.deadline_ns, kLastTurnsNs)) continue;
+    return Fail(ErrorCode::kDeadline, "progress still says that the call is in progress", "",
+                "its deadline has passed, which the backend does not look at");
+  }
+}
+
+}  // namespace cotune

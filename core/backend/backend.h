@@ -1,0 +1,107 @@
+// What the pipeline needs of a backend. plugins/loader implements it over the C ABI; tests
+// implement it directly.
+#ifndef COTUNE_CORE_BACKEND_BACKEND_H_
+#define COTUNE_CORE_BACKEND_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/problem/choice_id.h"
+#include "core/problem/problem.h"
+#include "core/problem/program.h"
+
+namespace cotune {
+
+// One way to run a program, as its backend describes it. Equal on all ranks.
+struct Choice {
+  ChoiceId id;
+  bool is_default = false;       // what the backend would pick itself
+  bool is_capturable = false;    // in a CUDA graph
+  bool is_reproducible = false;  // same bits on all ranks and from run to run
+  bool prepare_is_collective = false;
+  double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
+  uint64_t workspace_bytes = 0;
+  uint64_t fused_nodes = 0;  // nodes of the program that run inside it besides the anchor
+};
+
+// A way that exists but cannot run this program, with the reason, kept to the end for explain.
+struct Refusal {
+  std::string choice;  // id text, or just the backend's name when all of it refuses
+  std::string reason;
+};
+
+struct ChoiceList {
+  std::vector<Choice> choices;
+  std::vector<Refusal> refusals;
+};
+
+// Where the operands of a launch lie and on which stream it runs.
+struct LaunchArguments {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  void* stream = nullptr;   // cudaStream_t; nullptr for host memory
+  int64_t deadline_ns = 0;  // absolute, for the whole operation
+};
+
+// A choice made ready on this rank for one program at one count. One launch at a time for a group.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  // Starts the operation. CUDA memory: enqueues only. Host memory: the buffers are in use until
+  // Progress is done.
+  virtual Status Launch(const LaunchArguments& arguments) = 0;
+  // Host memory: true when complete, false when until_ns came first (0: one attempt). An error ends
+  // the group's use.
+  virtual Result<bool> Progress(int64_t until_ns) = 0;
+  // Launch, then Progress until done; for host memory. kDeadline also for a plan that does not end
+  // the operation itself at its deadline.
+  Status Run(const LaunchArguments& arguments, const Clock& clock);
+};
+
+// Ordered ranks that can run the backend's choices. Destroyed after all of its plans.
+class BackendGroup {
+ public:
+  virtual ~BackendGroup() = default;
+  // Local unless choice.prepare_is_collective; may be called from several threads.
+  virtual Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
+                                                const Choice& choice, int64_t deadline_ns) = 0;
+  // Collective: `bytes` of this rank's memory that its peers may reach from now on, for symmetric
+  // problems. On all ranks or on none; kUnsupported: this backend does not take such memory, and
+  // its group stays as it was.
+  virtual Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) = 0;
+  // Memory that begins at `data`; no launch that uses it is on its way. Does not wait for the
+  // others. What is left when the group goes is unregistered then.
+  virtual void UnregisterMemory(void* data) = 0;
+  virtual Status Health() = 0;
+  // Any thread, any time; frees every waiter of this group on host and device in bounded time.
+  virtual void Abort() = 0;
+};
+
+// Who takes part: name is unique in the job and new for every attempt.
+struct GroupParameters {
+  std::string name;
+  int32_t rank = 0;                // of this process in the group
+  std::vector<int32_t> job_ranks;  // rank in the job of every rank of the group
+  int32_t device = -1;             // CUDA ordinal, -1 for host
+  int64_t deadline_ns = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const std::string& name() const = 0;
+  virtual const std::string& version() const = 0;
+  // Pure and rank-invariant: depends on the arguments and the backend's version only. Never fails:
+  // what cannot run is a refusal with its reason.
+  virtual ChoiceList ListChoices(const Program& program, const Problem& problem) const = 0;
+  // Collective over the group. kRankLost names the job rank that did not come.
+  virtual Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BACKEND_BACKEND_H_

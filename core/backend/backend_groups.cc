@@ -1,0 +1,286 @@
+#include "core/backend/backend_groups.h"
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/base/clock.h"
+#include "core/ranks/step_record.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Ranks fail to join at the group's deadline; their reasons still have to get to the others.
+constexpr int64_t kReasonsNs = 10'000'000'000;
+
+std::string NameIn(const std::string& identity) { return identity.substr(0, identity.find(' ')); }
+
+// The backends that any rank has, each once, as the first rank that has it has it. Those of rank 0
+// come first: its order is that of the groups.
+std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(const ExchangedRecords& all) {
+  std::vector<std::pair<size_t, std::string>> identities;
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    for (const std::string& item : all.records[rank].items) {
+      const bool is_known =
+          std::any_of(identities.begin(), identities.end(),
+                      [&](const auto& known) { return NameIn(known.second) == NameIn(item); });
+      if (!is_known) identities.emplace_back(rank, item);
+    }
+  }
+  return identities;
+}
+
+// Which ranks have the backend in another form than `owner`, or not at all; "" when all have it
+// alike.
+std::string WhyNotOnAll(size_t owner, const std::string& identity, const ExchangedRecords& all) {
+  std::string others;
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    const auto& items = all.records[rank].items;
+    if (std::find(items.begin(), items.end(), identity) != items.end()) continue;
+    const auto other = std::find_if(items.begin(), items.end(), [&](const std::string& item) {
+      return NameIn(item) == NameIn(identity);
+    });
+    others += fmt::format(", rank {} {}", all.job_ranks[rank],
+                          other == items.end() ? "does not" : fmt::format("has '{}'", *other));
+  }
+  return others.empty() ? ""
+                        : fmt::format("rank {} has '{}'{}", all.job_ranks[owner], identity, others);
+}
+
+}  // namespace
+
+std::string BackendGroups::IdentityOf(const Backend& backend) const {
+  std::string identity = fmt::format("{} {}", backend.name(), backend.version());
+  const auto build = options_.builds.find(backend.name());
+  if (build != options_.builds.end()) identity += " build " + build->second;
+  const auto set = options_.settings.find(backend.name());
+  if (set != options_.settings.end()) identity += " " + set->second;
+  return identity;
+}
+
+Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend*> backends,
+                                                             RankExchange& exchange,
+                                                             const Options& options) {
+  std::unique_ptr<BackendGroups> groups(new BackendGroups(exchange, options));
+  // First the ranks learn which backends all of them have: a group of one that a rank lacks would
+  // wait for it in vain.
+  StepRecord record;
+  record.number = options.deadline_ns;
+  for (Backend* backend : backends) record.items.push_back(groups->IdentityOf(*backend));
+  Result<ExchangedRecords> all =
+      ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  for (const auto& [owner, identity] : IdentitiesOnAny(*all)) {
+    const std::string name = NameIn(identity);
+    if (std::string why = WhyNotOnAll(owner, identity, *all); !why.empty()) {
+      groups->refusals_.push_back({name, std::move(why)});
+      continue;
+    }
+    const auto own = std::find_if(backends.begin(), backends.end(),
+                                  [&](Backend* backend) { return backend->name() == name; });
+    groups->members_.push_back(BackendMember{*own, nullptr, 0});
+  }
+  // One deadline for all: ranks that came here at different times must not leave at different ones.
+  int64_t deadline_ns = options.deadline_ns;
+  for (const StepRecord& other : all->records) deadline_ns = std::max(deadline_ns, other.number);
+  for (BackendMember& member : groups->members_) {
+    if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
+      return tl::make_unexpected(created.error());
+    }
+  }
+  std::erase_if(groups->members_,
+                [](const BackendMember& member) { return member.group == nullptr; });
+  return groups;
+}
+
+Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_ns) {
+  GroupParameters parameters;
+  parameters.name =
+      fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
+  parameters.rank = exchange_.rank();
+  parameters.job_ranks = options_.job_ranks;
+  parameters.device = options_.device;
+  parameters.deadline_ns = deadline_ns;
+  Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
+  StepRecord record;
+  if (!group) record = StepRecord::FromStatus(tl::make_unexpected(group.error()));
+  Result<ExchangedRecords> all = ExchangeRecords(exchange_, "group " + parameters.name, record, 0,
+                                                 DeadlineAfter(deadline_ns, kReasonsNs));
+  if (!all) return tl::make_unexpected(all.error());
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
+    return {};
+  }
+  SetGroup(member, std::move(*group));
+  return {};
+}
+
+void BackendGroups::SetGroup(BackendMember& member, std::unique_ptr<BackendGroup> group) {
+  const std::lock_guard lock(abort_mutex_);
+  member.group = std::move(group);
+}
+
+void BackendGroups::DropGroup(BackendMember& member) {
+  std::unique_ptr<BackendGroup> dropped;
+  {
+    std::unique_lock lock(abort_mutex_);
+    dropped = std::move(member.group);
+    aborted_.wait(lock, [this] { return aborts_under_way_ == 0; });
+  }
+}
+
+BackendMember* BackendGroups::Find(std::string_view backend_name) {
+  for (BackendMember& member : members_) {
+    if (member.backend->name() == backend_name) return &member;
+  }
+  return nullptr;
+}
+
+Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
+  if (member.group != nullptr) member.group->Abort();
+  DropGroup(member);
+  ++member.generation;
+  if (Status created = CreateMemberGroup(member, deadline_ns); !created) return created;
+  const std::string& name = member.backend->name();
+  for (RegisteredRange& range : registered_) {
+    if (member.group == nullptr) break;
+    const auto had = std::find(range.backends.begin(), range.backends.end(), name);
+    if (had == range.backends.end()) continue;
+    const Result<Status> registered = RegisterWith(member, range.begin, range.bytes, deadline_ns);
+    if (!registered) return tl::make_unexpected(registered.error());
+    if (*registered) continue;
+    range.backends.erase(had);
+    refusals_.push_back(
+        {name, "its memory could not be registered again: " + registered->error().ToText()});
+    DropGroup(member);
+  }
+  return {};
+}
+
+Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, uint64_t bytes,
+                                           int64_t deadline_ns) {
+  const Status own = member.group->RegisterMemory(data, bytes, deadline_ns);
+  Result<ExchangedRecords> all =
+      ExchangeRecords(exchange_, "register with " + member.backend->name(),
+                      StepRecord::FromStatus(own), 0, DeadlineAfter(deadline_ns, kReasonsNs));
+  std::optional<Error> failure;
+  if (all) failure = all->FirstFailure();
+  if (own && (!all || failure)) member.group->UnregisterMemory(data);
+  if (!all) return tl::make_unexpected(all.error());
+  if (failure) return Status(tl::make_unexpected(std::move(*failure)));
+  return Status();
+}
+
+Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t bytes,
+                                     int64_t deadline_ns) {
+  auto* begin = static_cast<std::byte*>(data);
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  Status ready = own;
+  if (ready && bytes > UINTPTR_MAX - address) {
+    ready = Fail(ErrorCode::kUsage, fmt::format("{} bytes are more than there can be", bytes));
+  }
+  for (const RegisteredRange& range : registered_) {
+    const auto other = reinterpret_cast<uintptr_t>(range.begin);
+    const bool is_apart =
+        address < other ? bytes <= other - address : range.bytes <= address - other;
+    if (ready && !is_apart) {
+      ready = Fail(ErrorCode::kUsage, "some of this memory is registered already");
+    }
+  }
+  StepRecord record = StepRecord::FromStatus(ready);
+  record.number = static_cast<int64_t>(bytes);
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
+  for (size_t rank = 0; rank < all->records.size(); ++rank) {
+    if (all->records[rank].number == all->records[0].number) continue;
+    return Fail(
+        ErrorCode::kUsage,
+        fmt::format("rank {} registers {} bytes, rank {} registers {}", all->job_ranks[0],
+                    all->records[0].number, all->job_ranks[rank], all->records[rank].number),
+        "", "", "register the same number of bytes on every rank");
+  }
+  registered_.push_back(RegisteredRange{begin, bytes, {}});
+  std::string reasons;
+  Status failed;
+  for (BackendMember& member : members_) {
+    if (member.group == nullptr) continue;
+    const Result<Status> registered = RegisterWith(member, data, bytes, deadline_ns);
+    failed = registered ? *registered : tl::make_unexpected(registered.error());
+    if (failed) {
+      registered_.back().backends.push_back(member.backend->name());
+      continue;
+    }
+    const ErrorCode code = failed.error().code;
+    if (!registered || (code != ErrorCode::kUnsupported && code != ErrorCode::kUsage)) break;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", member.backend->name(),
+                           failed.error().ToText());
+    failed = {};
+  }
+  if (failed && registered_.back().backends.empty()) {
+    failed = Fail(ErrorCode::kUnsupported, "no backend takes registered memory", "",
+                  std::move(reasons), "use plain buffers");
+  }
+  if (!failed) UnregisterMemory(data);
+  return failed;
+}
+
+void BackendGroups::UnregisterMemory(void* data) {
+  const auto found =
+      std::find_if(registered_.begin(), registered_.end(),
+                   [&](const RegisteredRange& range) { return range.begin == data; });
+  if (found == registered_.end()) return;
+  for (const std::string& name : found->backends) {
+    BackendMember* member = Find(name);
+    if (member != nullptr && member->group != nullptr) member->group->UnregisterMemory(data);
+  }
+  registered_.erase(found);
+}
+
+bool BackendGroups::IsRegistered(const void* data, uint64_t bytes, std::string_view backend) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return std::any_of(registered_.begin(), registered_.end(), [&](const RegisteredRange& range) {
+    const bool holds = begin >= range.begin && bytes <= range.bytes &&
+                       static_cast<uint64_t>(begin - range.begin) <= range.bytes - bytes;
+    return holds && (backend.empty() || std::find(range.backends.begin(), range.backends.end(),
+                                                  backend) != range.backends.end());
+  });
+}
+
+void BackendGroups::AbortAll() {
+  std::vector<BackendGroup*> groups;
+  {
+    const std::lock_guard lock(abort_mutex_);
+    for (const BackendMember& member : members_) {
+      if (member.group != nullptr) groups.push_back(member.group.get());
+    }
+    ++aborts_under_way_;
+  }
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    BackendGroup* const group = groups[i];
+    if (i + 1 == groups.size()) {
+      group->Abort();
+      break;
+    }
+    try {
+      threads.emplace_back([group] { group->Abort(); });
+    } catch (const std::system_error&) {
+      group->Abort();  // there is no thread to be had: one after the other
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  {
+    const std::lock_guard lock(abort_mutex_);
+    --aborts_under_way_;
+  }
+  aborted_.notify_all();
+}
+
+}  // namespace cotune

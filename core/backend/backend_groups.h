@@ -1,0 +1,118 @@
+// The groups of all backends over one set of ranks, made and made anew in lockstep.
+#ifndef COTUNE_CORE_BACKEND_BACKEND_GROUPS_H_
+#define COTUNE_CORE_BACKEND_BACKEND_GROUPS_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/ranks/rank_exchange.h"
+
+namespace cotune {
+
+// One backend that every rank has, with its group. `generation` counts how often the group was made
+// anew.
+struct BackendMember {
+  Backend* backend = nullptr;
+  std::unique_ptr<BackendGroup> group;
+  int32_t generation = 0;
+};
+
+// Every method that talks to other ranks is collective: all ranks call it in the same order. Not
+// thread-safe, except AbortAll.
+class BackendGroups {
+ public:
+  struct Options {
+    std::string name;                // unique in the job
+    std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
+    int32_t device = -1;
+    int64_t deadline_ns = 0;  // absolute, for Create
+    // What the user has set for a backend, by its name: "key=value key=value". Ranks with different
+    // settings of a backend do not share a group of it.
+    std::map<std::string, std::string> settings;
+    // The ids that tell builds of one version of a backend apart, by its name; backends without are
+    // known by their version. Ranks with different builds do not share a group: their lists,
+    // kernels or protocols may differ.
+    std::map<std::string, std::string> builds;
+  };
+
+  // Creates the group of each backend, in the given order. A backend that one rank lacks or has in
+  // another version, build or with other settings, or whose group fails on any rank, is left out on
+  // all ranks and its reason kept. kRankLost when a rank is lost.
+  static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
+                                                       RankExchange& exchange,
+                                                       const Options& options);
+
+  const std::string& name() const { return options_.name; }
+  const std::vector<int32_t>& job_ranks() const { return options_.job_ranks; }
+  std::vector<BackendMember>& members() { return members_; }
+  const std::vector<BackendMember>& members() const { return members_; }
+  const std::vector<Refusal>& refusals() const { return refusals_; }
+  // The member whose backend has this name, or nullptr.
+  BackendMember* Find(std::string_view backend_name);
+
+  // Registers memory of this rank with every member that takes some; the same bytes on all ranks.
+  // `own`: a failure to have the memory at all, which ends it on every rank. kUnsupported: no
+  // backend takes such memory; kUsage: the ranks differ, or it overlaps registered memory. What is
+  // no refusal of a backend but a failure (a rank lost, a deadline) ends it, and nothing is
+  // registered.
+  Status RegisterMemory(const Status& own, void* data, uint64_t bytes, int64_t deadline_ns);
+  // Memory that begins at `data`, if it is registered; does not wait for the other ranks. No launch
+  // that uses it is on its way.
+  void UnregisterMemory(void* data);
+  // Whether all of it lies in memory that is registered, with that backend, if one is given; equal
+  // on all ranks where they use their memory alike. Not collective.
+  bool IsRegistered(const void* data, uint64_t bytes, std::string_view backend = {}) const;
+  bool HasRegisteredMemory() const { return !registered_.empty(); }
+
+  // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
+  // What its old group had registered is registered again.
+  // A member whose group cannot be made anew is left out on all ranks: its group is nullptr
+  // afterwards.
+  Status Recreate(BackendMember& member, int64_t deadline_ns);
+
+  // Frees every waiter of every group on this rank. Any thread, while the object lives. A backend
+  // whose abort takes its time holds up neither the abort of another one nor anything but the
+  // caller.
+  void AbortAll();
+
+ private:
+  BackendGroups(RankExchange& exchange, Options options)
+      : exchange_(exchange), options_(std::move(options)) {}
+  // The only writers of a member's group: AbortAll on another thread sees a whole group or none.
+  void SetGroup(BackendMember& member, std::unique_ptr<BackendGroup> group);
+  // Returns when no abort of the group is under way and it is destroyed.
+  void DropGroup(BackendMember& member);
+  // "host 0.1.0 build 5f0c... slot_bytes=65536": what all ranks must have alike.
+  std::string IdentityOf(const Backend& backend) const;
+  Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
+  // How it went on all ranks: registered on all, or on none with the first failure.
+  Result<Status> RegisterWith(BackendMember& member, void* data, uint64_t bytes,
+                              int64_t deadline_ns);
+
+  RankExchange& exchange_;
+  Options options_;
+  std::vector<BackendMember> members_;
+  std::vector<Refusal> refusals_;
+
+  struct RegisteredRange {
+    std::byte* begin = nullptr;
+    uint64_t bytes = 0;
+    std::vector<std::string> backends;  // that have it
+  };
+  std::vector<RegisteredRange> registered_;
+
+  std::mutex abort_mutex_;  // between AbortAll and the writers of a member's group
+  std::condition_variable aborted_;
+  int aborts_under_way_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BACKEND_BACKEND_GROUPS_H_

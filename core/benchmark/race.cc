@@ -1,0 +1,134 @@
+#include "core/benchmark/race.h"
+
+#include <algorithm>
+
+namespace cotune {
+namespace {
+
+constexpr double kLeaderIntervalPercent = 1.0;
+
+}  // namespace
+
+Race::Race(size_t choice_count, size_t default_index, const RaceRules& rules)
+    : choices_(choice_count), default_index_(default_index), rules_(rules) {}
+
+std::vector<size_t> Race::Racing() const {
+  std::vector<size_t> racing;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (choices_[i].state == State::kRacing) racing.push_back(i);
+  }
+  return racing;
+}
+
+std::vector<size_t> Race::NextRound() const {
+  if (stopped_ || rounds_ >= rules_.max_rounds) return {};
+  std::vector<size_t> order = Racing();
+  if (order.empty() || Decided()) return {};
+  std::rotate(order.begin(), order.begin() + rounds_ % static_cast<int64_t>(order.size()),
+              order.end());
+  return order;
+}
+
+void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns) {
+  ++rounds_;
+  for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
+    Competitor& competitor = choices_[order[i]];
+    competitor.by_round_ns.resize(static_cast<size_t>(rounds_));
+    if (times_ns[i] <= 0) continue;
+    competitor.by_round_ns.back() = times_ns[i];
+    competitor.samples_ns.push_back(times_ns[i]);
+    competitor.best_ns = std::min(competitor.best_ns, times_ns[i]);
+    competitor.interval = MedianWithInterval(competitor.samples_ns);
+  }
+  const size_t leader = Leader();
+  if (leader != SIZE_MAX) DropLosers(leader);
+}
+
+void Race::Forget(size_t index) {
+  const State state = choices_[index].state;
+  choices_[index] = Competitor();
+  choices_[index].state = state;
+}
+
+void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
+
+size_t Race::Leader() const {
+  size_t leader = SIZE_MAX;
+  for (size_t i : Racing()) {
+    if (choices_[i].samples_ns.empty()) continue;
+    if (leader == SIZE_MAX ||
+        choices_[i].interval.median_ns < choices_[leader].interval.median_ns) {
+      leader = i;
+    }
+  }
+  return leader;
+}
+
+double Race::PairedSlowdown(const Competitor& a, const Competitor& b) const {
+  constexpr double kParts = 1e6;
+  std::vector<int64_t> slowdowns;
+  for (size_t round = 0; round < std::min(a.by_round_ns.size(), b.by_round_ns.size()); ++round) {
+    const auto a_ns = static_cast<double>(a.by_round_ns[round]);
+    const auto b_ns = static_cast<double>(b.by_round_ns[round]);
+    if (a_ns > 0 && b_ns > 0) slowdowns.push_back(static_cast<int64_t>(a_ns / b_ns * kParts));
+  }
+  if (static_cast<int32_t>(slowdowns.size()) < rules_.min_rounds) return 0;
+  return static_cast<double>(MedianWithInterval(slowdowns).low_ns) / kParts;
+}
+
+void Race::DropLosers(size_t leader) {
+  const Competitor& best = choices_[leader];
+  const auto has_enough = [this](const Competitor& competitor) {
+    return static_cast<int32_t>(competitor.samples_ns.size()) >= rules_.min_rounds;
+  };
+  for (size_t i : Racing()) {
+    Competitor& competitor = choices_[i];
+    if (i == leader || competitor.samples_ns.empty()) continue;
+    const auto leader_ns = static_cast<double>(best.interval.median_ns);
+    const bool is_cut =
+        std::any_of(rules_.cuts.begin(), rules_.cuts.end(), [&](const EarlyCut& cut) {
+          return rounds_ >= cut.round &&
+                 static_cast<double>(competitor.best_ns) > cut.factor * leader_ns;
+        });
+    // The default stays until its interval lies outside of the noise and beyond the leader's: where
+    // they overlap it wins. Both intervals are of enough samples, since a later outlier would give
+    // the default back what it had lost, with nobody left to measure.
+    const bool is_default = i == default_index_;
+    const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
+    double bar_ns = margin * leader_ns;
+    if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
+    const bool slower_alone = has_enough(best) && (!is_default || has_enough(competitor)) &&
+                              static_cast<double>(competitor.interval.low_ns) > bar_ns;
+    const bool slower = slower_alone || PairedSlowdown(competitor, best) > margin;
+    // One sample may be a spike, in whichever round it was the first that counted.
+    const bool has_two = competitor.samples_ns.size() >= 2;
+    const bool early = !is_default && has_two && is_cut;
+    if (early || slower) competitor.state = State::kOutpaced;
+  }
+}
+
+bool Race::Decided() const {
+  if (rounds_ < rules_.min_rounds) return false;
+  const size_t leader = Leader();
+  if (leader == SIZE_MAX) return false;
+  const MedianInterval& best = choices_[leader].interval;
+  // Samples that did not count say nothing: a choice that lacks them may be the fastest.
+  for (size_t i : Racing()) {
+    if (static_cast<int32_t>(choices_[i].samples_ns.size()) < rules_.min_rounds) return false;
+  }
+  const double half_width_percent =
+      50.0 * static_cast<double>(best.high_ns - best.low_ns) / static_cast<double>(best.median_ns);
+  if (half_width_percent <= kLeaderIntervalPercent) return true;
+  const double zone_ns = static_cast<double>(best.median_ns) * (1 + rules_.noise_percent / 100);
+  bool all_in_zone = true;
+  bool rival_left = false;
+  for (size_t i : Racing()) {
+    if (i == leader) continue;
+    const MedianInterval& interval = choices_[i].interval;
+    rival_left = true;
+    if (static_cast<double>(interval.median_ns) > zone_ns) all_in_zone = false;
+  }
+  return !rival_left || all_in_zone;
+}
+
+}  // namespace cotune

@@ -1,0 +1,90 @@
+// The race of one cell's choices: which to measure next, which to drop, when to stop. Pure: every
+// rank feeds it the same times and so reaches the same decisions.
+#ifndef COTUNE_CORE_BENCHMARK_RACE_H_
+#define COTUNE_CORE_BENCHMARK_RACE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/selection/selection.h"
+
+namespace cotune {
+
+// From a round on, drops who has two samples, the best of which is over `factor` x the median of
+// the leader.
+struct EarlyCut {
+  int32_t round;
+  double factor;
+};
+
+struct RaceRules {
+  int32_t min_rounds = 8;  // of a choice that stays in; 8 is the least for a 99 % interval
+  int32_t max_rounds = 50;
+  double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
+  // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
+  std::vector<EarlyCut> cuts = {{2, 3.0}, {5, 1.25}};
+};
+
+// Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
+// hits all alike.
+//   round 1     nobody is dropped: one sample may be a spike
+//   cuts        drop who is far behind
+//   min_rounds  samples of the leader: drops whose 99 % interval lies above its median, or who is
+//               slower than it in the same rounds: what slows a round slows both (PairedSlowdown)
+// It ends when every survivor has min_rounds valid samples and one competitor is left, all
+// survivors are within the noise of the leader, or the leader's interval is within 1 %; and at
+// max_rounds. The default choice always races for min_rounds
+// valid samples.
+class Race {
+ public:
+  // default_index: SIZE_MAX when the default choice does not take part.
+  Race(size_t choice_count, size_t default_index, const RaceRules& rules);
+
+  // The choices of the next round in order; empty when the race is over.
+  std::vector<size_t> NextRound() const;
+  // One time for each choice of NextRound(), in its order; 0: this sample was not valid.
+  void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
+  // The same for the order that NextRound() gave before some were disqualified.
+  void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
+  // What was measured of a choice so far does not count: it is measured otherwise from now on.
+  void Forget(size_t index);
+  // Takes a choice out for good: it failed.
+  void Disqualify(size_t index);
+  // Ends the race now: the budget is used up.
+  void Stop() { stopped_ = true; }
+
+  bool is_over() const { return NextRound().empty(); }
+  bool outpaced(size_t index) const { return choices_[index].state == State::kOutpaced; }
+  const std::vector<int64_t>& samples_ns(size_t index) const { return choices_[index].samples_ns; }
+  int32_t rounds() const { return rounds_; }
+
+ private:
+  enum class State { kRacing, kOutpaced, kDisqualified };
+  struct Competitor {
+    State state = State::kRacing;
+    std::vector<int64_t> samples_ns;
+    std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
+    int64_t best_ns = INT64_MAX;
+    MedianInterval interval;
+  };
+
+  std::vector<size_t> Racing() const;
+  // Racing choice with the smallest median; SIZE_MAX when none has a sample.
+  size_t Leader() const;
+  void DropLosers(size_t leader);
+  // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
+  // than min_rounds rounds in which both have a sample.
+  double PairedSlowdown(const Competitor& a, const Competitor& b) const;
+  bool Decided() const;
+
+  std::vector<Competitor> choices_;
+  size_t default_index_;
+  RaceRules rules_;
+  int32_t rounds_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_RACE_H_

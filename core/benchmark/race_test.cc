@@ -1,0 +1,243 @@
+#include "core/benchmark/race.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using TimeOf = std::function<int64_t(size_t choice, int32_t round)>;
+
+// Runs a race to its end; returns how many samples it took.
+int64_t RunToEnd(Race& race, const TimeOf& time_of) {
+  int64_t samples = 0;
+  for (auto order = race.NextRound(); !order.empty(); order = race.NextRound()) {
+    std::vector<int64_t> times_ns;
+    for (size_t choice : order) times_ns.push_back(time_of(choice, race.rounds()));
+    samples += static_cast<int64_t>(order.size());
+    race.AddRound(times_ns);
+  }
+  return samples;
+}
+
+TEST(RaceTest, SlowChoicesAreDroppedEarlyAndTheLeaderIsMeasuredEnough) {
+  Race race(4, SIZE_MAX, RaceRules{});
+  const int64_t base_ns[] = {100'000, 1'000'000, 140'000, 104'000};
+  RunToEnd(race, [&](size_t choice, int32_t round) { return base_ns[choice] + round * 10; });
+  EXPECT_EQ(race.samples_ns(1).size(), 2u);  // over 3 x
+  EXPECT_EQ(race.samples_ns(2).size(), 5u);  // over 1.25 x
+  EXPECT_TRUE(race.outpaced(1));
+  EXPECT_TRUE(race.outpaced(2));
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);
+  EXPECT_FALSE(race.outpaced(0));
+}
+
+TEST(RaceTest, CutsAreThoseOfTheRules) {
+  Race race(5, 0, RaceRules{.cuts = {{2, 1.5}, {3, 1.25}, {4, 1.1}}});
+  const int64_t base_ns[] = {300'000, 100'000, 152'000, 127'000, 112'000};
+  RunToEnd(race, [&](size_t choice, int32_t) { return base_ns[choice]; });
+  EXPECT_EQ(race.samples_ns(0).size(), 8u);  // the default
+  EXPECT_EQ(race.samples_ns(2).size(), 2u);
+  EXPECT_EQ(race.samples_ns(3).size(), 3u);
+  EXPECT_EQ(race.samples_ns(4).size(), 4u);
+  EXPECT_EQ(race.samples_ns(1).size(), 8u);
+  // A spike in one of its two: nobody is dropped for it, whether the other had one or not.
+  for (const bool both : {false, true}) {
+    Race spiky(2, SIZE_MAX, RaceRules{.cuts = {{2, 1.5}}});
+    RunToEnd(spiky, [&](size_t choice, int32_t round) -> int64_t {
+      const bool is_spike = choice == 0 ? round == 0 : both && round == 1;
+      return is_spike ? 900'000 : 100'000;
+    });
+    EXPECT_FALSE(spiky.outpaced(0) || spiky.outpaced(1)) << both;
+  }
+}
+
+TEST(RaceTest, NobodyIsDroppedForTheTimesOfOneThatFailedInTheRound) {
+  Race race(3, SIZE_MAX, RaceRules{.cuts = {{2, 1.25}}});
+  race.AddRound({100'000, 150'000, 400'000});
+  const std::vector<size_t> order = race.NextRound();
+  ASSERT_EQ(order, (std::vector<size_t>{1, 2, 0}));
+  race.Disqualify(0);
+  race.AddRound(order, {150'000, 400'000, 0});
+  EXPECT_FALSE(race.outpaced(1));
+  EXPECT_TRUE(race.outpaced(2)) << "that is behind the one that is left";
+}
+
+TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return round == 0 ? 9'000'000 : 100'000;
+    return 150'000;
+  });
+  EXPECT_FALSE(race.outpaced(0));
+  EXPECT_TRUE(race.outpaced(1));
+}
+
+TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
+  Race slow(2, 0, RaceRules{});
+  RunToEnd(slow, [](size_t choice, int32_t round) {
+    return (choice == 0 ? 5'000'000 : 100'000) + round;
+  });
+  EXPECT_EQ(slow.samples_ns(0).size(), 8u);
+  Race close(2, 0, RaceRules{.min_rounds = 8, .max_rounds = 20});
+  RunToEnd(close, [](size_t choice, int32_t round) {
+    return (choice == 0 ? 101'000 : 100'000) + (round % 2) * 5'000;
+  });
+  EXPECT_FALSE(close.outpaced(0));
+}
+
+// The first three rounds do not count for both, and a later sample of the leader is an outlier: the
+// default is still there, so that more rounds decide.
+TEST(RaceTest, TheDefaultIsNotDroppedBeforeBothHaveEnoughSamples) {
+  Race race(2, 0, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (round < 3) return 0;
+    if (choice == 0) return 27'000 + round * 10;
+    return round == 9 ? 81'000 : 19'000 + round * 10;
+  });
+  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_GE(race.samples_ns(0).size(), 8u);
+  EXPECT_GT(race.samples_ns(1).size(), 8u);
+  const auto of = [&](size_t choice) { return MedianWithInterval(race.samples_ns(choice)); };
+  EXPECT_LT(of(1).high_ns, of(0).low_ns);
+}
+
+// The machine speeds up and slows down by half from round to round, alike for all.
+TEST(RaceTest, RoundsAreComparedPairByPair) {
+  const auto speed = [](int32_t round) { return 100 + (round * 37) % 50; };
+  Race apart(3, 0, RaceRules{});
+  RunToEnd(apart, [&](size_t choice, int32_t round) -> int64_t {
+    return (choice == 1 ? 1000 : 1040) * speed(round);
+  });
+  EXPECT_TRUE(apart.outpaced(0));
+  EXPECT_TRUE(apart.outpaced(2));
+  EXPECT_EQ(apart.samples_ns(0).size(), 8u);
+  // A default inside the noise keeps its place, however sure that is.
+  Race close(2, 0, RaceRules{.min_rounds = 8, .max_rounds = 30});
+  RunToEnd(close, [&](size_t choice, int32_t round) -> int64_t {
+    return (choice == 1 ? 1000 : 1015) * speed(round);
+  });
+  EXPECT_FALSE(close.outpaced(0));
+  // Where pairs say nothing (each is faster in every other round) nobody is dropped by them.
+  Race equal(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 30});
+  RunToEnd(equal, [&](size_t choice, int32_t round) -> int64_t {
+    return (static_cast<int32_t>(choice) == round % 2 ? 1000 : 1100) * speed(round);
+  });
+  EXPECT_FALSE(equal.outpaced(0) || equal.outpaced(1));
+}
+
+TEST(RaceTest, OneSampleThatCountsIsTooFewToBeDroppedForInAnyRound) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  // Choice 1 has its first sample in the sixth round, a spike, and is the faster one after it.
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return 100'000;
+    return round < 5 ? 0 : round == 5 ? 9'000'000 : 80'000;
+  });
+  EXPECT_FALSE(race.outpaced(1));
+  EXPECT_TRUE(race.outpaced(0));
+}
+
+TEST(RaceTest, WhatIsForgottenDoesNotCount) {
+  Race race(2, SIZE_MAX, RaceRules{});
+  for (int round = 0; round < 3; ++round) {
+    race.Forget(1);
+    std::vector<int64_t> times_ns;
+    for (const size_t choice : race.NextRound())
+      times_ns.push_back(choice == 0 ? 100'000 : 900'000);
+    race.AddRound(times_ns);
+  }
+  EXPECT_FALSE(race.outpaced(1)) << "never two samples";
+  EXPECT_EQ(race.samples_ns(1).size(), 1u);
+  race.Forget(1);
+  RunToEnd(race, [](size_t choice, int32_t) { return choice == 0 ? 100'000 : 80'000; });
+  EXPECT_EQ(race.samples_ns(1), std::vector<int64_t>(8, 80'000));
+  EXPECT_TRUE(race.outpaced(0));
+}
+
+TEST(RaceTest, RoundsRotateTheirStart) {
+  Race race(3, SIZE_MAX, RaceRules{});
+  EXPECT_EQ(race.NextRound(), (std::vector<size_t>{0, 1, 2}));
+  race.AddRound({100, 100, 100});
+  EXPECT_EQ(race.NextRound(), (std::vector<size_t>{1, 2, 0}));
+}
+
+TEST(RaceTest, InvalidSamplesAndFailuresEndToo) {
+  Race race(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 12});
+  RunToEnd(race, [](size_t, int32_t) { return 0; });
+  EXPECT_EQ(race.rounds(), 12);
+  Race failed(1, SIZE_MAX, RaceRules{});
+  failed.Disqualify(0);
+  EXPECT_TRUE(failed.is_over());
+  Race stopped(1, SIZE_MAX, RaceRules{});
+  stopped.Stop();
+  EXPECT_TRUE(stopped.is_over());
+}
+
+// The cores were busy: only the long samples began in time.
+TEST(RaceTest, AChoiceWhoseSamplesDidNotCountIsMeasuredOn) {
+  Race race(2, 0, RaceRules{});
+  RunToEnd(race, [](size_t choice, int32_t round) -> int64_t {
+    if (choice == 0) return 4'000'000 + round;
+    return round < 12 ? 0 : 20'000 + round;
+  });
+  EXPECT_EQ(race.samples_ns(1).size(), 8u);
+  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_FALSE(race.outpaced(1));
+}
+
+TEST(RaceTest, NeverMoreRoundsThanAllowed) {
+  std::mt19937_64 random(7);
+  Race race(3, 1, RaceRules{.min_rounds = 8, .max_rounds = 50});
+  RunToEnd(race,
+           [&](size_t, int32_t) { return 100'000 + static_cast<int64_t>(random() % 50'000); });
+  EXPECT_LE(race.rounds(), 50);
+  EXPECT_GE(race.rounds(), 8);
+}
+
+// The noise model of the research on search cost: true slow-downs exp(Exp(0.7)), one-sided
+// log-normal noise of 3 %, 1 % spikes of 2 to 10 times.
+TEST(RaceTest, IsTenTimesCheaperThanFiftySamplesEachAtTwoPercentRegret) {
+  std::mt19937_64 random(20260101);
+  int cells_over = 0;
+  double race_ns = 0;
+  double exhaustive_ns = 0;
+  constexpr int kCells = 400;
+  for (int cell = 0; cell < kCells; ++cell) {
+    constexpr size_t kChoices = 12;
+    std::vector<double> base_ns(kChoices);
+    std::exponential_distribution<double> slower(1 / 0.7);
+    for (double& base : base_ns) base = 100'000 * std::exp(slower(random));
+    std::normal_distribution<double> noise(0, 0.03);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    Race race(kChoices, SIZE_MAX, RaceRules{});
+    RunToEnd(race, [&](size_t choice, int32_t) {
+      double time = base_ns[choice] * std::exp(std::fabs(noise(random)));
+      if (uniform(random) < 0.01) time *= 2 + 8 * uniform(random);
+      race_ns += time;
+      return static_cast<int64_t>(time);
+    });
+    for (double base : base_ns) exhaustive_ns += 50 * base;
+    size_t winner = 0;
+    int64_t best_median_ns = INT64_MAX;
+    for (size_t i = 0; i < kChoices; ++i) {
+      if (race.outpaced(i)) continue;
+      const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
+      if (median_ns < best_median_ns) {
+        best_median_ns = median_ns;
+        winner = i;
+      }
+    }
+    const double best_ns = *std::min_element(base_ns.begin(), base_ns.end());
+    if (base_ns[winner] > 1.02 * best_ns) ++cells_over;
+  }
+  EXPECT_LE(cells_over, kCells / 100);
+  EXPECT_GE(exhaustive_ns / race_ns, 10);
+  RecordProperty("times_cheaper", std::to_string(exhaustive_ns / race_ns));
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,24 @@
+// How many calls in a row one sample has.
+#ifndef COTUNE_CORE_BENCHMARK_SAMPLE_SIZE_H_
+#define COTUNE_CORE_BENCHMARK_SAMPLE_SIZE_H_
+
+#include <cstdint>
+
+#include "core/problem/problem.h"
+
+namespace cotune {
+
+// As many as fit into sample_ns when one takes call_ns, 1 to 1000 of them.
+//
+// On GPUs 4 at least: calls that follow each other overlap at their ends, by a part of their time
+// that differs from choice to choice (the root of a broadcast goes on while the last rank still
+// receives). One call alone has no such part, and programs have rows of calls.
+//
+// On several copies of the operands the sample ends where it began, so that what ran before it has
+// used all of them, if that takes no longer than 10 samples: a call that takes longer gains little
+// by a cache and, as others are faster, is not in the race for long.
+int32_t CallsOfSample(int64_t sample_ns, int64_t call_ns, int32_t copies, MemoryKind memory);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_SAMPLE_SIZE_H_

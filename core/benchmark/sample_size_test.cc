@@ -1,0 +1,29 @@
+#include "core/benchmark/sample_size.h"
+
+#include <gtest/gtest.h>
+
+namespace cotune {
+namespace {
+
+TEST(SampleSizeTest, AsManyCallsAsFit) {
+  EXPECT_EQ(CallsOfSample(200'000, 30'000, 1, MemoryKind::kHost), 6);
+  EXPECT_EQ(CallsOfSample(200'000, 30'000, 1, MemoryKind::kCuda), 6);
+  EXPECT_EQ(CallsOfSample(200'000, 1, 1, MemoryKind::kCuda), 1000);
+}
+
+TEST(SampleSizeTest, ALongCallIsOneOnTheHostAndFourOnGpus) {
+  EXPECT_EQ(CallsOfSample(200'000, 1'000'000, 1, MemoryKind::kHost), 1);
+  EXPECT_EQ(CallsOfSample(200'000, 1'000'000, 1, MemoryKind::kCuda), 4);
+  EXPECT_EQ(CallsOfSample(200'000, 60'000, 1, MemoryKind::kCuda), 4);
+}
+
+TEST(SampleSizeTest, ASampleGoesRoundOverAllCopiesWhereThatIsShort) {
+  EXPECT_EQ(CallsOfSample(200'000, 30'000, 9, MemoryKind::kHost), 9);
+  EXPECT_EQ(CallsOfSample(200'000, 15'000, 9, MemoryKind::kHost), 18);
+  EXPECT_EQ(CallsOfSample(200'000, 600'000, 9, MemoryKind::kHost), 1);
+  EXPECT_EQ(CallsOfSample(200'000, 600'000, 9, MemoryKind::kCuda), 4);
+  EXPECT_EQ(CallsOfSample(200'000, 200'000, 10, MemoryKind::kCuda), 10);
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,57 @@
+// One choice for one program at one size: made ready once, then launched.
+#ifndef COTUNE_CORE_CHOICE_CHOICE_CALLER_H_
+#define COTUNE_CORE_CHOICE_CHOICE_CALLER_H_
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "core/backend/backend.h"
+#include "core/backend/backend_groups.h"
+#include "core/backend/device.h"
+
+namespace cotune {
+
+// Identity plus a cached plan. Precompile is thread-safe and idempotent; the rest is for one
+// thread.
+class ChoiceCaller {
+ public:
+  // program and member outlive the caller.
+  ChoiceCaller(const Program& program, const Problem& problem, Choice choice, BackendMember& member)
+      : program_(program), problem_(problem), choice_(std::move(choice)), member_(member) {}
+
+  const ChoiceId& id() const { return choice_.id; }
+  const Choice& choice() const { return choice_; }
+  const Problem& problem() const { return problem_; }
+  BackendMember& member() const { return member_; }
+
+  // Prepares the plan. A failure is a value and is remembered: later calls give the same answer
+  // until the member's group is made anew.
+  Status Precompile(int64_t deadline_ns);
+  // One call on the device, or calls to be timed many times; Precompile must have succeeded. Timed
+  // calls go before Reset.
+  Result<TimedSpan> RunOnce(Device& device, const LaunchArguments& arguments);
+  Result<std::unique_ptr<TimedCalls>> PrepareTimed(Device& device,
+                                                   std::span<const LaunchArguments> arguments,
+                                                   int32_t repetitions);
+  // Starts one call, and for host memory waits for it.
+  Status Launch(const LaunchArguments& arguments, const Clock& clock);
+  // Forgets plan and failure; before the member's group is made anew.
+  void Reset();
+
+ private:
+  Result<std::unique_ptr<Plan>> Prepare(int64_t deadline_ns);
+
+  const Program& program_;
+  const Problem problem_;
+  const Choice choice_;
+  BackendMember& member_;
+  std::mutex mutex_;
+  std::unique_ptr<Plan> plan_;
+  std::optional<Error> failure_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_CHOICE_CALLER_H_

@@ -1,0 +1,88 @@
+#include "core/choice/multi_template.h"
+
+#include <algorithm>
+
+#include "core/choice/winner_check.h"
+
+namespace cotune {
+
+MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes,
+                             uint64_t topology_digest)
+    : program_(std::move(program)),
+      size_hints_bytes_(std::move(size_hints_bytes)),
+      topology_digest_(topology_digest) {
+  // Hints that round down to the same count are one cell. Less than an element for every rank is
+  // none, unless nothing else is asked for.
+  const ProblemClass& cls = program_.anchor();
+  const auto rounded = [&](uint64_t hint) {
+    return Problem{cls, CountForBytes(cls, hint), 0}.bytes();
+  };
+  const auto is_too_small = [&](uint64_t hint) { return hint > 0 && rounded(hint) == 0; };
+  if (!std::all_of(size_hints_bytes_.begin(), size_hints_bytes_.end(), is_too_small)) {
+    std::erase_if(size_hints_bytes_, is_too_small);
+  }
+  for (uint64_t& hint : size_hints_bytes_) hint = rounded(hint);
+  std::sort(size_hints_bytes_.begin(), size_hints_bytes_.end());
+  size_hints_bytes_.erase(std::unique(size_hints_bytes_.begin(), size_hints_bytes_.end()),
+                          size_hints_bytes_.end());
+}
+
+uint64_t MultiTemplate::dispatch_digest() const {
+  return program_.is_single_collective() ? 0 : program_.digest();
+}
+
+Problem MultiTemplate::ProblemAt(uint64_t size_hint_bytes) const {
+  const ProblemClass& cls = program_.anchor();
+  return Problem{cls, CountForBytes(cls, size_hint_bytes), topology_digest_};
+}
+
+const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
+                                             uint64_t size_hint_bytes) {
+  const auto found = lists_.find(size_hint_bytes);
+  if (found != lists_.end()) return found->second;
+  ChoiceList list = ListChoicesOf(groups, program_, ProblemAt(size_hint_bytes));
+  return lists_.emplace(size_hint_bytes, std::move(list)).first->second;
+}
+
+void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
+                             std::span<const LeftOutChoice> left_out) {
+  ListChoices(groups, size_hint_bytes);
+  ChoiceList& list = lists_.at(size_hint_bytes);
+  const std::string problem_class = ToText(program_.anchor());
+  for (const LeftOutChoice& each : left_out) {
+    if (each.problem_class != problem_class) continue;
+    const auto is_it = [&](const Choice& choice) { return choice.id.text() == each.choice; };
+    if (std::erase_if(list.choices, is_it) > 0) {
+      list.refusals.push_back({each.choice, each.reason});
+    }
+  }
+}
+
+Result<const CellResult*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
+  const auto found = cells_.find(size_hint_bytes);
+  if (found != cells_.end()) return &found->second;
+  if (!time_cell_) return Fail(ErrorCode::kInternal, "a node was timed outside of its scheduler");
+  Result<CellResult> cell = time_cell_(*this, size_hint_bytes);
+  if (!cell) return tl::make_unexpected(cell.error());
+  return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
+}
+
+void MultiTemplate::SetTimings(uint64_t size_hint_bytes, CellResult cell) {
+  cells_.insert_or_assign(size_hint_bytes, std::move(cell));
+}
+
+Result<MeasuredWinners::BySize> MultiTemplate::Finalize(const SelectionRules& rules) const {
+  MeasuredWinners::BySize winners;
+  for (const auto& [bytes, cell] : cells_) {
+    // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or
+    // the default.
+    if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace(bytes, winner->id);
+  }
+  if (winners.empty()) {
+    return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),
+                "every choice was refused or failed", "see `cotune explain` for the reasons");
+  }
+  return winners;
+}
+
+}  // namespace cotune

@@ -1,0 +1,65 @@
+// The choices of one node, timed lazily and finalised to one winner or to several by size.
+#ifndef COTUNE_CORE_CHOICE_MULTI_TEMPLATE_H_
+#define COTUNE_CORE_CHOICE_MULTI_TEMPLATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/backend/backend_groups.h"
+#include "core/database/known_cells.h"
+#include "core/problem/program.h"
+#include "core/selection/measured_winners.h"
+#include "core/selection/selection.h"
+
+namespace cotune {
+
+// One node of the tuned graph. Not thread-safe. Laziness is safe across ranks because only the
+// scheduler asks for timings, in node order.
+class MultiTemplate {
+ public:
+  // size_hints_bytes: at least one; rounded down to whole elements, sorted and made unique here,
+  // and left out where that leaves none and there are others. One hint: a node of fixed size.
+  MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes, uint64_t topology_digest);
+
+  const Program& program() const { return program_; }
+  // 0 for a single collective, else the program's digest: what the dispatch key carries.
+  uint64_t dispatch_digest() const;
+  const std::vector<uint64_t>& size_hints_bytes() const { return size_hints_bytes_; }
+  Problem ProblemAt(uint64_t size_hint_bytes) const;
+
+  // Asks every backend; pure, cached per hint.
+  const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
+
+  // Takes choices out of the list of a hint and keeps them among its refusals; the same on all
+  // ranks, before anything is made of the list.
+  void LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
+                std::span<const LeftOutChoice> left_out);
+
+  // Measures a cell the first time it is asked for. The scheduler sets it once.
+  using TimeCell = std::function<Result<CellResult>(MultiTemplate&, uint64_t size_hint_bytes)>;
+  void set_time_cell(TimeCell time_cell) { time_cell_ = std::move(time_cell); }
+  // Cached per hint; a failure is not cached, because it ends the tune.
+  Result<const CellResult*> choice_timings(uint64_t size_hint_bytes);
+  // A cell that is known already, from the database.
+  void SetTimings(uint64_t size_hint_bytes, CellResult cell);
+  bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
+
+  // Winners of all hints that have timings. kEnvironment when no hint has a winner.
+  Result<MeasuredWinners::BySize> Finalize(const SelectionRules& rules) const;
+  const std::map<uint64_t, CellResult>& cells() const { return cells_; }
+
+ private:
+  Program program_;
+  std::vector<uint64_t> size_hints_bytes_;
+  uint64_t topology_digest_;
+  TimeCell time_cell_;
+  std::map<uint64_t, ChoiceList> lists_;
+  std::map<uint64_t, CellResult> cells_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_MULTI_TEMPLATE_H_

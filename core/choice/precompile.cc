@@ -1,0 +1,101 @@
+#include "core/choice/precompile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <system_error>
+#include <thread>
+
+namespace cotune {
+
+std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937_64 shared(count);  // alike on all ranks
+  std::shuffle(order.begin(), order.end(), shared);
+  const auto rank = static_cast<size_t>(share.rank);
+  const auto world_size = static_cast<size_t>(share.world_size);
+  const auto begin = order.begin() + static_cast<std::ptrdiff_t>(count * rank / world_size);
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(count * (rank + 1) / world_size);
+  const auto others = order.begin() + (end - begin);
+  std::rotate(order.begin(), begin, end);
+  std::mt19937_64 own(rank);
+  std::shuffle(others, order.end(), own);
+  return order;
+}
+
+namespace {
+
+// The state that the threads share; the last of them frees it, which may be one that was given up.
+struct Work {
+  std::vector<ChoiceCaller*> callers;  // in the order in which they are made ready
+  int64_t deadline_ns = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t next = 0;     // of callers
+  size_t running = 0;  // threads
+};
+
+void MakeReady(Work& work) {
+  std::unique_lock lock(work.mutex);
+  while (work.next < work.callers.size()) {
+    ChoiceCaller* const caller = work.callers[work.next++];
+    lock.unlock();
+    // The caller remembers a failure and gives it again when it is asked to run.
+    static_cast<void>(caller->Precompile(work.deadline_ns));
+    lock.lock();
+  }
+  --work.running;
+  work.changed.notify_all();
+}
+
+// Nobody waits for a thread as such: one whose call never returns is left behind.
+void StartThreads(const std::shared_ptr<Work>& work) {
+  const size_t wanted = work->running;
+  for (size_t i = 0; i < wanted; ++i) {
+    try {
+      std::thread([work] { MakeReady(*work); }).detach();
+    } catch (const std::system_error&) {
+      // Those that could be started do the work of all; where there is none, this one does.
+      std::unique_lock lock(work->mutex);
+      if (i + 1 < wanted || work->running > 1) {
+        --work->running;
+        continue;
+      }
+      lock.unlock();
+      MakeReady(*work);
+    }
+  }
+}
+
+}  // namespace
+
+Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
+                     const PrecompileShare& share, const LaunchWatchdog* watchdog) {
+  // How often to look whether a call is stuck.
+  constexpr std::chrono::milliseconds kPoll(20);
+  const auto work = std::make_shared<Work>();
+  work->deadline_ns = deadline_ns;
+  for (const size_t i : PrecompileOrder(callers.size(), share)) {
+    if (!callers[i]->choice().prepare_is_collective) work->callers.push_back(callers[i]);
+  }
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const size_t wanted = threads > 0 ? static_cast<size_t>(threads) : cores;
+  work->running = std::min(wanted, work->callers.size());
+  StartThreads(work);
+  std::unique_lock lock(work->mutex);
+  while (work->running > 0) {
+    work->changed.wait_for(lock, kPoll);
+    const Error* const stuck = watchdog == nullptr ? nullptr : watchdog->stuck();
+    if (stuck == nullptr) continue;
+    work->next = work->callers.size();
+    return tl::make_unexpected(*stuck);
+  }
+  return {};
+}
+
+}  // namespace cotune

@@ -1,0 +1,36 @@
+// Solution A: choices are made ready in parallel.
+#ifndef COTUNE_CORE_CHOICE_PRECOMPILE_H_
+#define COTUNE_CORE_CHOICE_PRECOMPILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/backend/launch_watchdog.h"
+#include "core/choice/choice_caller.h"
+
+namespace cotune {
+
+// Which of the ranks that make the same callers ready this one is.
+struct PrecompileShare {
+  int rank = 0;
+  int world_size = 1;
+};
+
+// 0..count - 1 in the order in which a rank makes them ready: its own share first, then those of
+// the others, which it finds done when compiled code is kept for all (as plugins do on one machine)
+// and otherwise helps with. Shares are even, and neighbours in the list, which often need the same
+// kernel, are far apart; what is not its own comes in another order on every rank.
+std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
+
+// Precompiles every caller whose prepare is local, on `threads` threads (0: one a core), and
+// returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
+// error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
+// program and group, which must live as long as the process.
+Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
+                     const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_PRECOMPILE_H_

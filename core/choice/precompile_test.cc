@@ -1,0 +1,155 @@
+#include "core/choice/precompile.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+class EmptyPlan final : public Plan {
+ public:
+  Status Launch(const LaunchArguments&) override { return {}; }
+  Result<bool> Progress(int64_t) override { return true; }
+};
+
+// Prepares slowly enough to see two at once; fails for choices named "bad".
+class SlowGroup final : public BackendGroup {
+ public:
+  Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice& choice,
+                                        int64_t) override {
+    ++prepared;
+    if (choice.id.algorithm() == "bad") return Fail(ErrorCode::kUnsupported, "cannot be compiled");
+    if (choice.id.algorithm() == "throws") throw std::runtime_error("out of luck");
+    if (choice.id.algorithm() == "throws_int") throw 42;
+    if (wanted_at_once > 1) MeetOthers();
+    return std::make_unique<EmptyPlan>();
+  }
+  Status RegisterMemory(void*, uint64_t, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+  void UnregisterMemory(void*) override {}
+  Status Health() override { return {}; }
+  void Abort() override {}
+
+  std::atomic<int> prepared = 0;
+  int wanted_at_once = 1;
+
+ private:
+  // Returns when `wanted_at_once` threads are in here together.
+  void MeetOthers() {
+    std::unique_lock lock(mutex_);
+    ++entered_;
+    const int full = (entered_ + wanted_at_once - 1) / wanted_at_once * wanted_at_once;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return entered_ >= full; });
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int entered_ = 0;
+};
+
+class PrecompileTest : public ::testing::Test {
+ protected:
+  PrecompileTest() {
+    auto group = std::make_unique<SlowGroup>();
+    group_ = group.get();
+    member_.group = std::move(group);
+  }
+
+  ChoiceCaller* Add(const std::string& name, bool is_collective = false) {
+    Choice choice{
+        *ChoiceId::FromBackend("test", name), false, false, false, is_collective, -1, 0, 0};
+    callers_.push_back(std::make_unique<ChoiceCaller>(program_, Problem{program_.anchor(), 1, 0},
+                                                      std::move(choice), member_));
+    pointers_.push_back(callers_.back().get());
+    return pointers_.back();
+  }
+
+  static Program AnyProgram() {
+    ProblemClass cls;
+    cls.reduction = Reduction::kSum;
+    return *Program::SingleCollective(cls);
+  }
+
+  Program program_ = AnyProgram();
+  BackendMember member_;
+  SlowGroup* group_ = nullptr;
+  std::vector<std::unique_ptr<ChoiceCaller>> callers_;
+  std::vector<ChoiceCaller*> pointers_;
+};
+
+TEST_F(PrecompileTest, RunsInParallelAndOnlyOnce) {
+  for (int i = 0; i < 4; ++i) Add("good");
+  group_->wanted_at_once = 2;  // with fewer threads this would never return
+  PrecompileAll(pointers_, 2, 0);
+  EXPECT_EQ(group_->prepared, 4);
+  PrecompileAll(pointers_, 2, 0);
+  EXPECT_EQ(group_->prepared, 4);
+}
+
+TEST_F(PrecompileTest, EveryRankBeginsWithAShareOfItsOwn) {
+  for (const size_t count : {0u, 1u, 3u, 100u}) {
+    for (const int world_size : {1, 2, 3, 8}) {
+      std::set<size_t> begun;
+      size_t in_shares = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        const std::vector<size_t> order = PrecompileOrder(count, {rank, world_size});
+        EXPECT_EQ(std::set<size_t>(order.begin(), order.end()).size(), count);
+        ASSERT_EQ(order.size(), count);
+        const auto ranks = static_cast<size_t>(world_size);
+        const auto number = static_cast<size_t>(rank);
+        const size_t share = count * (number + 1) / ranks - count * number / ranks;
+        begun.insert(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(share));
+        in_shares += share;
+      }
+      EXPECT_EQ(begun.size(), count) << world_size;
+      EXPECT_EQ(in_shares, count);
+    }
+  }
+}
+
+TEST_F(PrecompileTest, AFailureIsRememberedUntilReset) {
+  ChoiceCaller* bad = Add("bad");
+  PrecompileAll(pointers_, 1, 0);
+  const Status again = bad->Precompile(0);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().what, "cannot be compiled");
+  EXPECT_EQ(group_->prepared, 1);
+  bad->Reset();
+  EXPECT_FALSE(bad->Precompile(0).has_value());
+  EXPECT_EQ(group_->prepared, 2);
+}
+
+TEST_F(PrecompileTest, AnExceptionIsAFailureLikeAnyOther) {
+  ChoiceCaller* throws = Add("throws");
+  ChoiceCaller* throws_int = Add("throws_int");
+  ASSERT_TRUE(PrecompileAll(pointers_, 2, 0));
+  EXPECT_EQ(throws->Precompile(0).error().ToText(),
+            "preparing it threw an exception (test/throws): out of luck");
+  EXPECT_EQ(throws_int->Precompile(0).error().cause, "it is no std::exception");
+  EXPECT_EQ(group_->prepared, 2);
+}
+
+TEST_F(PrecompileTest, CollectivePreparesWaitForTheirTurn) {
+  Add("together", true);
+  PrecompileAll(pointers_, 0, 0);
+  EXPECT_EQ(group_->prepared, 0);
+}
+
+TEST_F(PrecompileTest, WithoutAGroupThereIsNoPlan) {
+  ChoiceCaller* caller = Add("good");
+  member_.group.reset();
+  EXPECT_EQ(caller->Precompile(0).error().code, ErrorCode::kAborted);
+  EXPECT_EQ(caller->Launch({}, MonotonicClock()).error().code, ErrorCode::kInternal);
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,300 @@
+#include "core/choice/winner_check.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/base/sha256.h"
+#include "core/choice/choice_caller.h"
+#include "core/choice/precompile.h"
+#include "core/ranks/step_record.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace cotune {
+namespace {
+
+constexpr size_t kReasonBytesMax = 300;
+
+std::vector<std::string> TextsOf(const ChoiceList& list) {
+  std::vector<std::string> texts;
+  for (const Choice& choice : list.choices) {
+    texts.push_back(choice.id.text() + (choice.is_default ? " as its default" : ""));
+  }
+  return texts;
+}
+
+// Ranks of the job, which is what errors name.
+std::vector<int> JobRanks(const BackendGroups& groups, const std::vector<size_t>& positions) {
+  std::vector<int> ranks;
+  for (const size_t position : positions) ranks.push_back(groups.job_ranks()[position]);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::string RanksText(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+tl::unexpected<Error> ListsDiffer(const BackendGroups& groups, const Problem& problem,
+                                  const std::vector<StepRecord>& records) {
+  const auto fail = [&](std::string what, std::vector<int> ranks) {
+    return Fail(ErrorCode::kDisagreement, std::move(what), ToText(problem),
+                "the plugin is another build, is configured differently, or breaks the rule that "
+                "its list follows from the problem alone",
+                "use one file of the plugin and the same settings on every rank", std::move(ranks));
+  };
+  for (const StepRecord& record : records) {
+    for (const std::string& text : record.items) {
+      std::vector<size_t> have;
+      std::vector<size_t> lack;
+      for (size_t rank = 0; rank < records.size(); ++rank) {
+        const auto& items = records[rank].items;
+        (std::find(items.begin(), items.end(), text) != items.end() ? have : lack).push_back(rank);
+      }
+      if (lack.empty()) continue;
+      // Those who are fewer are at fault; of as many, those who are unlike rank 0.
+      const bool has_first = have.front() == 0;
+      const bool have_is_odd =
+          have.size() < lack.size() || (have.size() == lack.size() && !has_first);
+      const std::vector<int> with = JobRanks(groups, have);
+      const std::vector<int> without = JobRanks(groups, lack);
+      return fail(
+          fmt::format("{} {} {}, {} not", RanksText(with), with.size() == 1 ? "lists" : "list",
+                      text, RanksText(without) + (without.size() == 1 ? " does" : " do")),
+          have_is_odd ? with : without);
+    }
+  }
+  return fail("the ranks list the same choices in different orders", {});
+}
+
+// One failure of a rank, as it travels: "CELL R reason" or "CELL F reason", for a refusal and for
+// any other failure.
+std::string EncodeFailure(size_t cell, const Error& error) {
+  const bool is_refusal = error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kUsage;
+  return fmt::format("{} {} {}", cell, is_refusal ? 'R' : 'F',
+                     error.ToText().substr(0, kReasonBytesMax));
+}
+
+struct RankFailure {
+  size_t rank = 0;
+  bool is_refusal = false;
+  std::string reason;
+};
+
+// By cell; nothing where a record cannot be read.
+std::optional<std::map<size_t, std::vector<RankFailure>>> ReadFailures(
+    const std::vector<StepRecord>& records, size_t cells) {
+  std::map<size_t, std::vector<RankFailure>> failures;
+  for (size_t rank = 0; rank < records.size(); ++rank) {
+    for (const std::string& item : records[rank].items) {
+      size_t cell = 0;
+      const char* const end = item.data() + item.size();
+      const auto [rest, error] = std::from_chars(item.data(), end, cell);
+      if (error != std::errc() || cell >= cells || end - rest < 3) return std::nullopt;
+      failures[cell].push_back({rank, rest[1] == 'R', std::string(rest + 3, end)});
+    }
+  }
+  return failures;
+}
+
+// Plans that are held at once: a database may have thousands of winners.
+constexpr size_t kPlansAtOnce = 64;
+
+// Makes some winners ready and drops them; adds the failures, as EncodeFailure gives them. `first`
+// is the place of the first one. Fails when a call is stuck, and leaves its plan to the watchdog.
+Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
+                   std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
+                   size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
+                   std::vector<std::string>& failures) {
+  std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
+  std::vector<ChoiceCaller*> all;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const CellToCheck& cell = cells[i];
+    const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
+    const auto choice = std::find_if(list.choices.begin(), list.choices.end(),
+                                     [&](const Choice& each) { return each.id == winners[i]; });
+    BackendMember* member = groups.Find(winners[i].backend());
+    if (choice == list.choices.end() || member == nullptr) {
+      std::string why = member == nullptr ? "its backend is not in use here"
+                                          : "it is not among the choices of its backend";
+      for (const Refusal& refusal : list.refusals) {
+        if (refusal.choice == winners[i].text()) why = refusal.reason;
+      }
+      const Error error{ErrorCode::kUnsupported, std::move(why), "", "", "", {}};
+      failures.push_back(EncodeFailure(first + i, error));
+      continue;
+    }
+    if (cell.problem.cls.buffer_class == BufferClass::kSymmetric) continue;
+    callers[i] = std::make_unique<ChoiceCaller>(*cell.program, cell.problem, *choice, *member);
+    all.push_back(callers[i].get());
+  }
+  const PrecompileShare share{exchange.rank(), exchange.world_size()};
+  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog); !ready) {
+    // The thread whose call is stuck still uses them.
+    watchdog->Keep(
+        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(callers)));
+    return ready;
+  }
+  for (size_t i = 0; i < callers.size(); ++i) {
+    if (callers[i] == nullptr) continue;
+    // Those whose prepare is collective are made ready here, on all ranks in this order.
+    const Status prepared = callers[i]->Precompile(deadline_ns);
+    if (!prepared) failures.push_back(EncodeFailure(first + i, prepared.error()));
+  }
+  return {};
+}
+
+}  // namespace
+
+ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
+                         const Problem& problem) {
+  ChoiceList merged;
+  merged.refusals = groups.refusals();
+  bool has_default = false;
+  for (const BackendMember& member : groups.members()) {
+    if (member.group == nullptr) continue;
+    ChoiceList list = member.backend->ListChoices(program, problem);
+    for (Choice& choice : list.choices) {
+      // One default for all: that of the first backend, in priority order, that has one.
+      choice.is_default = choice.is_default && !has_default;
+      has_default = has_default || choice.is_default;
+      merged.choices.push_back(std::move(choice));
+    }
+    merged.refusals.insert(merged.refusals.end(), list.refusals.begin(), list.refusals.end());
+  }
+  return merged;
+}
+
+Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
+                          std::span<const CellToCheck> cells, int64_t deadline_ns) {
+  StepRecord digests;
+  for (const CellToCheck& cell : cells) {
+    const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
+    const std::string text = fmt::format("{}", fmt::join(TextsOf(list), "\n"));
+    digests.items.push_back(fmt::format("{:x}", Sha256Prefix(text)));
+  }
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  // From the same records every rank finds the same cell, so that all take the next step or none.
+  std::optional<size_t> differs;
+  const std::vector<std::string>& first = all->records[0].items;
+  for (const StepRecord& record : all->records) {
+    if (record.items.size() != first.size()) {
+      return Fail(ErrorCode::kDisagreement, "the ranks compare different numbers of problems");
+    }
+    const auto at = std::mismatch(first.begin(), first.end(), record.items.begin()).first;
+    if (at == first.end()) continue;
+    const auto cell = static_cast<size_t>(at - first.begin());
+    differs = std::min(differs.value_or(cell), cell);
+  }
+  if (!differs) return {};
+  StepRecord texts;
+  texts.items = TextsOf(ListChoicesOf(groups, *cells[*differs].program, cells[*differs].problem));
+  const Result<ExchangedRecords> lists =
+      ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
+  if (!lists) return tl::make_unexpected(lists.error());
+  return ListsDiffer(groups, cells[*differs].problem, lists->records);
+}
+
+Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
+                                                std::span<const CellToCheck> cells,
+                                                std::span<const ChoiceId> winners, int32_t threads,
+                                                int64_t deadline_ns, LaunchWatchdog* watchdog) {
+  StepRecord record;
+  for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
+    const size_t count = std::min(kPlansAtOnce, cells.size() - first);
+    const Status prepared =
+        PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
+                    first, threads, deadline_ns, watchdog, record.items);
+    if (!prepared) return tl::make_unexpected(prepared.error());
+  }
+  const Result<ExchangedRecords> all =
+      ExchangeRecords(exchange, "winners ready", record, 0, deadline_ns);
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  const auto failures = ReadFailures(all->records, cells.size());
+  if (!failures) {
+    return Fail(ErrorCode::kInternal, "what a rank says of its winners cannot be read", "",
+                "the ranks run different versions of cotune", "start all ranks from one build");
+  }
+  std::vector<RefusedWinner> refused;
+  for (const auto& [cell, of_ranks] : *failures) {
+    const bool all_refuse =
+        of_ranks.size() == all->records.size() &&
+        std::all_of(of_ranks.begin(), of_ranks.end(),
+                    [](const RankFailure& failure) { return failure.is_refusal; });
+    if (all_refuse) {
+      refused.push_back({cell, of_ranks.front().reason});
+      continue;
+    }
+    std::vector<size_t> positions;
+    for (const RankFailure& failure : of_ranks) positions.push_back(failure.rank);
+    const std::vector<int> ranks = JobRanks(groups, positions);
+    return Fail(ErrorCode::kDisagreement,
+                fmt::format("{} cannot run {}, which won", RanksText(ranks), winners[cell].text()),
+                ToText(cells[cell].problem), of_ranks.front().reason,
+                "mend that, or tune again on the ranks as they are", ranks);
+  }
+  return refused;
+}
+
+Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
+                                                      const ProblemClass& shape,
+                                                      uint64_t topology_digest, int32_t threads,
+                                                      int64_t deadline_ns, LaunchWatchdog* watchdog,
+                                                      MeasuredWinners& winners) {
+  std::vector<std::unique_ptr<Program>> programs;
+  std::vector<CellToCheck> cells;
+  std::vector<ChoiceId> ids;
+  std::vector<std::pair<DispatchKey, uint64_t>> places;
+  for (const auto& [key, by_size] : winners.rows()) {
+    if (key.program_digest != 0 || key.memory != shape.memory) continue;  // no call asks for it
+    ProblemClass cls = shape;
+    cls.collective = key.collective;
+    cls.dtype = key.dtype;
+    cls.reduction = key.reduction;
+    cls.memory = key.memory;
+    cls.buffer_class = key.buffer_class;
+    cls.in_place = key.in_place;
+    cls.root = 0;
+    Result<Program> program = Program::SingleCollective(cls);
+    if (!program) return tl::make_unexpected(program.error());
+    programs.push_back(std::make_unique<Program>(std::move(*program)));
+    for (const auto& [bytes, winner] : by_size) {
+      const Problem problem{cls, CountForBytes(cls, bytes), topology_digest};
+      cells.push_back({programs.back().get(), problem});
+      ids.push_back(winner);
+      places.emplace_back(key, bytes);
+    }
+  }
+  if (Status same = CompareChoiceLists(exchange, groups, cells, deadline_ns); !same) {
+    return tl::make_unexpected(same.error());
+  }
+  const Result<std::vector<RefusedWinner>> refused =
+      CheckWinners(exchange, groups, cells, ids, threads, deadline_ns, watchdog);
+  if (!refused) {
+    if (watchdog != nullptr && watchdog->stuck() != nullptr) {
+      watchdog->Keep(std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(programs)));
+    }
+    return tl::make_unexpected(refused.error());
+  }
+  std::vector<std::string> reasons;
+  for (const RefusedWinner& each : *refused) {
+    reasons.push_back(fmt::format("{} cannot run {}: {}", ids[each.cell].text(),
+                                  ToText(cells[each.cell].problem), each.reason));
+    winners.Erase(places[each.cell].first, places[each.cell].second);
+  }
+  return reasons;
+}
+
+}  // namespace cotune

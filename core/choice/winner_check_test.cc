@@ -1,0 +1,178 @@
+// Ranks compare choices and make winners ready before they agree on a table.
+#include "core/choice/winner_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "core/testing/scripted_ranks.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ScriptedChoice Scripted(std::string name) {
+  ScriptedChoice choice;
+  choice.name = std::move(name);
+  choice.cost_ns = [](uint64_t) { return 1000; };
+  return choice;
+}
+
+ProblemClass AllReduce(int world_size) {
+  ProblemClass cls;
+  cls.reduction = Reduction::kSum;
+  cls.world_size = cls.ranks_per_node = world_size;
+  return cls;
+}
+
+ChoiceId Id(const std::string& text) { return *ChoiceId::Parse(text); }
+
+// The outcome on one rank.
+struct View {
+  Result<std::vector<std::string>> refused = Fail(ErrorCode::kInternal, "did not run");
+  MeasuredWinners winners;
+  int plans_prepared = 0;
+};
+
+// Three ranks of a job whose ranks are 4, 5 and 6 check these winners.
+std::vector<View> Check(const MeasuredWinners& winners,
+                        const std::function<std::vector<ScriptedChoice>(int rank)>& choices) {
+  constexpr int kRanks = 3;
+  HubForTest hub(kRanks);
+  std::vector<View> views(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      BackendForTest backend(hub, rank, choices(rank));
+      BackendGroups::Options options;
+      options.name = "part";
+      options.job_ranks = {4, 5, 6};
+      auto groups = BackendGroups::Create({&backend}, *exchange, options);
+      ASSERT_TRUE(groups) << groups.error().ToText();
+      views[rank].winners = winners;
+      views[rank].refused = CheckMeasuredWinners(*exchange, **groups, AllReduce(kRanks), 7, 1,
+                                                 INT64_MAX, nullptr, views[rank].winners);
+      views[rank].plans_prepared = backend.plans_prepared;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return views;
+}
+
+MeasuredWinners TwoSizes() {
+  MeasuredWinners winners;
+  winners.Put(DispatchKey::Of(AllReduce(3)), 1024, Id("scripted/a"));
+  winners.Put(DispatchKey::Of(AllReduce(3)), 4096, Id("scripted/b"));
+  return winners;
+}
+
+TEST(WinnerCheckTest, WinnersThatAllRanksCanRunAreMadeReadyOnAll) {
+  const auto views = Check(TwoSizes(), [](int) {
+    return std::vector<ScriptedChoice>{Scripted("a"), Scripted("b"), Scripted("c")};
+  });
+  for (const View& view : views) {
+    ASSERT_TRUE(view.refused) << view.refused.error().ToText();
+    EXPECT_THAT(*view.refused, IsEmpty());
+    EXPECT_EQ(view.winners, TwoSizes());
+    EXPECT_EQ(view.plans_prepared, 2);
+  }
+}
+
+TEST(WinnerCheckTest, AWinnerThatOneRankCannotMakeReadyIsDeclinedOnAllByName) {
+  const auto views = Check(TwoSizes(), [](int) {
+    ScriptedChoice b = Scripted("b");
+    b.prepare_fails_on_rank = 1;
+    b.prepare_failure = "its kernel needs another GPU";
+    return std::vector<ScriptedChoice>{Scripted("a"), b};
+  });
+  for (const View& view : views) {
+    ASSERT_FALSE(view.refused);
+    EXPECT_EQ(view.refused.error().code, ErrorCode::kDisagreement);
+    EXPECT_EQ(view.refused.error().ranks, std::vector<int>{5}) << "ranks are those of the job";
+    EXPECT_THAT(view.refused.error().ToText(),
+                AllOf(HasSubstr("rank 5 cannot run scripted/b"), HasSubstr("all_reduce/sum/f32"),
+                      HasSubstr("count1024"), HasSubstr("its kernel needs another GPU")));
+  }
+}
+
+TEST(WinnerCheckTest, WhatAllRanksRefuseIsLeftOutOnAll) {
+  const auto views = Check(TwoSizes(), [](int) {
+    ScriptedChoice b = Scripted("b");
+    b.refused = "not in this container";
+    return std::vector<ScriptedChoice>{Scripted("a"), b};
+  });
+  for (const View& view : views) {
+    ASSERT_TRUE(view.refused) << view.refused.error().ToText();
+    EXPECT_THAT(*view.refused,
+                ElementsAre(AllOf(HasSubstr("scripted/b"), HasSubstr("not in this container"))));
+    EXPECT_EQ(view.winners.size(), 1u);
+    EXPECT_TRUE(view.winners.rows().begin()->second.contains(1024));
+  }
+}
+
+TEST(WinnerCheckTest, AnotherListIsNamedByItsChoiceEvenWhereNoWinnerIsConcerned) {
+  const auto views = Check(TwoSizes(), [](int rank) {
+    std::vector<ScriptedChoice> choices = {Scripted("a"), Scripted("b")};
+    if (rank == 2) choices.push_back(Scripted("extra"));
+    return choices;
+  });
+  for (const View& view : views) {
+    ASSERT_FALSE(view.refused);
+    EXPECT_EQ(view.refused.error().code, ErrorCode::kDisagreement);
+    EXPECT_EQ(view.refused.error().ranks, std::vector<int>{6});
+    EXPECT_THAT(
+        view.refused.error().ToText(),
+        AllOf(HasSubstr("rank 6 lists scripted/extra, ranks 4, 5 do not"), HasSubstr("count256")));
+    EXPECT_EQ(view.plans_prepared, 0) << "ranks that differ make nothing ready";
+  }
+}
+
+TEST(WinnerCheckTest, AnotherDefaultIsNamed) {
+  const auto views = Check(TwoSizes(), [](int rank) {
+    std::vector<ScriptedChoice> choices = {Scripted("a"), Scripted("b")};
+    choices[rank == 1 ? 1 : 0].is_default = true;
+    return choices;
+  });
+  for (const View& view : views) {
+    ASSERT_FALSE(view.refused);
+    EXPECT_THAT(view.refused.error().ToText(),
+                HasSubstr("ranks 4, 6 list scripted/a as its default, rank 5 does not"));
+    EXPECT_EQ(view.refused.error().ranks, std::vector<int>{5});
+  }
+}
+
+TEST(MeasuredWinnersTest, TravelAsBytesAndMakeATable) {
+  const MeasuredWinners winners = TwoSizes();
+  const Result<MeasuredWinners> read = MeasuredWinners::Parse(winners.Serialize());
+  ASSERT_TRUE(read) << read.error().ToText();
+  EXPECT_EQ(*read, winners);
+  const Result<DispatchTable> table = read->BuildTable();
+  ASSERT_TRUE(table) << table.error().ToText();
+  ASSERT_EQ(table->rows().size(), 1u);
+  EXPECT_EQ(table->rows()[0].ranges.size(), 2u);
+  EXPECT_EQ(table->rows()[0].smallest_bytes, 1024u);
+  EXPECT_EQ(MeasuredWinners::Parse("").value().size(), 0u);
+  const std::string bytes = winners.Serialize();
+  EXPECT_FALSE(MeasuredWinners::Parse(bytes.substr(0, bytes.size() - 1)));
+}
+
+TEST(MeasuredWinnersTest, ALaterWinnerOfASizeCounts) {
+  MeasuredWinners winners = TwoSizes();
+  const DispatchKey key = DispatchKey::Of(AllReduce(3));
+  winners.Put(key, 4096, Id("scripted/a"));
+  EXPECT_EQ(winners.BuildTable()->rows()[0].ranges.size(), 1u);
+  winners.Erase(key, 1024);
+  EXPECT_EQ(winners.size(), 1u);
+  winners.Erase(key, 4096);
+  EXPECT_TRUE(winners.empty());
+}
+
+}  // namespace
+}  // namespace cotune

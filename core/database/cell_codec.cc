@@ -1,0 +1,61 @@
+#include "core/database/cell_codec.h"
+
+#include <optional>
+#include <utility>
+
+#include "core/database/cell_codec_records.h"
+#include "fmt/format.h"
+
+namespace cotune {
+
+std::string EncodeCell(const DatabaseEntry& entry) {
+  const std::string problem_class = ToText(entry.cell.problem.cls);
+  TextTable table;
+  table.AddTextsOf(entry);
+  table.Add(problem_class);
+  table.Freeze();
+  proto::CellRecord record;
+  for (std::string_view text : table.texts()) record.add_texts(text.data(), text.size());
+  *record.mutable_fingerprint() = ToRecord(entry.fingerprint);
+  record.set_problem_class(table.Reference(problem_class));
+  record.set_count(entry.cell.problem.count);
+  record.set_topology_digest(entry.cell.problem.topology_digest);
+  record.set_program_digest(entry.cell.program_digest);
+  record.set_winner(table.Reference(entry.winner.id.text()));
+  record.set_measured_unix_s(entry.measured_unix_s);
+  *record.mutable_detail() = ToDetailRecord(entry, table);
+  return record.SerializeAsString();
+}
+
+Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
+  proto::CellRecord record;
+  if (bytes.empty() || bytes.size() > INT32_MAX ||
+      !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return BadField("(all)", fmt::format("{} bytes are not a cell", bytes.size()));
+  }
+  const TextLookup text_of = [&record](uint32_t reference) -> std::optional<std::string_view> {
+    if (reference > static_cast<uint32_t>(record.texts_size())) return std::nullopt;
+    return record.texts(static_cast<int>(reference) - 1);
+  };
+  Result<Fingerprint> fingerprint = FromRecord(record.fingerprint());
+  if (!fingerprint) return tl::make_unexpected(fingerprint.error());
+  Result<ChoiceId> winner = ReadChoice(record.winner(), text_of, "winner");
+  if (!winner) return tl::make_unexpected(winner.error());
+  const std::optional<std::string_view> class_text =
+      record.problem_class() == 0 ? std::nullopt : text_of(record.problem_class());
+  if (!class_text) return BadField("problem_class", "there is none");
+  const Result<ProblemClass> cls = ParseProblemClass(*class_text);
+  if (!cls) return BadField("problem_class", cls.error().ToText());
+
+  DatabaseEntry entry{
+      .fingerprint = std::move(*fingerprint), .cell = {}, .winner = {.id = std::move(*winner)}};
+  entry.cell.problem = {*cls, record.count(), record.topology_digest()};
+  entry.cell.program_digest = record.program_digest();
+  entry.measured_unix_s = record.measured_unix_s();
+  if (Status read = ReadDetailRecord(record.detail(), text_of, entry); !read) {
+    return tl::make_unexpected(read.error());
+  }
+  return entry;
+}
+
+}  // namespace cotune

@@ -1,0 +1,239 @@
+#include "core/database/cell_codec_records.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Differences wrap instead of overflowing, so that every pair of values survives the round trip.
+int64_t Difference(int64_t value, int64_t base) {
+  return static_cast<int64_t>(static_cast<uint64_t>(value) - static_cast<uint64_t>(base));
+}
+int64_t Sum(int64_t base, int64_t difference) {
+  return static_cast<int64_t>(static_cast<uint64_t>(base) + static_cast<uint64_t>(difference));
+}
+
+void WriteVerdict(const Verdict& verdict, const TextTable& table, proto::VerdictRecord& record) {
+  record.set_choice(table.Reference(verdict.id.text()));
+  record.set_outcome(static_cast<uint32_t>(verdict.outcome));
+  record.set_is_default(verdict.is_default);
+  record.set_reason(table.Reference(verdict.reason));
+  record.set_wrong_elements(verdict.wrong_elements);
+  for (int64_t sample_ns : verdict.samples_ns) {
+    record.add_samples_from_median_ns(Difference(sample_ns, verdict.median_ns));
+  }
+  record.mutable_skews_ns()->Add(verdict.skews_ns.begin(), verdict.skews_ns.end());
+  record.set_repetitions(verdict.repetitions);
+  record.set_median_ns(verdict.median_ns);
+  record.set_interval_low_from_median_ns(Difference(verdict.interval_low_ns, verdict.median_ns));
+  record.set_interval_high_from_median_ns(Difference(verdict.interval_high_ns, verdict.median_ns));
+}
+
+// "" for reference 0; kDatabase for one that points nowhere.
+Result<std::string> ReadText(uint32_t reference, const TextLookup& text_of,
+                             std::string_view field) {
+  if (reference == 0) return std::string();
+  const std::optional<std::string_view> text = text_of(reference);
+  if (!text) return BadField(field, fmt::format("there is no text {}", reference));
+  return std::string(*text);
+}
+
+Status ReadOptionalChoice(uint32_t reference, const TextLookup& text_of, std::string_view field,
+                          std::optional<ChoiceId>& choice) {
+  if (reference == 0) return {};
+  Result<ChoiceId> read = ReadChoice(reference, text_of, field);
+  if (!read) return tl::make_unexpected(read.error());
+  choice = std::move(*read);
+  return {};
+}
+
+Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup& text_of) {
+  Result<ChoiceId> id = ReadChoice(record.choice(), text_of, "verdicts.choice");
+  if (!id) return tl::make_unexpected(id.error());
+  Result<std::string> reason = ReadText(record.reason(), text_of, "verdicts.reason");
+  if (!reason) return tl::make_unexpected(reason.error());
+  if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kDeadline)) {
+    return BadField("verdicts.outcome", fmt::format("value {} is not known", record.outcome()));
+  }
+  Verdict verdict{.id = std::move(*id)};
+  verdict.outcome = static_cast<Outcome>(record.outcome());
+  verdict.is_default = record.is_default();
+  verdict.reason = std::move(*reason);
+  verdict.wrong_elements = record.wrong_elements();
+  verdict.samples_ns.reserve(static_cast<size_t>(record.samples_from_median_ns_size()));
+  for (int64_t difference : record.samples_from_median_ns()) {
+    verdict.samples_ns.push_back(Sum(record.median_ns(), difference));
+  }
+  verdict.skews_ns.assign(record.skews_ns().begin(), record.skews_ns().end());
+  verdict.repetitions = record.repetitions();
+  verdict.median_ns = record.median_ns();
+  verdict.interval_low_ns = Sum(record.median_ns(), record.interval_low_from_median_ns());
+  verdict.interval_high_ns = Sum(record.median_ns(), record.interval_high_from_median_ns());
+  return verdict;
+}
+
+Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const TextLookup& text_of,
+                               CellResult& cell) {
+  for (const proto::VerdictRecord& verdict_record : record.verdicts()) {
+    Result<Verdict> verdict = ReadVerdict(verdict_record, text_of);
+    if (!verdict) return tl::make_unexpected(verdict.error());
+    cell.verdicts.push_back(std::move(*verdict));
+  }
+  for (const proto::RefusalRecord& refusal : record.refusals()) {
+    Result<std::string> choice = ReadText(refusal.choice(), text_of, "refusals.choice");
+    if (!choice) return tl::make_unexpected(choice.error());
+    Result<std::string> reason = ReadText(refusal.reason(), text_of, "refusals.reason");
+    if (!reason) return tl::make_unexpected(reason.error());
+    cell.refusals.push_back({std::move(*choice), std::move(*reason)});
+  }
+  return {};
+}
+
+Status ReadFingerprintFields(
+    const google::protobuf::RepeatedPtrField<proto::FingerprintFieldRecord>& records,
+    std::string_view field, std::map<std::string, std::string>& fields) {
+  for (const proto::FingerprintFieldRecord& record : records) {
+    if (!fields.empty() && record.name() <= fields.rbegin()->first) {
+      return BadField(field,
+                      fmt::format("'{}' comes after '{}'", record.name(), fields.rbegin()->first));
+    }
+    fields.emplace_hint(fields.end(), record.name(), record.value());
+  }
+  return {};
+}
+
+}  // namespace
+
+void TextTable::AddTextsOf(const DatabaseEntry& entry) {
+  for (const Verdict& verdict : entry.cell.verdicts) {
+    Add(verdict.id.text());
+    Add(verdict.reason);
+  }
+  for (const Refusal& refusal : entry.cell.refusals) {
+    Add(refusal.choice);
+    Add(refusal.reason);
+  }
+  Add(entry.winner.id.text());
+  if (entry.winner.runner_up) Add(entry.winner.runner_up->text());
+  if (entry.winner.fallback) Add(entry.winner.fallback->text());
+  Add(entry.winner.why);
+  Add(entry.cell.throttle_reasons);
+  Add(entry.cotune_version);
+}
+
+void TextTable::Freeze() {
+  uint32_t reference = 0;
+  references_.reserve(texts_.size());
+  for (std::string_view text : texts_) references_.emplace(text, ++reference);
+}
+
+uint32_t TextTable::Reference(std::string_view text) const {
+  return text.empty() ? 0 : references_.at(text);
+}
+
+proto::FingerprintRecord ToRecord(const Fingerprint& fingerprint) {
+  proto::FingerprintRecord record;
+  for (const auto& [name, value] : fingerprint.machine) {
+    proto::FingerprintFieldRecord* field = record.add_machine();
+    field->set_name(name);
+    field->set_value(value);
+  }
+  for (const auto& [name, version] : fingerprint.backends) {
+    proto::FingerprintFieldRecord* field = record.add_backends();
+    field->set_name(name);
+    field->set_value(version);
+  }
+  record.set_measuring_mode(fingerprint.measuring_mode);
+  return record;
+}
+
+proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTable& table) {
+  proto::CellDetailRecord record;
+  for (const Verdict& verdict : entry.cell.verdicts)
+    WriteVerdict(verdict, table, *record.add_verdicts());
+  for (const Refusal& refusal : entry.cell.refusals) {
+    proto::RefusalRecord* out = record.add_refusals();
+    out->set_choice(table.Reference(refusal.choice));
+    out->set_reason(table.Reference(refusal.reason));
+  }
+  record.set_start_mode(static_cast<uint32_t>(entry.cell.start_mode));
+  record.set_invalid_rounds(entry.cell.invalid_rounds);
+  if (entry.cell.buffer_copies != 1) {
+    record.set_buffer_copies(static_cast<uint32_t>(entry.cell.buffer_copies));
+  }
+  record.set_sm_clock_mhz(static_cast<uint32_t>(entry.cell.sm_clock_mhz));
+  record.set_throttle_reasons(table.Reference(entry.cell.throttle_reasons));
+  const Winner& winner = entry.winner;
+  record.set_winner_median_ns(winner.median_ns);
+  if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
+  record.set_runner_up_median_ns(winner.runner_up_median_ns);
+  if (winner.fallback) record.set_fallback(table.Reference(winner.fallback->text()));
+  record.set_fallback_median_ns(winner.fallback_median_ns);
+  record.set_why(table.Reference(winner.why));
+  record.set_cotune_version(table.Reference(entry.cotune_version));
+  return record;
+}
+
+Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record) {
+  Fingerprint fingerprint;
+  Status read = ReadFingerprintFields(record.machine(), "fingerprint.machine", fingerprint.machine);
+  if (read)
+    read = ReadFingerprintFields(record.backends(), "fingerprint.backends", fingerprint.backends);
+  if (!read) return tl::make_unexpected(read.error());
+  fingerprint.measuring_mode = record.measuring_mode();
+  return fingerprint;
+}
+
+Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::string_view field) {
+  Result<std::string> text = ReadText(reference, text_of, field);
+  if (!text) return tl::make_unexpected(text.error());
+  Result<ChoiceId> choice = ChoiceId::Parse(*text);
+  if (!choice) return BadField(field, choice.error().ToText());
+  return choice;
+}
+
+Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
+                        DatabaseEntry& entry) {
+  if (Status read = ReadVerdictsAndRefusals(record, text_of, entry.cell); !read) return read;
+  if (record.start_mode() < 1 || record.start_mode() > static_cast<uint32_t>(StartMode::kDevice)) {
+    return BadField("start_mode", fmt::format("value {} is not known", record.start_mode()));
+  }
+  entry.cell.start_mode = static_cast<StartMode>(record.start_mode());
+  entry.cell.invalid_rounds = record.invalid_rounds();
+  if (record.buffer_copies() > INT32_MAX) {
+    return BadField("buffer_copies", fmt::format("{} of them", record.buffer_copies()));
+  }
+  entry.cell.buffer_copies = std::max<int32_t>(1, static_cast<int32_t>(record.buffer_copies()));
+  if (record.sm_clock_mhz() > INT32_MAX) {
+    return BadField("sm_clock_mhz", fmt::format("it is {}", record.sm_clock_mhz()));
+  }
+  entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
+  Result<std::string> reasons = ReadText(record.throttle_reasons(), text_of, "throttle_reasons");
+  if (!reasons) return tl::make_unexpected(reasons.error());
+  entry.cell.throttle_reasons = std::move(*reasons);
+  Winner& winner = entry.winner;
+  Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
+  if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);
+  if (!read) return read;
+  Result<std::string> why = ReadText(record.why(), text_of, "why");
+  if (!why) return tl::make_unexpected(why.error());
+  Result<std::string> version = ReadText(record.cotune_version(), text_of, "cotune_version");
+  if (!version) return tl::make_unexpected(version.error());
+  winner.median_ns = record.winner_median_ns();
+  winner.runner_up_median_ns = record.runner_up_median_ns();
+  winner.fallback_median_ns = record.fallback_median_ns();
+  winner.why = std::move(*why);
+  entry.cotune_version = std::move(*version);
+  return {};
+}
+
+tl::unexpected<Error> BadField(std::string_view field, std::string cause) {
+  return Fail(ErrorCode::kDatabase, fmt::format("bad field '{}' in tuned data", field), "",
+              std::move(cause), "tune again, or restore the file from a copy");
+}
+
+}  // namespace cotune

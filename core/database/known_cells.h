@@ -1,0 +1,53 @@
+// What is known from before a tune, and how rank 0 tells the others.
+#ifndef COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
+#define COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/selection/selection.h"
+#include "core/selection/verdict.h"
+
+namespace cotune {
+
+// A choice that is neither measured nor a winner in any cell of a class, because it has ended a
+// tune.
+struct LeftOutChoice {
+  std::string problem_class;  // ToText
+  std::string choice;         // id text
+  std::string reason;         // one line
+  bool operator==(const LeftOutChoice&) const = default;
+};
+
+// Only rank 0's answers count: they are sent to all ranks, because a cell that one rank finds in
+// its file and another does not would be measured by some ranks only.
+class KnownCells {
+ public:
+  virtual ~KnownCells() = default;
+  virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
+  // Called on rank 0 before anything is made ready, the winners of known cells too.
+  virtual std::vector<LeftOutChoice> Begin() { return {}; }
+  // Called on rank 0 in front of the first launch of a choice in a cell, and without a choice
+  // behind all of them.
+  virtual void NoteAttempt(const Problem& /*problem*/, const ChoiceId* /*choice*/) {}
+  // Called on rank 0 as soon as a cell is measured.
+  virtual Status Record(const CellResult& cell, const Winner& winner) = 0;
+};
+
+// The message of rank 0: one element a cell of the tune, in order. A cell without a winner counts
+// as not known.
+std::string EncodeKnownCells(const std::vector<std::optional<CellResult>>& cells);
+// kDatabase when the bytes are not such a message.
+Result<std::vector<std::optional<CellResult>>> DecodeKnownCells(std::string_view bytes);
+
+// Likewise what rank 0 leaves out.
+std::string EncodeLeftOut(const std::vector<LeftOutChoice>& left_out);
+Result<std::vector<LeftOutChoice>> DecodeLeftOut(std::string_view bytes);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_DATABASE_KNOWN_CELLS_H_

@@ -1,0 +1,337 @@
+#include "core/database/tuned_database.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/database/cell_codec.h"
+#include "core/database/tuned_database_file.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Whether `a` is to be kept when both have the same identity. Never true both ways.
+bool IsPreferred(const DatabaseRow& a, const DatabaseRow& b) {
+  if (a.measured_unix_s != b.measured_unix_s) return a.measured_unix_s > b.measured_unix_s;
+  if (a.samples != b.samples) return a.samples > b.samples;
+  const Result<DatabaseEntry> entry_a = a.Decode();
+  const Result<DatabaseEntry> entry_b = b.Decode();
+  if (!entry_a || !entry_b) return entry_a.has_value() && !entry_b.has_value();
+  return EncodeCell(*entry_a) < EncodeCell(*entry_b);
+}
+
+// Order among entries that are valid for the same key and size: the first one counts.
+bool IsCandidateBefore(const DatabaseRow& a, const DatabaseRow& b) {
+  if (a.problem.cls.root != b.problem.cls.root) return a.problem.cls.root < b.problem.cls.root;
+  if (a.measured_unix_s != b.measured_unix_s) return a.measured_unix_s > b.measured_unix_s;
+  const size_t backends_a = a.fingerprint->backends.size();
+  const size_t backends_b = b.fingerprint->backends.size();
+  if (backends_a != backends_b) return backends_a > backends_b;
+  return IsBefore(a, b);
+}
+
+std::optional<Miss> MachineMiss(const Fingerprint& there, const Fingerprint& here) {
+  const auto value_of = [](const Fingerprint& fingerprint, const std::string& name) -> std::string {
+    const auto at = fingerprint.machine.find(name);
+    return at == fingerprint.machine.end() ? "absent" : "'" + at->second + "'";
+  };
+  const auto differs = [&](const std::string& name) {
+    return Miss{MissReason::kMachineDiffers,
+                fmt::format("{}: {} in the file, {} here", name, value_of(there, name),
+                            value_of(here, name))};
+  };
+  for (const auto& [name, value] : there.machine) {
+    if (value_of(there, name) != value_of(here, name)) return differs(name);
+  }
+  for (const auto& [name, value] : here.machine) {
+    if (!there.machine.contains(name)) return differs(name);
+  }
+  if (there.measuring_mode != here.measuring_mode) {
+    return Miss{MissReason::kMachineDiffers,
+                fmt::format("measuring_mode: '{}' in the file, '{}' here", there.measuring_mode,
+                            here.measuring_mode)};
+  }
+  return std::nullopt;
+}
+
+bool NamesWinnersBackend(const DatabaseRow& row) {
+  return std::any_of(row.fingerprint->backends.begin(), row.fingerprint->backends.end(),
+                     [&](const auto& backend) { return backend.first == row.winner->backend(); });
+}
+
+std::optional<Miss> RowMiss(const DatabaseRow& row, const Fingerprint& here) {
+  if (std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here)) return miss;
+  if (!NamesWinnersBackend(row)) {
+    return Miss{
+        MissReason::kChoiceUnknown,
+        fmt::format("winner {}: its backend is not among those of the entry", row.winner->text())};
+  }
+  return std::nullopt;
+}
+
+// How near to valid a miss is; the nearest one is the one that the user wants to read.
+int Nearness(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNoEntry:
+      return 0;
+    case MissReason::kMachineDiffers:
+      return 1;
+    case MissReason::kBackendMissing:
+      return 2;
+    case MissReason::kBackendVersionDiffers:
+      return 3;
+    case MissReason::kChoiceUnknown:
+      return 4;
+    case MissReason::kUnreadable:
+      return 5;
+  }
+  return 0;
+}
+
+// A valid row with the place in the table where it counts.
+struct Candidate {
+  DispatchKey key;
+  uint64_t bytes = 0;
+  const DatabaseRow* row = nullptr;
+};
+
+bool IsBeforeInTable(const Candidate& a, const Candidate& b) {
+  if (a.key != b.key) return a.key < b.key;
+  if (a.bytes != b.bytes) return a.bytes < b.bytes;
+  return IsCandidateBefore(*a.row, *b.row);
+}
+
+// Rows that count for groups of this shape under `here`, in the order of IsBeforeInTable.
+std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_t world_size,
+                                    int32_t ranks_per_node, const Fingerprint& here) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(rows.size());
+  const Fingerprint* judged =
+      nullptr;  // rows of one fingerprint are neighbours: each is judged once
+  bool valid = false;
+  for (const DatabaseRow& row : rows) {
+    if (row.problem.cls.world_size != world_size ||
+        row.problem.cls.ranks_per_node != ranks_per_node)
+      continue;
+    if (judged != row.fingerprint.get()) {
+      judged = row.fingerprint.get();
+      valid = !WhyNotValid(*judged, here).has_value();
+    }
+    if (!valid || !NamesWinnersBackend(row)) continue;
+    candidates.push_back(
+        {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
+  }
+  // The order of one fingerprint's rows is that of the table already; only several machines need
+  // the sort.
+  if (!std::is_sorted(candidates.begin(), candidates.end(), IsBeforeInTable)) {
+    std::sort(candidates.begin(), candidates.end(), IsBeforeInTable);
+  }
+  return candidates;
+}
+
+// Rows of the table from candidates in the order of IsBeforeInTable.
+std::vector<DispatchRow> RowsOf(const std::vector<Candidate>& candidates) {
+  std::vector<DispatchRow> rows;
+  std::vector<std::pair<uint64_t, ChoiceId>> winners;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    if (winners.empty() || winners.back().first != candidate.bytes) {
+      winners.emplace_back(candidate.bytes, *candidate.row->winner);
+    }
+    if (i + 1 == candidates.size() || candidates[i + 1].key != candidate.key) {
+      rows.push_back(DispatchRow::Of(candidate.key, winners));
+      winners.clear();
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+const char* MissReasonName(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNoEntry:
+      return "no_entry";
+    case MissReason::kMachineDiffers:
+      return "machine_differs";
+    case MissReason::kBackendMissing:
+      return "backend_missing";
+    case MissReason::kBackendVersionDiffers:
+      return "backend_version_differs";
+    case MissReason::kChoiceUnknown:
+      return "choice_unknown";
+    case MissReason::kUnreadable:
+      return "unreadable";
+  }
+  return "invalid";
+}
+
+std::optional<Miss> WhyNotValid(const Fingerprint& there, const Fingerprint& here) {
+  if (std::optional<Miss> miss = MachineMiss(there, here)) return miss;
+  for (const auto& [backend, version] : there.backends) {
+    const auto at = here.backends.find(backend);
+    if (at == here.backends.end()) {
+      return Miss{
+          MissReason::kBackendMissing,
+          fmt::format("backend {}: version '{}' in the file, absent here", backend, version)};
+    }
+    if (at->second != version) {
+      return Miss{MissReason::kBackendVersionDiffers,
+                  fmt::format("backend {}: version '{}' in the file, '{}' here", backend, version,
+                              at->second)};
+    }
+  }
+  return std::nullopt;
+}
+
+void TunedDatabase::Put(DatabaseEntry entry) { PutRow(DatabaseRow::Of(std::move(entry))); }
+
+void TunedDatabase::PutRow(DatabaseRow row) {
+  const auto at = std::lower_bound(rows_.begin(), rows_.end(), row, IsBefore);
+  if (at == rows_.end() || IsBefore(row, *at)) {
+    rows_.insert(at, std::move(row));
+  } else if (IsPreferred(row, *at)) {
+    *at = std::move(row);
+  }
+}
+
+void TunedDatabase::Merge(const TunedDatabase& other) {
+  Unite(other, [](const DatabaseRow& mine, const DatabaseRow& theirs) {
+    return IsPreferred(theirs, mine);
+  });
+}
+
+void TunedDatabase::Replace(const TunedDatabase& newer) {
+  Unite(newer, [](const DatabaseRow&, const DatabaseRow&) { return true; });
+}
+
+void TunedDatabase::Unite(const TunedDatabase& other, const TakesTheirs& takes_theirs) {
+  std::vector<DatabaseRow> merged;
+  merged.reserve(rows_.size() + other.rows_.size());
+  auto mine = rows_.begin();
+  auto theirs = other.rows_.begin();
+  while (mine != rows_.end() && theirs != other.rows_.end()) {
+    if (IsBefore(*mine, *theirs)) {
+      merged.push_back(*mine++);
+    } else if (IsBefore(*theirs, *mine)) {
+      merged.push_back(*theirs++);
+    } else {
+      merged.push_back(takes_theirs(*mine, *theirs) ? *theirs : *mine);
+      ++mine;
+      ++theirs;
+    }
+  }
+  merged.insert(merged.end(), mine, rows_.end());
+  merged.insert(merged.end(), theirs, other.rows_.end());
+  rows_ = std::move(merged);
+}
+
+tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
+                                                      uint64_t program_digest,
+                                                      const Fingerprint& here) const {
+  DatabaseRow wanted;
+  wanted.problem = problem;
+  wanted.program_digest = program_digest;
+  const DatabaseRow* found = nullptr;
+  Miss nearest{MissReason::kNoEntry, "no entry for " + ToText(problem)};
+  for (auto at = rows_.begin(); at != rows_.end();) {
+    // One binary search in the rows of each fingerprint.
+    wanted.fingerprint = at->fingerprint;
+    const auto row = std::lower_bound(at, rows_.end(), wanted, IsBefore);
+    if (row != rows_.end() && !IsBefore(wanted, *row)) {
+      std::optional<Miss> miss = RowMiss(*row, here);
+      if (!miss && (found == nullptr || IsCandidateBefore(*row, *found))) found = &*row;
+      if (miss && Nearness(miss->reason) > Nearness(nearest.reason)) nearest = std::move(*miss);
+    }
+    at = std::partition_point(row, rows_.end(), [&](const DatabaseRow& other) {
+      return other.fingerprint == wanted.fingerprint || *other.fingerprint == *wanted.fingerprint;
+    });
+  }
+  if (found == nullptr) return tl::make_unexpected(std::move(nearest));
+  Result<DatabaseEntry> entry = found->Decode();
+  if (!entry) return tl::make_unexpected(Miss{MissReason::kUnreadable, entry.error().ToText()});
+  return std::move(*entry);
+}
+
+Result<DispatchTable> TunedDatabase::BuildTable(int32_t world_size, int32_t ranks_per_node,
+                                                const Fingerprint& here) const {
+  return DispatchTable::Build(RowsOf(CandidatesOf(rows_, world_size, ranks_per_node, here)));
+}
+
+MeasuredWinners TunedDatabase::Winners(int32_t world_size, int32_t ranks_per_node,
+                                       const Fingerprint& here) const {
+  MeasuredWinners winners;
+  const std::vector<Candidate> candidates = CandidatesOf(rows_, world_size, ranks_per_node, here);
+  // From the last to the first, which counts.
+  for (auto at = candidates.rbegin(); at != candidates.rend(); ++at) {
+    winners.Put(at->key, at->bytes, *at->row->winner);
+  }
+  return winners;
+}
+
+Result<std::vector<DatabaseEntry>> TunedDatabase::entries() const {
+  std::vector<DatabaseEntry> entries;
+  entries.reserve(rows_.size());
+  for (const DatabaseRow& row : rows_) {
+    Result<DatabaseEntry> entry = row.Decode();
+    if (!entry) return tl::make_unexpected(entry.error());
+    entries.push_back(std::move(*entry));
+  }
+  return entries;
+}
+
+Result<std::string> TunedDatabase::Serialize() const {
+  Result<std::string> bytes = EncodeDatabase(rows_);
+  if (bytes && bytes->size() > kFileBytesMax) {
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("the tuned database would have {} bytes, at most {} are read",
+                            bytes->size(), kFileBytesMax),
+                "", fmt::format("{} entries", size()), "tune into a file for each machine");
+  }
+  return bytes;
+}
+
+Result<TunedDatabase> TunedDatabase::Parse(std::string_view bytes) {
+  return FromBytes(std::string(bytes));
+}
+
+Result<TunedDatabase> TunedDatabase::FromBytes(std::string bytes) {
+  if (bytes.size() > kFileBytesMax) {
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("{} bytes are too many for a tuned database", bytes.size()), "",
+                fmt::format("at most {} are read", kFileBytesMax),
+                "give the path of a file that cotune wrote");
+  }
+  Result<std::vector<DatabaseRow>> rows = DecodeDatabase(std::move(bytes));
+  if (!rows) return tl::make_unexpected(rows.error());
+  TunedDatabase database;
+  database.rows_ = std::move(*rows);
+  return database;
+}
+
+Result<TunedDatabase> TunedDatabase::Load(const std::string& path) {
+  Result<std::string> bytes = ReadDatabaseFile(path, "tuned database", kFileBytesMax);
+  if (!bytes) return tl::make_unexpected(bytes.error());
+  Result<TunedDatabase> database = FromBytes(std::move(*bytes));
+  if (!database) {
+    Error error = database.error();
+    error.where = error.where.empty() ? path : path + ", " + error.where;
+    return tl::make_unexpected(std::move(error));
+  }
+  return database;
+}
+
+Status TunedDatabase::Save(const std::string& path) const {
+  const Result<std::string> bytes = Serialize();
+  if (!bytes) {
+    Error error = bytes.error();
+    error.where = path;
+    return tl::make_unexpected(std::move(error));
+  }
+  return ReplaceDatabaseFile(path, *bytes);
+}
+
+}  // namespace cotune

@@ -1,0 +1,39 @@
+// What the tuned database holds: one measured cell, where and with which versions it was measured.
+#ifndef COTUNE_CORE_DATABASE_TUNED_DATABASE_ENTRY_H_
+#define COTUNE_CORE_DATABASE_TUNED_DATABASE_ENTRY_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/selection/selection.h"
+#include "core/selection/verdict.h"
+
+namespace cotune {
+
+// The machine and software of a measurement, as named fields. Equal on all ranks. The loader
+// compares field by field.
+struct Fingerprint {
+  // Machine and topology: "cpu_model", "cores", "numa_nodes", "memory_kind", "gpu"..., ascending by
+  // name. What Problem::topology_digest is made of belongs here: entries are told apart by these
+  // fields, not by the digest.
+  std::map<std::string, std::string> machine;
+  // Version of every backend that took part, by backend name.
+  std::map<std::string, std::string> backends;
+  std::string measuring_mode;  // "eager", "graph"
+  auto operator<=>(const Fingerprint&) const = default;
+};
+
+// One measured cell with its winner.
+struct DatabaseEntry {
+  Fingerprint fingerprint;
+  CellResult cell;
+  Winner winner;
+  std::string cotune_version{};
+  int64_t measured_unix_s = 0;
+  bool operator==(const DatabaseEntry&) const = default;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_DATABASE_TUNED_DATABASE_ENTRY_H_

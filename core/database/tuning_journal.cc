@@ -1,0 +1,168 @@
+#include "core/database/tuning_journal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "core/base/unique_fd.h"
+#include "core/database/tuned_database_file.h"
+#include "core/database/tuned_database_lock.h"
+#include "core/database/tuning_journal_format.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr uint64_t kJournalBytesMax = 1ull << 30;
+
+tl::unexpected<Error> JournalFailure(std::string what, const std::string& path) {
+  return Fail(ErrorCode::kEnvironment, std::move(what), path, std::strerror(errno),
+              "check free space and permissions; what was measured before is kept");
+}
+
+class FileJournal final : public TuningJournal {
+ public:
+  FileJournal(DatabaseLock lock, std::string path, JournalKind kind)
+      : lock_(std::move(lock)), path_(std::move(path)), new_kind_(kind), kind_(kind) {}
+
+  // Reads what an earlier process left. A missing file is an empty journal.
+  Status Replay() {
+    struct stat status {};
+    if (lstat(path_.c_str(), &status) != 0 && errno == ENOENT) return {};
+    Result<std::string> bytes = ReadDatabaseFile(path_, "journal", kJournalBytesMax);
+    if (!bytes) return tl::make_unexpected(bytes.error());
+    Result<JournalContent> content = DecodeJournal(*bytes);
+    if (!content) {
+      Error error = content.error();
+      error.where = error.where.empty() ? path_ : path_ + ", " + error.where;
+      return tl::make_unexpected(std::move(error));
+    }
+    replayed_ = std::move(content->entries);
+    blames_ = std::move(content->blames);
+    open_attempt_ = std::move(content->open_attempt);
+    if (content->whole_bytes > 0) kind_ = content->kind;
+    whole_bytes_ = content->whole_bytes;
+    cut_bytes_ = bytes->size() - whole_bytes_;
+    return cut_bytes_ == 0 && whole_bytes_ > 0 ? Status() : OpenFile();
+  }
+
+  JournalKind kind() const override { return kind_; }
+  const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
+  uint64_t cut_bytes() const override { return cut_bytes_; }
+
+  const std::vector<JournalBlame>& blames() const override { return blames_; }
+  void ForgetBlames() override { blames_.clear(); }
+
+  Status Begin() override {
+    if (!open_attempt_) return fd_.is_open() ? Status() : OpenFile();
+    JournalBlame blame{std::move(*open_attempt_), 0, ""};
+    open_attempt_.reset();
+    Status written = Write(EncodeJournalRecord(blame), false);
+    blames_.push_back(std::move(blame));
+    return written;
+  }
+
+  Status NoteAttempt(const JournalAttempt& attempt) override {
+    return Write(EncodeJournalRecord(attempt), false);
+  }
+
+  Status Append(const DatabaseEntry& entry) override {
+    DropBlamesOf(entry.cell, blames_);
+    return Write(EncodeJournalRecord(entry), true);
+  }
+
+  Status Clear() override {
+    fd_.Reset();
+    whole_bytes_ = 0;
+    // The blames that are left belong to no tune that goes on.
+    kind_ = blames_.empty() ? new_kind_ : JournalKind::kTune;
+    if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      return JournalFailure("the journal cannot be removed", path_);
+    }
+    for (const JournalBlame& blame : blames_) {
+      if (Status kept = Write(EncodeJournalRecord(blame), false); !kept) return kept;
+    }
+    return SyncFolder(FolderOf(path_));
+  }
+
+ private:
+  Status Write(const std::string& record, bool is_durable) {
+    if (!fd_.is_open()) {
+      if (Status opened = OpenFile(); !opened) return opened;
+    }
+    // Another rank that was about to end may have added to it.
+    const off_t end = lseek(fd_.get(), 0, SEEK_END);
+    if (end > 0) whole_bytes_ = static_cast<uint64_t>(end);
+    if (WriteAll(fd_.get(), record) && (!is_durable || fdatasync(fd_.get()) == 0)) {
+      whole_bytes_ += record.size();
+      return {};
+    }
+    Status failure = JournalFailure("a measurement cannot be written to the journal", path_);
+    // The next one opens anew and cuts off what this one left.
+    fd_.Reset();
+    return failure;
+  }
+
+  // Opens for appending behind the whole records; what lies behind them goes. Writes the header of
+  // a new file.
+  Status OpenFile() {
+    UniqueFd fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd.is_open()) return JournalFailure("the journal cannot be opened", path_);
+    if (ftruncate(fd.get(), static_cast<off_t>(whole_bytes_)) != 0) {
+      return JournalFailure("the journal cannot be cut to its whole records", path_);
+    }
+    const std::string header = JournalHeader(kind_);
+    const bool is_new = whole_bytes_ == 0;
+    if (is_new && !WriteAll(fd.get(), header))
+      return JournalFailure("the journal cannot be begun", path_);
+    if (fdatasync(fd.get()) != 0)
+      return JournalFailure("the journal cannot be made durable", path_);
+    if (is_new) {
+      if (Status synced = SyncFolder(FolderOf(path_)); !synced) return synced;
+      whole_bytes_ = header.size();
+    }
+    fd_ = std::move(fd);
+    return {};
+  }
+
+  DatabaseLock lock_;
+  std::string path_;
+  JournalKind new_kind_;
+  JournalKind kind_;
+  UniqueFd fd_;
+  std::vector<DatabaseEntry> replayed_;
+  std::vector<JournalBlame> blames_;
+  std::optional<JournalAttempt> open_attempt_;
+  uint64_t whole_bytes_ = 0;  // of the file, up to the end of its last whole record
+  uint64_t cut_bytes_ = 0;
+};
+
+}  // namespace
+
+bool AppendBlame(const char* journal_path, const BlameText& blame) {
+  std::array<char, 1024> record{};
+  const size_t size = EncodeBlameRecord(blame, record);
+  const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  if (file < 0) return false;
+  // A record that is cut is left out by the next tune.
+  const ssize_t written = write(file, record.data(), size);
+  close(file);
+  return written == static_cast<ssize_t>(size);
+}
+
+Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,
+                                                           JournalKind kind) {
+  Result<DatabaseLock> lock = DatabaseLock::Acquire(database_path);
+  if (!lock) return tl::make_unexpected(lock.error());
+  auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal", kind);
+  if (Status replayed = journal->Replay(); !replayed) return tl::make_unexpected(replayed.error());
+  return journal;
+}
+
+}  // namespace cotune

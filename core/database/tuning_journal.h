@@ -1,0 +1,58 @@
+// The append-only journal of a running tune, beside the database: PATH.journal.
+#ifndef COTUNE_CORE_DATABASE_TUNING_JOURNAL_H_
+#define COTUNE_CORE_DATABASE_TUNING_JOURNAL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/database/tuned_database_entry.h"
+#include "core/database/tuning_journal_format.h"
+
+namespace cotune {
+
+// What a tune has measured and not saved yet. One writer (rank 0), guarded by the database's lock,
+// which dies with its process. Not thread-safe.
+class TuningJournal {
+ public:
+  // Takes the lock on the database (kDatabase naming the other process when a second tune runs),
+  // replays records that are whole, and cuts a torn tail off. kDatabase, with what to do, when the
+  // file is not a journal of this version or a whole record holds what cannot be. A new file, of
+  // this kind, is made by the first Append.
+  static Result<std::unique_ptr<TuningJournal>> Open(const std::string& database_path,
+                                                     JournalKind kind);
+  virtual ~TuningJournal() = default;
+
+  // Of the file: that of the tune that was interrupted, where there is something to replay.
+  virtual JournalKind kind() const = 0;
+  // Choices that have ended tunes, and have not been measured since.
+  virtual const std::vector<JournalBlame>& blames() const = 0;
+  // Before anything is launched: makes the file, and turns an attempt that the last tune has left
+  // open into a blame that is not certain.
+  virtual Status Begin() = 0;
+  // The choice that is launched next, or, without one, that none is. Lost with the machine's power,
+  // not with the process.
+  virtual Status NoteAttempt(const JournalAttempt& attempt) = 0;
+  // All that has ended tunes is tried again; for the next Clear.
+  virtual void ForgetBlames() = 0;
+  // What an interrupted tune had measured, in order.
+  virtual const std::vector<DatabaseEntry>& replayed() const = 0;
+  // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.
+  virtual uint64_t cut_bytes() const = 0;
+  // Durable when it returns. After a failure (kEnvironment) the journal ends with the record
+  // before.
+  virtual Status Append(const DatabaseEntry& entry) = 0;
+  // After the database was saved with everything in it: removes the journal, but for the blames.
+  // The lock stays until the object goes; a later Append begins a new file.
+  virtual Status Clear() = 0;
+};
+
+// Adds a blame to the journal at the path, if there is one, from any process: for one that is about
+// to end. Whether it is written. Safe in a signal handler.
+bool AppendBlame(const char* journal_path, const BlameText& blame);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_DATABASE_TUNING_JOURNAL_H_

@@ -1,0 +1,229 @@
+#include "core/database/tuning_journal_format.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+#include "core/base/little_endian.h"
+#include "core/database/cell_codec.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr std::string_view kMagic = "COTUNEJL";
+constexpr uint32_t kVersion = 4;
+constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
+constexpr size_t kRecordHeadBytes = 4 + 8;
+constexpr const char* kMoveAway = "move the journal away; what it held is measured again";
+
+// The payload of the first record, or nothing when it is torn or damaged.
+std::string_view FirstPayload(std::string_view bytes) {
+  if (bytes.size() < kRecordHeadBytes) return {};
+  const auto payload_bytes = ReadLittleEndian<uint32_t>(bytes);
+  const auto checksum = ReadLittleEndian<uint64_t>(bytes.substr(4));
+  bytes.remove_prefix(kRecordHeadBytes);
+  if (payload_bytes > bytes.size()) return {};
+  const std::string_view payload = bytes.substr(0, payload_bytes);
+  return XXH3_64bits(payload.data(), payload.size()) == checksum ? payload : std::string_view();
+}
+
+// First letters of payloads.
+constexpr char kCell = 'C';
+constexpr char kAttempt = 'A';
+constexpr char kBlame = 'B';
+
+std::string EncodePayload(char letter, std::string_view body) {
+  const std::string payload = letter + std::string(body);
+  std::string bytes;
+  AppendLittleEndian(static_cast<uint32_t>(payload.size()), bytes);
+  AppendLittleEndian(static_cast<uint64_t>(XXH3_64bits(payload.data(), payload.size())), bytes);
+  return bytes + payload;
+}
+
+// The text up to the next end of a line, which is removed with it.
+std::string_view TakeLine(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
+}
+
+template <typename Number>
+bool TakeNumber(std::string_view& text, Number& number) {
+  const std::string_view line = TakeLine(text);
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+  return error == std::errc() && end == line.data() + line.size();
+}
+
+std::optional<JournalAttempt> TakeAttempt(std::string_view& body) {
+  JournalAttempt attempt;
+  attempt.problem_class = TakeLine(body);
+  if (!TakeNumber(body, attempt.bytes)) return std::nullopt;
+  attempt.choice = TakeLine(body);
+  return attempt;
+}
+
+// Takes one payload into the content; false when it is none.
+Status TakePayload(std::string_view payload, JournalContent& content) {
+  const char letter = payload.front();
+  std::string_view body = payload.substr(1);
+  content.open_attempt.reset();
+  if (letter == kCell) {
+    Result<DatabaseEntry> entry = DecodeCell(body);
+    if (!entry) return tl::make_unexpected(entry.error());
+    DropBlamesOf(entry->cell, content.blames);
+    content.entries.push_back(std::move(*entry));
+    return {};
+  }
+  std::optional<JournalAttempt> attempt;
+  if (letter == kAttempt || letter == kBlame) attempt = TakeAttempt(body);
+  JournalBlame blame;
+  if (!attempt || (letter == kBlame && !TakeNumber(body, blame.rank))) {
+    return Fail(ErrorCode::kDatabase, "a record of the journal cannot be read");
+  }
+  if (letter == kAttempt) {
+    if (!attempt->choice.empty()) content.open_attempt = std::move(attempt);
+    return {};
+  }
+  blame.attempt = std::move(*attempt);
+  blame.how = TakeLine(body);
+  // Ranks that crash alike all say it.
+  const bool is_known =
+      blame.is_certain() &&
+      std::any_of(content.blames.begin(), content.blames.end(), [&](const JournalBlame& other) {
+        return other.is_certain() && other.attempt == blame.attempt;
+      });
+  if (!is_known) content.blames.push_back(std::move(blame));
+  return {};
+}
+
+// Appends to a span that does not grow; what does not fit is not written, and is told at the end.
+class SpanWriter {
+ public:
+  explicit SpanWriter(std::span<char> out) : out_(out) {}
+  void Put(std::string_view text) {
+    if (text.size() <= out_.size() - std::min(size_, out_.size())) {
+      std::copy(text.begin(), text.end(), out_.begin() + static_cast<std::ptrdiff_t>(size_));
+    }
+    size_ += text.size();
+  }
+  void PutNumber(uint64_t number) {
+    char digits[20];
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
+    Put({digits, static_cast<size_t>(end - digits)});
+  }
+  template <typename Integer>
+  void PutLittleEndian(Integer value) {
+    char bytes[sizeof(value)];
+    for (char& byte : bytes) {
+      byte = static_cast<char>(value & 0xFF);
+      value >>= 8;
+    }
+    Put({bytes, sizeof(bytes)});
+  }
+  size_t size() const { return size_; }
+
+ private:
+  std::span<char> out_;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out) {
+  if (out.size() < kRecordHeadBytes) return 0;
+  SpanWriter body(out.subspan(kRecordHeadBytes));
+  body.Put({&kBlame, 1});
+  body.Put(blame.problem_class);
+  body.Put("\n");
+  body.PutNumber(blame.bytes);
+  body.Put("\n");
+  body.Put(blame.choice);
+  body.Put("\n");
+  body.PutNumber(static_cast<uint64_t>(blame.rank));
+  body.Put("\n");
+  body.Put(blame.how);
+  if (!blame.function.empty()) body.Put(" ");
+  body.Put(blame.function);
+  if (body.size() > out.size() - kRecordHeadBytes) return 0;
+  SpanWriter head(out);
+  head.PutLittleEndian(static_cast<uint32_t>(body.size()));
+  head.PutLittleEndian(
+      static_cast<uint64_t>(XXH3_64bits(out.data() + kRecordHeadBytes, body.size())));
+  return kRecordHeadBytes + body.size();
+}
+
+std::string EncodeJournalRecord(const JournalAttempt& attempt) {
+  return EncodePayload(
+      kAttempt, fmt::format("{}\n{}\n{}", attempt.problem_class, attempt.bytes, attempt.choice));
+}
+
+std::string EncodeJournalRecord(const JournalBlame& blame) {
+  return EncodePayload(
+      kBlame, fmt::format("{}\n{}\n{}\n{}\n{}", blame.attempt.problem_class, blame.attempt.bytes,
+                          blame.attempt.choice, blame.rank, blame.how));
+}
+
+void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames) {
+  const std::string problem_class = ToText(cell.problem.cls);
+  std::erase_if(blames, [&](const JournalBlame& blame) {
+    return blame.attempt.problem_class == problem_class &&
+           std::any_of(cell.verdicts.begin(), cell.verdicts.end(), [&](const Verdict& verdict) {
+             return verdict.id.text() == blame.attempt.choice;
+           });
+  });
+}
+
+std::string JournalHeader(JournalKind kind) {
+  std::string bytes(kMagic);
+  AppendLittleEndian(kVersion, bytes);
+  AppendLittleEndian(static_cast<uint32_t>(kind), bytes);
+  return bytes;
+}
+
+std::string EncodeJournalRecord(const DatabaseEntry& entry) {
+  return EncodePayload(kCell, EncodeCell(entry));
+}
+
+Result<JournalContent> DecodeJournal(std::string_view bytes) {
+  JournalContent content;
+  const std::string_view header = bytes.substr(0, kHeaderBytes);
+  bool is_header = false;
+  for (const JournalKind kind : {JournalKind::kTune, JournalKind::kForcedTune}) {
+    if (!JournalHeader(kind).starts_with(header)) continue;
+    if (header.size() < kHeaderBytes) return content;  // it was not written to the end
+    is_header = true;
+    content.kind = kind;
+  }
+  if (!bytes.starts_with(kMagic)) {
+    return Fail(ErrorCode::kDatabase, "not a cotune journal", "",
+                fmt::format("it does not begin with {}", kMagic), kMoveAway);
+  }
+  if (!is_header) {
+    const uint32_t version =
+        bytes.size() < kMagic.size() + 4 ? 0 : ReadLittleEndian<uint32_t>(bytes.substr(8));
+    return Fail(ErrorCode::kDatabase,
+                fmt::format("the journal has version {}, this cotune reads {}", version, kVersion),
+                "", "another version of cotune wrote it",
+                fmt::format("finish with that version, or {}", kMoveAway));
+  }
+  content.whole_bytes = kHeaderBytes;
+  while (true) {
+    const std::string_view payload = FirstPayload(bytes.substr(content.whole_bytes));
+    if (payload.empty()) return content;
+    if (const Status taken = TakePayload(payload, content); !taken) {
+      Error error = taken.error();
+      error.where = fmt::format("byte {}", content.whole_bytes);
+      error.next_step = kMoveAway;
+      return tl::make_unexpected(std::move(error));
+    }
+    content.whole_bytes += kRecordHeadBytes + payload.size();
+  }
+}
+
+}  // namespace cotune

@@ -1,0 +1,79 @@
+// The bytes of a journal: a header, then records. Pure.
+#ifndef COTUNE_CORE_DATABASE_TUNING_JOURNAL_FORMAT_H_
+#define COTUNE_CORE_DATABASE_TUNING_JOURNAL_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/database/tuned_database_entry.h"
+
+namespace cotune {
+
+// Whether the tune that writes it takes what the database has, or measures all anew.
+enum class JournalKind : uint32_t { kTune = 0, kForcedTune = 1 };
+
+// One choice in one cell that a tune is about to launch for the first time. No choice: all that
+// were noted before have been launched.
+struct JournalAttempt {
+  std::string problem_class;  // ToText
+  uint64_t bytes = 0;
+  std::string choice;  // id text
+  bool operator==(const JournalAttempt&) const = default;
+};
+
+// A choice that has ended a tune. Views, so that a handler of a crash can make one.
+struct BlameText {
+  std::string_view problem_class;
+  uint64_t bytes = 0;
+  std::string_view choice;
+  int rank = 0;
+  std::string_view how;       // "SIGSEGV in"; "" when it is not known how the tune ended
+  std::string_view function;  // "launch"
+};
+struct JournalBlame {
+  JournalAttempt attempt;
+  int rank = 0;
+  std::string how;  // "SIGSEGV in launch"; "": the tune's processes vanished while it ran
+  // True when the choice is known to be at fault: processes also vanish for other reasons.
+  bool is_certain() const { return !how.empty(); }
+  bool operator==(const JournalBlame&) const = default;
+};
+
+// magic "COTUNEJL" | version u32 | kind u32, little-endian.
+std::string JournalHeader(JournalKind kind);
+
+// length u32 | XXH3-64 of the payload | payload; integers little-endian. The payload is a letter
+// for what it is, and a cell (EncodeCell) or lines of text.
+std::string EncodeJournalRecord(const DatabaseEntry& entry);
+std::string EncodeJournalRecord(const JournalAttempt& attempt);
+std::string EncodeJournalRecord(const JournalBlame& blame);
+// The same without memory of its own, for signal handlers. The record's bytes, 0 when it does not
+// fit.
+size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out);
+
+// The whole records at the front of a journal and how many bytes they and the header take. 0 bytes
+// for a file whose header was not written to the end.
+struct JournalContent {
+  JournalKind kind = JournalKind::kTune;
+  std::vector<DatabaseEntry> entries;
+  // In order; without those of choices that a later cell has measured.
+  std::vector<JournalBlame> blames;
+  // The last record: its tune ended before the choice had been launched on all ranks.
+  std::optional<JournalAttempt> open_attempt;
+  uint64_t whole_bytes = 0;
+};
+// Removes those that the cell shows to work.
+void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames);
+// kDatabase: not a journal, another version or kind, or a record with a right checksum that is
+// none.
+Result<JournalContent> DecodeJournal(std::string_view bytes);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_DATABASE_TUNING_JOURNAL_FORMAT_H_

@@ -1,0 +1,336 @@
+#include "core/database/tuning_journal.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "core/database/tuned_database_lock.h"
+#include "core/database/tuning_journal_format.h"
+#include "core/testing/database_entries.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TuningJournalTest : public ::testing::Test {
+ protected:
+  TuningJournalTest() {
+    std::string name = ::testing::TempDir() + "/journal_XXXXXX";
+    folder_ = mkdtemp(name.data());
+    path_ = folder_ + "/t.tdb";
+    journal_path_ = path_ + ".journal";
+  }
+  ~TuningJournalTest() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<TuningJournal> Open() const {
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
+    EXPECT_TRUE(journal.has_value()) << journal.error().ToText();
+    return std::move(*journal);
+  }
+  std::string OpenError(ErrorCode code) const {
+    const auto journal = TuningJournal::Open(path_, JournalKind::kTune);
+    if (journal) return "opened";
+    EXPECT_EQ(journal.error().code, code);
+    EXPECT_FALSE(journal.error().next_step.empty());
+    return journal.error().what;
+  }
+  void WriteBytes(std::string_view bytes) const {
+    std::ofstream(journal_path_, std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+  std::string ReadBytes() const {
+    std::ifstream file(journal_path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string folder_;
+  std::string path_;
+  std::string journal_path_;
+};
+
+TEST_F(TuningJournalTest, ReplaysWhatWasAppendedUntilCleared) {
+  {
+    const auto journal = Open();
+    EXPECT_TRUE(journal->replayed().empty());
+    EXPECT_FALSE(std::filesystem::exists(journal_path_));
+    ASSERT_TRUE(journal->Append(EntryForTest(8)).has_value());
+    ASSERT_TRUE(journal->Append(EntryForTest(16)).has_value());
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->replayed(), (std::vector<DatabaseEntry>{EntryForTest(8), EntryForTest(16)}));
+    EXPECT_EQ(journal->cut_bytes(), 0u);
+    ASSERT_TRUE(journal->Append(EntryForTest(32)).has_value());
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->replayed(),
+              (std::vector<DatabaseEntry>{EntryForTest(8), EntryForTest(16), EntryForTest(32)}));
+    ASSERT_TRUE(journal->Clear().has_value());
+    EXPECT_FALSE(std::filesystem::exists(journal_path_));
+    ASSERT_TRUE(journal->Clear().has_value());  // nothing left: fine
+    ASSERT_TRUE(journal->Append(EntryForTest(64)).has_value());
+  }
+  EXPECT_EQ(Open()->replayed(), std::vector<DatabaseEntry>{EntryForTest(64)});
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".lock"));
+}
+
+TEST_F(TuningJournalTest, EveryTruncationPointKeepsTheWholeRecordsAndTakesMore) {
+  const std::vector<DatabaseEntry> entries = {EntryForTest(8), EntryForTest(16), EntryForTest(32)};
+  std::string bytes = JournalHeader(JournalKind::kTune);
+  std::vector<size_t> record_ends = {bytes.size()};
+  for (const DatabaseEntry& entry : entries) {
+    bytes += EncodeJournalRecord(entry);
+    record_ends.push_back(bytes.size());
+  }
+  for (size_t length = 0; length <= bytes.size(); ++length) {
+    WriteBytes(std::string_view(bytes).substr(0, length));
+    std::vector<DatabaseEntry> expected;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (record_ends[i + 1] <= length) expected.push_back(entries[i]);
+    }
+    const size_t whole_bytes = length < record_ends[0] ? 0 : record_ends[expected.size()];
+    {
+      const auto journal = Open();
+      ASSERT_EQ(journal->replayed(), expected) << length;
+      ASSERT_EQ(journal->cut_bytes(), length - whole_bytes) << length;
+      // Appending costs two syncs; at some points is enough.
+      if (length % 37 != 0) continue;
+      ASSERT_TRUE(journal->Append(EntryForTest(64)).has_value());
+    }
+    expected.push_back(EntryForTest(64));
+    ASSERT_EQ(Open()->replayed(), expected) << length;
+  }
+}
+
+TEST_F(TuningJournalTest, ADamagedRecordEndsTheReplay) {
+  const std::string first =
+      JournalHeader(JournalKind::kTune) + EncodeJournalRecord(EntryForTest(8));
+  std::string bytes = first + EncodeJournalRecord(EntryForTest(16));
+  for (size_t at : {first.size(), first.size() + 4, first.size() + 12, bytes.size() - 1}) {
+    std::string damaged = bytes;
+    damaged[at] ^= 0x20;
+    WriteBytes(damaged);
+    const auto journal = Open();
+    EXPECT_EQ(journal->replayed(), std::vector<DatabaseEntry>{EntryForTest(8)}) << at;
+    EXPECT_EQ(journal->cut_bytes(), bytes.size() - first.size());
+    EXPECT_EQ(ReadBytes(), first);
+  }
+}
+
+JournalAttempt AttemptForTest(const std::string& choice = "host/ring?chunk=65536") {
+  return {ToText(EntryForTest(8).cell.problem.cls), 4096, choice};
+}
+
+TEST_F(TuningJournalTest, AnAttemptThatIsLeftOpenIsABlameThatIsNotCertain) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("host/tree")));
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
+  }
+  for (size_t times = 1; times <= 2; ++times) {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames().size(), times - 1);
+    ASSERT_TRUE(journal->Begin());
+    EXPECT_EQ(journal->blames(),
+              std::vector<JournalBlame>(times, {AttemptForTest("fake/x"), 0, ""}));
+    EXPECT_FALSE(journal->blames().front().is_certain());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("fake/x")));
+  }
+}
+
+TEST_F(TuningJournalTest, AttemptsThatAreOverAndMeasuredCellsLeaveNothing) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
+    ASSERT_TRUE(journal->NoteAttempt({"", 0, ""}));
+  }
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    EXPECT_TRUE(journal->blames().empty());
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest()));
+    ASSERT_TRUE(journal->Append(EntryForTest(8)));
+  }
+  EXPECT_TRUE(Open()->blames().empty());
+  EXPECT_EQ(Open()->replayed(), std::vector<DatabaseEntry>{EntryForTest(8)});
+}
+
+TEST_F(TuningJournalTest, ABlameOfAnotherProcessIsKeptUntilItsChoiceIsMeasured) {
+  const JournalAttempt attempt = AttemptForTest();
+  const BlameText blame{attempt.problem_class, attempt.bytes, attempt.choice, 3,
+                        "SIGSEGV in",          "launch"};
+  AppendBlame(journal_path_.c_str(), blame);
+  EXPECT_FALSE(std::filesystem::exists(journal_path_))
+      << "only a journal that is there is added to";
+  const JournalBlame known{attempt, 3, "SIGSEGV in launch"};
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    ASSERT_TRUE(journal->Append(EntryForTest(16)));
+    AppendBlame(journal_path_.c_str(), blame);
+    AppendBlame(journal_path_.c_str(), blame);
+    ASSERT_TRUE(journal->NoteAttempt(AttemptForTest("host/tree")));
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), std::vector<JournalBlame>{known});
+    EXPECT_EQ(journal->replayed(), std::vector<DatabaseEntry>{EntryForTest(16)});
+    EXPECT_EQ(journal->cut_bytes(), 0u);
+    ASSERT_TRUE(journal->Clear());
+  }
+  {
+    const auto journal = Open();
+    EXPECT_EQ(journal->blames(), std::vector<JournalBlame>{known})
+        << "outlives the tune that saved";
+    EXPECT_EQ(journal->kind(), JournalKind::kTune);
+    // A cell of this class with that choice in it.
+    ASSERT_TRUE(journal->Append(EntryForTest(32)));
+    EXPECT_TRUE(journal->blames().empty());
+  }
+  EXPECT_TRUE(Open()->blames().empty());
+}
+
+TEST_F(TuningJournalTest, BlamesAreForgottenWhenTheyAreToldToBe) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 0, "SIGSEGV in", "launch"});
+  }
+  const auto journal = Open();
+  EXPECT_EQ(journal->blames().size(), 1u);
+  journal->ForgetBlames();
+  ASSERT_TRUE(journal->Clear());
+  EXPECT_FALSE(std::filesystem::exists(journal_path_));
+}
+
+// A rank that is stuck outlives the others, and adds its blame when rank 0 has gone.
+TEST_F(TuningJournalTest, AJournalThatWasBegunTakesABlameAfterItsWriterHasGone) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+  }
+  AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 1, "prepare", "did not return"});
+  EXPECT_EQ(Open()->blames(),
+            (std::vector<JournalBlame>{{{"c", 1, "fake/x"}, 1, "prepare did not return"}}));
+}
+
+TEST(JournalFormatTest, ABlameThatDoesNotFitIsNone) {
+  const JournalBlame blame{{"all_reduce", 64, "fake/x"}, 12, "SIGSEGV in launch"};
+  const BlameText text{"all_reduce", 64, "fake/x", 12, "SIGSEGV in", "launch"};
+  const std::string record = EncodeJournalRecord(blame);
+  std::string out(record.size(), ' ');
+  EXPECT_EQ(EncodeBlameRecord(text, out), record.size());
+  EXPECT_EQ(out, record);
+  for (size_t size = 0; size < record.size(); ++size) {
+    EXPECT_EQ(EncodeBlameRecord(text, std::span(out).first(size)), 0u) << size;
+  }
+}
+
+TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
+  WriteBytes("this is somebody's file");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
+  EXPECT_EQ(ReadBytes(), "this is somebody's file");
+  std::string newer = JournalHeader(JournalKind::kTune);
+  newer[8] = 5;
+  WriteBytes(newer + "more");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 5, this cotune reads 4");
+  WriteBytes("X");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
+  std::filesystem::remove(journal_path_);
+  ASSERT_EQ(symlink("/nowhere/at/all", journal_path_.c_str()), 0);
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the path of the journal is a symbolic link");
+}
+
+TEST_F(TuningJournalTest, ASecondTuneIsToldWhoHoldsTheDatabase) {
+  const auto journal = Open();
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase),
+            "the tuned database is in use by process " + std::to_string(getpid()));
+}
+
+TEST_F(TuningJournalTest, TheLockFileStaysAndTheNextTuneTakesIt) {
+  Open();
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".lock"));
+  EXPECT_EQ(std::filesystem::file_size(path_ + ".lock"), 0u);
+  Open();
+}
+
+TEST_F(TuningJournalTest, AProcessIdThatIsNoLongerAliveIsNotNamed) {
+  const DatabaseLock lock = DatabaseLock::Acquire(path_).value();
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  std::ofstream(path_ + ".lock") << child << "\n";
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the tuned database is in use by another process");
+}
+
+TEST_F(TuningJournalTest, TheLockDiesWithItsProcessAndWhatItAppendedStays) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
+    const bool appended = journal && (*journal)->Append(EntryForTest(8)).has_value();
+    const char byte = appended ? 'y' : 'n';
+    if (write(ready[1], &byte, 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase),
+            "the tuned database is in use by process " + std::to_string(child));
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(Open()->replayed(), std::vector<DatabaseEntry>{EntryForTest(8)});
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(TuningJournalTest, AFailedAppendLeavesTheRecordsBefore) {
+  const auto entry_bytes = EncodeJournalRecord(EntryForTest(8)).size();
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    auto journal = TuningJournal::Open(path_, JournalKind::kTune);
+    if (!journal || !(*journal)->Append(EntryForTest(8))) _exit(2);
+    // Room for half a record more.
+    const rlim_t room = JournalHeader(JournalKind::kTune).size() + entry_bytes * 3 / 2;
+    const rlimit small{room, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(3);
+    const Status failed = (*journal)->Append(EntryForTest(16));
+    if (failed || failed.error().code != ErrorCode::kEnvironment) _exit(4);
+    const rlimit large{RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &large) != 0) _exit(5);
+    _exit((*journal)->Append(EntryForTest(32)) ? 0 : 6);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(Open()->replayed(), (std::vector<DatabaseEntry>{EntryForTest(8), EntryForTest(32)}));
+}
+
+TEST_F(TuningJournalTest, AFolderThatDoesNotExistIsNamed) {
+  path_ = folder_ + "/absent/t.tdb";
+  const auto journal = TuningJournal::Open(path_, JournalKind::kTune);
+  ASSERT_FALSE(journal.has_value());
+  EXPECT_EQ(journal.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(journal.error().where, HasSubstr("/absent/t.tdb.lock"));
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,98 @@
+#include "core/problem/choice_id.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+constexpr size_t kBackendCharactersMax = 31;
+
+bool IsWordCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+}
+
+bool IsWord(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), IsWordCharacter);
+}
+
+bool IsBackendName(std::string_view text) {
+  if (text.empty() || text.size() > kBackendCharactersMax) return false;
+  if (text[0] < 'a' || text[0] > 'z') return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return IsWordCharacter(c) && c != '.' && c != '-'; });
+}
+
+// The parameter part behind '?'; empty when it is well formed, else what is wrong with it.
+std::string ParameterMistake(std::string_view text) {
+  std::vector<std::string_view> keys;
+  while (true) {
+    const size_t end = std::min(text.find('&'), text.size());
+    const std::string_view pair = text.substr(0, end);
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos || !IsWord(pair.substr(0, equals)) ||
+        !IsWord(pair.substr(equals + 1))) {
+      return fmt::format("'{}' is not key=value", pair);
+    }
+    const std::string_view key = pair.substr(0, equals);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) {
+      return fmt::format("key '{}' comes twice", key);
+    }
+    keys.push_back(key);
+    if (end == text.size()) return "";
+    text.remove_prefix(end + 1);
+  }
+}
+
+tl::unexpected<Error> Malformed(std::string_view text, std::string cause) {
+  return Fail(ErrorCode::kUsage, fmt::format("'{}' is not a choice id", text), "", std::move(cause),
+              "write backend/algorithm or backend/algorithm?key=value&key=value");
+}
+
+}  // namespace
+
+Result<ChoiceId> ChoiceId::Parse(std::string_view text) {
+  const size_t slash = text.find('/');
+  if (slash == std::string_view::npos) return Malformed(text, "there is no '/'");
+  if (!IsBackendName(text.substr(0, slash))) {
+    return Malformed(text, fmt::format("'{}' is not a backend name", text.substr(0, slash)));
+  }
+  const std::string_view rest = text.substr(slash + 1);
+  const size_t question = rest.find('?');
+  if (!IsWord(rest.substr(0, std::min(question, rest.size())))) {
+    return Malformed(text, "the algorithm is not a word of a-z, 0-9, '_', '.', '-'");
+  }
+  if (question != std::string_view::npos) {
+    std::string mistake = ParameterMistake(rest.substr(question + 1));
+    if (!mistake.empty()) return Malformed(text, std::move(mistake));
+  }
+  return ChoiceId(std::string(text), slash);
+}
+
+Result<ChoiceId> ChoiceId::FromBackend(std::string_view backend, std::string_view choice_name) {
+  return Parse(fmt::format("{}/{}", backend, choice_name));
+}
+
+std::string_view ChoiceId::algorithm() const {
+  const std::string_view name = choice_name();
+  return name.substr(0, std::min(name.find('?'), name.size()));
+}
+
+std::vector<std::pair<std::string, std::string>> ChoiceId::parameters() const {
+  std::vector<std::pair<std::string, std::string>> result;
+  const std::string_view name = choice_name();
+  const size_t question = name.find('?');
+  if (question == std::string_view::npos) return result;
+  std::string_view rest = name.substr(question + 1);
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('&'), rest.size());
+    const std::string_view pair = rest.substr(0, end);
+    const size_t equals = pair.find('=');
+    result.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return result;
+}
+
+}  // namespace cotune

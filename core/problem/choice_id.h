@@ -1,0 +1,50 @@
+// The identity of a choice: stable text, the same on every rank, parsed back without loss.
+#ifndef COTUNE_CORE_PROBLEM_CHOICE_ID_H_
+#define COTUNE_CORE_PROBLEM_CHOICE_ID_H_
+
+#include <compare>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/status.h"
+
+namespace cotune {
+
+// Grammar: backend "/" algorithm [ "?" key "=" value { "&" key "=" value } ], for example
+// "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts: [a-z0-9_.-]+; keys are
+// unique and keep their order.
+class ChoiceId {
+ public:
+  static Result<ChoiceId> Parse(std::string_view text);
+  // From a backend's name and the ABI's choice name.
+  static Result<ChoiceId> FromBackend(std::string_view backend, std::string_view choice_name);
+
+  const std::string& text() const { return text_; }
+  std::string_view backend() const { return std::string_view(text_).substr(0, slash_); }
+  // What the backend calls it: everything behind the slash.
+  std::string_view choice_name() const { return std::string_view(text_).substr(slash_ + 1); }
+  std::string_view algorithm() const;
+  std::vector<std::pair<std::string, std::string>> parameters() const;
+
+  bool operator==(const ChoiceId& other) const { return text_ == other.text_; }
+  std::strong_ordering operator<=>(const ChoiceId& other) const { return text_ <=> other.text_; }
+
+ private:
+  ChoiceId(std::string text, size_t slash) : text_(std::move(text)), slash_(slash) {}
+  std::string text_;
+  size_t slash_;
+};
+
+}  // namespace cotune
+
+template <>
+struct std::hash<cotune::ChoiceId> {
+  size_t operator()(const cotune::ChoiceId& id) const {
+    return std::hash<std::string>()(id.text());
+  }
+};
+
+#endif  // COTUNE_CORE_PROBLEM_CHOICE_ID_H_

@@ -1,0 +1,57 @@
+#include "core/problem/choice_id.h"
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+TEST(ChoiceIdTest, PartsAndParametersKeepTheirOrder) {
+  const Result<ChoiceId> id = ChoiceId::Parse("host/ring?chunk=65536&buffers=2");
+  ASSERT_TRUE(id.has_value());
+  EXPECT_EQ(id->text(), "host/ring?chunk=65536&buffers=2");
+  EXPECT_EQ(id->backend(), "host");
+  EXPECT_EQ(id->choice_name(), "ring?chunk=65536&buffers=2");
+  EXPECT_EQ(id->algorithm(), "ring");
+  const std::vector<std::pair<std::string, std::string>> expected = {{"chunk", "65536"},
+                                                                     {"buffers", "2"}};
+  EXPECT_EQ(id->parameters(), expected);
+  EXPECT_EQ(*ChoiceId::FromBackend("host", "ring?chunk=65536&buffers=2"), *id);
+}
+
+TEST(ChoiceIdTest, WithoutParameters) {
+  const Result<ChoiceId> id = ChoiceId::Parse("nccl_2/ring.ll128-v1");
+  ASSERT_TRUE(id.has_value());
+  EXPECT_EQ(id->algorithm(), "ring.ll128-v1");
+  EXPECT_TRUE(id->parameters().empty());
+}
+
+TEST(ChoiceIdTest, MalformedTextSaysWhy) {
+  struct Case {
+    const char* text;
+    const char* cause;
+  };
+  for (const Case& each : {
+           Case{"ring", "there is no '/'"},
+           Case{"/ring", "'' is not a backend name"},
+           Case{"Host/ring", "'Host' is not a backend name"},
+           Case{"2host/ring", "'2host' is not a backend name"},
+           Case{"a2345678901234567890123456789012/ring",
+                "'a2345678901234567890123456789012' is not a backend name"},
+           Case{"host/", "the algorithm is not a word of a-z, 0-9, '_', '.', '-'"},
+           Case{"host/Ring", "the algorithm is not a word of a-z, 0-9, '_', '.', '-'"},
+           Case{"host/a/b", "the algorithm is not a word of a-z, 0-9, '_', '.', '-'"},
+           Case{"host/ring?", "'' is not key=value"},
+           Case{"host/ring?chunk", "'chunk' is not key=value"},
+           Case{"host/ring?chunk=", "'chunk=' is not key=value"},
+           Case{"host/ring?chunk=1&", "'' is not key=value"},
+           Case{"host/ring?a=1&a=2", "key 'a' comes twice"},
+       }) {
+    const Result<ChoiceId> id = ChoiceId::Parse(each.text);
+    ASSERT_FALSE(id.has_value()) << each.text;
+    EXPECT_EQ(id.error().cause, each.cause) << each.text;
+    EXPECT_EQ(id.error().code, ErrorCode::kUsage);
+  }
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,51 @@
+// What a user can set about tuning, as plain data. integration/settings reads it from file,
+// environment and flags.
+#ifndef COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
+#define COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/problem/problem.h"
+
+namespace cotune {
+
+// Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedText().
+struct TuningSettings {
+  // Names of the original design.
+  int64_t collective_autotune_timeout_ns =
+      30'000'000'000;  // one launch of one choice; past it the choice is dropped
+  int32_t collective_benchmark_nruns = 50;  // most rounds of one cell
+  int64_t collective_pre_sync_timeout_ns =
+      1'000'000'000;                            // window of the pre-sync, from the first arrival
+  bool enable_collective_multitemplate = true;  // true: deferred (V2); false: immediate (V1)
+  std::vector<uint64_t>
+      collective_multi_kernel_hints_bytes;  // sizes for nodes whose size is dynamic
+  int32_t precompile_threads = 0;           // 0: one a core
+
+  // cotune's own.
+  int64_t warm_timeout_ns =
+      300'000'000'000;     // every rank has compiled and created its groups by then
+  int64_t budget_ns = 0;   // measuring stops when it is used up; 0: none
+  int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
+  double noise_percent = 2.0;  // inside it the backend's default wins
+  // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
+  int64_t sample_ns = 0;
+
+  int64_t SampleNs(MemoryKind memory) const {
+    return sample_ns > 0 ? sample_ns : DefaultSampleNs(memory);
+  }
+  // The clock and the start of a sample are exact to about 1 us on both. Calls on host memory vary
+  // more, with what else the cores do.
+  static int64_t DefaultSampleNs(MemoryKind memory) {
+    return memory == MemoryKind::kHost ? 500'000 : 200'000;
+  }
+
+  // "name=value" lines in a fixed order.
+  std::string AgreedText() const;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_

@@ -1,0 +1,248 @@
+#include "core/selection/selection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Who left the race after fewer has hardly a time. Of what devices time, the better of two is
+// hardly off.
+size_t SamplesOfATime(const CellResult& cell) {
+  return cell.start_mode == StartMode::kDevice ? 2 : 5;
+}
+
+double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000.0; }
+
+// Time saved by `time_ns` as a share of `base_ns`, in percent.
+double PercentFaster(int64_t time_ns, int64_t base_ns) {
+  return 100.0 * static_cast<double>(base_ns - time_ns) / static_cast<double>(base_ns);
+}
+
+// "12.3 % faster than host/ring (41.2 us)". One that was outpaced early can have the smaller
+// median.
+std::string ComparedText(const Verdict& winner, std::string_view role, const Verdict& other) {
+  const double percent = PercentFaster(winner.median_ns, other.median_ns);
+  return fmt::format("{:.1f} % {} than {}{} ({:.1f} us{})", std::abs(percent),
+                     percent < 0 ? "slower" : "faster", role, other.id.text(),
+                     Microseconds(other.median_ns),
+                     other.outcome == Outcome::kOutpaced ? ", outpaced" : "");
+}
+
+bool HasOutcome(const Verdict& verdict, Outcome outcome) {
+  return verdict.outcome == outcome && verdict.has_time();
+}
+
+// Whether the choice counts at all: it has a time and did not fail afterwards.
+bool HasRaced(const Verdict& verdict) {
+  return HasOutcome(verdict, Outcome::kTimed) || HasOutcome(verdict, Outcome::kOutpaced);
+}
+
+bool IsFaster(const Verdict& a, const Verdict& b) {
+  return a.median_ns != b.median_ns ? a.median_ns < b.median_ns : a.id < b.id;
+}
+
+// The fastest verdict that `eligible` accepts, or nullptr.
+template <typename Eligible>
+const Verdict* Fastest(const CellResult& cell, Eligible eligible) {
+  const Verdict* fastest = nullptr;
+  for (const Verdict& verdict : cell.verdicts) {
+    if (eligible(verdict) && (fastest == nullptr || IsFaster(verdict, *fastest)))
+      fastest = &verdict;
+  }
+  return fastest;
+}
+
+std::string IntervalText(const Verdict& verdict) {
+  const std::string range = fmt::format("{:.1f}-{:.1f} us", Microseconds(verdict.interval_low_ns),
+                                        Microseconds(verdict.interval_high_ns));
+  if (verdict.samples_ns.size() >= 8) return "99 % interval " + range;
+  return fmt::format("range of {} samples {}", verdict.samples_ns.size(), range);
+}
+
+std::string FailureText(const Verdict& verdict) {
+  std::string text = OutcomeName(verdict.outcome);
+  if (verdict.wrong_elements > 0)
+    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+  if (!verdict.reason.empty()) text += ", " + verdict.reason;
+  return text;
+}
+
+bool IntervalsOverlap(const Verdict& a, const Verdict& b) {
+  return a.interval_low_ns <= b.interval_high_ns && b.interval_low_ns <= a.interval_high_ns;
+}
+
+bool WithinNoise(const Verdict& slower, const Verdict& faster, double noise_percent) {
+  return static_cast<double>(slower.median_ns - faster.median_ns) * 100.0 <=
+         noise_percent * static_cast<double>(faster.median_ns);
+}
+
+std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
+  if (fallback.outcome == Outcome::kOutpaced) {
+    return fmt::format(
+        "the default, {:.1f} us: in its rounds faster than what is left, {} ({:.1f} us)",
+        Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns));
+  }
+  const std::string head = fmt::format(
+      "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
+      Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
+      PercentFaster(fastest.median_ns, fallback.median_ns));
+  if (WithinNoise(fallback, fastest, noise_percent)) {
+    return head + fmt::format("that is inside the noise of {:g} %", noise_percent);
+  }
+  return head + fmt::format("their intervals overlap ({} against {})", IntervalText(fallback),
+                            IntervalText(fastest));
+}
+
+// What counted where the times alone would have kept the default; "" where they say enough.
+std::string WhyDefaultDropped(const Verdict& winner, const Verdict& fallback) {
+  const bool looks_alike =
+      IntervalsOverlap(winner, fallback) || fallback.median_ns <= winner.median_ns;
+  if (fallback.outcome != Outcome::kOutpaced || !looks_alike) return "";
+  return fmt::format(
+      ", which the race dropped after {} samples, slower than the leader of its rounds "
+      "beyond the noise",
+      fallback.samples_ns.size());
+}
+
+std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict* fallback,
+                       const Verdict* runner_up) {
+  const std::string interval = IntervalText(winner);
+  if (fallback == &winner) {
+    if (runner_up == nullptr) {
+      return fmt::format("the default, and the only choice with a time: {:.1f} us; {}",
+                         Microseconds(winner.median_ns), interval);
+    }
+    return fmt::format("the default, {:.1f} us, and {}; {}", Microseconds(winner.median_ns),
+                       ComparedText(winner, "the next, ", *runner_up), interval);
+  }
+  if (fallback != nullptr) {
+    return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(winner, *fallback) +
+           "; " + interval;
+  }
+  std::string text =
+      fmt::format("the fastest, {:.1f} us; {}", Microseconds(winner.median_ns), interval);
+  const auto failed = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                                   [](const Verdict& verdict) { return verdict.is_default; });
+  if (failed == cell.verdicts.end()) return text + "; no backend names a default";
+  return text + fmt::format("; the default {} failed: {}", failed->id.text(), FailureText(*failed));
+}
+
+tl::unexpected<Error> NoWinner(const CellResult& cell) {
+  std::string fates;
+  for (const Verdict& verdict : cell.verdicts) {
+    if (!fates.empty()) fates += "; ";
+    fates += fmt::format("{}: {}", verdict.id.text(), FailureText(verdict));
+  }
+  return Fail(ErrorCode::kEnvironment, "no choice could be timed", ToText(cell.problem),
+              fates.empty() ? "no backend offers a choice" : fates,
+              "see each choice's reason with 'cotune explain', or leave this size out");
+}
+
+// Smallest integer whose square is at least a * b.
+uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
+  using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  // The long double root is off by a few units at most; the two loops make it exact.
+  auto root = static_cast<Wide>(std::sqrt(static_cast<long double>(a)) *
+                                std::sqrt(static_cast<long double>(b)));
+  while (root > 0 && (root - 1) * (root - 1) >= product) --root;
+  while (root * root < product) ++root;
+  return static_cast<uint64_t>(root);
+}
+
+}  // namespace
+
+Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules) {
+  const Verdict* fastest =
+      Fastest(cell, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
+  if (fastest == nullptr) fastest = Fastest(cell, HasRaced);
+  if (fastest == nullptr) return NoWinner(cell);
+  const auto default_at =
+      std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                   [](const Verdict& v) { return v.is_default && HasRaced(v); });
+  const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
+
+  // One that the race let go was slower than the leader beyond the noise. Only where that one is
+  // gone and who is left was slower still in the same rounds does it get its place back.
+  const auto keeps_place = [&](const Verdict& v) {
+    if (v.outcome == Outcome::kOutpaced) {
+      // Near enough the same rounds: samples that did not count shift them by a few.
+      const auto begin = fastest->samples_ns.begin();
+      const size_t rounds = std::min(v.samples_ns.size(), fastest->samples_ns.size());
+      const MedianInterval then =
+          MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)});
+      return v.median_ns < then.median_ns;
+    }
+    return WithinNoise(v, *fastest, rules.noise_percent) || IntervalsOverlap(v, *fastest);
+  };
+  const bool default_kept = fallback != nullptr && fallback != fastest && keeps_place(*fallback);
+  const Verdict* chosen = default_kept ? fallback : fastest;
+  const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
+    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= SamplesOfATime(cell);
+  });
+  if (runner_up == nullptr) {
+    runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });
+  }
+
+  Winner winner{.id = chosen->id, .median_ns = chosen->median_ns};
+  if (runner_up != nullptr) {
+    winner.runner_up = runner_up->id;
+    winner.runner_up_median_ns = runner_up->median_ns;
+  }
+  if (fallback != nullptr) {
+    winner.fallback = fallback->id;
+    winner.fallback_median_ns = fallback->median_ns;
+  }
+  winner.why = default_kept ? WhyDefaultKept(*fallback, *fastest, rules.noise_percent)
+                            : WhyFastest(cell, *chosen, fallback, runner_up);
+  return winner;
+}
+
+std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners) {
+  std::vector<SizeRange> ranges;
+  for (size_t i = 0; i < winners.size(); ++i) {
+    const auto& [bytes, choice] = winners[i];
+    if (!ranges.empty() && ranges.back().choice == choice) continue;
+    uint64_t first_bytes = 0;
+    if (!ranges.empty()) {
+      const uint64_t below = winners[i - 1].first;
+      first_bytes = std::max(below + 1, GeometricMeanUp(below, bytes));
+      ranges.back().end_bytes = first_bytes;
+    }
+    ranges.push_back({first_bytes, UINT64_MAX, choice});
+  }
+  return ranges;
+}
+
+size_t MedianIntervalRank(size_t n) {
+  // The interval x(k)..x(n+1-k) misses the median with probability 2 P(Bin(n, 1/2) <= k-1). Weights
+  // are relative to the middle term, so that nothing underflows for large n.
+  constexpr long double kTailMax = 0.005L;
+  std::vector<long double> weights(n / 2 + 1, 1.0L);
+  for (size_t k = n / 2; k > 0; --k) {
+    weights[k - 1] = weights[k] * static_cast<long double>(k) / static_cast<long double>(n - k + 1);
+  }
+  long double total = 2 * std::accumulate(weights.begin(), weights.end(), 0.0L);
+  if (n % 2 == 0) total -= weights.back();
+  long double tail = 0;
+  size_t rank = 0;
+  while (rank < weights.size() && (tail += weights[rank]) <= kTailMax * total) ++rank;
+  return rank;
+}
+
+MedianInterval MedianWithInterval(std::vector<int64_t> samples_ns) {
+  if (samples_ns.empty()) return {};
+  std::sort(samples_ns.begin(), samples_ns.end());
+  const size_t n = samples_ns.size();
+  const int64_t low_middle = samples_ns[(n - 1) / 2];
+  const int64_t high_middle = samples_ns[n / 2];
+  const size_t rank = std::max<size_t>(MedianIntervalRank(n), 1);
+  return {low_middle + (high_middle - low_middle) / 2, samples_ns[rank - 1], samples_ns[n - rank]};
+}
+
+}  // namespace cotune

@@ -1,0 +1,71 @@
+// Verdicts to winners: pure functions.
+#ifndef COTUNE_CORE_SELECTION_SELECTION_H_
+#define COTUNE_CORE_SELECTION_SELECTION_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/selection/verdict.h"
+
+namespace cotune {
+
+// The winner of one cell and by how much.
+struct Winner {
+  ChoiceId id;
+  int64_t median_ns = 0;
+  // The fastest of the others; of those with enough samples for a time, if there are any.
+  std::optional<ChoiceId> runner_up{};
+  int64_t runner_up_median_ns = 0;
+  std::optional<ChoiceId> fallback{};  // the default choice that raced
+  int64_t fallback_median_ns = 0;
+  std::string why{};  // one sentence
+  bool operator==(const Winner&) const = default;
+};
+
+struct SelectionRules {
+  double noise_percent = 2.0;
+};
+
+// The fastest choice; but the default choice when it is within noise_percent of the fastest or
+// their 99 % intervals overlap, unless the race has dropped it: then only when the fastest was
+// slower than it in the rounds that it took part in. Ties: smaller median, then smaller id. Choices
+// that have no time, computed wrong or failed cannot win, and one that was outpaced wins only when
+// none was timed to the end. With several backends the default is the first one in the choice list
+// that has a time: what runs when nothing is tuned. kEnvironment, with every choice's fate, when no
+// choice has a time.
+Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
+
+// One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at
+// UINT64_MAX holds that size too.
+struct SizeRange {
+  uint64_t first_bytes = 0;
+  uint64_t end_bytes = UINT64_MAX;
+  ChoiceId choice;
+  bool operator==(const SizeRange&) const = default;
+};
+
+// Covers 0..UINT64_MAX: neighbouring sizes with the same winner are merged, a boundary lies at the
+// geometric mean of the two measured sizes (rounded up, so that each measured size stays with its
+// own winner), the ends extend outwards. `winners` are (bytes, winner), strictly ascending in
+// bytes, not empty.
+std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners);
+
+// Median and 99 % order-statistic interval of samples (any order). With fewer than 8 samples the
+// interval is the range. The median of an even number is the mean of the two in the middle, rounded
+// down. All 0 when there is no sample.
+struct MedianInterval {
+  int64_t median_ns = 0, low_ns = 0, high_ns = 0;
+};
+MedianInterval MedianWithInterval(std::vector<int64_t> samples_ns);
+
+// The 99 % interval of the median of n samples is x(k)..x(n + 1 - k) in ascending order, k from 1;
+// the largest such k. 0 for n < 8, where none exists.
+size_t MedianIntervalRank(size_t n);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SELECTION_SELECTION_H_

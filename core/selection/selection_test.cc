@@ -1,0 +1,308 @@
+#include "core/selection/selection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::HasSubstr;
+
+ChoiceId Id(std::string_view text) { return ChoiceId::Parse(text).value(); }
+
+// A verdict with `n` samples around a median, as MedianWithInterval would sum it up.
+Verdict Timed(std::string_view id, int64_t median_ns, int64_t half_width_ns = 0, size_t n = 8) {
+  Verdict verdict{.id = Id(id)};
+  verdict.samples_ns.assign(n, median_ns);
+  verdict.repetitions = 1;
+  verdict.median_ns = median_ns;
+  verdict.interval_low_ns = median_ns - half_width_ns;
+  verdict.interval_high_ns = median_ns + half_width_ns;
+  return verdict;
+}
+
+Verdict Default(Verdict verdict) {
+  verdict.is_default = true;
+  return verdict;
+}
+
+Verdict Failed(std::string_view id, Outcome outcome, std::string reason) {
+  Verdict verdict{.id = Id(id)};
+  verdict.outcome = outcome;
+  verdict.reason = std::move(reason);
+  return verdict;
+}
+
+CellResult Cell(std::vector<Verdict> verdicts) {
+  CellResult cell;
+  cell.problem.cls.reduction = Reduction::kSum;
+  cell.problem.cls.world_size = 4;
+  cell.problem.cls.ranks_per_node = 4;
+  cell.problem.count = 256;
+  cell.verdicts = std::move(verdicts);
+  return cell;
+}
+
+TEST(MedianIntervalRankTest, EqualsTheTableComputedFromTheExactBinomial) {
+  // research: n=8: x(1)..x(8), 10: x(1)..x(10), 20: x(4)..x(17), 30: x(8)..x(23), 50: x(16)..x(35),
+  // 100: x(37)..x(64).
+  EXPECT_EQ(MedianIntervalRank(7), 0u);
+  EXPECT_EQ(MedianIntervalRank(8), 1u);
+  EXPECT_EQ(MedianIntervalRank(10), 1u);
+  EXPECT_EQ(MedianIntervalRank(20), 4u);
+  EXPECT_EQ(MedianIntervalRank(30), 8u);
+  EXPECT_EQ(MedianIntervalRank(50), 16u);
+  EXPECT_EQ(MedianIntervalRank(100), 37u);
+}
+
+TEST(MedianIntervalRankTest, IsTheLargestRankWithNinetyNinePercentForEveryNUpTo60) {
+  // Oracle: whole numbers. Pascal's row n, and 2 * sum_{j<k} C(n,j) * 100 <= 2^n.
+  std::vector<uint64_t> row = {1};
+  for (size_t n = 1; n <= 60; ++n) {
+    std::vector<uint64_t> next(n + 1, 1);
+    for (size_t j = 1; j < n; ++j) next[j] = row[j - 1] + row[j];
+    row = next;
+    size_t rank = 0;
+    unsigned __int128 tail = 0;
+    while (rank <= n / 2) {
+      tail += row[rank];
+      if (200 * tail > (static_cast<unsigned __int128>(1) << n)) break;
+      ++rank;
+    }
+    EXPECT_EQ(MedianIntervalRank(n), rank) << "n = " << n;
+  }
+}
+
+TEST(MedianIntervalRankTest, StaysNearTheNormalApproximationForLargeN) {
+  // 2.5758: the 99.5 % quantile of the normal distribution.
+  for (size_t n : {2000u, 20000u, 100000u}) {
+    const double expected =
+        static_cast<double>(n) / 2 - 2.5758 * std::sqrt(static_cast<double>(n)) / 2;
+    EXPECT_NEAR(static_cast<double>(MedianIntervalRank(n)), expected, 1.5) << n;
+  }
+}
+
+TEST(MedianWithIntervalTest, TakesOrderStatisticsOfUnsortedSamples) {
+  std::vector<int64_t> samples_ns;
+  for (int64_t i = 1; i <= 20; ++i) samples_ns.push_back(i * 10);
+  std::shuffle(samples_ns.begin(), samples_ns.end(), std::mt19937(7));
+  const MedianInterval interval = MedianWithInterval(samples_ns);
+  EXPECT_EQ(interval.median_ns, 105);
+  EXPECT_EQ(interval.low_ns, 40);
+  EXPECT_EQ(interval.high_ns, 170);
+}
+
+TEST(MedianWithIntervalTest, EvenMedianIsTheMeanRoundedDownAndFewSamplesGiveTheRange) {
+  EXPECT_EQ(MedianWithInterval({10, 13}).median_ns, 11);
+  const MedianInterval three = MedianWithInterval({30, 10, 20});
+  EXPECT_EQ(three.median_ns, 20);
+  EXPECT_EQ(three.low_ns, 10);
+  EXPECT_EQ(three.high_ns, 30);
+  const MedianInterval none = MedianWithInterval({});
+  EXPECT_EQ(none.median_ns, 0);
+  EXPECT_EQ(none.high_ns, 0);
+  // The mean of two extremes must not overflow.
+  EXPECT_EQ(MedianWithInterval({INT64_MAX, INT64_MAX - 2}).median_ns, INT64_MAX - 1);
+}
+
+TEST(SelectWinnerTest, FastestWinsAndSaysByHowMuch) {
+  const Winner winner =
+      SelectWinner(Cell({Default(Timed("host/two_shot", 41'200, 500)),
+                         Timed("host/ring", 35'000, 900), Timed("host/tree", 38'000, 100)}),
+                   {})
+          .value();
+  EXPECT_EQ(winner.id, Id("host/ring"));
+  EXPECT_EQ(winner.median_ns, 35'000);
+  EXPECT_EQ(winner.runner_up, Id("host/tree"));
+  EXPECT_EQ(winner.runner_up_median_ns, 38'000);
+  EXPECT_EQ(winner.fallback, Id("host/two_shot"));
+  EXPECT_EQ(winner.fallback_median_ns, 41'200);
+  EXPECT_EQ(winner.why,
+            "15.0 % faster than the default host/two_shot (41.2 us); 99 % interval 34.1-35.9 us");
+}
+
+TEST(SelectWinnerTest, DefaultWinsInsideTheNoise) {
+  const CellResult cell = Cell({Timed("host/ring", 100'000), Default(Timed("host/tree", 102'000))});
+  const Winner winner = SelectWinner(cell, {.noise_percent = 2.0}).value();
+  EXPECT_EQ(winner.id, Id("host/tree"));
+  EXPECT_EQ(winner.runner_up, Id("host/ring"));
+  EXPECT_EQ(winner.why,
+            "the default, 102.0 us: host/ring (100.0 us) is 2.0 % faster, but that is inside the "
+            "noise of 2 %");
+  EXPECT_EQ(SelectWinner(cell, {.noise_percent = 1.9}).value().id, Id("host/ring"));
+}
+
+TEST(SelectWinnerTest, DefaultWinsWhereIntervalsTouch) {
+  const auto winner_with_half_width = [](int64_t half_width_ns) {
+    return SelectWinner(Cell({Timed("host/ring", 100'000, 5'000),
+                              Default(Timed("host/tree", 110'000, half_width_ns))}),
+                        {})
+        .value();
+  };
+  EXPECT_EQ(winner_with_half_width(5'000).id, Id("host/tree"));
+  EXPECT_THAT(winner_with_half_width(5'000).why, HasSubstr("their intervals overlap"));
+  EXPECT_EQ(winner_with_half_width(4'999).id, Id("host/ring"));
+}
+
+TEST(SelectWinnerTest, ADefaultThatTheRaceDroppedIsComparedInItsOwnRounds) {
+  Verdict dropped = Default(Timed("host/tree", 100'000));
+  dropped.samples_ns.assign(8, 100'000);
+  dropped.outcome = Outcome::kOutpaced;
+  // Then the machine slowed down: 30 % for all that were left.
+  Verdict ring = Timed("host/ring", 117'000, 20'000);
+  ring.samples_ns.assign(8, 90'000);
+  ring.samples_ns.insert(ring.samples_ns.end(), 12, 117'000);
+  const Winner faster = SelectWinner(Cell({ring, dropped}), {}).value();
+  EXPECT_EQ(faster.id, Id("host/ring"));
+  EXPECT_THAT(faster.why,
+              HasSubstr("17.0 % slower than the default host/tree (100.0 us, outpaced), "
+                        "which the race dropped after 8 samples, slower than the "
+                        "leader of its rounds beyond the noise; "));
+  // Who had been faster failed, and who is left never was.
+  ring.samples_ns.assign(20, 117'000);
+  const Winner winner = SelectWinner(Cell({ring, dropped}), {}).value();
+  EXPECT_EQ(winner.id, Id("host/tree"));
+  EXPECT_EQ(winner.why,
+            "the default, 100.0 us: in its rounds faster than what is left, host/ring (117.0 us)");
+}
+
+TEST(SelectWinnerTest, DefaultThatIsFastestNamesTheNext) {
+  const Winner winner =
+      SelectWinner(Cell({Timed("host/ring", 50'000), Default(Timed("host/tree", 40'000))}), {})
+          .value();
+  EXPECT_EQ(winner.id, Id("host/tree"));
+  EXPECT_EQ(winner.why,
+            "the default, 40.0 us, and 20.0 % faster than the next, host/ring (50.0 us); 99 % "
+            "interval 40.0-40.0 us");
+}
+
+TEST(SelectWinnerTest, FailedDefaultIsSaid) {
+  Verdict wrong = Default(Timed("host/tree", 10'000));
+  wrong.outcome = Outcome::kWrongResult;
+  wrong.wrong_elements = 3;
+  wrong.reason = "rank 1: 3 elements";
+  const Winner winner = SelectWinner(Cell({wrong, Timed("host/ring", 40'000)}), {}).value();
+  EXPECT_EQ(winner.id, Id("host/ring"));
+  EXPECT_FALSE(winner.fallback.has_value());
+  EXPECT_EQ(winner.why,
+            "the fastest, 40.0 us; 99 % interval 40.0-40.0 us; the default host/tree failed: "
+            "wrong_result, 3 wrong "
+            "elements, rank 1: 3 elements");
+}
+
+TEST(SelectWinnerTest, ChoicesThatFailedOrComputedWrongNeverWin) {
+  Verdict wrong = Timed("host/a", 1'000);
+  wrong.wrong_elements = 1;  // whatever the outcome says
+  Verdict late = Timed("host/b", 2'000);
+  late.outcome = Outcome::kDeadline;
+  Verdict launch = Timed("host/c", 3'000);
+  launch.outcome = Outcome::kLaunchFailed;
+  Verdict outpaced = Timed("host/d", 4'000);
+  outpaced.outcome = Outcome::kOutpaced;
+  const Winner winner =
+      SelectWinner(Cell({wrong, late, launch, outpaced, Default(Timed("host/e", 9'000))}), {})
+          .value();
+  EXPECT_EQ(winner.id, Id("host/e"));
+  EXPECT_EQ(winner.runner_up, Id("host/d"));
+  EXPECT_THAT(winner.why, HasSubstr("slower than the next, host/d (4.0 us, outpaced)"));
+  EXPECT_EQ(SelectWinner(Cell({wrong, late, launch, outpaced}), {}).value().id, Id("host/d"));
+}
+
+TEST(SelectWinnerTest, TheRunnerUpHasSamplesEnoughForItsTime) {
+  const auto with_samples = [](const char* id, int64_t median_ns, size_t samples) {
+    Verdict verdict = Timed(id, median_ns);
+    verdict.outcome = Outcome::kOutpaced;
+    verdict.samples_ns.assign(samples, median_ns);
+    return verdict;
+  };
+  CellResult cell = Cell({Timed("host/a", 4'000), with_samples("host/b", 4'500, 1),
+                          with_samples("host/c", 4'600, 2), with_samples("host/d", 4'700, 5),
+                          with_samples("host/e", 4'800, 8)});
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/d"));
+  cell.start_mode = StartMode::kDevice;
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/c"));
+  cell.verdicts.erase(cell.verdicts.begin() + 2, cell.verdicts.end());
+  EXPECT_EQ(SelectWinner(cell, {}).value().runner_up, Id("host/b"));
+}
+
+TEST(SelectWinnerTest, TiesGoToTheSmallerId) {
+  EXPECT_EQ(SelectWinner(Cell({Timed("host/b", 5'000), Timed("host/a", 5'000)}), {}).value().id,
+            Id("host/a"));
+}
+
+TEST(SelectWinnerTest, OfSeveralDefaultsTheFirstThatHasATimeCounts) {
+  const Winner winner =
+      SelectWinner(Cell({Default(Failed("a/x", Outcome::kLaunchFailed, "rank 0: broken")),
+                         Default(Timed("b/y", 100'000)), Default(Timed("c/z", 99'000))}),
+                   {})
+          .value();
+  EXPECT_EQ(winner.id, Id("b/y"));
+  EXPECT_EQ(winner.fallback, Id("b/y"));
+}
+
+TEST(SelectWinnerTest, WithoutAnyTimeEveryFateIsTold) {
+  const Result<Winner> winner =
+      SelectWinner(Cell({Failed("host/ring", Outcome::kPrecompileFailed, "rank 2: no memory"),
+                         Failed("host/tree", Outcome::kDeadline, "rank 0")}),
+                   {});
+  ASSERT_FALSE(winner.has_value());
+  EXPECT_EQ(winner.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(winner.error().cause, HasSubstr("host/ring: precompile_failed, rank 2: no memory"));
+  EXPECT_THAT(winner.error().cause, HasSubstr("host/tree: deadline, rank 0"));
+}
+
+TEST(MergeRangesTest, BoundariesLieAtTheGeometricMeanAndEqualNeighboursMerge) {
+  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {
+      {1024, Id("h/a")}, {4096, Id("h/b")}, {8192, Id("h/b")}, {32768, Id("h/a")}};
+  const std::vector<SizeRange> ranges = MergeRanges(winners);
+  ASSERT_EQ(ranges.size(), 3u);
+  EXPECT_EQ(ranges[0], (SizeRange{0, 2048, Id("h/a")}));
+  EXPECT_EQ(ranges[1], (SizeRange{2048, 16384, Id("h/b")}));
+  EXPECT_EQ(ranges[2], (SizeRange{16384, UINT64_MAX, Id("h/a")}));
+}
+
+TEST(MergeRangesTest, OneSizeCoversAll) {
+  const std::vector<std::pair<uint64_t, ChoiceId>> winners = {{7, Id("h/a")}};
+  EXPECT_EQ(MergeRanges(winners), (std::vector<SizeRange>{{0, UINT64_MAX, Id("h/a")}}));
+}
+
+TEST(MergeRangesTest, EveryMeasuredSizeKeepsItsWinnerAndBoundariesAreExact) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::pair<uint64_t, ChoiceId>> winners;
+    uint64_t bytes = random() % 3;
+    for (int i = 0; i < 12; ++i) {
+      winners.emplace_back(bytes, Id(i % 2 == 0 ? "h/a" : "h/b"));  // never equal neighbours
+      const uint64_t step = 1 + (random() >> (random() % 60 + 4));
+      if (bytes > UINT64_MAX - step) break;
+      bytes += step;
+    }
+    const std::vector<SizeRange> ranges = MergeRanges(winners);
+    ASSERT_EQ(ranges.size(), winners.size());
+    uint64_t expected_first = 0;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      EXPECT_EQ(ranges[i].first_bytes, expected_first);
+      EXPECT_LE(ranges[i].first_bytes, winners[i].first);
+      EXPECT_TRUE(winners[i].first < ranges[i].end_bytes || ranges[i].end_bytes == UINT64_MAX);
+      EXPECT_EQ(ranges[i].choice, winners[i].second);
+      expected_first = ranges[i].end_bytes;
+      if (i == 0) continue;
+      // The boundary is the least integer that is above the smaller size and whose square reaches
+      // the product.
+      const unsigned __int128 product =
+          static_cast<unsigned __int128>(winners[i - 1].first) * winners[i].first;
+      const unsigned __int128 boundary = ranges[i].first_bytes;
+      EXPECT_TRUE(boundary * boundary >= product);
+      EXPECT_TRUE((boundary - 1) * (boundary - 1) < product ||
+                  boundary == winners[i - 1].first + 1);
+    }
+    EXPECT_EQ(expected_first, UINT64_MAX);
+  }
+}
+
+}  // namespace
+}  // namespace cotune

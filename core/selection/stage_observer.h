@@ -1,0 +1,62 @@
+// Who watches a tune: progress lines, journals, fault injection in tests. Nothing it does changes a
+// decision.
+#ifndef COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
+#define COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/selection/selection.h"
+#include "core/selection/verdict.h"
+
+namespace cotune {
+
+// The moments of a tune and of a call, in order. Names as text are the words of Name().
+enum class Stage : uint8_t {
+  kRendezvous,  // before the ranks meet
+  kGroups,      // before backends create their groups
+  kChoices,
+  kKnownCells,  // before rank 0's known cells reach all ranks
+  kPrecompile,
+  kWarm,  // before the ranks meet with everything compiled
+  kPreSync,
+  kCheck,      // before the correctness run of each choice
+  kBenchmark,  // before each round
+  kAgree,      // before the proposal
+  kVote,       // proposal seen, before the vote
+  kCommitted,  // the table is in force on all ranks
+  kSave,       // before the database is written
+  kDispatch,   // before a call by the tuned table
+};
+std::string_view Name(Stage stage);  // "rendezvous", "groups", ..., "dispatch"
+
+// What is about to be measured; equal on all ranks.
+struct TunePlan {
+  int32_t nodes = 0;
+  int32_t cells = 0;               // node x size
+  int32_t known_cells = 0;         // of these, taken from the database
+  int64_t choices_to_measure = 0;  // sum over cells that are not known
+  int64_t refusals = 0;
+  int64_t estimated_ns = 0;
+  // Largest cell: send and receive buffers; on host memory also what results are compared with.
+  uint64_t buffer_bytes_per_rank = 0;
+  uint64_t workspace_bytes_per_rank = 0;  // largest cell
+};
+
+// Calls come from the thread that tunes. Default: ignore.
+class StageObserver {
+ public:
+  virtual ~StageObserver() = default;
+  virtual void OnStage(Stage) {}
+  virtual void OnPlan(const TunePlan&) {}
+  virtual void OnCellStart(int32_t /*index*/, int32_t /*total*/, const Problem&) {}
+  virtual void OnCellDone(int32_t /*index*/, int32_t /*total*/, const CellResult&, const Winner&) {}
+  virtual void OnWarning(std::string_view) {}
+  // Asked on every rank before each cell; when one rank says true, all stop there with
+  // kInterrupted.
+  virtual bool StopRequested() { return false; }
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_

@@ -1,0 +1,373 @@
+#include "core/testing/scripted_ranks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+
+#include "fmt/format.h"
+
+namespace cotune {
+
+std::vector<std::string> HubForTest::Gather(int rank, const std::string& channel,
+                                            std::string value) {
+  std::unique_lock lock(mutex_);
+  Meeting& meeting = meetings_[channel];
+  const uint64_t generation = meeting.generation;
+  meeting.values[rank] = std::move(value);
+  if (static_cast<int>(meeting.values.size()) == world_size_) {
+    meeting.released.clear();
+    for (auto& [each, text] : meeting.values) meeting.released.push_back(std::move(text));
+    meeting.values.clear();
+    ++meeting.generation;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return meeting.generation != generation || lost_rank_ >= 0; });
+  if (meeting.generation == generation) return {};
+  return meeting.released;
+}
+
+void HubForTest::Break(int lost_rank) {
+  const std::lock_guard lock(mutex_);
+  lost_rank_ = lost_rank;
+  changed_.notify_all();
+}
+
+int HubForTest::lost_rank() {
+  const std::lock_guard lock(mutex_);
+  return lost_rank_;
+}
+
+namespace {
+
+class ExchangeForTest final : public RankExchange {
+ public:
+  ExchangeForTest(HubForTest& hub, int rank) : hub_(hub), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int world_size() const override { return hub_.world_size(); }
+  int job_rank(int rank) const override {
+    return hub_.job_ranks.empty() ? rank : hub_.job_ranks[static_cast<size_t>(rank)];
+  }
+
+  Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
+                          int64_t) override {
+    // As the control channel: such a rank leaves, and its peers wait for it.
+    if (record.size() > kRecordBytesMax || step.size() > kNameBytesMax) {
+      hub_.Break(rank_);
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("a step of {} bytes with a name of {}", record.size(), step.size()));
+    }
+    // The name goes along, so that ranks in different steps are seen.
+    const auto all = hub_.Gather(rank_, "step", fmt::format("{}\n{}", step, record));
+    if (all.empty()) return Lost();
+    StepResult result;
+    for (const std::string& text : all) {
+      const size_t end = text.find('\n');
+      if (text.substr(0, end) != step) {
+        return Fail(ErrorCode::kInternal,
+                    fmt::format("'{}' meets '{}'", step, text.substr(0, end)));
+      }
+      result.records.push_back(text.substr(end + 1));
+    }
+    result.start_ns = start_delay_ns > 0 ? 1 : 0;
+    result.coordinator_now_ns = ++steps_ * 1'000'000;
+    return result;
+  }
+
+  Result<PreSyncResult> PreSync(const AgreedFields& fields, int64_t, int64_t) override {
+    std::string text;
+    for (const auto& [name, value] : fields) text += fmt::format("{}={}\n", name, value);
+    const auto all = hub_.Gather(rank_, "pre-sync", text);
+    if (all.empty()) return Lost();
+    if (rank_ == 0) ++hub_.pre_syncs;
+    PreSyncResult result;
+    result.late_ranks.assign(hub_.late_ranks.begin(), hub_.late_ranks.end());
+    result.met = hub_.late_ranks.empty();
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      const auto [first, second] =
+          std::mismatch(all[rank].begin(), all[rank].end(), all[0].begin());
+      const size_t line = all[rank].rfind('\n', first - all[rank].begin());
+      return Fail(ErrorCode::kDisagreement,
+                  all[rank].substr(line + 1, all[rank].find('\n', line + 1) - line - 1), "", "", "",
+                  {static_cast<int>(rank)});
+    }
+    return result;
+  }
+
+  Result<AgreementOutcome> Agree(std::string_view proposal, const Accept& accept,
+                                 int64_t) override {
+    const auto all = hub_.Gather(rank_, "propose", std::string(proposal));
+    if (all.empty()) return Lost();
+    const auto votes = hub_.Gather(rank_, "vote", accept(all[0]) ? "yes" : "no");
+    if (votes.empty()) return Lost();
+    const bool everybody =
+        std::all_of(votes.begin(), votes.end(), [](auto& v) { return v == "yes"; });
+    return everybody ? AgreementOutcome::kCommitted : AgreementOutcome::kDeclined;
+  }
+
+  Result<std::string> Broadcast(std::string_view bytes, int64_t) override {
+    if (bytes.size() > kProposalBytesMax) {
+      hub_.Break(rank_);
+      return Fail(ErrorCode::kInternal, fmt::format("a broadcast of {} bytes", bytes.size()));
+    }
+    const auto all = hub_.Gather(rank_, "broadcast", std::string(bytes));
+    if (all.empty()) return Lost();
+    return all[0];
+  }
+
+  Result<std::unique_ptr<RankExchange>> Subgroup(std::string_view, std::span<const int>,
+                                                 int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have one group");
+  }
+  Status StorePut(std::string_view, std::string_view) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+  Result<std::string> StoreGet(std::string_view, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+  Status StoreDelete(std::string_view) override {
+    return Fail(ErrorCode::kUnsupported, "tests of the pipeline have no store");
+  }
+
+ private:
+  static constexpr size_t kNameBytesMax = 255;
+
+  tl::unexpected<Error> Lost() {
+    const int rank = hub_.lost_rank();
+    return Fail(ErrorCode::kRankLost, fmt::format("rank {} was lost", rank), "", "", "", {rank});
+  }
+  HubForTest& hub_;
+  int rank_;
+  int64_t steps_ = 0;
+};
+
+float ReadF32(const std::string& bytes, uint64_t index) {
+  float value = 0;
+  std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(float));
+  return value;
+}
+
+}  // namespace
+
+std::unique_ptr<RankExchange> MakeExchangeForTest(HubForTest& hub, int rank) {
+  return std::make_unique<ExchangeForTest>(hub, rank);
+}
+
+// Runs all_reduce sum of f32 by gathering everybody's input.
+class GroupForTest final : public BackendGroup {
+ public:
+  GroupForTest(BackendForTest& backend, std::string name)
+      : backend_(backend), name_(std::move(name)) {}
+  Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem& problem,
+                                        const Choice& choice, int64_t) override;
+  Status RegisterMemory(void* data, uint64_t bytes, int64_t) override {
+    if (backend_.register_fails_on_rank == rank()) {
+      return Fail(backend_.register_error, "scripted refusal of memory");
+    }
+    registered_.emplace(data, bytes);
+    backend_.registered_bytes += bytes;
+    return {};
+  }
+  void UnregisterMemory(void* data) override {
+    backend_.registered_bytes -= registered_.at(data);
+    registered_.erase(data);
+  }
+  Status Health() override { return {}; }
+  void Abort() override { aborted = true; }
+
+  ~GroupForTest() override {
+    for (const auto& [data, bytes] : registered_) backend_.registered_bytes -= bytes;
+  }
+
+  // Whether all of it lies in one registered range.
+  bool Reaches(const void* data, uint64_t bytes) const {
+    const auto* begin = static_cast<const char*>(data);
+    return std::any_of(registered_.begin(), registered_.end(), [&](const auto& range) {
+      const auto* first = static_cast<const char*>(range.first);
+      return begin >= first && begin + bytes <= first + range.second;
+    });
+  }
+
+  std::atomic<bool> aborted = false;
+  HubForTest& hub() { return backend_.hub_; }
+  int rank() const { return backend_.rank_; }
+  const std::string& name() const { return name_; }
+  void NoteCall(const void* recv) { backend_.recv_buffers.insert(recv); }
+
+ private:
+  BackendForTest& backend_;
+  std::string name_;
+  std::mutex mutex_;
+  std::map<void*, uint64_t> registered_;
+};
+
+namespace {
+
+class PlanForTest final : public Plan {
+ public:
+  PlanForTest(GroupForTest& group, const Problem& problem, const ScriptedChoice& choice)
+      : group_(group), problem_(problem), choice_(choice) {}
+
+  Status Launch(const LaunchArguments& arguments) override {
+    const uint64_t bytes = problem_.bytes();
+    const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
+    const bool fails = choice_.launch_fails_on_rank == group_.rank() ||
+                       (is_symmetric && !(group_.Reaches(arguments.send, bytes) &&
+                                          group_.Reaches(arguments.recv, bytes)));
+    std::string send =
+        fails ? "failed" : std::string(static_cast<const char*>(arguments.send), bytes);
+    // A rank that fails tells the others, as an aborted group does.
+    const auto all = group_.hub().Gather(group_.rank(), group_.name(), std::move(send));
+    if (all.empty()) return Fail(ErrorCode::kAborted, "the hub is broken");
+    if (fails) return Fail(ErrorCode::kInternal, "scripted launch failure");
+    for (const std::string& other : all) {
+      if (other == "failed" && bytes != 6) return Fail(ErrorCode::kAborted, "a peer failed");
+    }
+    group_.NoteCall(arguments.recv);
+    if (first_recv_ == nullptr) first_recv_ = arguments.recv;
+    auto* recv = static_cast<float*>(choice_.keeps_first_buffer ? first_recv_ : arguments.recv);
+    for (uint64_t i = 0; i < problem_.count; ++i) {
+      float sum = 0;
+      for (const std::string& other : all) sum += ReadF32(other, i);
+      recv[i] = sum;
+    }
+    if (choice_.wrong_on_rank == group_.rank() && problem_.count > 0) recv[problem_.count / 2] += 1;
+    if (choice_.overruns_on_rank == group_.rank()) static_cast<char*>(arguments.recv)[bytes] = 0;
+    return {};
+  }
+  Result<bool> Progress(int64_t) override { return true; }
+
+  int64_t NextCostNs() {
+    const int64_t extra_ns = calls_ < choice_.first_calls ? choice_.first_extra_ns : 0;
+    return choice_.cost_ns(problem_.bytes()) + extra_ns + choice_.noise_ns * (calls_++ % 5);
+  }
+
+ private:
+  GroupForTest& group_;
+  Problem problem_;
+  ScriptedChoice choice_;
+  int64_t calls_ = 0;
+  void* first_recv_ = nullptr;
+};
+
+class CallsForTest final : public TimedCalls {
+ public:
+  CallsForTest(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions)
+      : plan_(plan), arguments_(arguments.begin(), arguments.end()), repetitions_(repetitions) {}
+  // Once with each of the arguments that the repetitions come to.
+  Result<TimedSpan> Run(int64_t, int64_t) override {
+    for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
+      if (Status ran = plan_.Run(arguments_[i], clock_); !ran)
+        return tl::make_unexpected(ran.error());
+    }
+    return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
+  }
+
+ private:
+  Plan& plan_;
+  std::vector<LaunchArguments> arguments_;
+  int32_t repetitions_;
+  MonotonicClock clock_;
+};
+
+// Measures by the script; everything else is host memory.
+class DeviceForTest final : public Device {
+ public:
+  explicit DeviceForTest(const DeviceScript& script) : script_(script) {}
+  std::optional<uint64_t> AvailableBytes() const override { return script_.available_bytes; }
+  Status Attach() override { return {}; }
+  Status OrderStreams(void* /*before*/, void* /*after*/) override { return {}; }
+  Status Synchronize(void* /*stream*/, int64_t /*deadline_ns*/) override { return {}; }
+  MemoryKind kind() const override { return MemoryKind::kHost; }
+  int32_t ordinal() const override { return -1; }
+  std::string measuring_mode() const override { return "eager"; }
+  Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
+    return host_->Allocate(bytes);
+  }
+  // Its ranks are threads: any memory of one is reached by the others.
+  Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
+    return host_->Allocate(bytes);
+  }
+  std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
+                                     uint64_t bytes) override {
+    return host_->Part(whole, offset, bytes);
+  }
+  Status Write(DeviceBuffer& buffer, std::span<const std::byte> data) override {
+    return host_->Write(buffer, data);
+  }
+  Status Read(DeviceBuffer& buffer, std::span<std::byte> data) override {
+    return host_->Read(buffer, data);
+  }
+  void* stream() const override { return nullptr; }
+  Status Fill(DeviceBuffer& buffer, uint64_t offset, uint64_t bytes, std::byte value) override {
+    return host_->Fill(buffer, offset, bytes, value);
+  }
+  Status Copy(DeviceBuffer& to, DeviceBuffer& from) override { return host_->Copy(to, from); }
+  Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
+    return host_->Equal(left, right);
+  }
+  uint64_t cache_bytes() const override { return script_.cache_bytes; }
+  std::optional<DeviceClocks> ReadClocks() override {
+    if (script_.clocks.empty()) return std::nullopt;
+    return script_.clocks[std::min(clock_reads_++, script_.clocks.size() - 1)];
+  }
+  bool aligns_ranks() const override { return false; }
+  Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
+    return CallsForTest(plan, {&arguments, 1}, 1).Run(0, arguments.deadline_ns);
+  }
+  Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
+                                              std::span<const LaunchArguments> arguments,
+                                              int32_t repetitions) override {
+    return std::make_unique<CallsForTest>(plan, arguments, repetitions);
+  }
+
+ private:
+  MonotonicClock clock_;
+  std::unique_ptr<Device> host_ = MakeHostDevice(clock_);
+  const DeviceScript script_;
+  size_t clock_reads_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Plan>> GroupForTest::Prepare(const Program&, const Problem& problem,
+                                                    const Choice& choice, int64_t) {
+  const std::lock_guard lock(mutex_);
+  ++backend_.plans_prepared;
+  for (const ScriptedChoice& scripted : backend_.choices_) {
+    if (scripted.name != choice.id.choice_name()) continue;
+    if (scripted.prepare_fails_on_rank == rank()) {
+      return Fail(ErrorCode::kUnsupported, scripted.prepare_failure);
+    }
+    return std::make_unique<PlanForTest>(*this, problem, scripted);
+  }
+  return Fail(ErrorCode::kUnsupported, "no such choice");
+}
+
+ChoiceList BackendForTest::ListChoices(const Program&, const Problem&) const {
+  ChoiceList list;
+  for (const ScriptedChoice& scripted : choices_) {
+    const ChoiceId id = *ChoiceId::FromBackend(name_, scripted.name);
+    if (!scripted.refused.empty()) {
+      list.refusals.push_back({id.text(), scripted.refused});
+      continue;
+    }
+    Choice choice{id, false, false, false, false, -1, 0, 0};
+    choice.is_default = scripted.is_default;
+    list.choices.push_back(std::move(choice));
+  }
+  return list;
+}
+
+Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(
+    const GroupParameters& parameters) {
+  ++groups_created;
+  return std::make_unique<GroupForTest>(*this, parameters.name);
+}
+
+std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script) {
+  return std::make_unique<DeviceForTest>(script);
+}
+
+}  // namespace cotune

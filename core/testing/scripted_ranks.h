@@ -1,0 +1,114 @@
+// Ranks as threads for the tests of the pipeline: an exchange over a mutex, a backend that really
+// moves data, and a device whose time is scripted.
+#ifndef COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_
+#define COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/device.h"
+#include "core/base/clock.h"
+#include "core/ranks/rank_exchange.h"
+
+namespace cotune {
+
+// What the ranks of one test share. Thread-safe.
+class HubForTest {
+ public:
+  explicit HubForTest(int world_size) : world_size_(world_size) {}
+  int world_size() const { return world_size_; }
+
+  // Gathers one value of every rank; every rank calls it in the same order. Empty when the hub was
+  // broken.
+  std::vector<std::string> Gather(int rank, const std::string& channel, std::string value);
+  // Every rank that waits and every later one gets an error.
+  void Break(int lost_rank);
+  int lost_rank();
+
+  // Counts of what the exchanges of this hub did, by rank 0.
+  int pre_syncs = 0;
+  // The rank in the job of each rank, for a subgroup. Empty: this is the job.
+  std::vector<int> job_ranks;
+  // Ranks that miss the window of the pre-sync.
+  std::set<int> late_ranks;
+
+ private:
+  struct Meeting {
+    std::map<int, std::string> values;
+    std::vector<std::string> released;
+    uint64_t generation = 0;
+  };
+  const int world_size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Meeting> meetings_;
+  int lost_rank_ = -1;
+};
+
+std::unique_ptr<RankExchange> MakeExchangeForTest(HubForTest& hub, int rank);
+
+// One scripted choice.
+struct ScriptedChoice {
+  std::string name;
+  bool is_default = false;
+  std::function<int64_t(uint64_t bytes)> cost_ns;
+  int prepare_fails_on_rank = -1;
+  std::string prepare_failure = "scripted prepare failure";
+  int launch_fails_on_rank = -1;
+  int wrong_on_rank = -1;           // one element
+  int overruns_on_rank = -1;        // writes one byte behind the receive buffer
+  bool keeps_first_buffer = false;  // receives where the plan's first call did
+  std::string refused;              // not empty: a refusal with this reason
+  int64_t noise_ns = 0;             // added as a sawtooth over calls
+  int64_t first_calls = 0;          // of each plan, that take so much longer
+  int64_t first_extra_ns = 0;
+};
+
+// A backend over the hub; `choices` may differ between ranks to break its contract.
+class BackendForTest final : public Backend {
+ public:
+  BackendForTest(HubForTest& hub, int rank, std::vector<ScriptedChoice> choices,
+                 std::string name = "scripted")
+      : hub_(hub), rank_(rank), choices_(std::move(choices)), name_(std::move(name)) {}
+  const std::string& name() const override { return name_; }
+  const std::string& version() const override { return version_; }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override;
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override;
+
+  int groups_created = 0;
+  int plans_prepared = 0;
+  int register_fails_on_rank = -1;  // memory with its groups, with this code
+  ErrorCode register_error = ErrorCode::kUnsupported;
+  uint64_t registered_bytes = 0;       // by its groups now
+  std::set<const void*> recv_buffers;  // of all calls
+
+ private:
+  friend class GroupForTest;
+  HubForTest& hub_;
+  int rank_;
+  std::vector<ScriptedChoice> choices_;
+  std::string name_;
+  std::string version_ = "1";
+};
+
+// What a device says of itself.
+struct DeviceScript {
+  std::optional<uint64_t> available_bytes{};
+  uint64_t cache_bytes = 0;
+  std::vector<DeviceClocks> clocks{};  // read one after the other, then the last again and again
+};
+
+// Host memory; a timed span costs what the script of the plan says, on a clock of its own.
+std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script = {});
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_TESTING_SCRIPTED_RANKS_H_

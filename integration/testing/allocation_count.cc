@@ -1,0 +1,27 @@
+#include "integration/testing/allocation_count.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+// Of the calling thread: the control channel's own thread may allocate when it likes.
+thread_local uint64_t allocations = 0;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  void* memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace cotune {
+
+uint64_t AllocationCount() { return allocations; }
+
+}  // namespace cotune

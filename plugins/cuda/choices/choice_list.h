@@ -1,0 +1,40 @@
+// The ways in which this backend runs a problem.
+#ifndef COTUNE_PLUGINS_CUDA_CHOICES_CHOICE_LIST_H_
+#define COTUNE_PLUGINS_CUDA_CHOICES_CHOICE_LIST_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugins/cuda/compile/kernel_spec.h"
+#include "plugins/sdk/problem.h"
+
+namespace cotune::cuda {
+
+struct Choice {
+  std::string name;    // "two_shot?blocks=32&pdl=1&threads=512&transport=lamport&unroll=2"
+  std::string reason;  // why it is refused; "": it can run
+  double cost_us = -1;
+  bool is_default = false;
+  bool is_copy = false;  // one rank: a copy instead of a kernel
+  KernelSpec spec;
+  int blocks = 1;
+  int chunk_bytes = 0;  // of transports that have chunks: see KernelArguments
+};
+
+// What the list depends on besides the problem; equal on all ranks of a group.
+struct ChoiceLimits {
+  bool has_pdl = true;  // sm_90 and newer
+};
+
+// All choices of a valid problem, refused ones too, in a fixed order, exactly one of them the
+// default. Pure.
+std::vector<Choice> ListChoices(const sdk::Problem& problem, const ChoiceLimits& limits);
+
+// The one of this name. COTUNE_INVALID_ARGUMENT: there is none; COTUNE_UNSUPPORTED: it is refused.
+sdk::Result<Choice> FindChoice(const sdk::Problem& problem, std::string_view name,
+                               const ChoiceLimits& limits);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_CHOICES_CHOICE_LIST_H_

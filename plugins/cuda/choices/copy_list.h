@@ -1,0 +1,75 @@
+// What copy engines move when no kernel does: the copies of a collective on registered buffers.
+#ifndef COTUNE_PLUGINS_CUDA_CHOICES_COPY_LIST_H_
+#define COTUNE_PLUGINS_CUDA_CHOICES_COPY_LIST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/sdk/problem.h"
+
+namespace cotune::cuda {
+
+// Into the receive buffer of this rank. Copy engines only read from peers: a copy runs even when
+// the barrier in front of it has given up, and must not write into buffers of a rank that has not
+// come to the call.
+struct BufferCopy {
+  int from_rank = 0;
+  bool is_from_recv = false;  // of that rank's receive buffer, else of its send buffer
+  uint64_t from_offset_bytes = 0;
+  uint64_t to_offset_bytes = 0;
+  uint64_t bytes = 0;  // above 0
+
+  bool operator==(const BufferCopy&) const = default;
+};
+
+// Whether there are copies for this collective at all.
+constexpr bool HasCopies(sdk::Collective collective) {
+  return collective != sdk::Collective::kReduceScatter;
+}
+
+// The copies of one rank.
+struct CopyList {
+  // One phase after the other, in each one copy after the other: before the first phase, between
+  // them and after the last all ranks wait for each other. As many on every rank. Peers come in the
+  // order rank + 1, rank + 2, ..., so that every link carries one copy at a time.
+  std::vector<std::vector<BufferCopy>> phases;
+  // From this rank to itself, one more than phases: own[p] is done before the wait in front of
+  // phase p, beside the copies of phase p - 1. By a kernel, since copy engines that do both are
+  // slower between GPUs.
+  std::vector<std::optional<BufferCopy>> own;
+};
+
+// Of a problem that has copies and does not reduce, not all_to_all in place. Pure.
+CopyList CopiesOf(const sdk::Problem& problem, int rank);
+
+// The copies of one rank for a segment of all_reduce (kernels/kernel_abi.h), not in place. The
+// order of all, by rank, in which only "beside" is at the same time:
+//   all ranks wait for each other
+//   scatter of segment 0
+//   for each segment: all ranks wait for each other, then its blocks are added up, and all wait
+//     again; beside it the scatter of the next segment, or the gather of the first but one
+//   the gathers that are left; all ranks wait for each other
+// So, once they have begun, copies wait for an adding up only where that takes longer than the
+// copies beside it.
+struct SegmentCopies {
+  // The addends of this rank's sums, from each peer, into the block that has the peer's number.
+  std::vector<BufferCopy> scatter;
+  // The sums of each peer.
+  std::vector<BufferCopy> gather;
+};
+
+SegmentCopies SegmentCopiesOf(const sdk::Problem& problem, int rank, int segment);
+
+// Why the problem cannot be done by copy engines; "": it can be. Pure.
+std::string CopyRefusal(const sdk::Problem& problem);
+// Why it is not worth it; "": it may be. Pure.
+std::string CopySizeRefusal(const sdk::Problem& problem);
+
+// A rough price in microseconds. Pure.
+double CopyCostUs(const sdk::Problem& problem);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_CHOICES_COPY_LIST_H_

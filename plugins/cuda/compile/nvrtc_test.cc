@@ -1,0 +1,71 @@
+#include "plugins/cuda/compile/nvrtc.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "gpu/driver/library_search.h"
+#include "plugins/cuda/compile/kernel_spec.h"
+
+namespace cotune::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(NvrtcTest, SaysWhatItTriedWhenItIsNotThere) {
+  const auto missing = Nvrtc::Open("/no/such/libnvrtc.so", {});
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().status, COTUNE_UNSUPPORTED);
+  EXPECT_THAT(missing.error().message, HasSubstr("/no/such/libnvrtc.so"));
+  const auto other = Nvrtc::Open("libm.so.6", {});
+  ASSERT_FALSE(other.has_value());
+  EXPECT_THAT(other.error().message, HasSubstr("is not NVRTC"));
+}
+
+class CompilerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = Nvrtc::Open("", gpu::OwnEnvironment());
+    if (!opened) GTEST_SKIP() << opened.error().message;
+    nvrtc_ = *opened;
+  }
+  Nvrtc nvrtc_;
+};
+
+TEST_F(CompilerTest, OneKernelOfEachFileForEachGeneration) {
+  for (const char* architecture : {"sm_80", "sm_90", "sm_100"}) {
+    for (const auto collective :
+         {sdk::Collective::kAllReduce, sdk::Collective::kAllGather, sdk::Collective::kReduceScatter,
+          sdk::Collective::kAllToAll, sdk::Collective::kBroadcast}) {
+      for (const auto& [algorithm, transport] :
+           {std::pair(Algorithm::kOneShot, Transport::kEscape),
+            std::pair(Algorithm::kTwoShot, Transport::kEscape),
+            std::pair(Algorithm::kTwoShot, Transport::kFlagged),
+            std::pair(Algorithm::kTwoShot, Transport::kZeroCopy)}) {
+        KernelSpec spec;
+        spec.collective = collective;
+        spec.algorithm = algorithm;
+        spec.transport = transport;
+        spec.type = sdk::ElementType::kBf16;
+        spec.world_size = 3;
+        spec.unroll = 2;
+        spec.uses_pdl = std::string(architecture) != "sm_80";
+        const auto code = nvrtc_.Compile(SourceOf(spec), architecture, NvrtcOptions(spec));
+        ASSERT_TRUE(code.has_value()) << code.error().message;
+        EXPECT_THAT(*code, HasSubstr("ELF"));
+      }
+    }
+  }
+}
+
+TEST_F(CompilerTest, TheFirstErrorIsTold) {
+  const auto code =
+      nvrtc_.Compile({"broken.cu", "__device__ int f() { return nothing; }", {}}, "sm_90", {});
+  ASSERT_FALSE(code.has_value());
+  EXPECT_THAT(code.error().message, HasSubstr("broken.cu"));
+  EXPECT_THAT(code.error().message, HasSubstr("nothing"));
+}
+
+}  // namespace
+}  // namespace cotune::cuda

@@ -1,0 +1,197 @@
+#include "plugins/cuda/group/group.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "plugins/cuda/group/kernel_failure.h"
+
+namespace cotune::cuda {
+
+using sdk::Fail;
+using sdk::Failure;
+using sdk::Result;
+
+namespace {
+
+// How long the kernels of a group that goes may take to leave, after they were told to.
+constexpr int64_t kKernelsEndNs = 5'000'000'000;
+
+}  // namespace
+
+Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Gpu& gpu,
+             PeerMemory& memory, const ChoiceLimits& limits)
+    : host_(host),
+      gpu_(gpu),
+      memory_(memory),
+      limits_(limits),
+      name_(params.name),
+      rank_(params.rank),
+      world_size_(params.world_size),
+      job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
+      meeting_(host, params) {}
+
+Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
+                                           const cotune_group_params_t& params, const Gpu& gpu,
+                                           PeerMemory& memory, const ChoiceLimits& limits) {
+  const gpu::CurrentContext current(gpu.driver(), gpu.context());
+  std::unique_ptr<Group> group(new Group(host, params, gpu, memory, limits));
+  const Result<void> joined = group->Connect(params.deadline_ns);
+  group->meeting_.Part({"offer", "ready"}, params.deadline_ns);
+  if (!joined) return tl::unexpected(joined.error());
+  return group;
+}
+
+Result<void> Group::Connect(int64_t deadline_ns) {
+  // Kernels of a group before this one that was aborted may still be on their way out; after the
+  // offers no rank has any left, and arenas can be filled.
+  Result<MemoryOffer> own = OfferArena(deadline_ns);
+  const auto offers = meeting_.Exchange("offer", own, deadline_ns);
+  if (!offers) return tl::unexpected(offers.error());
+  for (const MemoryOffer& offer : *offers) {
+    limits_.has_pdl = limits_.has_pdl && offer.has_pdl != 0;
+  }
+  auto mapped = MapPeers(*offers);
+  if (mapped) mapped = FillArena(deadline_ns);
+  if (!mapped) own = tl::unexpected(mapped.error());
+  const auto ready = meeting_.Exchange("ready", own, deadline_ns);
+  if (!ready) return tl::unexpected(ready.error());
+  return {};
+}
+
+// Where the GPU does not come to an end, its kernels may use whatever this group has, and the
+// driver would wait for them in every call that frees memory: all of it is left to the process.
+Group::~Group() {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  if (words_ != nullptr) {
+    Abort();
+    if (!EndKernels()) return;
+    gpu_.driver()->HostFree(words_);
+  }
+  mappings_.clear();
+  if (arena_ != 0) memory_.GiveBack(arena_, kArenaBytes);
+}
+
+bool Group::EndKernels() {
+  // After a wait in vain nothing is known of any kernel, and another wait would only take time.
+  if (gpu_.IsStuck()) return false;
+  const auto idle = gpu_.AwaitIdle(host_, host_.now_ns(host_.context) + kKernelsEndNs);
+  // In a context that has failed no kernel runs any more.
+  if (idle || idle.error().status != COTUNE_DEADLINE_EXCEEDED) return true;
+  if (host_.log == nullptr) return false;
+  const std::string text = fmt::format(
+      "cuda: GPU {} still works {} s after group '{}' was aborted: a kernel of another library may "
+      "wait for a rank that is gone. The {} MiB of the group, and what other groups free from here "
+      "on, stay allocated until the process ends",
+      gpu_.ordinal(), kKernelsEndNs / 1'000'000'000, name_, kArenaBytes >> 20);
+  constexpr int32_t kWarning = 2;
+  host_.log(host_.context, kWarning, text.c_str());
+  return false;
+}
+
+Result<void> Group::AllocateHostWords() {
+  void* words = nullptr;
+  const gpu::CudaDriver& driver = gpu_.driver();
+  auto done =
+      gpu_.Check(driver->HostAllocate(&words, sizeof(HostWords),
+                                      gpu::kCuHostAllocDeviceMap | gpu::kCuHostAllocPortable),
+                 "cuMemHostAlloc");
+  if (!done) return done;
+  std::memset(words, 0, sizeof(HostWords));
+  words_ = static_cast<HostWords*>(words);
+  gpu::CuDevicePointer on_device = 0;
+  done =
+      gpu_.Check(driver->HostGetDevicePointer(&on_device, words, 0), "cuMemHostGetDevicePointer");
+  if (!done) return done;
+  auto* mapped = reinterpret_cast<HostWords*>(on_device);
+  arguments_.failure = &mapped->failure;
+  arguments_.abort = &mapped->abort;
+  return {};
+}
+
+Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
+  // A group that has gone has waited for its kernels. Only where there are others of this process
+  // may there be any; what else runs on the GPU need not end.
+  if (memory_.HasTaken()) {
+    if (auto idle = gpu_.AwaitIdle(host_, deadline_ns); !idle) {
+      return tl::unexpected(idle.error());
+    }
+  }
+  if (auto done = AllocateHostWords(); !done) return tl::unexpected(done.error());
+  auto side_stream = SideStream::Make(gpu_);
+  if (!side_stream) return tl::unexpected(side_stream.error());
+  side_stream_ = std::move(*side_stream);
+  auto arena = memory_.Take(kArenaBytes);
+  if (!arena) return tl::unexpected(arena.error());
+  arena_ = *arena;
+  auto offer = memory_.OfferOf(arena_, kArenaBytes);
+  if (offer) offer->has_pdl = limits_.has_pdl ? 1 : 0;
+  return offer;
+}
+
+Result<void> Group::MapPeers(const std::vector<MemoryOffer>& offers) {
+  arguments_.rank = rank_;
+  arguments_.world_size = world_size_;
+  for (int peer = 0; peer < world_size_; ++peer) {
+    gpu::CuDevicePointer pointer = arena_;
+    if (peer != rank_) {
+      const auto mapped = memory_.Map(offers[static_cast<size_t>(peer)]);
+      if (!mapped) {
+        return Fail(mapped.error().status,
+                    fmt::format("rank {} of the group: {}", peer, mapped.error().message),
+                    mapped.error().native_code);
+      }
+      pointer = *mapped;
+    }
+    arguments_.arena[peer] = reinterpret_cast<unsigned char*>(pointer);
+  }
+  return {};
+}
+
+// On a stream of its own, so that nothing else on the GPU is waited for.
+Result<void> Group::FillArena(int64_t deadline_ns) {
+  const gpu::CudaDriver& driver = gpu_.driver();
+  gpu::CuStream stream = nullptr;
+  auto done =
+      gpu_.Check(driver->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
+  if (!done) return done;
+  done = gpu_.Check(driver->SetBytesAsync(arena_, 0, kArenaBytes, stream), "cuMemsetD8Async");
+  for (const ByteRange& range : kSentinelRanges) {
+    if (!done) break;
+    done = gpu_.Check(
+        driver->SetBytesAsync(arena_ + range.begin, 0xFF, range.end - range.begin, stream),
+        "cuMemsetD8Async");
+  }
+  if (done) done = gpu_.AwaitStream(stream, host_, deadline_ns);
+  driver->StreamDestroy(stream);
+  return done;
+}
+
+// A kernel that fails sets another value first, while it writes the record.
+constexpr unsigned int kWritten = 1;
+
+bool Group::HasFailed() const {
+  const volatile unsigned int* is_set = &words_->failure.is_set;
+  return *is_set == kWritten || is_aborted_.load(std::memory_order_acquire);
+}
+
+std::optional<Failure> Group::Health() const {
+  FailureRecord record{};
+  if (*static_cast<const volatile unsigned int*>(&words_->failure.is_set) == kWritten) {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    record = words_->failure;  // never written again
+  } else if (is_aborted_.load(std::memory_order_acquire)) {
+    record.poison = MakePoison(kAborted, rank_, rank_);
+  } else {
+    return std::nullopt;
+  }
+  return FailureOf(record, rank_, world_size_, limits_);
+}
+
+void Group::Abort() {
+  is_aborted_.store(true, std::memory_order_release);
+  volatile unsigned int* value = &words_->abort.value;
+  *value = 1;
+}
+
+}  // namespace cotune::cuda

@@ -1,0 +1,208 @@
+#include "plugins/cuda/group/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plugins/cuda/choices/copy_list.h"
+
+namespace cotune::cuda {
+
+using sdk::Fail;
+using sdk::Result;
+
+Result<void> Plan::Launch(const cotune_launch_t& launch) {
+  if (launch.stream.kind != COTUNE_STREAM_CUDA) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("stream kind {}: these plans need a CUDA stream", launch.stream.kind));
+  }
+  auto fits = sdk::CheckBuffers(problem_, group_.rank(), launch.send, launch.recv);
+  if (!fits || problem_.count == 0) return fits;
+  const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
+  if (choice_.is_copy) return LaunchCopy(launch);
+  if (choice_.spec.transport == Transport::kCopyEngine) {
+    return sdk::Reduces(problem_) ? LaunchSegments(launch) : LaunchCopies(launch);
+  }
+  const auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
+  return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
+}
+
+Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
+  if (launch.send == launch.recv) return {};
+  const Gpu& gpu = group_.gpu();
+  return gpu.Check(
+      gpu.driver()->CopyOnDeviceAsync(reinterpret_cast<gpu::CuDevicePointer>(launch.recv),
+                                      reinterpret_cast<gpu::CuDevicePointer>(launch.send),
+                                      sdk::ProblemBytes(problem_),
+                                      static_cast<gpu::CuStream>(launch.stream.handle)),
+      "cuMemcpyDtoDAsync");
+}
+
+Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
+                                   KernelArguments& arguments) const {
+  using sdk::Collective;
+  const Collective collective = problem_.collective;
+  const auto ranks = static_cast<uint64_t>(problem_.world_size);
+  const uint64_t bytes = problem_.count * sdk::ElementBytes(problem_.type);
+  const auto find = [&](const void* data, uint64_t size, unsigned char** found) -> Result<void> {
+    const auto addresses = group_.registered().Find(data, size);
+    if (!addresses) return tl::unexpected(addresses.error());
+    std::copy(addresses->begin(), addresses->end(), found);
+    return {};
+  };
+  const bool has_blocks =
+      collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  const bool is_copy_engine = choice_.spec.transport == Transport::kCopyEngine;
+  // Kernels read what they add up, and write what everybody gets; copy engines only read.
+  const bool reads_send =
+      sdk::Reduces(problem_) || (is_copy_engine && has_blocks && !problem_.in_place);
+  if (reads_send) {
+    const bool is_cut =
+        collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
+    auto done = find(launch.send, is_cut ? ranks * bytes : bytes, arguments.peer_send);
+    if (!done) return done;
+  }
+  if (collective == Collective::kReduceScatter) return {};
+  return find(launch.recv, has_blocks ? ranks * bytes : bytes, arguments.peer_recv);
+}
+
+Result<void> Plan::QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
+                             const BufferCopy& copy) {
+  const unsigned char* from =
+      (copy.is_from_recv ? arguments.peer_recv : arguments.peer_send)[copy.from_rank];
+  const Gpu& gpu = group_.gpu();
+  return gpu.Check(gpu.driver()->CopyOnDeviceAsync(
+                       reinterpret_cast<gpu::CuDevicePointer>(launch.recv) + copy.to_offset_bytes,
+                       reinterpret_cast<gpu::CuDevicePointer>(from) + copy.from_offset_bytes,
+                       copy.bytes, static_cast<gpu::CuStream>(launch.stream.handle)),
+                   "cuMemcpyDtoDAsync");
+}
+
+// After a barrier that gave up, copies run all the same: nothing on a stream skips them. They only
+// write this rank's receive buffer, and the next barrier fails.
+Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
+                               const std::vector<BufferCopy>& copies) {
+  for (const BufferCopy& copy : copies) {
+    if (auto done = QueueCopy(launch, arguments, copy); !done) return done;
+  }
+  return {};
+}
+
+// A segment is added up on a stream beside the copies of the next one, or, behind the last scatter,
+// beside the first gather.
+Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                int segment) {
+  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
+  const auto side = group_.side_stream().Fork(stream);
+  if (!side) return tl::unexpected(side.error());
+  KernelArguments adding = arguments;
+  adding.segment = segment;
+  auto done = LaunchKernel(adding, *side, choice_.blocks);
+  const bool is_last = segment + 1 == static_cast<int>(kCopySegments);
+  const SegmentCopies beside = SegmentCopiesOf(problem_, group_.rank(), is_last ? 0 : segment + 1);
+  if (done) done = QueueCopies(launch, arguments, is_last ? beside.gather : beside.scatter);
+  // Also after a failure: a capture with a stream that was not joined cannot end.
+  const auto joined = group_.side_stream().Join(stream);
+  return done ? joined : done;
+}
+
+Result<void> Plan::LaunchSegments(const cotune_launch_t& launch) {
+  auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
+  arguments->segment = -1;
+  const int rank = group_.rank();
+  auto done = LaunchKernel(*arguments, launch.stream.handle, 1);
+  if (done) done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, 0).scatter);
+  for (int segment = 0; done && segment < static_cast<int>(kCopySegments); ++segment) {
+    done = QueueSegment(launch, *arguments, segment);
+  }
+  for (int segment = 1; done && segment < static_cast<int>(kCopySegments); ++segment) {
+    done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, segment).gather);
+  }
+  if (done) done = LaunchKernel(*arguments, launch.stream.handle, 1);
+  return done;
+}
+
+Result<void> Plan::CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
+                            const BufferCopy& copy, void* stream) {
+  KernelArguments own = arguments;
+  own.send = static_cast<const unsigned char*>(launch.send) + copy.from_offset_bytes;
+  own.recv = static_cast<unsigned char*>(launch.recv) + copy.to_offset_bytes;
+  own.count = copy.bytes / sdk::ElementBytes(problem_.type);
+  own.segment = 0;
+  return LaunchKernel(own, stream, choice_.blocks);
+}
+
+// The copies of a phase and, on a stream beside them, what stays on this GPU.
+Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
+                              const std::vector<BufferCopy>& copies,
+                              const std::optional<BufferCopy>& own) {
+  if (!own) return QueueCopies(launch, arguments, copies);
+  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
+  const auto side = group_.side_stream().Fork(stream);
+  if (!side) return tl::unexpected(side.error());
+  auto done = CopyHere(launch, arguments, *own, *side);
+  if (done) done = QueueCopies(launch, arguments, copies);
+  // Also after a failure: a capture with a stream that was not joined cannot end.
+  const auto joined = group_.side_stream().Join(stream);
+  return done ? joined : done;
+}
+
+Result<void> Plan::LaunchCopies(const cotune_launch_t& launch) {
+  auto arguments = ArgumentsOf(launch);
+  if (!arguments) return tl::unexpected(arguments.error());
+  arguments->segment = -1;
+  const CopyList copies = CopiesOf(problem_, group_.rank());
+  const auto wait = [&] { return LaunchKernel(*arguments, launch.stream.handle, 1); };
+  Result<void> done;
+  if (copies.own[0]) done = CopyHere(launch, *arguments, *copies.own[0], launch.stream.handle);
+  if (done) done = wait();
+  for (size_t phase = 0; done && phase < copies.phases.size(); ++phase) {
+    done = QueuePhase(launch, *arguments, copies.phases[phase], copies.own[phase + 1]);
+    if (done) done = wait();
+  }
+  return done;
+}
+
+Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
+  KernelArguments arguments = group_.arguments();
+  arguments.send = launch.send;
+  arguments.recv = launch.recv;
+  arguments.count = problem_.count;
+  arguments.root = problem_.root;
+  arguments.chunk_bytes = choice_.chunk_bytes;
+  arguments.call = call_;
+  const Transport transport = choice_.spec.transport;
+  if (transport == Transport::kZeroCopy || transport == Transport::kCopyEngine) {
+    const auto done = FindPeerBuffers(launch, arguments);
+    if (!done) return tl::unexpected(done.error());
+  }
+  // A length of time, because a captured launch runs again later.
+  const int64_t now_ns = group_.host().now_ns(group_.host().context);
+  arguments.timeout_ticks =
+      TicksOf(static_cast<unsigned long long>(std::max<int64_t>(0, launch.deadline_ns - now_ns)));
+  return arguments;
+}
+
+Result<void> Plan::LaunchKernel(const KernelArguments& arguments, void* stream, int blocks) {
+  const Gpu& gpu = group_.gpu();
+  void* parameters[] = {const_cast<KernelArguments*>(&arguments)};
+  gpu::CuLaunchAttribute attribute{};
+  attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
+  attribute.value.programmatic_stream_serialization_allowed = 1;
+  const gpu::CuLaunchConfig config{static_cast<unsigned int>(blocks),
+                                   1,
+                                   1,
+                                   static_cast<unsigned int>(choice_.spec.threads),
+                                   1,
+                                   1,
+                                   0,
+                                   static_cast<gpu::CuStream>(stream),
+                                   &attribute,
+                                   choice_.spec.uses_pdl ? 1u : 0u};
+  return gpu.Check(gpu.driver()->LaunchKernel(&config, function_, parameters, nullptr),
+                   "cuLaunchKernelEx");
+}
+
+}  // namespace cotune::cuda

@@ -1,0 +1,66 @@
+// One choice ready to launch on one group.
+#ifndef COTUNE_PLUGINS_CUDA_GROUP_PLAN_H_
+#define COTUNE_PLUGINS_CUDA_GROUP_PLAN_H_
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/cuda/choices/choice_list.h"
+#include "plugins/cuda/choices/copy_list.h"
+#include "plugins/cuda/group/call_record.h"
+#include "plugins/cuda/group/group.h"
+#include "plugins/sdk/problem.h"
+
+namespace cotune::cuda {
+
+// One thread at a time. The group outlives it.
+class Plan {
+ public:
+  // function: of the choice's kernel; null for a copy.
+  Plan(Group& group, const sdk::Problem& problem, Choice choice, gpu::CuFunction function)
+      : group_(group),
+        problem_(problem),
+        choice_(std::move(choice)),
+        call_(RecordOf(problem_, choice_.name)),
+        function_(function) {}
+
+  // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit,
+  // buffers that are not registered among them where the choice needs that.
+  sdk::Result<void> Launch(const cotune_launch_t& launch);
+
+ private:
+  sdk::Result<void> LaunchCopy(const cotune_launch_t& launch);
+  // The copies that copy engines do, and the kernels around them.
+  sdk::Result<void> LaunchCopies(const cotune_launch_t& launch);
+  // The same where data is added up on the way.
+  sdk::Result<void> LaunchSegments(const cotune_launch_t& launch);
+  sdk::Result<void> QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                 int segment);
+  sdk::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
+                                const std::vector<BufferCopy>& copies);
+  sdk::Result<void> QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
+                              const BufferCopy& copy);
+  sdk::Result<void> QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
+                               const std::vector<BufferCopy>& copies,
+                               const std::optional<BufferCopy>& own);
+  // What stays on this GPU, by a kernel.
+  sdk::Result<void> CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
+                             const BufferCopy& copy, void* stream);
+  sdk::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream, int blocks);
+  sdk::Result<KernelArguments> ArgumentsOf(const cotune_launch_t& launch) const;
+  // Looks up the buffers that a kernel reaches on its peers.
+  sdk::Result<void> FindPeerBuffers(const cotune_launch_t& launch,
+                                    KernelArguments& arguments) const;
+
+  Group& group_;
+  const sdk::Problem problem_;
+  const Choice choice_;
+  const CallRecord call_;
+  const gpu::CuFunction function_;
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_GROUP_PLAN_H_

@@ -1,0 +1,71 @@
+// Device memory of this rank that its peers can reach, and theirs as mapped here.
+#ifndef COTUNE_PLUGINS_CUDA_MEMORY_PEER_MEMORY_H_
+#define COTUNE_PLUGINS_CUDA_MEMORY_PEER_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugins/cuda/memory/descriptor_socket.h"
+#include "plugins/cuda/memory/gpu.h"
+#include "plugins/sdk/failure.h"
+
+namespace cotune::cuda {
+
+// What a rank tells the others of its memory; goes through the job's store as bytes.
+struct MemoryOffer {
+  gpu::CuIpcMemHandle handle{};  // of memory that this backend has allocated
+  int64_t pid = 0;
+  uint64_t bytes = 0;
+  // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
+  uint64_t allocation_bytes = 0;
+  uint64_t offset = 0;
+  char socket[DescriptorSocket::kNameBytesMax] = {};
+  uint64_t secret[2] = {};
+  // Of an arena: the rank's GPU has programmatic dependent launch.
+  uint64_t has_pdl = 0;
+};
+
+// Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
+// peer that was cut off may still be writing when its group ends here, and a mapping may be used by
+// another group. What a group gives back serves the next one. Where the GPU is stuck in the end,
+// all is left to the process, because the driver would wait. Any thread; the context is current.
+class PeerMemory {
+ public:
+  // socket_bases: folders for the sockets that take descriptors of callers' memory, see
+  // SocketFolder. They are chosen once, because the environment is not read any more when memory is
+  // registered.
+  PeerMemory(const Gpu& gpu, std::vector<std::string> socket_bases)
+      : gpu_(gpu), socket_bases_(std::move(socket_bases)) {}
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  const std::vector<std::string>& socket_bases() const { return socket_bases_; }
+
+  // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
+  sdk::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
+  void GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes);
+  // Whether some memory has not been given back.
+  bool HasTaken();
+
+  // How the peers find memory that Take gave.
+  sdk::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;
+  // A peer's memory in this process. COTUNE_UNSUPPORTED: this GPU does not reach that one.
+  sdk::Result<gpu::CuDevicePointer> Map(const MemoryOffer& offer);
+
+ private:
+  const Gpu& gpu_;
+  const std::vector<std::string> socket_bases_;
+  std::mutex mutex_;
+  std::vector<gpu::CuDevicePointer> allocated_;
+  std::multimap<uint64_t, gpu::CuDevicePointer> free_;  // by bytes
+  std::map<std::string, gpu::CuDevicePointer> mapped_;  // by handle
+};
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_MEMORY_PEER_MEMORY_H_

@@ -1,0 +1,119 @@
+#include "plugins/cuda/testing/fake_driver.h"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/driver/cuda_driver.h"
+
+using namespace cotune::gpu;  // NOLINT: the functions below are the driver's names
+
+namespace {
+
+cotune::cuda::FakeDriverState& State() { return *fake_driver_state(); }
+
+CuResult Freed(std::atomic<int>& objects) {
+  if (State().is_busy) ++State().freed_while_busy;
+  --objects;
+  return kCuSuccess;
+}
+
+}  // namespace
+
+cotune::cuda::FakeDriverState* fake_driver_state() {
+  static auto* state = new cotune::cuda::FakeDriverState;
+  return state;
+}
+
+extern "C" {
+
+COTUNE_EXPORT CuResult cuGetErrorName(CuResult, const char** text) {
+  *text = "CUDA_ERROR_FAKE";
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuGetErrorString(CuResult, const char** text) {
+  *text = "a fake error";
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuDeviceGet(CuDevice* device, int ordinal) {
+  *device = ordinal;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuDeviceGetAttribute(int* value, CuDeviceAttribute id, CuDevice) {
+  *value = id == kCuComputeCapabilityMajor ? 9 : 0;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice) {
+  *context = reinterpret_cast<CuContext>(uintptr_t{1});
+  ++State().contexts;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuDevicePrimaryCtxRelease_v2(CuDevice) { return Freed(State().contexts); }
+
+COTUNE_EXPORT CuResult cuCtxGetCurrent(CuContext* context) {
+  *context = nullptr;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuCtxSynchronize() {
+  ++State().waits;
+  ++State().waiting;
+  State().waiting.notify_all();
+  State().is_busy.wait(true);
+  --State().waiting;
+  State().waiting.notify_all();
+  return State().wait_result;
+}
+
+COTUNE_EXPORT CuResult cuMemAlloc_v2(CuDevicePointer* pointer, size_t) {
+  static std::atomic<CuDevicePointer> next{0};
+  *pointer = next += CuDevicePointer{1} << 40;
+  ++State().allocated;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuMemFree_v2(CuDevicePointer) { return Freed(State().allocated); }
+
+COTUNE_EXPORT CuResult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) {
+  // What is never freed is no leak of the test's.
+  static std::mutex mutex;
+  static auto* const blocks = new std::vector<std::unique_ptr<char[]>>;
+  const std::lock_guard lock(mutex);
+  blocks->push_back(std::make_unique<char[]>(bytes));
+  *pointer = blocks->back().get();
+  ++State().host_allocated;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuMemFreeHost(void*) { return Freed(State().host_allocated); }
+
+COTUNE_EXPORT CuResult cuMemHostGetDevicePointer_v2(CuDevicePointer* on_device, void* pointer,
+                                                    unsigned int) {
+  *on_device = reinterpret_cast<CuDevicePointer>(pointer);
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuStreamCreate(CuStream* stream, unsigned int) {
+  *stream = reinterpret_cast<CuStream>(uintptr_t{2});
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuStreamGetCaptureInfo_v2(CuStream, CuStreamCaptureStatus* status,
+                                                 unsigned long long*, CuGraph*, const void**,
+                                                 size_t*) {
+  *status = kCuCaptureNone;
+  return kCuSuccess;
+}
+
+}  // extern "C"

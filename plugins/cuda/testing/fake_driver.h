@@ -1,0 +1,27 @@
+// A library that stands in for libcuda.so.1: a GPU that does nothing, and may be kept from coming
+// to an end.
+#ifndef COTUNE_PLUGINS_CUDA_TESTING_FAKE_DRIVER_H_
+#define COTUNE_PLUGINS_CUDA_TESTING_FAKE_DRIVER_H_
+
+#include <atomic>
+
+#include "plugins/api/cotune_backend_v1.h"
+
+namespace cotune::cuda {
+
+struct FakeDriverState {
+  std::atomic<bool> is_busy{false};  // a kernel runs; notifies
+  std::atomic<int> waits{0};         // cuCtxSynchronize, so far
+  std::atomic<int> waiting{0};       // threads that are in it; notifies
+  std::atomic<int> wait_result{0};
+  std::atomic<int> allocated{0};  // device memory that lives
+  std::atomic<int> host_allocated{0};
+  std::atomic<int> contexts{0};
+  std::atomic<int> freed_while_busy{0};  // calls for which the real driver would wait
+};
+
+}  // namespace cotune::cuda
+
+extern "C" COTUNE_EXPORT cotune::cuda::FakeDriverState* fake_driver_state();
+
+#endif  // COTUNE_PLUGINS_CUDA_TESTING_FAKE_DRIVER_H_

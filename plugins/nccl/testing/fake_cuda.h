@@ -1,0 +1,29 @@
+// A library that stands in for libcuda.so.1: enough of a driver for NCCL's backend.
+#ifndef COTUNE_PLUGINS_NCCL_TESTING_FAKE_CUDA_H_
+#define COTUNE_PLUGINS_NCCL_TESTING_FAKE_CUDA_H_
+
+#include <atomic>
+#include <climits>
+
+#include "plugins/api/cotune_backend_v1.h"
+
+namespace cotune::nccl {
+
+struct FakeCudaState {
+  std::atomic<int> gpus{8};
+  std::atomic<bool> is_busy{false};       // streams and events are not complete
+  std::atomic<bool> is_capturing{false};  // every stream
+  std::atomic<int> contexts_held{0};
+  std::atomic<int> objects{0};  // streams, events and memory that live
+  std::atomic<int> events_recorded{0};
+  std::atomic<int> records_complete{INT_MAX};  // the later ones are not, whatever is_busy says
+  std::atomic<int> event_queries{0};           // notifies
+  // Events asked for in a mode in which that breaks what another thread captures.
+  std::atomic<int> unsafe_queries{0};
+};
+
+}  // namespace cotune::nccl
+
+extern "C" COTUNE_EXPORT cotune::nccl::FakeCudaState* fake_cuda_state();
+
+#endif  // COTUNE_PLUGINS_NCCL_TESTING_FAKE_CUDA_H_

@@ -1,0 +1,49 @@
+#include "plugins/sdk/abi_guard.h"
+
+#include <fmt/format.h>
+
+namespace cotune::sdk {
+
+Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choice_t* first,
+                          uint32_t stride, uint32_t capacity, uint32_t* count) {
+  if (capacity > 0 && (first == nullptr || stride < sizeof(uint32_t))) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("choices need a buffer; stride is {}", stride));
+  }
+  const size_t written = std::min<size_t>(choices.size(), capacity);
+  for (size_t i = 0; i < written; ++i) {
+    cotune_choice_t entry = choices[i];
+    // An older host has a smaller struct: it gets the fields that it knows.
+    entry.struct_size = std::min<uint32_t>(stride, sizeof(entry));
+    std::memcpy(reinterpret_cast<char*>(first) + i * stride, &entry,
+                std::min<size_t>(stride, sizeof(entry)));
+  }
+  *count = static_cast<uint32_t>(choices.size());
+  return {};
+}
+
+Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max) {
+  if (!COTUNE_HAS_FIELD(cotune_group_params_t, &params, deadline_ns)) {
+    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group params.struct_size {} is smaller than "
+                                                     "version 1.0",
+                                                     params.struct_size));
+  }
+  if (params.world_size < 1 || params.world_size > ranks_max) {
+    return Fail(params.world_size < 1 ? COTUNE_INVALID_ARGUMENT : COTUNE_UNSUPPORTED,
+                fmt::format("world_size {} of a group: 1 to {} ranks can share memory",
+                            params.world_size, ranks_max));
+  }
+  if (params.rank < 0 || params.rank >= params.world_size) {
+    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("rank {} is not in a group of {} ranks",
+                                                     params.rank, params.world_size));
+  }
+  if (params.name == nullptr || params.name[0] == '\0' || std::strlen(params.name) > 200) {
+    return Fail(COTUNE_INVALID_ARGUMENT, "a group needs a name of 1 to 200 characters");
+  }
+  if (params.job_ranks == nullptr) {
+    return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group '{}' has no job_ranks", params.name));
+  }
+  return {};
+}
+
+}  // namespace cotune::sdk

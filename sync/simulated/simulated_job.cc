@@ -1,0 +1,295 @@
+#include "sync/simulated/simulated_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sync/wire/wire.pb.h"
+
+namespace cotune::sync {
+namespace {
+
+constexpr uint64_t kHappeningsMax = 1'000'000;  // a job that needs more never ends
+
+JobIdentity SimulatedIdentity(int world_size) { return {world_size, "simulated", "1"}; }
+
+ConnectionId Id(int rank) { return static_cast<ConnectionId>(rank) + 1; }
+
+}  // namespace
+
+SimulatedJob::SimulatedJob(SimulatedJobOptions options)
+    : options_(std::move(options)),
+      random_(options_.seed),
+      coordinator_({SimulatedIdentity(options_.world_size), options_.heartbeat_interval_ns,
+                    options_.heartbeat_timeout_ns}),
+      ranks_(static_cast<size_t>(options_.world_size)) {
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    at(rank).machine = std::make_unique<RankMachine>(
+        RankConfig{SimulatedIdentity(options_.world_size), rank, options_.heartbeat_interval_ns,
+                   options_.heartbeat_timeout_ns});
+    Push({.at_ns = options_.start_ns[static_cast<size_t>(rank)],
+          .what = What::kBegin,
+          .rank = rank});
+  }
+  for (size_t i = 0; i < options_.faults.size(); ++i) {
+    // `rank` carries the number of the fault.
+    Push({.at_ns = options_.faults[i].at_ns, .what = What::kFault, .rank = static_cast<int>(i)});
+  }
+}
+
+bool SimulatedJob::Run() {
+  const auto ended = [](const Rank& rank) { return rank.done || rank.crashed; };
+  while (!happenings_.empty() && next_order_ < kHappeningsMax) {
+    if (std::all_of(ranks_.begin(), ranks_.end(), ended)) return true;
+    Happening happening = happenings_.top();
+    happenings_.pop();
+    now_ns_ = happening.at_ns;
+    if (happening.what != What::kFault) {
+      const bool coordinators =
+          happening.what == What::kToCoordinator || happening.what == What::kTime;
+      const Rank& process = at(coordinators ? 0 : happening.rank);
+      if (process.crashed) continue;
+      if (process.paused_until_ns > now_ns_) {
+        happening.at_ns = process.paused_until_ns;
+        Push(std::move(happening));
+        continue;
+      }
+    }
+    Happen(happening);
+  }
+  return std::all_of(ranks_.begin(), ranks_.end(), ended);
+}
+
+void SimulatedJob::Happen(const Happening& happening) {
+  const int rank = happening.rank;
+  switch (happening.what) {
+    case What::kFault:
+      return OnFault(options_.faults[static_cast<size_t>(rank)]);
+    case What::kBegin:
+      return BeginCall(rank);
+    case What::kVote:
+      return Feed(
+          rank,
+          VoteAsked{1, "",
+                    at(rank).next_call < 1 ||
+                        options_.calls[static_cast<size_t>(rank)][at(rank).next_call - 1].yes});
+    case What::kHeartbeat:
+      if (at(rank).done) return;
+      Feed(rank, HeartbeatDue{});
+      return Push({.at_ns = now_ns_ + options_.heartbeat_interval_ns,
+                   .what = What::kHeartbeat,
+                   .rank = rank});
+    case What::kToRank:
+      if (at(rank).lost && !happening.despite_loss) return;
+      Trace(fmt::format("{} hears", rank));
+      if (happening.frame == nullptr) return Feed(rank, CoordinatorEnded{""});
+      return Feed(rank, CoordinatorFrameCame{happening.frame});
+    case What::kToCoordinator:
+      if (at(rank).lost && !happening.despite_loss) return;
+      Trace(fmt::format("the coordinator hears {}", rank));
+      if (happening.connects) FeedCoordinator(Connected{Id(rank)});
+      if (happening.frame == nullptr) return FeedCoordinator(ConnectionEnded{Id(rank)});
+      return FeedCoordinator(FrameCame{Id(rank), happening.frame});
+    case What::kRankTime:
+      at(rank).timer_ns = INT64_MAX;
+      return Feed(rank, RankTimeReached{});
+    case What::kTime:
+      coordinator_timer_ns_ = INT64_MAX;
+      return FeedCoordinator(TimeReached{});
+  }
+}
+
+void SimulatedJob::OnFault(const SimulatedFault& fault) {
+  Rank& rank = at(fault.rank);
+  if (rank.crashed || rank.done) return;
+  Trace(fmt::format("fault {} of rank {}", static_cast<int>(fault.kind), fault.rank));
+  switch (fault.kind) {
+    case SimulatedFault::Kind::kCrash:
+      rank.crashed = true;
+      EndConnection(fault.rank, false, true);
+      if (fault.rank != 0) return;
+      for (int other = 1; other < options_.world_size; ++other) EndConnection(other, true, false);
+      return;
+    case SimulatedFault::Kind::kPause:
+      rank.paused_until_ns = std::max(rank.paused_until_ns, now_ns_ + fault.length_ns);
+      rank.paused_ns += fault.length_ns + options_.heartbeat_interval_ns;
+      return;
+    case SimulatedFault::Kind::kBreak:
+      // Nothing to break before the rank has connected.
+      if (now_ns_ < options_.start_ns[static_cast<size_t>(fault.rank)]) return;
+      rank.lost = true;
+      return EndConnection(fault.rank, true, true);
+    case SimulatedFault::Kind::kPartition:
+      rank.lost = true;
+      return;
+  }
+}
+
+// Bytes that are under way on a connection that ends by a crash still arrive; its end comes after
+// them.
+void SimulatedJob::EndConnection(int rank, bool seen_by_rank, bool seen_by_coordinator) {
+  Rank& end = at(rank);
+  if (seen_by_coordinator) {
+    end.sent_until_ns = std::max(end.sent_until_ns, now_ns_ + Delay());
+    Push({.at_ns = end.sent_until_ns,
+          .what = What::kToCoordinator,
+          .rank = rank,
+          .despite_loss = true});
+  }
+  if (seen_by_rank) {
+    end.received_until_ns = std::max(end.received_until_ns, now_ns_ + Delay());
+    Push({.at_ns = end.received_until_ns,
+          .what = What::kToRank,
+          .rank = rank,
+          .despite_loss = true});
+  }
+}
+
+void SimulatedJob::BeginCall(int rank) {
+  Rank& self = at(rank);
+  self.began_ns = now_ns_;
+  if (self.next_call == 0) {
+    Push({.at_ns = now_ns_ + options_.heartbeat_interval_ns,
+          .what = What::kHeartbeat,
+          .rank = rank});
+    return Feed(rank, JoinAsked{1, now_ns_ + options_.join_deadline_ns});
+  }
+  const SimulatedCall& call = options_.calls[static_cast<size_t>(rank)][self.next_call - 1];
+  wire::Arrive arrive;
+  arrive.set_kind(call.kind);
+  arrive.set_name(call.name);
+  arrive.set_deadline_ns(now_ns_ + call.deadline_ns);
+  arrive.set_window_ns(call.window_ns);
+  if (call.kind == wire::CALL_AGREE && rank == 0) arrive.set_payload("table");
+  for (const auto& [name, value] : call.fields) {
+    arrive.add_fields()->set_name(name);
+    arrive.mutable_fields(arrive.fields_size() - 1)->set_value(value);
+  }
+  Feed(rank, CallAsked{1, std::move(arrive)});
+}
+
+void SimulatedJob::Ended(int rank, Result<FramePtr> result) {
+  Rank& self = at(rank);
+  const auto& calls = options_.calls[static_cast<size_t>(rank)];
+  if (result && (*result)->has_prepare()) {
+    return Push({.at_ns = now_ns_ + calls[self.next_call - 1].vote_think_ns,
+                 .what = What::kVote,
+                 .rank = rank});
+  }
+  const bool failed = !result.has_value();
+  Trace(fmt::format("rank {} ends call {}: {}", rank, self.next_call,
+                    failed ? result.error().ToText() : (*result)->ShortDebugString()));
+  SimulatedOutcome outcome{
+      self.next_call == 0
+          ? SimulatedCall{.kind = wire::CALL_JOIN, .deadline_ns = options_.join_deadline_ns}
+          : calls[self.next_call - 1],
+      std::move(result), self.began_ns, now_ns_, 0};
+  for (const Rank& other : ranks_) outcome.recorded_ranks += other.recorded;
+  self.outcomes.push_back(std::move(outcome));
+  ++self.next_call;
+  if (failed || self.next_call > calls.size()) return Finish(rank);
+  Push({.at_ns = now_ns_ + calls[self.next_call - 1].think_ns, .what = What::kBegin, .rank = rank});
+}
+
+void SimulatedJob::Finish(int rank) {
+  at(rank).done = true;
+  Feed(rank, LeaveAsked{""});
+}
+
+void SimulatedJob::Feed(int rank, const RankEvent& event) {
+  Rank& self = at(rank);
+  for (RankAction& action : self.machine->OnEvent(event, now_ns_)) {
+    if (auto* send = std::get_if<SendToCoordinator>(&action)) {
+      if (send->frame->has_acknowledge()) ++self.recorded;
+      SendFromRank(rank, send->frame, std::holds_alternative<JoinAsked>(event));
+    } else if (auto* complete = std::get_if<CompleteCall>(&action)) {
+      Ended(rank, std::move(complete->result));
+    } else if (std::holds_alternative<Disconnect>(action)) {
+      EndConnection(rank, false, true);
+    }
+  }
+  ArmTimers(rank);
+}
+
+void SimulatedJob::FeedCoordinator(const CoordinatorEvent& event) {
+  for (const CoordinatorAction& action : coordinator_.OnEvent(event, now_ns_)) {
+    if (const auto* send = std::get_if<SendFrame>(&action)) {
+      for (const ConnectionId id : send->to) SendToRank(static_cast<int>(id) - 1, send->frame);
+    } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
+      EndConnection(static_cast<int>(close->id) - 1, true, false);
+    } else {
+      Trace("log: " + std::get<LogLine>(action).text);
+    }
+  }
+  ArmTimers(0);
+}
+
+void SimulatedJob::SendToRank(int rank, const FramePtr& frame) {
+  std::vector<FramePtr> frames = {frame};
+  if (options_.tamper) frames = options_.tamper(rank, false, frame);
+  for (FramePtr& sent : frames) {
+    Rank& to = at(rank);
+    Trace(fmt::format("to {}: {}", rank, sent->ShortDebugString()));
+    to.received_until_ns = std::max(to.received_until_ns, now_ns_ + Delay());
+    Push({.at_ns = to.received_until_ns,
+          .what = What::kToRank,
+          .rank = rank,
+          .frame = std::move(sent)});
+  }
+}
+
+void SimulatedJob::SendFromRank(int rank, const FramePtr& frame, bool connects) {
+  std::vector<FramePtr> frames = {frame};
+  if (options_.tamper) frames = options_.tamper(rank, true, frame);
+  for (FramePtr& sent : frames) {
+    Rank& from = at(rank);
+    Trace(fmt::format("from {}: {}", rank, sent->ShortDebugString()));
+    from.sent_until_ns = std::max(from.sent_until_ns, now_ns_ + Delay());
+    Push({.at_ns = from.sent_until_ns,
+          .what = What::kToCoordinator,
+          .rank = rank,
+          .frame = std::move(sent),
+          .connects = std::exchange(connects, false)});
+  }
+}
+
+void SimulatedJob::Push(Happening happening) {
+  happening.order = next_order_++;
+  happenings_.push(std::move(happening));
+}
+
+void SimulatedJob::ArmTimers(int rank) {
+  Rank& self = at(rank);
+  const int64_t rank_ns = std::max(self.machine->next_time_ns(), now_ns_);
+  if (rank_ns < self.timer_ns && rank_ns != INT64_MAX) {
+    self.timer_ns = rank_ns;
+    Push({.at_ns = rank_ns, .what = What::kRankTime, .rank = rank});
+  }
+  const int64_t next_ns = std::max(coordinator_.next_time_ns(), now_ns_);
+  if (next_ns < coordinator_timer_ns_ && next_ns != INT64_MAX) {
+    coordinator_timer_ns_ = next_ns;
+    Push({.at_ns = next_ns, .what = What::kTime, .rank = 0});
+  }
+}
+
+int64_t SimulatedJob::Delay() {
+  // Mostly short, now and then as long as allowed.
+  const int64_t bound_ns =
+      random_() % 8 == 0 ? options_.delay_max_ns : std::max<int64_t>(1, options_.delay_max_ns / 16);
+  return 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(bound_ns));
+}
+
+void SimulatedJob::Trace(const std::string& text) {
+  if (options_.keep_trace) trace_.push_back(fmt::format("{} {}", now_ns_, text));
+}
+
+const std::vector<SimulatedOutcome>& SimulatedJob::outcomes(int rank) const {
+  return at(rank).outcomes;
+}
+
+bool SimulatedJob::crashed(int rank) const { return at(rank).crashed; }
+
+int64_t SimulatedJob::paused_ns(int rank) const { return at(rank).paused_ns; }
+
+}  // namespace cotune::sync

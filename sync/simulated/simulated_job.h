@@ -1,0 +1,147 @@
+// A whole job in one thread and in simulated time: the real machines of the coordinator and of all
+// ranks on a network that delays, breaks and parts, with processes that crash and pause. The same
+// options replay bit by bit.
+#ifndef COTUNE_SYNC_SIMULATED_SIMULATED_JOB_H_
+#define COTUNE_SYNC_SIMULATED_SIMULATED_JOB_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "sync/machine/coordinator_machine.h"
+#include "sync/machine/rank_machine.h"
+#include "sync/wire/wire.pb.h"
+
+namespace cotune::sync {
+
+// What a rank does, one after another, after it has joined.
+struct SimulatedCall {
+  wire::CallKind kind = wire::CALL_STEP;  // step, pre-sync or agreement
+  std::string name = "";                  // of a step
+  int64_t think_ns = 0;                   // before the call
+  int64_t deadline_ns = 0;                // after its begin
+  int64_t window_ns = 0;                  // of a pre-sync
+  bool yes = true;                        // the vote
+  int64_t vote_think_ns = 0;
+  std::vector<std::pair<std::string, std::string>> fields = {};  // of a pre-sync
+};
+
+struct SimulatedFault {
+  enum class Kind {
+    kCrash,      // the process ends; the other side sees it
+    kPause,      // the process does nothing for length_ns
+    kBreak,      // the connection ends; bytes under way are lost; both sides see it
+    kPartition,  // bytes are lost from now on and nobody sees it
+  };
+  Kind kind = Kind::kCrash;
+  int rank = 0;
+  int64_t at_ns = 0;
+  int64_t length_ns = 0;
+};
+
+struct SimulatedJobOptions {
+  uint64_t seed = 1;  // of the delays
+  int world_size = 2;
+  int64_t delay_max_ns = 5'000'000;
+  int64_t heartbeat_interval_ns = 100'000'000;
+  int64_t heartbeat_timeout_ns = 1'000'000'000;
+  int64_t join_deadline_ns = 3'000'000'000;
+  std::vector<int64_t> start_ns;                  // [world_size]
+  std::vector<std::vector<SimulatedCall>> calls;  // [world_size]
+  std::vector<SimulatedFault> faults;
+  bool keep_trace = false;
+  // Replaces each frame when it is sent, for machines that are wrong on purpose; may be empty.
+  std::function<std::vector<FramePtr>(int rank, bool to_coordinator, const FramePtr&)> tamper;
+};
+
+// How one call of one rank ended.
+struct SimulatedOutcome {
+  SimulatedCall call;
+  Result<FramePtr> result;
+  int64_t began_ns = 0;
+  int64_t ended_ns = 0;
+  int recorded_ranks = 0;  // of an agreement: how many ranks had acknowledged its COMMIT by then
+};
+
+class SimulatedJob {
+ public:
+  explicit SimulatedJob(SimulatedJobOptions options);
+
+  // Until every rank has done its calls, failed or crashed; false when that is never.
+  bool Run();
+
+  // Of the join (index 0) and the calls that have ended.
+  const std::vector<SimulatedOutcome>& outcomes(int rank) const;
+  bool crashed(int rank) const;
+  // How long it was paused in all, and how long it takes after a pause to blame others again.
+  int64_t paused_ns(int rank) const;
+  const std::vector<std::string>& trace() const { return trace_; }
+
+ private:
+  enum class What { kBegin, kVote, kHeartbeat, kToRank, kToCoordinator, kRankTime, kTime, kFault };
+  struct Happening {
+    int64_t at_ns = 0;
+    uint64_t order = 0;
+    What what = What::kBegin;
+    int rank = 0;
+    FramePtr frame = nullptr;  // nullptr: the connection ends (for kToRank and kToCoordinator)
+    bool connects = false;
+    bool despite_loss = false;  // the end of a connection is seen even when its bytes are lost
+    bool operator>(const Happening& other) const {
+      return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
+    }
+  };
+  struct Rank {
+    std::unique_ptr<RankMachine> machine;
+    std::vector<SimulatedOutcome> outcomes;
+    size_t next_call = 0;  // 0 is the join
+    int64_t began_ns = 0;
+    bool crashed = false;
+    bool done = false;
+    bool lost = false;  // its connection carries nothing any more
+    int64_t paused_until_ns = 0;
+    int64_t paused_ns = 0;
+    int64_t timer_ns = INT64_MAX;
+    int64_t sent_until_ns = 0;  // a connection keeps its order
+    int64_t received_until_ns = 0;
+    int recorded = 0;  // COMMITs acknowledged
+  };
+
+  void Happen(const Happening& happening);
+  void OnFault(const SimulatedFault& fault);
+  void BeginCall(int rank);
+  void Finish(int rank);
+  void Ended(int rank, Result<FramePtr> result);
+  void Feed(int rank, const RankEvent& event);
+  void FeedCoordinator(const CoordinatorEvent& event);
+  void SendToRank(int rank, const FramePtr& frame);
+  void SendFromRank(int rank, const FramePtr& frame, bool connects);
+  void EndConnection(int rank, bool seen_by_rank, bool seen_by_coordinator);
+  void Push(Happening happening);
+  void ArmTimers(int rank);
+  int64_t Delay();
+  void Trace(const std::string& text);
+  Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+
+  SimulatedJobOptions options_;
+  std::mt19937_64 random_;
+  CoordinatorMachine coordinator_;
+  int64_t coordinator_timer_ns_ = INT64_MAX;
+  std::vector<Rank> ranks_;
+  std::priority_queue<Happening, std::vector<Happening>, std::greater<>> happenings_;
+  uint64_t next_order_ = 0;
+  int64_t now_ns_ = 0;
+  std::vector<std::string> trace_;
+};
+
+}  // namespace cotune::sync
+
+#endif  // COTUNE_SYNC_SIMULATED_SIMULATED_JOB_H_

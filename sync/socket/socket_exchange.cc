@@ -1,0 +1,71 @@
+#include "sync/socket/socket_exchange.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/fork_guard.h"
+#include "sync/socket/coordinator_server.h"
+#include "sync/socket/socket_link.h"
+#include "sync/socket/unix_socket.h"
+
+namespace cotune::sync {
+namespace {
+
+Status CheckOptions(const SocketExchangeOptions& options) {
+  if (options.world_size < 1 || options.world_size > kWorldSizeMax) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("world size {} is not 1 to {}", options.world_size, kWorldSizeMax),
+                "world size", "", "start between 1 and 1024 ranks");
+  }
+  if (options.rank < 0) {
+    return Fail(ErrorCode::kUsage, fmt::format("rank {} is negative", options.rank), "rank");
+  }
+  // A rank beyond the world size is left to the coordinator, so that every rank hears of it; rank 0
+  // is always inside.
+  if (options.job_id.size() > kNameBytesMax || options.code_version.size() > kNameBytesMax) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("job id and code version have at most {} characters", kNameBytesMax),
+                options.job_id.size() > kNameBytesMax ? "job id" : "code version");
+  }
+  const int64_t interval_ns = options.heartbeat_interval_ns;
+  if (interval_ns <= 0 || options.heartbeat_timeout_ns / 2 < interval_ns) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("a heartbeat timeout of {} ns does not fit an interval of {} ns",
+                            options.heartbeat_timeout_ns, interval_ns),
+                "heartbeat timeout", "", "make the timeout at least two intervals");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
+                                                            const Clock& clock) {
+  if (Status ok = CheckOptions(options); !ok) return tl::make_unexpected(ok.error());
+  if (Status ok = GuardForks(); !ok) return tl::make_unexpected(ok.error());
+  const JobIdentity job{options.world_size, options.job_id, options.code_version};
+  std::unique_ptr<CoordinatorServer> server;
+  if (options.rank == 0) {
+    auto started = CoordinatorServer::Start(
+        {{job, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
+         options.socket_path,
+         options.deadline_ns,
+         kLingerNs,
+         options.log},
+        clock);
+    if (!started) return tl::make_unexpected(started.error());
+    server = std::move(*started);
+  }
+  Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
+  if (!socket) return tl::make_unexpected(socket.error());
+  auto link = SocketLink::Make(
+      {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
+      std::move(*socket), std::move(server), clock, options.on_loss);
+  if (!link) return tl::make_unexpected(link.error());
+  const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
+  if (!joined) return tl::make_unexpected(joined.error());
+  return MakeJobExchange(*std::move(link), options.rank, options.world_size);
+}
+
+}  // namespace cotune::sync

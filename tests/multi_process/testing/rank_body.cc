@@ -1,0 +1,226 @@
+#include "tests/multi_process/testing/rank_body.h"
+
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "core/base/sha256.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "integration/dispatcher.h"
+#include "integration/fault_injection.h"
+#include "integration/job.h"
+#include "integration/tune_run.h"
+#include "plugins/fake/fake_backend.h"
+#include "plugins/host/backend.h"
+
+namespace cotune {
+namespace {
+
+// Reports what happens, and does what the script asks for between cells.
+class ReportingObserver final : public StageObserver {
+ public:
+  ReportingObserver(const JobScript& script, int rank, TestLink& link)
+      : script_(script), rank_(rank), link_(link) {}
+
+  void OnStage(Stage stage) override {
+    if (stage == last_) return;  // checks and rounds come many times
+    last_ = stage;
+    link_.Report(fmt::format("stage {}", Name(stage)));
+  }
+  void OnCellDone(int32_t index, int32_t /*total*/, const CellResult& /*cell*/,
+                  const Winner& /*winner*/) override {
+    link_.Report(fmt::format("cell done {}", index));
+    if (script_.pauses_after_first_cell && rank_ == 0 && index == 0) link_.AwaitWord();
+    if (index + 1 == script_.interrupt_after_cells) interrupted_ = true;
+  }
+  void OnWarning(std::string_view text) override { link_.Report(fmt::format("warning {}", text)); }
+
+  const std::atomic<bool>& interrupted() const { return interrupted_; }
+
+ private:
+  const JobScript& script_;
+  const int rank_;
+  TestLink& link_;
+  Stage last_ = Stage::kDispatch;
+  std::atomic<bool> interrupted_ = false;
+};
+
+int ReportError(const Error& error, TestLink& link) {
+  link.Report(fmt::format("error {} ranks={} {}", ErrorCodeName(error.code),
+                          fmt::join(error.ranks, ","), error.ToText()));
+  return ExitCode(error.code);
+}
+
+void ReportTune(const TuneReport& report, TestLink& link) {
+  const TuneOutcome& outcome = report.outcome;
+  link.Report(fmt::format("outcome committed={} measured={} known={} late={}", outcome.committed,
+                          outcome.measured_cells, outcome.known_cells,
+                          fmt::join(outcome.late_ranks, ",")));
+  for (const DatabaseEntry& entry : report.entries) {
+    link.Report(fmt::format("winner {} {}", ToText(entry.cell.problem), entry.winner.id.text()));
+    for (const Verdict& verdict : entry.cell.verdicts) {
+      link.Report(fmt::format("verdict {} {} {} {}", ToText(entry.cell.problem), verdict.id.text(),
+                              OutcomeName(verdict.outcome), verdict.reason));
+    }
+  }
+  link.Report(fmt::format("table {}", Sha256Hex(outcome.table.Serialize()).substr(0, 16)));
+  if (report.saved) link.Report("saved");
+}
+
+// Element `i` of what `rank` sends: small whole numbers, so that sums are exact.
+float Sent(int rank, uint64_t i) { return static_cast<float>((i * 7 + 3) % 61 + rank * 64); }
+
+// Element `i` of what `rank` receives, by the definition of the collective.
+float Expected(const Problem& problem, int rank, uint64_t i) {
+  const int world_size = problem.cls.world_size;
+  const auto sum = [&](uint64_t at) {
+    float total = 0;
+    for (int peer = 0; peer < world_size; ++peer) total += Sent(peer, at);
+    return total;
+  };
+  switch (problem.cls.collective) {
+    case Collective::kAllReduce:
+      return sum(i);
+    case Collective::kAllGather:
+      return Sent(static_cast<int>(i / problem.count), i % problem.count);
+    case Collective::kReduceScatter:
+      return sum(rank * problem.count + i);
+    case Collective::kAllToAll:
+      return Sent(static_cast<int>(i / problem.count), rank * problem.count + i % problem.count);
+    case Collective::kBroadcast:
+      return Sent(problem.cls.root, i);
+  }
+  return -1;
+}
+
+Status RunCall(Dispatcher& dispatcher, const Problem& problem, int rank, int64_t timeout_ns) {
+  std::vector<float> send(problem.send_elements());
+  for (uint64_t i = 0; i < send.size(); ++i) send[i] = Sent(rank, i);
+  std::vector<float> recv(problem.recv_elements(), -1);
+  Call call;
+  call.collective = problem.cls.collective;
+  call.dtype = problem.cls.dtype;
+  call.reduction = problem.cls.reduction;
+  call.count = problem.count;
+  call.send = send.data();
+  call.recv = recv.data();
+  call.timeout_ns = timeout_ns;
+  if (Status run = dispatcher.Run(call); !run) return run;
+  for (uint64_t i = 0; i < recv.size(); ++i) {
+    if (recv[i] == Expected(problem, rank, i)) continue;
+    return Fail(ErrorCode::kWrongResult,
+                fmt::format("element {} is {}, not {}", i, recv[i], Expected(problem, rank, i)),
+                ToText(problem));
+  }
+  return {};
+}
+
+Status RunCalls(Dispatcher& dispatcher, const Job& job, const JobScript& script, TestLink& link) {
+  int right = 0;
+  for (Collective collective : script.collectives) {
+    for (uint64_t bytes : script.sizes_bytes) {
+      Problem problem;
+      problem.cls = job.Class(collective, Dtype::kF32, Reduction::kSum);
+      // Also a size that was not tuned: between and beyond the others.
+      for (uint64_t each : {bytes, bytes + bytes / 2}) {
+        problem.count = CountForBytes(problem.cls, each);
+        for (int i = 0; i < script.calls; ++i) {
+          Status run = RunCall(dispatcher, problem, job.rank(), script.call_timeout_ns);
+          if (!run) return run;
+          ++right;
+        }
+      }
+    }
+  }
+  link.Report(fmt::format("calls right {}", right));
+  return {};
+}
+
+TuneRequest RequestOf(const JobScript& script, const Job& job,
+                      const std::atomic<bool>& interrupted) {
+  TuneRequest request;
+  for (Collective collective : script.collectives) {
+    request.nodes.push_back(
+        {job.Class(collective, Dtype::kF32, Reduction::kSum), script.sizes_bytes});
+  }
+  request.database_path = script.database_path;
+  request.force = script.force;
+  request.cotune_version = script.cotune_version;
+  request.interrupted = &interrupted;
+  return request;
+}
+
+const cotune_backend_api_t* TableOf(const JobScript& script) {
+  if (script.table != nullptr) return script.table;
+  return script.fake_script.empty() ? host::BackendApi() : fake::BackendApi();
+}
+
+Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
+  ReportingObserver reporting(script, rank, link);
+  std::unique_ptr<StageObserver> faulty;
+  if (!script.fault.empty()) {
+    const Result<Fault> fault = ParseFault(script.fault);
+    if (!fault) return tl::make_unexpected(fault.error());
+    faulty = MakeFaultObserver(*fault, rank, reporting);
+  }
+  JobOptions options;
+  options.context = {
+      "test", rank, script.world_size, rank, script.world_size, "job", script.folder + "/s"};
+  options.settings = script.settings;
+  if (!script.fake_script.empty()) options.backend_settings["fake.script"] = script.fake_script;
+  options.tables = {TableOf(script)};
+  options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
+  options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
+  options.observer = faulty != nullptr ? faulty.get() : &reporting;
+  Result<std::unique_ptr<Job>> job = Job::Join(options);
+  if (!job) return tl::make_unexpected(job.error());
+  Dispatcher dispatcher(**job);
+  if (script.calls_first) {
+    if (Status run = RunCalls(dispatcher, **job, script, link); !run) return run;
+  }
+  const Result<TuneReport> report =
+      RunTune(**job, RequestOf(script, **job, reporting.interrupted()));
+  if (!report) return tl::make_unexpected(report.error());
+  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
+  ReportTune(*report, link);
+  if (script.calls == 0) return {};
+  dispatcher.SetTable(report->outcome.table);
+  return RunCalls(dispatcher, **job, script, link);
+}
+
+}  // namespace
+
+JobScript DefaultScript(const PrivateFolder& folder) {
+  JobScript script;
+  script.folder = folder.path();
+  script.settings.collective_pre_sync_timeout_ns = 10 * kSecondNs;
+  script.settings.precompile_threads = 1;
+  return script;
+}
+
+void SetDeadlines(JobScript& script, int64_t deadline_ns) {
+  script.settings.collective_autotune_timeout_ns = deadline_ns;
+  script.settings.collective_pre_sync_timeout_ns = deadline_ns / 2;
+  script.settings.warm_timeout_ns = deadline_ns;
+  script.rendezvous_timeout_ns = deadline_ns;
+  script.call_timeout_ns = deadline_ns;
+  script.heartbeat_timeout_ns = deadline_ns / 2;
+}
+
+int RunRank(const JobScript& script, int rank, TestLink& link) {
+  const Status done = JoinTuneAndCall(script, rank, link);
+  return done ? 0 : ReportError(done.error(), link);
+}
+
+void StartJob(RankProcesses& processes, const JobScript& script,
+              const std::function<void(int rank, JobScript&)>& change) {
+  for (int rank = 0; rank < script.world_size; ++rank) {
+    JobScript own = script;
+    if (change) change(rank, own);
+    processes.Start([own, rank](TestLink& link) { return RunRank(own, rank, link); });
+  }
+}
+
+}  // namespace cotune
