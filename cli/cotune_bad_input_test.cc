@@ -163,7 +163,8 @@ TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
   const ProgramEnd unknown = TuneSmall(database, {"--dtype", "f32,f64"});
   EXPECT_EQ(unknown.exit_code, 3) << unknown.err;
   EXPECT_EQ(unknown.out, "");
-  EXPECT_NE(unknown.err.find("2 of 4 cells are not known, and the folder of the tuned database "
+  EXPECT_NE(unknown.err.find("2 of 4 cells have to be measured, and their results could not be "
+                             "kept: the folder of the tuned database "
                              "cannot be written (" +
                              folder + "): Permission denied"),
             std::string::npos)

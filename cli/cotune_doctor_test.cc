@@ -130,7 +130,7 @@ TEST_F(DoctorTest, TheTextHasALineForEachFindingAndASum) {
   EXPECT_NE(end.out.find("OK       plugin host: "), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("note     database: "), std::string::npos) << end.out;
   EXPECT_NE(end.out.find("\n         next: cotune tune\n"), std::string::npos) << end.out;
-  EXPECT_TRUE(end.out.ends_with(" to note, 0 problems\n")) << end.out;
+  EXPECT_TRUE(end.out.ends_with(" notes, 0 problems\n")) << end.out;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct PluginReport {
   uint32_t abi_minor = 0;
   uint32_t memory_kinds = 0;  // bits of the ABI
   bool loaded = false;
-  std::string reason;  // why it is not loaded, or why it offers nothing on this machine
+  std::string reason;  // why it is not loaded, or why it cannot be used on this machine
 };
 
 // Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH

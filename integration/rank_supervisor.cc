@@ -270,7 +270,7 @@ void RankSupervisor::KillAll() {
   for (RankProcess& rank : ranks_) {
     if (!rank.running) continue;
     AddMessage(rank,
-               rank.stopped ? "was stopped and was ended" : "did not end in time and was ended");
+               rank.stopped ? "was stopped and was killed" : "did not end in time and was killed");
     // The code of the rank that failed says more.
     if (!ends_others_) result_.exit_code = kRankLostExitCode;
     rank.was_killed = true;

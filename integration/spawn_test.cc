@@ -128,8 +128,8 @@ TEST(SpawnTest, EndsTheOthersAfterTheGrace) {
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(
       result.messages,
-      ElementsAre(MatchesRegex("rank 0 \\(pid [0-9]+, sh\\) did not end in time and was ended"),
-                  MatchesRegex("rank 2 \\(pid [0-9]+, sh\\) did not end in time and was ended")));
+      ElementsAre(MatchesRegex("rank 0 \\(pid [0-9]+, sh\\) did not end in time and was killed"),
+                  MatchesRegex("rank 2 \\(pid [0-9]+, sh\\) did not end in time and was killed")));
 }
 
 TEST(SpawnTest, NamesARankThatIsStopped) {
@@ -138,7 +138,7 @@ TEST(SpawnTest, NamesARankThatIsStopped) {
   const SpawnResult result = Spawned(request);
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(result.messages,
-              ElementsAre(MatchesRegex("rank 1 \\(pid [0-9]+, sh\\) was stopped and was ended")));
+              ElementsAre(MatchesRegex("rank 1 \\(pid [0-9]+, sh\\) was stopped and was killed")));
 }
 
 // A named pipe that the test keeps open, so that neither end waits for the other.
@@ -290,7 +290,7 @@ TEST(SpawnTest, RanksThatIgnoreTheirEndAreKilledAfterTheGrace) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(loss.text, HasSubstr("rank 1 "));
   for (const std::string& message : result.messages) {
-    EXPECT_THAT(message, MatchesRegex("rank [02] .* did not end in time and was ended"));
+    EXPECT_THAT(message, MatchesRegex("rank [02] .* did not end in time and was killed"));
   }
 }
 
@@ -304,8 +304,8 @@ TEST(SpawnTest, WhatItKillsItselfIsNotTakenForALoss) {
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_EQ(loss.calls, 0) << loss.text;
   EXPECT_THAT(result.messages,
-              ElementsAre(MatchesRegex("rank 0 .* did not end in time and was ended"),
-                          MatchesRegex("rank 1 .* was stopped and was ended")));
+              ElementsAre(MatchesRegex("rank 0 .* did not end in time and was killed"),
+                          MatchesRegex("rank 1 .* was stopped and was killed")));
 }
 
 // The rank that the others miss need not be the one that fails.

@@ -85,7 +85,8 @@ class DatabaseCells final : public KnownCells {
     if (missing == 0) return {};
     Error error = *write_failure_;
     error.what =
-        fmt::format("{} of {} cells are not known, and {}", missing, problems.size(), error.what);
+        fmt::format("{} of {} cells have to be measured, and their results could not be kept: {}",
+                    missing, problems.size(), error.what);
     return tl::make_unexpected(std::move(error));
   }
 
@@ -145,7 +146,7 @@ class DatabaseCells final : public KnownCells {
     if (fresh_.empty()) return "";
     if (kept_cells_ == 0) return "nothing of what was measured is kept";
     return fmt::format(
-        "{} of {} measured cells are kept in {}.journal, which the next tune goes on from",
+        "{} of {} measured cells are kept in {}.journal, and the next tune continues from there",
         kept_cells_, fresh_.size(), request_.database_path);
   }
 
@@ -302,12 +303,11 @@ Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& 
 Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer) {
   if (error.code != ErrorCode::kInterrupted || !is_writer) return error;
   const std::string journal = known.JournalWithCells();
-  error.next_step = journal.empty()
-                        ? "nothing of it is kept"
-                        : fmt::format(
-                              "what was measured is kept in {}, which the next tune goes on "
-                              "from and nothing else reads",
-                              journal);
+  error.next_step =
+      journal.empty()
+          ? "nothing of it is kept"
+          : fmt::format("what was measured is kept in {}; the next tune continues from there",
+                        journal);
   return error;
 }
 

@@ -31,7 +31,7 @@ std::string DoctorText(const std::vector<Finding>& findings) {
       text += fmt::format("         next: {}\n", finding.next_step);
     }
   }
-  return text + fmt::format("{} OK, {} to note, {} problems\n", CountState(findings, "ok"),
+  return text + fmt::format("{} OK, {} notes, {} problems\n", CountState(findings, "ok"),
                             CountState(findings, "note"), CountState(findings, "problem"));
 }
 

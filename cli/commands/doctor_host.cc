@@ -12,6 +12,7 @@
 
 #include "cli/commands/doctor.h"
 #include "cli/output/number_text.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 
 namespace cotune::cli {
@@ -96,13 +97,14 @@ void CheckCores(Checkup& checkup) {
   }
   double usable = CPU_COUNT(&allowed);
   const std::string quota = QuotaText(usable);
-  const std::string text = fmt::format("{} of {} may be used, {}; {} ranks", CPU_COUNT(&allowed),
-                                       sysconf(_SC_NPROCESSORS_ONLN), quota, checkup.ranks);
+  const std::string text =
+      fmt::format("{} of {} may be used, {}; {}", CPU_COUNT(&allowed),
+                  sysconf(_SC_NPROCESSORS_ONLN), quota, Counted(checkup.ranks, "rank"));
   if (usable < checkup.ranks) {
     checkup.Note("cores", text,
                  fmt::format("ranks that share cores take turns, and their times are noisy: start "
-                             "{} ranks or fewer, or widen the affinity (`taskset`) or the quota",
-                             std::max(1, static_cast<int>(usable))));
+                             "at most {}, or widen the affinity (`taskset`) or the quota",
+                             Counted(std::max(1, static_cast<int>(usable)), "rank")));
   } else {
     checkup.Ok("cores", text);
   }

@@ -13,6 +13,7 @@
 #include "cli/session/job_memory.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "core/base/counted.h"
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
@@ -52,10 +53,11 @@ void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind
     }
   }
   const std::string subject = "plugin " + backend.name();
-  const std::string text =
-      fmt::format("{} offers {} choices for {} collectives of 1 MiB on {} ranks, {} refused; {}",
-                  backend.version(), offered, AllCollectives().size(), checkup.ranks,
-                  refusals.size(), path.empty() ? "built in" : path);
+  const std::string text = fmt::format(
+      "{} offers {} for {} of 1 MiB on {}, {} refused; {}", backend.version(),
+      Counted(offered, "choice"),
+      Counted(static_cast<int64_t>(AllCollectives().size()), "collective"),
+      Counted(checkup.ranks, "rank"), refusals.size(), path.empty() ? "built in" : path);
   std::vector<std::string> details(refusals.begin(), refusals.end());
   if (offered > 0) {
     checkup.Ok(subject, text, std::move(details));
@@ -82,7 +84,7 @@ void CheckPlugins(Job& job, MemoryKind memory, Checkup& checkup) {
                    report.reason.empty() ? fmt::format("not used on {} memory", Name(memory))
                                          : report.reason,
                    report.reason.empty() ? "choose another with --memory"
-                                         : "leave it, or give it what it needs");
+                                         : "ignore it, or install what it lacks");
     } else {
       checkup.Problem(subject, fmt::format("{}: {}", report.path, report.reason),
                       "mend it as it says, or take the file out of the plugin folder");
@@ -152,7 +154,8 @@ void CheckLauncher(Checkup& checkup) {
   const Result<std::optional<LaunchContext>> context = FindRank(0, checkup.process);
   if (!context) return AddError("launcher", context.error(), checkup);
   if (!*context) {
-    checkup.Ok("launcher", fmt::format("none; cotune starts {} ranks itself", checkup.ranks));
+    checkup.Ok("launcher",
+               fmt::format("none; cotune starts {} itself", Counted(checkup.ranks, "rank")));
     return;
   }
   checkup.ranks = (*context)->world_size;

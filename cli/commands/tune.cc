@@ -8,6 +8,7 @@
 #include "cli/output/number_text.h"
 #include "cli/output/winner_table.h"
 #include "cli/session/rank_session.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 
 namespace cotune::cli {
@@ -30,8 +31,8 @@ int PrintTune(const TuneReport& report, const std::string& database, Process& pr
   }
   if (summary.skipped_cells > 0) {
     console.Warn(
-        fmt::format("the budget was used up before {} cells; raise --budget and run again to go on",
-                    summary.skipped_cells));
+        fmt::format("the budget was used up before {}; raise --budget and run again to continue",
+                    Counted(summary.skipped_cells, "cell")));
   }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);

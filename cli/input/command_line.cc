@@ -72,11 +72,13 @@ void AddSettings(CLI::App& command, SettingFlags& flags) {
 
 void AddPlugins(CLI::App& command, PluginFlags& flags) {
   command
-      .add_option("--backend", flags.backends, "backends that take part, first the default [all]")
+      .add_option("--backend", flags.backends,
+                  "backends that take part; the first is the default [all]")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME,...");
-  command.add_option("--plugin", flags.plugins, "a plugin to load besides those that are found")
+  command
+      .add_option("--plugin", flags.plugins, "a plugin to load in addition to those that are found")
       ->allow_extra_args(false)
       ->type_name("FILE");
 }
@@ -94,7 +96,8 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
   };
   add("--collective", flags.collectives, "collectives, or all [all]");
   add("--dtype", flags.dtypes, "element types, or all [f32]");
-  add("--reduction", flags.reductions, "reductions of those that reduce, or all [sum]");
+  add("--reduction", flags.reductions,
+      "for collectives that reduce: their reductions, or all [sum]");
   add("--buffers", flags.buffers,
       "plain, symmetric (in memory that all ranks have registered), or all [plain]");
   command
@@ -103,16 +106,19 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
           "bytes: 64K, 1K:16M:x2, 1K:64K:+4K, or a list; K, M, G are powers of 1024 "
           "[1K:4M:x2]")
       ->type_name("SIZES");
-  command.add_flag("--in-place", flags.in_place, "receive where the data to send lies");
+  command.add_flag("--in-place", flags.in_place,
+                   "in place: the result overwrites the data to send");
 }
 
 void AddTune(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("tune", "measure, agree on winners, write the tuned database");
-  AddRanks(command, parsing.tune.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
+  AddRanks(command, parsing.tune.ranks,
+           "ranks to start, where no launcher has started them [one per GPU, or 4]");
   AddProblems(command, parsing.tune.problems);
   AddPlugins(command, parsing.tune.plugins);
-  command.add_flag("--force", parsing.tune.force, "measure again what is known");
+  command.add_flag("--force", parsing.tune.force,
+                   "measure again, also what the database already has");
   command
       .add_option_function<std::string>(
           "--mode",
@@ -129,7 +135,8 @@ void AddTune(Parsing& parsing) {
 void AddBench(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("bench", "measure and print every choice; writes no database");
-  AddRanks(command, parsing.bench.ranks, "ranks to start when no launcher did [one a GPU, or 4]");
+  AddRanks(command, parsing.bench.ranks,
+           "ranks to start, where no launcher has started them [one per GPU, or 4]");
   AddProblems(command, parsing.bench.problems);
   AddPlugins(command, parsing.bench.plugins);
   command.add_flag("--tuned", parsing.bench.tuned, "print only what the tuned database dispatches");
@@ -139,17 +146,18 @@ void AddBench(Parsing& parsing) {
 
 void AddExplain(Parsing& parsing) {
   CLI::App& command = *parsing.app.add_subcommand(
-      "explain", "say for one call what runs, and why every other choice does not");
+      "explain", "say which choice one call runs, and why it was preferred to each other choice");
   ExplainFlags& flags = parsing.explain;
   command.add_option("COLLECTIVE", flags.collective, "for example all_reduce")->required();
   command.add_option("SIZE", flags.size, "bytes, for example 256K")->required();
   command.add_option("DTYPE", flags.dtype, "for example f32")->required();
-  AddRanks(command, flags.ranks, "ranks of the group [one a GPU, or 4]");
+  AddRanks(command, flags.ranks, "ranks of the group [one per GPU, or 4]");
   command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
       ->type_name("NAME");
   command.add_option("--buffers", flags.buffers, "plain or symmetric buffers [plain]")
       ->type_name("NAME");
-  command.add_flag("--in-place", flags.in_place, "the call receives where its data lies");
+  command.add_flag("--in-place", flags.in_place,
+                   "the call is in place: its result overwrites its data");
   AddPlugins(command, flags.plugins);
   AddSettings(command, flags.settings);
   AddOutput(command, parsing.output);
@@ -158,13 +166,14 @@ void AddExplain(Parsing& parsing) {
 void AddFiles(Parsing& parsing) {
   CLI::App& plugin = *parsing.app.add_subcommand("plugin", "backend plugins");
   CLI::App& list =
-      *plugin.add_subcommand("list", "every plugin that is found, and what became of it");
+      *plugin.add_subcommand("list", "every plugin that is found, and whether it was loaded");
   AddPlugins(list, parsing.plugin_list.plugins);
   AddSettings(list, parsing.plugin_list.settings);
   AddOutput(list, parsing.output);
 
   CLI::App& db = *parsing.app.add_subcommand("db", "tuned databases");
-  CLI::App& show = *db.add_subcommand("show", "winners of a database, and what is valid here");
+  CLI::App& show = *db.add_subcommand(
+      "show", "the winners in a database, and which of them are valid on this machine");
   show.add_option("FILE", parsing.db_show.file,
                   "tuned database [the one that a tune without --db writes]");
   AddPlugins(show, parsing.db_show.plugins);
@@ -178,8 +187,9 @@ void AddFiles(Parsing& parsing) {
 
 void AddDoctor(Parsing& parsing) {
   CLI::App& doctor = *parsing.app.add_subcommand(
-      "doctor", "look at GPUs, libraries, limits, plugins and database, and say how to mend them");
-  AddRanks(doctor, parsing.doctor.ranks, "ranks that a tune would have [one a GPU, or 4]");
+      "doctor",
+      "check GPUs, libraries, limits, plugins and database, and say how to fix what is wrong");
+  AddRanks(doctor, parsing.doctor.ranks, "ranks that a tune would have [one per GPU, or 4]");
   AddPlugins(doctor, parsing.doctor.plugins);
   AddSettings(doctor, parsing.doctor.settings);
   AddOutput(doctor, parsing.output);
@@ -196,7 +206,7 @@ void AddRest(Parsing& parsing) {
       "run",
       "start a program as several ranks; standard output is rank 0's, and what other ranks print "
       "goes to standard error behind \"[rank N] \"; when a rank ends badly, the others are ended");
-  AddRanks(run, parsing.run.ranks, "ranks to start [one a GPU, or 4]");
+  AddRanks(run, parsing.run.ranks, "ranks to start [one per GPU, or 4]");
   run.add_option("PROGRAM", parsing.run.program, "program and its arguments, behind --")
       ->required();
   AddSettings(run, parsing.run.settings);

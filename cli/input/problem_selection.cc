@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
@@ -48,10 +49,6 @@ Result<std::vector<uint64_t>> SelectSizes(std::string_view text) {
     return tl::make_unexpected(std::move(error));
   }
   return sizes;
-}
-
-std::string Counted(size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 uint64_t RoundedBytes(const ProblemClass& cls, uint64_t asked_bytes) {
@@ -213,10 +210,13 @@ Result<Problem> SelectProblem(const ExplainFlags& flags, MemoryKind memory, int3
   const size_t classes = selection->classes.size() + selection->left_out_classes;
   const size_t sizes = selection->sizes_bytes.size();
   if (classes != 1 || sizes != 1) {
-    return Fail(ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
-                fmt::format("these arguments name {} (collectives, types and buffers) of {}",
-                            Counted(classes, "call"), Counted(sizes, "size")),
-                "write for example `cotune explain all_reduce 256K f32`");
+    return Fail(
+        ErrorCode::kUsage, "explain takes one call", "COLLECTIVE SIZE DTYPE",
+        fmt::format(
+            "these arguments name {} (one for each collective, type and kind of buffer) at {}",
+            Counted(static_cast<int64_t>(classes), "call"),
+            Counted(static_cast<int64_t>(sizes), "size")),
+        "write for example `cotune explain all_reduce 256K f32`");
   }
   const ProblemClass& cls = selection->classes.front();
   if (rounding != nullptr) *rounding = RoundingText(*selection);

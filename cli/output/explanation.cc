@@ -8,6 +8,7 @@
 #include "cli/input/problem_selection.h"
 #include "cli/output/number_text.h"
 #include "cli/output/winner_table.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/settings/size_list.h"
@@ -86,7 +87,7 @@ std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem
     misses.push_back("an entry was measured elsewhere or with other versions: " + detail);
   }
   for (const int32_t ranks : other_shapes) {
-    misses.push_back(fmt::format("an entry is for a group of {} ranks", ranks));
+    misses.push_back(fmt::format("an entry is for a group of {}", Counted(ranks, "rank")));
   }
   for (const std::string& text : other_classes) misses.push_back("an entry is for " + text);
   if (misses.empty()) {
@@ -158,11 +159,11 @@ std::string WinnerText(const DatabaseEntry& entry) {
                    [&](const Verdict& each) { return each.id == entry.winner.id; });
   if (verdict != entry.cell.verdicts.end()) {
     const int32_t copies = entry.cell.buffer_copies;
-    text += fmt::format(
-        "  samples: {} of {} call{} each{}, start {}, median skew {} us\n",
-        verdict->samples_ns.size(), verdict->repetitions, verdict->repetitions == 1 ? "" : "s",
-        copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
-        StartModeName(entry.cell.start_mode), MicrosecondsText(MedianOf(verdict->skews_ns)));
+    text += fmt::format("  samples: {}, each of {}{}, start {}, median skew {} us\n",
+                        verdict->samples_ns.size(), Counted(verdict->repetitions, "call"),
+                        copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
+                        StartModeName(entry.cell.start_mode),
+                        MicrosecondsText(MedianOf(verdict->skews_ns)));
   }
   if (entry.cell.sm_clock_mhz > 0) {
     text += fmt::format("  clocks: SM at {} MHz or more, {}\n", entry.cell.sm_clock_mhz,
@@ -259,7 +260,8 @@ std::string RangeText(const SizeRange& range) {
     if (range.first_bytes == 0) return "all sizes";
     return fmt::format("sizes from {} up", FormatSizeBytes(range.first_bytes));
   }
-  return fmt::format("sizes from {} to below {}", FormatSizeBytes(range.first_bytes),
+  if (range.first_bytes == 0) return "sizes below " + FormatSizeBytes(range.end_bytes);
+  return fmt::format("sizes from {}, below {}", FormatSizeBytes(range.first_bytes),
                      FormatSizeBytes(range.end_bytes));
 }
 
@@ -273,9 +275,9 @@ std::string ThrottlingText(const std::vector<DatabaseEntry>& entries) {
   }
   if (throttled == 0) return "";
   return fmt::format(
-      "{} of {} cells were measured while a GPU was throttled ({}): their times may be too long; "
+      "{} of {} measured while a GPU was throttled ({}): their times may be too long; "
       "see `nvidia-smi -q -d PERFORMANCE`, and tune again with --force when that has ended",
-      throttled, entries.size(), fmt::join(reasons, "; "));
+      throttled, Counted(static_cast<int64_t>(entries.size()), "cell"), fmt::join(reasons, "; "));
 }
 
 std::string ExplanationText(const Explanation& explanation) {

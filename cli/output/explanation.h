@@ -45,7 +45,7 @@ std::string ExplanationText(const Explanation& explanation);
 // "" when no entry was measured while a GPU was throttled; else what to say of those that were.
 std::string ThrottlingText(const std::vector<DatabaseEntry>& entries);
 
-// "sizes from 1K to below 32K", "all sizes".
+// "sizes from 1K, below 32K", "all sizes".
 std::string RangeText(const SizeRange& range);
 
 }  // namespace cotune::cli

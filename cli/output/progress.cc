@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/output/number_text.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 
@@ -23,9 +24,9 @@ std::string PlanText(const TunePlan& plan, std::string_view database) {
   const std::string known =
       plan.known_cells > 0 ? fmt::format(", {} known from {}", plan.known_cells, database) : "";
   if (to_measure == 0) return fmt::format("0 cells to measure{}", known);
-  return fmt::format("{} cell{} to measure{}: {} choices ({} refused), {}, {} per rank", to_measure,
-                     to_measure == 1 ? "" : "s", known, plan.choices_to_measure, plan.refusals,
-                     AboutText(plan.estimated_ns),
+  return fmt::format("{} to measure{}: {} ({} refused), {}, {} per rank",
+                     Counted(to_measure, "cell"), known, Counted(plan.choices_to_measure, "choice"),
+                     plan.refusals, AboutText(plan.estimated_ns),
                      MemoryText(plan.buffer_bytes_per_rank + plan.workspace_bytes_per_rank));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/session/rank_session.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "gpu/device/gpu_fields.h"
 #include "integration/job.h"
@@ -57,8 +58,8 @@ int DefaultRanks(const JobMemory& memory) {
 Status CheckRanks(const JobMemory& memory, int local_ranks) {
   if (memory.kind == MemoryKind::kHost || local_ranks <= memory.gpus) return {};
   return Fail(ErrorCode::kUsage,
-              fmt::format("{} ranks need {} GPUs, and this machine shows {}", local_ranks,
-                          local_ranks, memory.gpus),
+              fmt::format("{} on this machine need a GPU each, and it shows {}",
+                          Counted(local_ranks, "rank"), memory.gpus),
               "--ranks", "every rank works on a GPU of its own",
               "start fewer ranks, or tune host memory: --memory host");
 }

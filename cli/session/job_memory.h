@@ -20,7 +20,7 @@ struct JobMemory {
 Result<JobMemory> ChooseMemory(const ResolvedSettings& settings, const PluginFlags& plugins,
                                const Process& process);
 
-// Ranks to start when the user names no number: one a GPU, or 4.
+// Ranks to start when the user names no number: one per GPU, or 4.
 int DefaultRanks(const JobMemory& memory);
 
 // kUsage when a host has more ranks than GPUs.

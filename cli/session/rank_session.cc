@@ -11,6 +11,7 @@
 #include "cli/session/interrupts.h"
 #include "cli/session/last_resort.h"
 #include "cli/session/lone_job.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/database_path.h"
@@ -216,8 +217,8 @@ Result<std::optional<LaunchContext>> FindRank(int flag_ranks, const Process& pro
       DetectLaunchContext(process.environment, getppid());
   if (context && *context && flag_ranks != 0 && flag_ranks != (*context)->world_size) {
     return Fail(ErrorCode::kUsage,
-                fmt::format("--ranks {} contradicts the launcher {}, which started {} ranks",
-                            flag_ranks, (*context)->launcher, (*context)->world_size),
+                fmt::format("--ranks {} contradicts the launcher {}, which started {}", flag_ranks,
+                            (*context)->launcher, Counted((*context)->world_size, "rank")),
                 "--ranks", "a launcher decides the number of ranks", "leave --ranks out");
   }
   return context;
@@ -327,14 +328,15 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
   }
   if (report.cells_without_winner.empty()) return std::nullopt;
   const CellResult& cell = report.cells_without_winner.front();
-  Error error{
-      ErrorCode::kEnvironment,
-      fmt::format("{} of {} cells have no choice that works", report.cells_without_winner.size(),
-                  report.cells_without_winner.size() + report.entries.size()),
-      ToText(cell.problem),
-      "",
-      "see the reasons above; leave the problem out to tune the rest",
-      {}};
+  Error error{ErrorCode::kEnvironment,
+              fmt::format("{} of {} have no choice that works", report.cells_without_winner.size(),
+                          Counted(static_cast<int64_t>(report.cells_without_winner.size() +
+                                                       report.entries.size()),
+                                  "cell")),
+              ToText(cell.problem),
+              "",
+              "see the reasons above; leave the problem out to tune the rest",
+              {}};
   for (const CellResult& each : report.cells_without_winner) {
     for (const Verdict& verdict : each.verdicts) {
       if (verdict.wrong_elements > 0) error.code = ErrorCode::kWrongResult;

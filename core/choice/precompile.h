@@ -24,7 +24,7 @@ struct PrecompileShare {
 // kernel, are far apart; what is not its own comes in another order on every rank.
 std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 
-// Precompiles every caller whose prepare is local, on `threads` threads (0: one a core), and
+// Precompiles every caller whose prepare is local, on `threads` threads (0: one per core), and
 // returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
 // error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
 // program and group, which must live as long as the process.

@@ -142,10 +142,10 @@ typedef struct cotune_group_options {
   /* The path of the control channel is equal on all ranks and, like job_id, another one for every
    * group. Default: by the job_id. */
   const char* socket_path;
-  /* Folders with plugins, parted by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
+  /* Folders with plugins, separated by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
    * else lib/cotune/plugins of the tree that the library is in. */
   const char* plugin_path;
-  const char* backends;    /* names, parted by ',', in order of priority; default: all */
+  const char* backends;    /* names, separated by ',', in order of priority; default: all */
   int64_t join_timeout_ns; /* until when all ranks must have come; default 60 s */
   int64_t call_timeout_ns; /* of one collective call; default 30 s */
   /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Default:

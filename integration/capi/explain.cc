@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/capi/call_arguments.h"
 #include "integration/capi/group_state.h"
@@ -28,7 +29,7 @@ void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
 
 std::string RangeText(const CallExplanation& explanation) {
   if (explanation.end_bytes == UINT64_MAX) {
-    return fmt::format("sizes from {} bytes on", explanation.first_bytes);
+    return fmt::format("sizes of {} bytes and more", explanation.first_bytes);
   }
   return fmt::format("sizes from {} to {} bytes", explanation.first_bytes,
                      explanation.end_bytes - 1);
@@ -71,9 +72,10 @@ Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size
   SetPretendedBuffers(options->is_in_place != 0, group.job().rank(), *call);
   const Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
   if (!explanation) return tl::make_unexpected(explanation.error());
-  std::string text = fmt::format("{} of {} elements of {} on {} ranks runs {}\n",
-                                 Name(call->collective), call->count, Name(call->dtype),
-                                 group.job().world_size(), explanation->choice.text());
+  std::string text =
+      fmt::format("{} of {} of type {} on {} runs {}\n", Name(call->collective),
+                  Counted(static_cast<int64_t>(call->count), "element"), Name(call->dtype),
+                  Counted(group.job().world_size(), "rank"), explanation->choice.text());
   if (explanation->from_table) {
     text += fmt::format("tuned for {}\n", RangeText(*explanation));
     text += Reasons(group, *call, options->is_in_place != 0, *explanation);

@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "core/choice/winner_check.h"
 #include "core/database/tuned_database.h"
 #include "core/ranks/step_record.h"
@@ -112,8 +113,9 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
 
 void SetTableText(cotune_group& group, const std::string& path) {
   group.table_text =
-      fmt::format("calls run by the tuned database {}: {} measured sizes for {} ranks", path,
-                  group.winners.size(), group.job().world_size());
+      fmt::format("calls run by the tuned database {}: {} for {}", path,
+                  Counted(static_cast<int64_t>(group.winners.size()), "measured size"),
+                  Counted(group.job().world_size(), "rank"));
   group.table_severity = kInfo;
 }
 

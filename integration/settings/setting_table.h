@@ -17,7 +17,7 @@ namespace cotune {
 // The value of every setting.
 struct SettingValues : TuningSettings {
   std::string memory = "auto";  // "host", "cuda", or what this machine has
-  std::string plugin_path;      // folders with plugins, parted by ':'
+  std::string plugin_path;      // folders with plugins, separated by ':'
   std::string database;         // file; empty: the default place of this machine
   bool load_database = true;    // by programs, when they create a group
   // A process of the user's ends when a call into a plugin never returns. Ranks of the command line

@@ -160,8 +160,8 @@ Status ApplyFlags(const SettingSources& sources, ResolvedSettings& resolved) {
     const size_t equals = text.find('=');
     const size_t dot = text.find('.');
     if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
-      return Fail(ErrorCode::kUsage, fmt::format("\"{}\" does not set anything", text), "--set",
-                  "it is not of the form BACKEND.KEY=VALUE",
+      return Fail(ErrorCode::kUsage, fmt::format("\"{}\" is not a setting of a backend", text),
+                  "--set", "it is not of the form BACKEND.KEY=VALUE",
                   "write for example host.slot_bytes=1M");
     }
     Status assigned = AssignBackend(text.substr(0, dot), text.substr(dot + 1, equals - dot - 1),

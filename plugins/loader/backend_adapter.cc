@@ -480,8 +480,8 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                   [&] { return table->create(&context->host->table(), device, &backend, &error); });
   if (status && *status == COTUNE_UNSUPPORTED) {
     return Fail(ErrorCode::kUnsupported,
-                fmt::format("backend {} offers nothing on this machine", table->name), where,
-                TextOf(error, "create"), "run on a machine that has what it needs");
+                fmt::format("backend {} cannot be used on this machine", table->name), where,
+                TextOf(error, "create"), "run on a machine that has it");
   }
   if (!status || *status != COTUNE_OK || backend == nullptr) {
     return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'create'", where,

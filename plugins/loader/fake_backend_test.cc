@@ -275,7 +275,7 @@ TEST(FakeBackendTest, CreateSaysWhyItFails) {
   EXPECT_EQ(fails.cause, "out of luck");
   const Error unsupported = AdoptError("choice a; create_unsupported no such device");
   EXPECT_EQ(unsupported.code, ErrorCode::kUnsupported);
-  EXPECT_EQ(unsupported.what, "backend fake offers nothing on this machine");
+  EXPECT_EQ(unsupported.what, "backend fake cannot be used on this machine");
   EXPECT_EQ(unsupported.cause, "no such device");
 }
 

@@ -150,7 +150,8 @@ std::string CoordinatorMachine::StateText(int rank, int64_t now_ns) const {
   if (!liveness_.watches(rank)) return "is gone" + tail;
   const int64_t silence_ns = now_ns - liveness_.heard_ns(rank);
   if (silence_ns > AddNs(liveness_.interval_ns(), liveness_.interval_ns())) {
-    return "is silent since " + DurationText(silence_ns) + ": stopped, or its machine is" + tail;
+    return "has been silent for " + DurationText(silence_ns) + ": stopped, or its machine is" +
+           tail;
   }
   return "is alive by its heartbeats, but busy elsewhere" + tail;
 }

@@ -124,7 +124,7 @@ void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
   if (now_ns < liveness_.judge_from_ns()) return;
   const std::vector<int> silent = liveness_.SilentRanks(now_ns);
   if (!silent.empty()) {
-    FailAll(RankLost(fmt::format("nothing was heard of {} for {}", RankList(silent),
+    FailAll(RankLost(fmt::format("nothing was heard from {} for {}", RankList(silent),
                                  DurationText(config_.heartbeat_timeout_ns)),
                      "heartbeats", StateText(silent.front(), now_ns),
                      "see whether that process is stopped (state T) or its machine is overloaded",

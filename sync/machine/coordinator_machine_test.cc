@@ -415,7 +415,7 @@ TEST(CoordinatorFailed, WhoeverLeavesOrGivesUpIsNoLaterDeath) {
   wire::Frame bye;
   bye.mutable_bye();
   wire::Frame give_up;
-  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard of rank 0");
+  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard from rank 0");
   for (const wire::Frame& frame : {bye, give_up}) {
     Desk desk(3);
     desk.JoinAll(0);
@@ -463,7 +463,7 @@ TEST(Coordinator, GiveUpOfARankReachesAllWithItsReason) {
   wire::Frame give_up;
   give_up.mutable_give_up()->mutable_failure()->set_code(
       static_cast<int32_t>(ErrorCode::kRankLost));
-  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard of rank 0");
+  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard from rank 0");
   give_up.mutable_give_up()->mutable_failure()->add_ranks(0);
   desk.Frame(1, 3, give_up);
   EXPECT_EQ(desk.failure().code, ErrorCode::kRankLost);

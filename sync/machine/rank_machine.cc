@@ -181,7 +181,7 @@ void RankMachine::On(const CoordinatorEnded& event, int64_t) {
 void RankMachine::On(const RankTimeReached&, int64_t now_ns) {
   if (failure_.has_value() || !listening() || now_ns < next_time_ns()) return;
   if (!liveness_.SilentRanks(now_ns).empty()) {
-    FailAll(RankLost(fmt::format("nothing was heard of rank 0 (the coordinator) for {}",
+    FailAll(RankLost(fmt::format("nothing was heard from rank 0 (the coordinator) for {}",
                                  DurationText(config_.heartbeat_timeout_ns)),
                      OpenCallsText(), "its process is stopped, or its machine is overloaded",
                      "see whether the process of rank 0 is stopped (state T)", {0}),

@@ -184,7 +184,7 @@ TEST(RankProcesses, StoppedWhileOthersComputeIsNamedBeforeAnyDeadline) {
   ASSERT_TRUE(processes.WaitForEnd({0, 2}, 2 * kDeadlineNs));
   for (const size_t rank : {0, 2}) {
     EXPECT_THAT(processes.last_line(rank), StartsWith("error rank_lost ranks=1 ")) << rank;
-    EXPECT_THAT(processes.last_line(rank), HasSubstr("nothing was heard of rank 1")) << rank;
+    EXPECT_THAT(processes.last_line(rank), HasSubstr("nothing was heard from rank 1")) << rank;
   }
 }
 

@@ -41,8 +41,8 @@ struct ReadyChoices {
 // other ranks is collective. One thread.
 class Rank {
  public:
-  // Flags: --memory host|cuda, --plugins FOLDERS parted by ':', --backends NAMES, all of which must
-  // take part, --set BACKEND.KEY=VALUE parted by '|', --deadline-ms of one call, --buffers
+  // Flags: --memory host|cuda, --plugins FOLDERS separated by ':', --backends NAMES, all of which
+  // must take part, --set BACKEND.KEY=VALUE separated by '|', --deadline-ms of one call, --buffers
   // symmetric: in memory that the job's backends have registered.
   static Result<std::unique_ptr<Rank>> Join(const Flags& flags);
 

@@ -76,7 +76,7 @@ TEST_F(CApiDatabase, IsTakenFromWhereTheUserNamesItBySubgroupsToo) {
   RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
   EXPECT_THAT(reports_[0],
               ElementsAre(AllOf(StartsWith("log 1 calls run by the tuned database " + database_),
-                                HasSubstr("1 measured sizes for 2 ranks")),
+                                HasSubstr("1 measured size for 2 ranks")),
                           "call 0 ", "call 0 ", "tuned"));
   EXPECT_THAT(reports_[1], ElementsAre("call 0 ", "call 0 ", "tuned"));
   // Three ranks have no entries, which is a warning, and a pair of them has.
