@@ -35,7 +35,7 @@ class BadInputTest : public CotuneProgramTest {
     EXPECT_EQ(document["error"]["exit_code"], exit_code);
   }
 
-  // What every reader of a database says of these bytes; the file stays as it is.
+  // Expects the same error of every reader of a database for these bytes, and the file unchanged.
   void ExpectBadDatabase(const std::string& bytes, const std::vector<std::string>& texts) const {
     WriteFileForTest(database_, bytes);
     const std::vector<std::string> tune = {
@@ -146,8 +146,8 @@ TEST_F(BadInputTest, DatabasesThatAreNotThere) {
 }
 
 TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
-  // What is started from here on obeys permissions, also for root. Without the right to drop it,
-  // this is no root.
+  // Programs that are started from here on obey permissions, even for root. Without the right to
+  // drop it, this is no root.
   prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0);
   const std::string folder = folder_.path() + "/fixed";
   const std::string database = folder + "/x.tdb";
@@ -176,7 +176,7 @@ TEST_F(BadInputTest, AReadOnlyPlaceIsAnErrorOnlyWhenSomethingIsNew) {
   ASSERT_EQ(chmod(folder.c_str(), 0555), 0);
   EXPECT_EQ(TuneSmall(database).exit_code, 0);
   ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", folder + "/new.tdb"}, 3,
-              "environment", {"5 of 5 cells are not known", folder});
+              "environment", {"5 of 5 cells have to be measured", folder});
   ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
   EXPECT_EQ(ReadFileForTest(database), bytes);
 }

@@ -1,4 +1,4 @@
-// Where the tuned database of a machine lies when the user does not say.
+// The default place of a machine's tuned database.
 #ifndef COTUNE_INTEGRATION_DATABASE_PATH_H_
 #define COTUNE_INTEGRATION_DATABASE_PATH_H_
 

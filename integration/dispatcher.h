@@ -31,7 +31,7 @@ struct Call {
   int64_t timeout_ns = 30'000'000'000;
 };
 
-// What a call would run and why.
+// The choice that a call would run, and why.
 struct CallExplanation {
   ChoiceId choice;
   // False: the backend's own default, because the table has no row for the call, or because the
@@ -67,7 +67,7 @@ class Dispatcher {
   Result<CallExplanation> Explain(const Call& call);
 
  private:
-  // What a plan is kept by: two calls with equal keys run the same plan.
+  // The key of a cached plan: two calls with equal keys run the same plan.
   struct PlanKey {
     Problem problem;
     int32_t choice_index = DispatchTable::kNoChoice;
@@ -118,8 +118,8 @@ class Dispatcher {
   // Asks the control channel for an answer of the job's first rank. Returns the error where that
   // rank is lost, and nothing where it answers.
   std::optional<Error> SilentFirstRank();
-  // Of a deadline that passed without a known culprit: every rank that finds it leaves a word in
-  // the job's store, and the first one that does not is it.
+  // Finds the culprit of a deadline that passed without a known one: every rank that notices it
+  // puts a word into the job's store, and the first rank without a word is named.
   Status WithLostRanks(Status status);
   void DropPlans();
 

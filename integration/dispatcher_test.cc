@@ -185,7 +185,7 @@ TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   for (size_t i = 0; i < recv_.size(); ++i) EXPECT_EQ(recv_[i], 3.0F) << i;
   groups.UnregisterMemory(recv_.data());
   EXPECT_EQ(Runs(call), "fake/plain_winner");
-  // Of a broadcast only what is received counts: the ranks but one send nothing.
+  // For a broadcast only receive buffers count: all ranks but one send nothing.
   Call broadcast = call;
   broadcast.collective = Collective::kBroadcast;
   broadcast.reduction = Reduction::kNone;

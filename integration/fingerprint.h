@@ -1,4 +1,4 @@
-// What a measurement is valid for: the machine's named fields.
+// The named fields of a machine under which a measurement is valid.
 #ifndef COTUNE_INTEGRATION_FINGERPRINT_H_
 #define COTUNE_INTEGRATION_FINGERPRINT_H_
 

@@ -1,4 +1,4 @@
-// Who this process is in its job: the launchers that cotune recognises.
+// Finds the rank of this process in its job, under each launcher that cotune recognises.
 #ifndef COTUNE_INTEGRATION_LAUNCH_CONTEXT_H_
 #define COTUNE_INTEGRATION_LAUNCH_CONTEXT_H_
 
@@ -13,7 +13,7 @@ namespace cotune {
 
 // Environment variables by name; an argument, so that detection is a pure function.
 using Environment = std::map<std::string, std::string>;
-// Of this process.
+// The environment of this process.
 Environment ProcessEnvironment();
 
 // A rank of a job on this machine.

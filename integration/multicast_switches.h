@@ -22,8 +22,8 @@ inline constexpr std::array<MulticastSwitch, 3> kMulticastSwitches = {
 // other threads.
 void KeepMulticastOff();
 
-// What the user has set to something else: "NCCL_NVLS_ENABLE=1 becomes 0, ...: NVLink multicast is
-// never used". "" when there is nothing to say.
+// Names the variables that the user has set to something else: "NCCL_NVLS_ENABLE=1 becomes 0, ...:
+// NVLink multicast is never used". "" when there is nothing to say.
 std::string OverriddenSwitchesText(const Environment& environment);
 
 }  // namespace cotune

@@ -1,4 +1,4 @@
-// What only rank 0 does, such as reading a file, ends alike on all ranks.
+// Shares the status of work that only rank 0 does, such as reading a file, with all ranks.
 #ifndef COTUNE_INTEGRATION_RANK_ZERO_STATUS_H_
 #define COTUNE_INTEGRATION_RANK_ZERO_STATUS_H_
 

@@ -9,7 +9,7 @@
 namespace cotune {
 namespace {
 
-// Where the handler writes: a handler has no other way to learn it.
+// The handler writes here: a handler has no other way to learn the descriptor.
 std::atomic<int> write_fd{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 

@@ -35,7 +35,7 @@ std::string DoctorText(const std::vector<Finding>& findings) {
                             CountState(findings, "note"), CountState(findings, "problem"));
 }
 
-// What switches multicast off was set when the process began.
+// main() has set the variables that switch multicast off.
 void CheckMulticast(Checkup& checkup) {
   const std::string text = "off in this process and in every one that cotune starts";
   const std::string overridden = OverriddenSwitchesText(checkup.process.environment);

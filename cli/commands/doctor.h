@@ -1,4 +1,4 @@
-// What `cotune doctor` looks at, and what it has to say of each thing.
+// The checks of `cotune doctor`: each looks at one thing and adds a finding.
 #ifndef COTUNE_CLI_COMMANDS_DOCTOR_H_
 #define COTUNE_CLI_COMMANDS_DOCTOR_H_
 
@@ -12,7 +12,7 @@
 
 namespace cotune::cli {
 
-// What all checks know, and where they write.
+// The input that all checks share, and the findings that they write.
 struct Checkup {
   Process& process;
   const ResolvedSettings& settings;

@@ -19,7 +19,7 @@ struct WantedLibrary {
   const char* purpose;
 };
 
-// What a library says of its version; "": it is not the library that was looked for.
+// The version that a library reports; "" when it is not the library that was looked for.
 std::string NcclVersion(void* library) {
   const auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
   int version = 0;

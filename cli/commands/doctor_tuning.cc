@@ -32,7 +32,7 @@ void AddError(const char* subject, const Error& error, Checkup& checkup) {
       error.next_step.empty() ? "mend that first, then run doctor again" : error.next_step);
 }
 
-// What a backend would offer for a float sum and its likes of 1 MiB.
+// Counts the choices that a backend offers for each collective of 1 MiB (f32, sum).
 void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind memory,
                      Checkup& checkup) {
   size_t offered = 0;

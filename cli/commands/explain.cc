@@ -45,7 +45,7 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   if (!explanation || explanation->range) return explanation;
   const Result<Program> program = Program::SingleCollective(problem->cls);
   if (!program) return tl::make_unexpected(program.error());
-  // Where no backend can run it either, there is nothing to name.
+  // No choice can be named when no backend can run the call either.
   const Result<Choice> fallback = (*job)->DefaultChoice(*program, *problem);
   if (fallback) explanation->fallback = fallback->id;
   return explanation;

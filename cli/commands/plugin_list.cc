@@ -33,7 +33,7 @@ PluginRow ToRow(const PluginReport& report) {
   return row;
 }
 
-// Where no backend could be made: what the files say, and that nothing was tried and why.
+// The rows when no backend could be made: what the files say, and why none was tried.
 std::vector<PluginRow> UntriedRows(const JobOptions& options, const Error& why) {
   std::vector<PluginRow> rows;
   for (const PluginReport& report : ScanPlugins(options).reports) {

@@ -1,4 +1,4 @@
-// What the user typed, as plain data. Only command_line.cc knows the parser.
+// The command line as plain data. Only command_line.cc knows the parser.
 #ifndef COTUNE_CLI_INPUT_COMMAND_LINE_H_
 #define COTUNE_CLI_INPUT_COMMAND_LINE_H_
 
@@ -33,7 +33,7 @@ struct PluginFlags {
   std::vector<std::string> plugins;  // paths
 };
 
-// What is measured; texts as typed.
+// Selects the problems to measure; texts are as typed.
 struct ProblemFlags {
   std::vector<std::string> collectives;
   std::vector<std::string> dtypes;

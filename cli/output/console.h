@@ -1,4 +1,4 @@
-// Where a command writes: results to standard output, everything else to standard error.
+// The output of a command: results go to standard output, everything else to standard error.
 #ifndef COTUNE_CLI_OUTPUT_CONSOLE_H_
 #define COTUNE_CLI_OUTPUT_CONSOLE_H_
 

@@ -30,7 +30,7 @@ bool SameGroupShape(const DatabaseRow& row, const Problem& asked) {
          row.problem.cls.ranks_per_node == asked.cls.ranks_per_node;
 }
 
-// Of the measured sizes that count for a call the smallest and the largest; 0 and 0: none.
+// The smallest and the largest measured size that counts for a call; 0 and 0 when there is none.
 struct MeasuredSizes {
   uint64_t smallest_bytes = 0;
   uint64_t largest_bytes = 0;
@@ -133,7 +133,7 @@ std::string DefaultRunsText(const Explanation& explanation) {
   }
   if (cls.buffer_class == BufferClass::kSymmetric) command += " --buffers symmetric";
   if (cls.in_place) command += " --in-place";
-  // What a tune takes by itself.
+  // A tune without --sizes measures these.
   const uint64_t bytes = explanation.asked.bytes();
   const auto [smallest_bytes, largest_bytes] = DefaultSizeRange();
   if (bytes < smallest_bytes || bytes > largest_bytes) {
@@ -275,7 +275,7 @@ std::string ThrottlingText(const std::vector<DatabaseEntry>& entries) {
   }
   if (throttled == 0) return "";
   return fmt::format(
-      "{} of {} measured while a GPU was throttled ({}): their times may be too long; "
+      "a GPU was throttled while {} of {} were measured ({}): their times may be too long; "
       "see `nvidia-smi -q -d PERFORMANCE`, and tune again with --force when that has ended",
       throttled, Counted(static_cast<int64_t>(entries.size()), "cell"), fmt::join(reasons, "; "));
 }

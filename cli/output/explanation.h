@@ -1,4 +1,4 @@
-// What runs for one call and why: pure, from a tuned database.
+// Explains which choice runs for one call and why: pure, from a tuned database.
 #ifndef COTUNE_CLI_OUTPUT_EXPLANATION_H_
 #define COTUNE_CLI_OUTPUT_EXPLANATION_H_
 
@@ -18,14 +18,14 @@ struct Explanation {
   Problem asked;
   std::string database;  // its path
 
-  // What the dispatch table says; nothing: the default choice runs, see `misses`.
+  // The range of the dispatch table; empty when the default choice runs, see `misses`.
   std::optional<SizeRange> range;
   // Which one that is, where it is known: the caller of Explain fills it in.
   std::optional<ChoiceId> fallback{};
   // The measured size nearest to what was asked for, with the winner that runs.
   std::optional<DatabaseEntry> entry;
 
-  // What else to know of `range`: that it is the one of plain buffers, that nothing of the asked
+  // Further facts about `range`: that it is the one of plain buffers, that nothing of the asked
   // size was measured.
   std::vector<std::string> notes;
 

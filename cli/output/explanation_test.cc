@@ -59,7 +59,7 @@ TEST(ExplanationTest, OneTextForAllCellsThatWereThrottled) {
   entries[0].cell.throttle_reasons = "";
   entries[2].cell.throttle_reasons = "hw_slowdown";
   EXPECT_TRUE(ThrottlingText(entries).starts_with(
-      "2 of 3 cells were measured while a GPU was throttled (hw_slowdown; "
+      "a GPU was throttled while 2 of 3 cells were measured (hw_slowdown; "
       "hw_thermal,sw_power_cap): "))
       << ThrottlingText(entries);
   EXPECT_EQ(ThrottlingText({entries[0]}), "");

@@ -1,4 +1,4 @@
-// What a tune shows while it runs: the plan, then one redrawn line on a terminal or plain lines
+// Shows the progress of a tune: the plan, then one redrawn line on a terminal or plain lines
 // elsewhere.
 #ifndef COTUNE_CLI_OUTPUT_PROGRESS_H_
 #define COTUNE_CLI_OUTPUT_PROGRESS_H_
@@ -18,7 +18,7 @@ namespace cotune::cli {
 // `database`.
 std::string PlanText(const TunePlan& plan, std::string_view database);
 
-// Where a tune stands. Pure: time is an argument.
+// The state of a tune's progress. Pure: time is an argument.
 class ProgressState {
  public:
   void Begin(const TunePlan& plan, int64_t now_ns);
@@ -26,7 +26,7 @@ class ProgressState {
   void FinishCell(int32_t index, int32_t total, const CellResult& cell, const Winner& winner,
                   int64_t now_ns);
 
-  // What is left, from the pace so far; before the first cell is done, from the plan.
+  // The time that is left, from the pace so far, or from the plan before the first cell is done.
   int64_t LeftNs(int64_t now_ns) const;
   // "[ 41 %  14/35  ETA 0:12 ] all_reduce f32 256K  last best host/ring 41.2 us", cut to `columns`.
   std::string Line(int64_t now_ns, size_t columns) const;

@@ -1,4 +1,4 @@
-// What commands have to say, as plain data; text and JSON are made from it.
+// The results of commands as plain data; text and JSON are made from it.
 #ifndef COTUNE_CLI_OUTPUT_REPORTS_H_
 #define COTUNE_CLI_OUTPUT_REPORTS_H_
 

@@ -18,7 +18,7 @@ enum class Phase : int { kBefore, kDuring, kAfter };
 // one.
 constexpr int kPatientInterrupts = 2;
 
-// What a signal handler may touch. The texts are complete before it is installed.
+// A signal handler may touch only these. The texts are complete before it is installed.
 std::atomic<bool> interrupted{false};
 std::atomic<int> interrupts{0};
 std::atomic<Phase> phase{Phase::kBefore};

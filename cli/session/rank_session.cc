@@ -22,7 +22,7 @@
 namespace cotune::cli {
 namespace {
 
-// What is said of an interrupt while ranks still wait for each other.
+// Prepares the message for an interrupt while ranks still wait for each other.
 void CatchInterruptsOf(const LaunchContext& context, const Console& console) {
   const Error early{ErrorCode::kInterrupted, "interrupted before the tune began", "", "", "", {}};
   const std::string text = fmt::format("cotune: error {} ({}): {}\n", ExitCode(early.code),
@@ -139,7 +139,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   }
   if (context.rank == 0) {
     WarnOfRefusedPlugins(**job, process);
-    // Of ranks that this program started, their parent has said it.
+    // For ranks that this program started, their parent has printed the warnings.
     if (!IsOwnRank(process)) WarnOfSettings(**job, process);
     watchers->progress->set_database(database);
     const bool has_default_place = work.uses_database && settings.values.database.empty();
@@ -329,7 +329,7 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
   if (report.cells_without_winner.empty()) return std::nullopt;
   const CellResult& cell = report.cells_without_winner.front();
   Error error{ErrorCode::kEnvironment,
-              fmt::format("{} of {} have no choice that works", report.cells_without_winner.size(),
+              fmt::format("no choice works in {} of {}", report.cells_without_winner.size(),
                           Counted(static_cast<int64_t>(report.cells_without_winner.size() +
                                                        report.entries.size()),
                                   "cell")),

@@ -1,5 +1,5 @@
-// What tune and bench share: read the settings, become a rank or start the ranks, join the job,
-// tune.
+// The part that tune and bench share: read the settings, become a rank or start the ranks, join the
+// job, tune.
 #ifndef COTUNE_CLI_SESSION_RANK_SESSION_H_
 #define COTUNE_CLI_SESSION_RANK_SESSION_H_
 
@@ -50,7 +50,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
 // Runs the ranks, and says their errors as they come.
 Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process);
 
-// What tune and bench differ in.
+// The part in which tune and bench differ.
 struct RankWork {
   ProblemSelection selection;
   JobMemory memory;

@@ -15,9 +15,9 @@ std::optional<uint64_t> AvailableHostBytes();
 // The parts of it, from the texts of the system's files. Pure.
 // "MemAvailable:  123 kB" of /proc/meminfo.
 std::optional<uint64_t> ParseMemAvailable(std::string_view meminfo);
-// What a control group (version 2) leaves: its memory.max less memory.current, where what the
-// system can drop (file pages and reclaimable slabs of memory.stat) counts as free. nullopt: no
-// limit, or not readable.
+// The memory that a control group (version 2) leaves: its memory.max less memory.current, where
+// what the system can drop (file pages and reclaimable slabs of memory.stat) counts as free.
+// nullopt: no limit, or not readable.
 std::optional<uint64_t> ParseGroupAvailable(std::string_view max, std::string_view current,
                                             std::string_view stat);
 

@@ -10,7 +10,7 @@
 
 namespace cotune {
 
-// What kind of failure; each maps to one documented exit code (see ExitCode).
+// The kind of a failure; each maps to one documented exit code (see ExitCode).
 enum class ErrorCode {
   kInternal,       // a broken invariant of cotune itself
   kUsage,          // a flag, setting, size text or name that the user gave

@@ -9,8 +9,8 @@
 
 namespace cotune {
 
-// Of this process, as Linux writes lists of processors: "0-3,8". Empty when the system does not
-// say.
+// The processors that this process may use, as Linux writes such lists: "0-3,8". Empty when the
+// system does not say.
 std::string UsableProcessors();
 
 // How many different processors the lists name together. Pure; what is no such list counts for

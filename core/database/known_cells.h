@@ -1,4 +1,4 @@
-// What is known from before a tune, and how rank 0 tells the others.
+// Results that are known before a tune, and the messages by which rank 0 shares them.
 #ifndef COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
 #define COTUNE_CORE_DATABASE_KNOWN_CELLS_H_
 

@@ -75,8 +75,8 @@ class TunedDatabase {
 
   size_t size() const { return rows_.size(); }
   bool empty() const { return rows_.empty(); }
-  // What dispatch knows of every entry, without decoding details. Canonical order: by fingerprint,
-  // class, digest, count.
+  // The part of every entry that dispatch needs, without decoding the rest. Canonical order: by
+  // fingerprint, class, digest, count.
   const std::vector<DatabaseRow>& rows() const { return rows_; }
   // All entries, decoded, in canonical order. kDatabase when one is unreadable.
   Result<std::vector<DatabaseEntry>> entries() const;

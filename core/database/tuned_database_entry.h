@@ -1,4 +1,4 @@
-// What the tuned database holds: one measured cell, where and with which versions it was measured.
+// An entry of the tuned database: one measured cell, where and with which versions it was measured.
 #ifndef COTUNE_CORE_DATABASE_TUNED_DATABASE_ENTRY_H_
 #define COTUNE_CORE_DATABASE_TUNED_DATABASE_ENTRY_H_
 

@@ -167,7 +167,7 @@ TEST_F(TunedDatabaseFileTest, DamageUnderARightChecksumNeverCrashes) {
       ++refused;
       continue;
     }
-    // What was accepted must be usable, or say that it is not, at every entry point.
+    // A file that was accepted must be usable, or report that it is not, at every entry point.
     const DatabaseEntry wanted = EntryForTest(16);
     (void)database->Find(wanted.cell.problem, 0, wanted.fingerprint);
     ASSERT_TRUE(database->BuildTable(4, 4, wanted.fingerprint).has_value());

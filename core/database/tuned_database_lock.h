@@ -1,4 +1,4 @@
-// Who may replace a tuned database: one process at a time, until it dies.
+// The lock on a tuned database: one process at a time may replace it, until that process dies.
 #ifndef COTUNE_CORE_DATABASE_TUNED_DATABASE_LOCK_H_
 #define COTUNE_CORE_DATABASE_TUNED_DATABASE_LOCK_H_
 

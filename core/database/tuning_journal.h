@@ -13,8 +13,8 @@
 
 namespace cotune {
 
-// What a tune has measured and not saved yet. One writer (rank 0), guarded by the database's lock,
-// which dies with its process. Not thread-safe.
+// Keeps the cells that a tune has measured and not saved yet. One writer (rank 0), guarded by the
+// database's lock, which dies with its process. Not thread-safe.
 class TuningJournal {
  public:
   // Takes the lock on the database (kDatabase naming the other process when a second tune runs),
@@ -25,7 +25,7 @@ class TuningJournal {
                                                      JournalKind kind);
   virtual ~TuningJournal() = default;
 
-  // Of the file: that of the tune that was interrupted, where there is something to replay.
+  // The kind of the file: that of the interrupted tune, when there are cells to replay.
   virtual JournalKind kind() const = 0;
   // Choices that have ended tunes, and have not been measured since.
   virtual const std::vector<JournalBlame>& blames() const = 0;
@@ -37,7 +37,7 @@ class TuningJournal {
   virtual Status NoteAttempt(const JournalAttempt& attempt) = 0;
   // All that has ended tunes is tried again; for the next Clear.
   virtual void ForgetBlames() = 0;
-  // What an interrupted tune had measured, in order.
+  // The cells that an interrupted tune had measured, in order.
   virtual const std::vector<DatabaseEntry>& replayed() const = 0;
   // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.
   virtual uint64_t cut_bytes() const = 0;

@@ -24,7 +24,7 @@ class ChoiceId {
 
   const std::string& text() const { return text_; }
   std::string_view backend() const { return std::string_view(text_).substr(0, slash_); }
-  // What the backend calls it: everything behind the slash.
+  // The backend's own name for the choice: everything after the slash.
   std::string_view choice_name() const { return std::string_view(text_).substr(slash_ + 1); }
   std::string_view algorithm() const;
   std::vector<std::pair<std::string, std::string>> parameters() const;

@@ -1,5 +1,5 @@
-// What a user can set about tuning, as plain data. integration/settings reads it from file,
-// environment and flags.
+// The settings of a tune as plain data. integration/settings reads it from file, environment and
+// flags.
 #ifndef COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
 #define COTUNE_CORE_PROBLEM_TUNING_SETTINGS_H_
 

@@ -19,7 +19,7 @@ namespace cotune {
 // compared by the coordinator, which names the first field and the odd ranks when they differ.
 using AgreedFields = std::vector<std::pair<std::string, std::string>>;
 
-// What every rank said in one step, and what the release carried.
+// The messages of all ranks in one step, and the data of the release.
 struct StepResult {
   std::vector<std::string> records;  // [world_size], by rank; each at most kRecordBytesMax
   int64_t start_ns = 0;  // when the next timed part starts on all ranks; 0 when none was asked for

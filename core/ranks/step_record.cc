@@ -58,7 +58,7 @@ Result<StepRecord> DecodeStepRecord(std::string_view bytes) {
 
 std::optional<Error> ExchangedRecords::FirstFailure() const {
   std::optional<Error> failure;
-  // Who says the same says it once; in the order of the first who does.
+  // Equal messages are reported once, in the order of the first rank that has them.
   std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_message;
   for (size_t rank = 0; rank < records.size(); ++rank) {
     const StepRecord& record = records[rank];

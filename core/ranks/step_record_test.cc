@@ -100,7 +100,7 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
   EXPECT_EQ(all.FirstFailure()->what, "ranks 0, 1: late; ranks 2, 3: aborted");
   EXPECT_EQ(all.FirstFailure()->ranks, (std::vector<int>{0, 1, 2, 3}));
   all.records[0] = all.records[2] = StepRecord{};
-  // Who was aborted says nothing of the cause.
+  // A rank that was aborted does not know the cause.
   std::swap(all.records[1], all.records[3]);
   EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);
 }

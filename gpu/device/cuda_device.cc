@@ -231,7 +231,7 @@ class CudaDevice final : public Device {
     for (void* stream : {before, after}) {
       CuStreamCaptureStatus capture = kCuCaptureNone;
       const CuResult code = driver_->StreamIsCapturing(static_cast<CuStream>(stream), &capture);
-      // What the default stream says while another stream is being captured.
+      // The default stream reports this while another stream is being captured.
       if (code == kCuErrorStreamCaptureImplicit) return {};
       if (Status s = Checked(driver_, code, "cuStreamIsCapturing"); !s) return s;
       if (capture != kCuCaptureNone) return {};
@@ -445,8 +445,8 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
   if (Status apart = CheckOneRankEach(uuids, all->job_ranks); !apart && !all_share) {
     return tl::make_unexpected(apart.error());
   }
-  // What is measured so is of no use to ranks that have a GPU each. Subgroups, and who asks alone
-  // what is tuned, may see no rank on the same GPU.
+  // Times measured on a shared GPU are of no use to ranks that have a GPU each. Subgroups, and who
+  // asks alone what is tuned, may see no rank on the same GPU.
   (*opened)->set_is_shared(all_share);
   (*opened)->set_cache_bytes(cache_bytes);
   if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s)

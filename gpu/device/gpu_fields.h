@@ -1,4 +1,4 @@
-// What a measurement on GPUs depends on.
+// The facts about GPUs under which a measurement is valid.
 #ifndef COTUNE_GPU_DEVICE_GPU_FIELDS_H_
 #define COTUNE_GPU_DEVICE_GPU_FIELDS_H_
 

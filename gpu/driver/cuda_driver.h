@@ -10,7 +10,7 @@
 
 namespace cotune::gpu {
 
-// What went wrong, in one line: the call, the driver's name of the error and its text.
+// An error of the driver in one line: the call, the driver's name of the error and its text.
 struct DriverError {
   CuResult code = -1;  // -1: the driver is not there
   std::string text;

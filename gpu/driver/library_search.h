@@ -1,4 +1,4 @@
-// Where libraries of NVIDIA may lie that no linker path names: Python environments and toolkits.
+// Finds NVIDIA's libraries in places that no linker path names: Python environments and toolkits.
 #ifndef COTUNE_GPU_DRIVER_LIBRARY_SEARCH_H_
 #define COTUNE_GPU_DRIVER_LIBRARY_SEARCH_H_
 

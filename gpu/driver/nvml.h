@@ -30,7 +30,7 @@ class Nvml {
 
   // The GPU at this PCI address; it stays valid. nullptr: not known to the library.
   void* Handle(const std::string& bus_id) const;
-  // Of NVLink, on this GPU.
+  // The number of active NVLink links of this GPU.
   int ActiveLinks(void* device) const;
   // nullopt: it does not say.
   std::optional<bool> JoinedByNvlink(void* one, void* other) const;

@@ -11,7 +11,7 @@
 
 namespace {
 
-// Of the calling thread: the control channel's own thread may allocate when it likes.
+// Counts in the calling thread only: the control channel's own thread may allocate at any time.
 thread_local bool is_counting = false;
 thread_local int64_t allocation_count = 0;
 

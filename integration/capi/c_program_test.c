@@ -62,7 +62,7 @@ static int CheckExplanation(cotune_group* group) {
   CHECK(length > sizeof(start) && length < sizeof(text));
   CHECK(cotune_explain(group, &call, text, sizeof(text), NULL) == COTUNE_SUCCESS);
   CHECK(strlen(text) == length);
-  CHECK(strncmp(text, "all_reduce of 100 elements of f32 on 1 ranks runs host/", 54) == 0);
+  CHECK(strncmp(text, "all_reduce of 100 elements of type f32 on 1 rank runs host/", 59) == 0);
   CHECK(cotune_explain(group, &call, start, sizeof(start), &length) == COTUNE_SUCCESS);
   CHECK(strncmp(start, text, 7) == 0 && start[7] == '\0');
   return 0;

@@ -1,4 +1,4 @@
-// What a call runs and why, as text.
+// Explains as text which choice a call runs and why.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is behind a cotune_group, and how errors cross the C border.
+// The state of a cotune_group, and how errors cross the C ABI.
 #ifndef COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_
 #define COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_
 

@@ -191,7 +191,7 @@ TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
   CallOnce();
   EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("host/gone cannot run"),
                                       HasSubstr("not among the choices of its backend")),
-                                HasSubstr("1 measured sizes")));
+                                HasSubstr("1 measured size for 1 rank")));
 }
 
 // Options of an older header have no field for the database: cotune looks for it.

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "core/database/tuned_database_lock.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
@@ -80,7 +81,7 @@ void WriteReport(const TuneReport& tuned, cotune_tune_report* out) {
               std::min<size_t>(out->struct_size, sizeof(report)), reinterpret_cast<char*>(out));
 }
 
-// What was tuned goes into the group's database; what the file knew already keeps the time of its
+// New results go into the group's database; results that the file had keep the time of its
 // measurement, so that cotune_save makes nothing old look new. Only rank 0 has the file, and only
 // rank 0 saves.
 void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& report) {
@@ -101,7 +102,7 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
   }
 }
 
-// Of a tune that has measured: an error when no choice of any cell ran.
+// Gives an error when a tune has measured and no choice of any cell ran.
 Status CheckWinners(const TuneReport& report) {
   if (!report.entries.empty() || report.cells_without_winner.empty()) return {};
   const Result<Winner> none = SelectWinner(report.cells_without_winner.front(), SelectionRules{});
@@ -111,7 +112,7 @@ Status CheckWinners(const TuneReport& report) {
       "cotune_tune", none ? "" : none.error().ToText());
 }
 
-// What was enqueued before must have run on all ranks: a tune uses the same scratch.
+// Waits for the calls that were enqueued before, on all ranks: a tune uses the same scratch.
 Status AwaitIdle(cotune_group& group) {
   Job& job = group.job();
   Status own = job.device().Attach();
@@ -162,8 +163,9 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   // The ranks have agreed on this table, and on no other.
   group.winners = report->outcome.winners;
   group.dispatcher->SetTable(report->outcome.table);
-  group.table_text = fmt::format("calls run by what this program has tuned: {} measured sizes",
-                                 group.winners.size());
+  group.table_text =
+      fmt::format("calls run by what this program has tuned: {}",
+                  Counted(static_cast<int64_t>(group.winners.size()), "measured size"));
   group.table_severity = 1;
   return {};
 }

@@ -26,8 +26,8 @@ struct SettingValues : TuningSettings {
   bool check_calls = false;  // by backends whose library does not do so itself
 };
 
-// Where a value is kept; the type of the member is the type of the setting: duration (int64_t, ns),
-// whole number, switch, number, list of sizes (bytes), text.
+// The member that holds a setting's value; the type of the member is the type of the setting:
+// duration (int64_t, ns), whole number, switch, number, list of sizes (bytes), text.
 using SettingMember =
     std::variant<int64_t SettingValues::*, int32_t SettingValues::*, bool SettingValues::*,
                  double SettingValues::*, std::vector<uint64_t> SettingValues::*,
@@ -50,7 +50,7 @@ std::string VariableName(const SettingSpec& spec);
 std::string FlagName(const SettingSpec& spec);
 // "duration", "whole number", "on or off", "number", "sizes", "text".
 std::string_view TypeName(const SettingSpec& spec);
-// What may be given: "1ms to 1h", "on or off", ...
+// The values that a setting accepts: "1ms to 1h", "on or off", ...
 std::string AllowedText(const SettingSpec& spec);
 
 // Reads `text` into its member; kUsage with `where` as the place, the value and what is allowed.

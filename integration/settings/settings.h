@@ -13,7 +13,7 @@
 
 namespace cotune {
 
-// What the user gave; nothing is read from the process itself.
+// The user's input; nothing is read from the process itself.
 struct SettingSources {
   std::map<std::string, std::string>
       environment;                           // all variables; an empty value counts as not set
@@ -24,8 +24,8 @@ struct SettingSources {
 
 struct ResolvedSettings {
   SettingValues values;
-  // Where each value comes from, by setting name: "default", "/etc/cotune.toml:3", "COTUNE_BUDGET"
-  // or "--budget".
+  // The origin of each value, by setting name: "default", "/etc/cotune.toml:3", "COTUNE_BUDGET" or
+  // "--budget".
   std::map<std::string, std::string> origins;
   // Settings of backends, "host.slot_bytes" -> text, and their origins under the same key.
   std::map<std::string, std::string> backend_values;

@@ -5,7 +5,7 @@
 
 namespace {
 
-// Of the calling thread: the control channel's own thread may allocate when it likes.
+// Counts in the calling thread only: the control channel's own thread may allocate at any time.
 thread_local uint64_t allocations = 0;
 
 }  // namespace

@@ -149,8 +149,8 @@ void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subje
   host.log(host.context, kError, done.error().ToText().c_str());
 }
 
-// What the objects of one group share. Held by each, so that a plan may outlive its group object's
-// members while it is destroyed, and by a thread that aborts the group.
+// The state that the objects of one group share. Held by each, so that a plan may outlive its group
+// object's members while it is destroyed, and by a thread that aborts the group.
 class GroupContext {
  public:
   GroupContext(std::shared_ptr<const BackendContext> backend_context,

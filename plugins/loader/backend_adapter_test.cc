@@ -1,4 +1,4 @@
-// What the adapter makes of tables, statuses and lists, with a table of this test's own.
+// Tests how the adapter translates tables, statuses and lists, with a table of this test's own.
 #include "plugins/loader/backend_adapter.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 namespace cotune {
 namespace {
 
-// What ends the process when `second` is called while another thread is inside `first`.
+// Calls `second` while another thread is inside `first`, which ends the process.
 void Overlap(CallGuard& guard, const char* first, const char* second) {
   const CallGuard::Scope outer(guard, first);
   std::thread([&] { const CallGuard::Scope inner(guard, second); }).join();

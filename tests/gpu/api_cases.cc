@@ -87,7 +87,7 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   for (const BoundCall& call : *calls) {
     if (Status s = Refill(rank, rank.rank(), call, 0); !s) return s;
   }
-  // What is captured has to have run before.
+  // A call must have run once before it is captured.
   if (Status s = enqueue(); !s) return s;
   if (Status s = rank.Await(group, rank.stream()); !s) return s;
   const Result<CallMemory::Replay> replay = rank.memory().Capture(rank.stream(), enqueue);

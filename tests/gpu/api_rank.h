@@ -29,7 +29,7 @@ int64_t NowNs();
 // A line for the runner with the time of now: "event at_ns=... text".
 void PrintNow(const char* event, const char* text);
 
-// What a call of the C API gave, as a Status with the group's own text.
+// The result of a call of the C API, as a Status with the group's own text.
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call);
 
 // Flags as of Rank::Join. One thread.

@@ -14,12 +14,13 @@ constexpr std::byte kGuard{0x5C};
 
 uint64_t ElementBytes(const Problem& problem) { return SizeBytes(problem.cls.dtype); }
 
-// Of the one buffer that a call in place works in.
+// The size of the one buffer that a call in place works in.
 uint64_t SharedBytes(const Problem& problem) {
   return std::max(problem.send_elements(), problem.recv_elements()) * ElementBytes(problem);
 }
 
-// Where this rank's own block lies in a buffer of all blocks, for the collective that has it there.
+// The offset of this rank's own block in a buffer of all blocks, for the collective that has it
+// there.
 uint64_t BlockOffset(const Problem& problem, int rank, Collective collective) {
   const bool is_shifted = problem.cls.in_place && problem.cls.collective == collective;
   return is_shifted ? static_cast<uint64_t>(rank) * problem.count * ElementBytes(problem) : 0;
@@ -66,7 +67,7 @@ Status CallBuffers::Fill(std::span<const std::byte> sent, std::span<const std::b
   std::fill(recv_image.begin(), recv_image.end(), kGuard);
   std::transform(right.begin(), right.end(), recv_image.begin() + static_cast<int64_t>(recv_begin_),
                  [](std::byte b) { return ~b; });
-  // Of a broadcast in place only the root has something to send.
+  // In a broadcast in place only the root has data to send.
   const bool is_receiver = problem_.cls.in_place &&
                            problem_.cls.collective == Collective::kBroadcast &&
                            rank_ != problem_.cls.root;

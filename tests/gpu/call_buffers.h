@@ -34,7 +34,7 @@ class CallBuffers {
 
   // Writes what is sent, and into every byte that is to be received one that is wrong.
   Status Fill(std::span<const std::byte> sent, std::span<const std::byte> right);
-  // What was received. kWrongResult when a byte around a buffer or, out of place, of the send
+  // Gives the received data. kWrongResult when a byte around a buffer or, out of place, of the send
   // buffer has changed.
   Result<std::vector<std::byte>> Read();
 

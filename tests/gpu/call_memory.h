@@ -39,8 +39,8 @@ class CallMemory {
   // Puts a kernel into the stream that does nothing for so long; on CUDA memory.
   Status Spin(void* stream, int64_t duration_ns);
 
-  // What `enqueue` puts into the stream, as something to be run many times. On host memory
-  // `enqueue` itself. Replay runs it and does not wait; graphs go with the last copy of it.
+  // Makes the work that `enqueue` puts into the stream repeatable. On host memory `enqueue` itself.
+  // Replay runs it and does not wait; graphs go with the last copy of it.
   using Replay = std::function<Status()>;
   Result<Replay> Capture(void* stream, const std::function<Status()>& enqueue);
 

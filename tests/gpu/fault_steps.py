@@ -91,7 +91,7 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
     for backend in tree.backends:
         for how in ("kill", "stop"):
             for victim in (0, ranks - 1):
-                # Who coordinates the job and who does not: for NCCL one of each is enough.
+                # For NCCL one victim that coordinates the job and one that does not are enough.
                 if backend != "nccl" or (how == "kill") == (victim == 0):
                     steps.append(fault_step(tree, how, victim, ranks, backend, False))
     if tree.memory == "cuda":

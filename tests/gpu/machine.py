@@ -64,7 +64,7 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
-# What cotune opens at run time and what its peers are.
+# The packages that cotune opens at run time, and its peers.
 PACKAGES = re.compile(r"torch|nvidia-(nccl|cuda-nvrtc|cuda-runtime|nvshmem)-?(cu\d+)?")
 
 

@@ -20,7 +20,7 @@
 
 namespace cotune::gputest {
 
-// What a test found, for its last line and exit code.
+// The findings of a test, for its last line and exit code.
 class Findings {
  public:
   // Prints the first ones.
@@ -49,7 +49,7 @@ class Rank {
   Job& job() { return *job_; }
   Findings& findings() { return findings_; }
   int64_t deadline_ns() const { return timeout_ns_; }
-  // What the buffers of the job's calls are cut from; nullptr for plain ones.
+  // The region that the buffers of the job's calls are cut from; nullptr for plain buffers.
   SymmetricRegion* symmetric() { return symmetric_.get(); }
   // For a call that begins now.
   int64_t CallDeadline() const;

@@ -1,4 +1,4 @@
-// What a collective must give: data for every rank, and the right answer by plain loops over it.
+// The reference of the tests: data for every rank, and the right answer by plain loops over it.
 #ifndef COTUNE_TESTS_GPU_REFERENCE_H_
 #define COTUNE_TESTS_GPU_REFERENCE_H_
 
@@ -42,8 +42,9 @@ enum class Agreement {
 std::vector<std::byte> SendData(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                 bool with_nan = true);
 
-// What `rank` receives: recv_elements() long. Reduced in rank order, 16-bit floats in f32 with one
-// rounding at the end; integers wrap around; the average is the sum divided by the number of ranks.
+// The data that `rank` must receive: recv_elements() long. Reduced in rank order, 16-bit floats in
+// f32 with one rounding at the end; integers wrap around; the average is the sum divided by the
+// number of ranks.
 std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                    bool with_nan = true);
 

@@ -86,7 +86,7 @@ Result<Pending> DrawCall(Job& job, std::vector<ReadyChoices>& problems, Draw& dr
 Status RunBatch(Rank& rank, const std::vector<Job*>& jobs, std::vector<Pending>& batch,
                 uint64_t number, std::minstd_rand& own, int64_t delay_us) {
   for (Pending& call : batch) {
-    // What is tested is a rank that comes late.
+    // The test is about a rank that comes late.
     if (delay_us > 0 && own() % 4 == 0) {
       std::this_thread::sleep_for(
           std::chrono::microseconds(static_cast<int64_t>(own()) % delay_us));
