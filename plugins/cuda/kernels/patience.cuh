@@ -11,6 +11,11 @@ __device__ __forceinline__ ArenaControl* ControlOf(const KernelArguments& a, int
   return reinterpret_cast<ArenaControl*>(a.arena[rank]);
 }
 
+// This rank's control memory, for loads in front of the first loads of data: see ZeroOfThread.
+__device__ __forceinline__ const ArenaControl* ControlAtBegin(const KernelArguments& a) {
+  return reinterpret_cast<const ArenaControl*>(a.arena[a.rank] + ZeroOfThread());
+}
+
 // In the arena of `rank`: the record of the call that `source` makes.
 __device__ __forceinline__ unsigned char* CallRecordAt(const KernelArguments& a, int rank,
                                                        int source) {
