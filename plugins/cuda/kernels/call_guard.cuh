@@ -21,10 +21,7 @@ class CallGuard {
   __device__ __forceinline__ CallGuard(const KernelArguments& a, Patience& patience,
                                        unsigned int poison, int first)
       : arguments_(a), patience_(patience), first_(first), poison_(poison) {
-    // This condition says blockIdx.x == 0 in a form that depends on the thread. Under one that
-    // holds for whole blocks the compiler keeps the number in a uniform register, see ZeroOfThread.
-    const bool is_in_block_0 = blockIdx.x * blockDim.x + threadIdx.x < blockDim.x;
-    if (is_in_block_0) number_ = LoadWord(&ControlAtBegin(a)->launches);
+    if (blockIdx.x == 0) number_ = LoadWord(&ControlAtBegin(a)->launches);
   }
 
   // The group works. A launch that sends in front of Begin, so that its loads do not wait for the
