@@ -153,6 +153,8 @@ inline unsigned long long LoadAcquire(const unsigned long long* from) {
   return cpu::AtomicAt<unsigned long long>(from).load(std::memory_order_acquire);
 }
 
+inline unsigned int ZeroOfThread() { return 0; }
+
 inline unsigned int LoadWord(const void* from) {
   return cpu::AtomicAt<unsigned int>(from).load(std::memory_order_relaxed);
 }

@@ -24,8 +24,15 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   for (unsigned long long base = 0; base < packs; base += step_packs, launch.NextStep()) {
     if (base == 0 && kArrivesFirst) launch.Arrive();
     const bool has_data = base + launch.thread() < packs;
-    unsigned char* scratch = launch.Scratch(a.rank);
-    const bool is_last = base + step_packs >= packs;
+    unsigned char* scratch = nullptr;
+    bool is_last = false;
+    // The address depends on the count of steps. Kernels for small calls compute it behind the
+    // sends, so that the root loads its data without waiting for that count.
+    const auto prepare_receive = [&] {
+      scratch = launch.Scratch(a.rank);
+      is_last = base + step_packs >= packs;
+    };
+    if (kArrivesFirst) prepare_receive();
     const auto place = [&](int u) {
       return launch.thread() + static_cast<unsigned long long>(u) * threads;
     };
@@ -55,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     if (base == 0 && !launch.Begin()) return;
     if (base == 0 && !kArrivesFirst) launch.Arrive();
     if (!has_data) continue;
+    if (!kArrivesFirst) prepare_receive();
     // The first pack of the root and the greetings of all others, which are there by then: one wait.
     Pack values[kPeers];
     const auto slot = [&](int q) {

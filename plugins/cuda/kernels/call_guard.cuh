@@ -21,7 +21,7 @@ class CallGuard {
   __device__ __forceinline__ CallGuard(const KernelArguments& a, Patience& patience,
                                        unsigned int poison, int first)
       : arguments_(a), patience_(patience), first_(first), poison_(poison) {
-    if (blockIdx.x == 0) number_ = LoadWord(&ControlOf(a, a.rank)->launches);
+    if (blockIdx.x == 0) number_ = LoadWord(&ControlAtBegin(a)->launches);
   }
 
   // The group works. A launch that sends in front of Begin, so that its loads do not wait for the

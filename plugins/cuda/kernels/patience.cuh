@@ -11,6 +11,14 @@ __device__ __forceinline__ ArenaControl* ControlOf(const KernelArguments& a, int
   return reinterpret_cast<ArenaControl*>(a.arena[rank]);
 }
 
+// This rank's control memory, for loads in front of the first loads of data. In kernels for small
+// calls the address depends on the thread, see ZeroOfThread: a call of 1 KB feels one more wait for
+// memory. Kernels with several packs a thread have no registers to spare.
+__device__ __forceinline__ const ArenaControl* ControlAtBegin(const KernelArguments& a) {
+  const unsigned int zero = COTUNE_UNROLL == 1 ? ZeroOfThread() : 0;
+  return reinterpret_cast<const ArenaControl*>(a.arena[a.rank] + zero);
+}
+
 // In the arena of `rank`: the record of the call that `source` makes.
 __device__ __forceinline__ unsigned char* CallRecordAt(const KernelArguments& a, int rank,
                                                        int source) {

@@ -133,6 +133,17 @@ __device__ __forceinline__ unsigned long long LoadAcquire(const unsigned long lo
   return value;
 }
 
+// Returns zero, because blocks have one dimension; the compiler only knows that the value may
+// differ between threads. It keeps a word that all threads of a block load from the same address in
+// a uniform register, and the instruction that moves the word there waits for memory, often far in
+// front of the first use. An address that depends on this zero keeps the word in the registers of
+// each thread.
+__device__ __forceinline__ unsigned int ZeroOfThread() {
+  unsigned int zero;
+  asm("mov.u32 %0, %%tid.z;" : "=r"(zero));
+  return zero;
+}
+
 __device__ __forceinline__ unsigned int LoadWord(const void* from) {
   unsigned int value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");

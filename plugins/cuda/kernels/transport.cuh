@@ -168,7 +168,7 @@ __device__ __forceinline__ bool IsEmpty(const Pack& p) {
 class Launch {
  public:
   __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
-      : Launch(a, patience, LoadWordPair(ControlOf(a, a.rank))) {}
+      : Launch(a, patience, LoadWordPair(ControlAtBegin(a))) {}
 
   __device__ __forceinline__ CallGuard& guard() { return guard_; }
 
