@@ -18,7 +18,7 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
       choices_(RacingChoicesOf(callers)),
       steps_(parts_, std::move(label)) {}
 
-Result<CellResult> CellBenchmark::Run(const Problem& problem) {
+Result<DecidedCell> CellBenchmark::Run(const Problem& problem) {
   Result<PreparedCell> prepared = Preparation(parts_, problem, steps_).Run(choices_);
   if (!prepared) return tl::make_unexpected(prepared.error());
   prepared_ = std::move(*prepared);
@@ -46,8 +46,7 @@ Result<CellResult> CellBenchmark::Run(const Problem& problem) {
   result.throttle_reasons = std::move(clocks->throttle_reasons);
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
   WinnerRecheck recheck(check, SelectionRules{parts_.settings.noise_percent});
-  if (Status done = recheck.Run(choices_, result); !done) return tl::make_unexpected(done.error());
-  return result;
+  return recheck.Run(choices_, std::move(result));
 }
 
 Status CellBenchmark::CheckAndCalibrate(const Problem& problem, CorrectnessCheck& check,

@@ -15,14 +15,14 @@
 #include "core/benchmark/preparation.h"
 #include "core/benchmark/racing_choice.h"
 #include "core/choice/choice_caller.h"
-#include "core/selection/verdict.h"
+#include "core/selection/selection.h"
 
 namespace cotune {
 
 // The order of the stages: preparation, check and calibration of each choice, race, clocks, recheck
 // of the winner. Collective: every rank measures the same cell with callers of the same choices in
-// the same order, and gets the same result. Every rank takes part in every step whatever happened
-// to it: a failure is a record like any other, and the choice is removed on all ranks.
+// the same order, and gets the same result and winner. Every rank takes part in every step whatever
+// happened to it: a failure is a record like any other, and the choice is removed on all ranks.
 class CellBenchmark {
  public:
   // budget_ns: measuring time of this cell by the coordinator's clock, 0: none. `label` starts the
@@ -32,7 +32,7 @@ class CellBenchmark {
 
   // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of
   // choices are verdicts.
-  Result<CellResult> Run(const Problem& problem);
+  Result<DecidedCell> Run(const Problem& problem);
 
   // The coordinator's clock at the last step.
   int64_t coordinator_now_ns() const { return steps_.coordinator_now_ns(); }

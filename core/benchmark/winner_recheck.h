@@ -17,9 +17,9 @@ class WinnerRecheck {
   WinnerRecheck(CorrectnessCheck& check, const SelectionRules& rules)
       : check_(check), rules_(rules) {}
 
-  // result.verdicts are those of the choices, in their order. A winner that is wrong has failed
+  // cell.verdicts are those of the choices, in their order. A winner that is wrong has failed
   // afterwards, and the next one is checked.
-  Status Run(std::span<RacingChoice> choices, CellResult& result);
+  Result<DecidedCell> Run(std::span<RacingChoice> choices, CellResult cell);
 
  private:
   CorrectnessCheck& check_;

@@ -36,22 +36,26 @@ TEST(WinnerRecheckTest, AWinnerThatGoesWrongInARowOfCallsGivesWayToTheNext) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
     ASSERT_TRUE(check.Run(cell.choices[0], CheckBy::kCall).has_value());
     ASSERT_FALSE(cell.choices[0].has_failed) << "a single call is right";
-    CellResult result = Timed(cell, {10'000, 50'000});
-    ASSERT_TRUE(WinnerRecheck(check, {}).Run(cell.choices, result).has_value());
-    EXPECT_EQ(result.verdicts[0].outcome, Outcome::kWrongResult);
-    EXPECT_THAT(result.verdicts[0].reason, StartsWith("after its timed runs: "));
-    EXPECT_EQ(result.verdicts[0].median_ns, 0);
-    EXPECT_EQ(result.verdicts[1].outcome, Outcome::kTimed);
-    EXPECT_EQ(SelectWinner(result, {})->id.text(), "scripted/right");
+    const Result<DecidedCell> decided =
+        WinnerRecheck(check, {}).Run(cell.choices, Timed(cell, {10'000, 50'000}));
+    ASSERT_TRUE(decided.has_value()) << decided.error().ToText();
+    const std::vector<Verdict>& verdicts = decided->cell.verdicts;
+    EXPECT_EQ(verdicts[0].outcome, Outcome::kWrongResult);
+    EXPECT_THAT(verdicts[0].reason, StartsWith("after its timed runs: "));
+    EXPECT_EQ(verdicts[0].median_ns, 0);
+    EXPECT_EQ(verdicts[1].outcome, Outcome::kTimed);
+    ASSERT_TRUE(decided->winner.has_value());
+    EXPECT_EQ(decided->winner->id.text(), "scripted/right");
   });
 }
 
 TEST(WinnerRecheckTest, OnlyTheWinnerIsChecked) {
   RunOnPreparedRanks(ScriptWithStaleChoice(), [](PreparedCellOnRank& cell) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
-    CellResult result = Timed(cell, {90'000, 50'000});
-    ASSERT_TRUE(WinnerRecheck(check, {}).Run(cell.choices, result).has_value());
-    EXPECT_EQ(result.verdicts[0].outcome, Outcome::kTimed);
+    const Result<DecidedCell> decided =
+        WinnerRecheck(check, {}).Run(cell.choices, Timed(cell, {90'000, 50'000}));
+    ASSERT_TRUE(decided.has_value());
+    EXPECT_EQ(decided->cell.verdicts[0].outcome, Outcome::kTimed);
     EXPECT_EQ(cell.choices[0].check_ns, 0);
   });
 }
@@ -59,8 +63,9 @@ TEST(WinnerRecheckTest, OnlyTheWinnerIsChecked) {
 TEST(WinnerRecheckTest, ACellWithoutAWinnerNeedsNoStep) {
   RunOnPreparedRanks(ScriptWithStaleChoice(), [](PreparedCellOnRank& cell) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
-    CellResult result;
-    EXPECT_TRUE(WinnerRecheck(check, {}).Run(cell.choices, result).has_value());
+    const Result<DecidedCell> decided = WinnerRecheck(check, {}).Run(cell.choices, CellResult{});
+    ASSERT_TRUE(decided.has_value());
+    EXPECT_EQ(decided->winner.error().what, "no choice could be timed");
   });
 }
 
