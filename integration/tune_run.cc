@@ -260,14 +260,13 @@ class WatchOfTune {
 
 void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, const Job& job,
                     TuneReport& report) {
-  const SelectionRules rules{job.settings().noise_percent};
   for (const auto& node : scheduler.nodes()) {
-    for (const auto& [bytes, cell] : node->cells()) {
-      if (const Result<Winner> winner = SelectWinner(cell, rules)) {
-        report.entries.push_back(
-            DatabaseEntry{job.fingerprint(), cell, *winner, request.cotune_version, 0});
+    for (const auto& [bytes, decided] : node->cells()) {
+      if (decided.winner) {
+        report.entries.push_back(DatabaseEntry{job.fingerprint(), decided.cell, *decided.winner,
+                                               request.cotune_version, 0});
       } else {
-        report.cells_without_winner.push_back(cell);
+        report.cells_without_winner.push_back(decided);
       }
     }
   }

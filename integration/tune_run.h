@@ -38,7 +38,7 @@ struct TuneReport {
   // Measured and known cells with their winners, in the order of the nodes; those without any time
   // are left out.
   std::vector<DatabaseEntry> entries;
-  std::vector<CellResult> cells_without_winner;
+  std::vector<DecidedCell> cells_without_winner;
   int64_t elapsed_ns = 0;
   bool saved = false;
   // Why the database could not be written, on all ranks. What was measured is in the report all the

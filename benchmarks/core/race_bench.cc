@@ -68,7 +68,7 @@ size_t RaceCell(NoisyCell& cell, size_t choices, double& spent_ns) {
   int64_t best_ns = INT64_MAX;
   for (size_t i = 0; i < choices; ++i) {
     const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
-    if (!race.outpaced(i) && median_ns < best_ns) {
+    if (!race.is_eliminated(i) && median_ns < best_ns) {
       best_ns = median_ns;
       winner = i;
     }

@@ -37,8 +37,8 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
   const Result<DispatchTable> tuned = TunedTable(job, asked_database, process);
   if (!tuned) return console.PrintError(tuned.error());
   TuneSummary summary = Summarize(report, "");
-  for (const CellResult& cell : report.cells_without_winner) {
-    console.Warn(fmt::format("no choice works for {}", ToText(cell.problem)));
+  for (const DecidedCell& each : report.cells_without_winner) {
+    console.Warn(fmt::format("no choice works for {}", ToText(each.cell.problem)));
   }
   const uint64_t wrong_elements = CountWrong(summary.entries);
   if (flags.tuned) summary.entries = OnlyTuned(std::move(summary.entries), *tuned);

@@ -327,7 +327,7 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
                  {}};
   }
   if (report.cells_without_winner.empty()) return std::nullopt;
-  const CellResult& cell = report.cells_without_winner.front();
+  const CellResult& cell = report.cells_without_winner.front().cell;
   Error error{ErrorCode::kEnvironment,
               fmt::format("no choice works in {} of {}", report.cells_without_winner.size(),
                           Counted(static_cast<int64_t>(report.cells_without_winner.size() +
@@ -337,8 +337,8 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
               "",
               "see the reasons above; leave the problem out to tune the rest",
               {}};
-  for (const CellResult& each : report.cells_without_winner) {
-    for (const Verdict& verdict : each.verdicts) {
+  for (const DecidedCell& each : report.cells_without_winner) {
+    for (const Verdict& verdict : each.cell.verdicts) {
       if (verdict.wrong_elements > 0) error.code = ErrorCode::kWrongResult;
     }
   }

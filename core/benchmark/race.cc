@@ -32,21 +32,21 @@ std::vector<size_t> Race::NextRound() const {
 void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns) {
   ++rounds_;
   for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
-    Competitor& competitor = choices_[order[i]];
-    competitor.by_round_ns.resize(static_cast<size_t>(rounds_));
+    Standing& choice = choices_[order[i]];
+    choice.by_round_ns.resize(static_cast<size_t>(rounds_));
     if (times_ns[i] <= 0) continue;
-    competitor.by_round_ns.back() = times_ns[i];
-    competitor.samples_ns.push_back(times_ns[i]);
-    competitor.best_ns = std::min(competitor.best_ns, times_ns[i]);
-    competitor.interval = MedianWithInterval(competitor.samples_ns);
+    choice.by_round_ns.back() = times_ns[i];
+    choice.samples_ns.push_back(times_ns[i]);
+    choice.best_ns = std::min(choice.best_ns, times_ns[i]);
+    choice.interval = MedianWithInterval(choice.samples_ns);
   }
   const size_t leader = Leader();
-  if (leader != SIZE_MAX) DropLosers(leader);
+  if (leader != SIZE_MAX) EliminateSlower(leader);
 }
 
-void Race::Forget(size_t index) {
+void Race::ClearSamples(size_t index) {
   const State state = choices_[index].state;
-  choices_[index] = Competitor();
+  choices_[index] = Standing();
   choices_[index].state = state;
 }
 
@@ -64,7 +64,7 @@ size_t Race::Leader() const {
   return leader;
 }
 
-double Race::PairedSlowdown(const Competitor& a, const Competitor& b) const {
+double Race::PairedSlowdown(const Standing& a, const Standing& b) const {
   constexpr double kParts = 1e6;
   std::vector<int64_t> slowdowns;
   for (size_t round = 0; round < std::min(a.by_round_ns.size(), b.by_round_ns.size()); ++round) {
@@ -76,19 +76,19 @@ double Race::PairedSlowdown(const Competitor& a, const Competitor& b) const {
   return static_cast<double>(MedianWithInterval(slowdowns).low_ns) / kParts;
 }
 
-void Race::DropLosers(size_t leader) {
-  const Competitor& best = choices_[leader];
-  const auto has_enough = [this](const Competitor& competitor) {
-    return static_cast<int32_t>(competitor.samples_ns.size()) >= rules_.min_rounds;
+void Race::EliminateSlower(size_t leader) {
+  const Standing& best = choices_[leader];
+  const auto has_enough = [this](const Standing& choice) {
+    return static_cast<int32_t>(choice.samples_ns.size()) >= rules_.min_rounds;
   };
   for (size_t i : Racing()) {
-    Competitor& competitor = choices_[i];
-    if (i == leader || competitor.samples_ns.empty()) continue;
+    Standing& choice = choices_[i];
+    if (i == leader || choice.samples_ns.empty()) continue;
     const auto leader_ns = static_cast<double>(best.interval.median_ns);
     const bool is_cut =
         std::any_of(rules_.cuts.begin(), rules_.cuts.end(), [&](const EarlyCut& cut) {
           return rounds_ >= cut.round &&
-                 static_cast<double>(competitor.best_ns) > cut.factor * leader_ns;
+                 static_cast<double>(choice.best_ns) > cut.factor * leader_ns;
         });
     // The default stays until its interval lies outside of the noise and beyond the leader's: where
     // they overlap it wins. Both intervals are of enough samples, since a later outlier would give
@@ -97,13 +97,13 @@ void Race::DropLosers(size_t leader) {
     const double margin = is_default ? 1 + rules_.noise_percent / 100 : 1;
     double bar_ns = margin * leader_ns;
     if (is_default) bar_ns = std::max(bar_ns, static_cast<double>(best.interval.high_ns));
-    const bool slower_alone = has_enough(best) && (!is_default || has_enough(competitor)) &&
-                              static_cast<double>(competitor.interval.low_ns) > bar_ns;
-    const bool slower = slower_alone || PairedSlowdown(competitor, best) > margin;
+    const bool slower_alone = has_enough(best) && (!is_default || has_enough(choice)) &&
+                              static_cast<double>(choice.interval.low_ns) > bar_ns;
+    const bool slower = slower_alone || PairedSlowdown(choice, best) > margin;
     // One sample may be a spike, in whichever round it was the first that counted.
-    const bool has_two = competitor.samples_ns.size() >= 2;
+    const bool has_two = choice.samples_ns.size() >= 2;
     const bool early = !is_default && has_two && is_cut;
-    if (early || slower) competitor.state = State::kOutpaced;
+    if (early || slower) choice.state = State::kEliminated;
   }
 }
 

@@ -11,15 +11,15 @@
 
 namespace cotune {
 
-// From a round on, drops who has two samples, the best of which is over `factor` x the median of
-// the leader.
+// From a round on, eliminates a choice with at least two samples, the best of which is over
+// `factor` x the median of the leader.
 struct EarlyCut {
   int32_t round;
   double factor;
 };
 
 struct RaceRules {
-  int32_t min_rounds = 8;  // of a choice that stays in; 8 is the least for a 99 % interval
+  int32_t min_rounds = 8;  // of a choice that is not eliminated; a 99 % interval needs 8
   int32_t max_rounds = 50;
   double noise_percent = 2.0;  // survivors all within it of the leader: nothing left to learn
   // Ascending. These are for cores that do other things, too: two of three samples may be spikes.
@@ -28,14 +28,14 @@ struct RaceRules {
 
 // Rounds are interleaved: each visits every survivor once, with a rotating start, so that drift
 // hits all alike.
-//   round 1     nobody is dropped: one sample may be a spike
-//   cuts        drop who is far behind
-//   min_rounds  samples of the leader: drops whose 99 % interval lies above its median, or who is
-//               slower than it in the same rounds: what slows a round slows both (PairedSlowdown)
-// It ends when every survivor has min_rounds valid samples and one competitor is left, all
-// survivors are within the noise of the leader, or the leader's interval is within 1 %; and at
-// max_rounds. The default choice always races for min_rounds
-// valid samples.
+//   round 1     eliminates no choice: one sample may be a spike
+//   cuts        eliminate choices that are far behind
+//   min_rounds  samples of the leader: eliminates a choice whose 99 % interval lies above the
+//               leader's median, or which is slower than the leader in the same rounds: what slows
+//               a round slows both (PairedSlowdown)
+// It ends when every survivor has min_rounds valid samples and one choice is left, all survivors
+// are within the noise of the leader, or the leader's interval is within 1 %; and at max_rounds.
+// The default choice always races for min_rounds valid samples.
 class Race {
  public:
   // default_index: SIZE_MAX when the default choice does not take part.
@@ -47,21 +47,22 @@ class Race {
   void AddRound(const std::vector<int64_t>& times_ns) { AddRound(NextRound(), times_ns); }
   // The same for the order that NextRound() gave before some were disqualified.
   void AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns);
-  // What was measured of a choice so far does not count: it is measured otherwise from now on.
-  void Forget(size_t index);
+  // Discards the samples of a choice, because its next ones are taken in another way.
+  void ClearSamples(size_t index);
   // Takes a choice out for good: it failed.
   void Disqualify(size_t index);
   // Ends the race now: the budget is used up.
   void Stop() { stopped_ = true; }
 
   bool is_over() const { return NextRound().empty(); }
-  bool outpaced(size_t index) const { return choices_[index].state == State::kOutpaced; }
+  bool is_eliminated(size_t index) const { return choices_[index].state == State::kEliminated; }
   const std::vector<int64_t>& samples_ns(size_t index) const { return choices_[index].samples_ns; }
   int32_t rounds() const { return rounds_; }
 
  private:
-  enum class State { kRacing, kOutpaced, kDisqualified };
-  struct Competitor {
+  enum class State { kRacing, kEliminated, kDisqualified };
+  // One choice in the race.
+  struct Standing {
     State state = State::kRacing;
     std::vector<int64_t> samples_ns;
     std::vector<int64_t> by_round_ns;  // 0: no valid sample in that round
@@ -72,13 +73,13 @@ class Race {
   std::vector<size_t> Racing() const;
   // Racing choice with the smallest median; SIZE_MAX when none has a sample.
   size_t Leader() const;
-  void DropLosers(size_t leader);
+  void EliminateSlower(size_t leader);
   // The low end of the 99 % interval of the median over rounds of a's time by b's; 0 with fewer
   // than min_rounds rounds in which both have a sample.
-  double PairedSlowdown(const Competitor& a, const Competitor& b) const;
+  double PairedSlowdown(const Standing& a, const Standing& b) const;
   bool Decided() const;
 
-  std::vector<Competitor> choices_;
+  std::vector<Standing> choices_;
   size_t default_index_;
   RaceRules rules_;
   int32_t rounds_ = 0;

@@ -30,10 +30,10 @@ TEST(RaceTest, SlowChoicesAreDroppedEarlyAndTheLeaderIsMeasuredEnough) {
   RunToEnd(race, [&](size_t choice, int32_t round) { return base_ns[choice] + round * 10; });
   EXPECT_EQ(race.samples_ns(1).size(), 2u);  // over 3 x
   EXPECT_EQ(race.samples_ns(2).size(), 5u);  // over 1.25 x
-  EXPECT_TRUE(race.outpaced(1));
-  EXPECT_TRUE(race.outpaced(2));
+  EXPECT_TRUE(race.is_eliminated(1));
+  EXPECT_TRUE(race.is_eliminated(2));
   EXPECT_EQ(race.samples_ns(0).size(), 8u);
-  EXPECT_FALSE(race.outpaced(0));
+  EXPECT_FALSE(race.is_eliminated(0));
 }
 
 TEST(RaceTest, CutsAreThoseOfTheRules) {
@@ -52,7 +52,7 @@ TEST(RaceTest, CutsAreThoseOfTheRules) {
       const bool is_spike = choice == 0 ? round == 0 : both && round == 1;
       return is_spike ? 900'000 : 100'000;
     });
-    EXPECT_FALSE(spiky.outpaced(0) || spiky.outpaced(1)) << both;
+    EXPECT_FALSE(spiky.is_eliminated(0) || spiky.is_eliminated(1)) << both;
   }
 }
 
@@ -63,8 +63,8 @@ TEST(RaceTest, NobodyIsDroppedForTheTimesOfOneThatFailedInTheRound) {
   ASSERT_EQ(order, (std::vector<size_t>{1, 2, 0}));
   race.Disqualify(0);
   race.AddRound(order, {150'000, 400'000, 0});
-  EXPECT_FALSE(race.outpaced(1));
-  EXPECT_TRUE(race.outpaced(2)) << "that is behind the one that is left";
+  EXPECT_FALSE(race.is_eliminated(1));
+  EXPECT_TRUE(race.is_eliminated(2)) << "that is behind the one that is left";
 }
 
 TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
@@ -73,8 +73,8 @@ TEST(RaceTest, OneSpikeDoesNotDropTheBest) {
     if (choice == 0) return round == 0 ? 9'000'000 : 100'000;
     return 150'000;
   });
-  EXPECT_FALSE(race.outpaced(0));
-  EXPECT_TRUE(race.outpaced(1));
+  EXPECT_FALSE(race.is_eliminated(0));
+  EXPECT_TRUE(race.is_eliminated(1));
 }
 
 TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
@@ -87,7 +87,7 @@ TEST(RaceTest, TheDefaultRacesUntilItsIntervalIsOutsideOfTheNoise) {
   RunToEnd(close, [](size_t choice, int32_t round) {
     return (choice == 0 ? 101'000 : 100'000) + (round % 2) * 5'000;
   });
-  EXPECT_FALSE(close.outpaced(0));
+  EXPECT_FALSE(close.is_eliminated(0));
 }
 
 // The first three rounds do not count for both, and a later sample of the leader is an outlier: the
@@ -99,7 +99,7 @@ TEST(RaceTest, TheDefaultIsNotDroppedBeforeBothHaveEnoughSamples) {
     if (choice == 0) return 27'000 + round * 10;
     return round == 9 ? 81'000 : 19'000 + round * 10;
   });
-  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_TRUE(race.is_eliminated(0));
   EXPECT_GE(race.samples_ns(0).size(), 8u);
   EXPECT_GT(race.samples_ns(1).size(), 8u);
   const auto of = [&](size_t choice) { return MedianWithInterval(race.samples_ns(choice)); };
@@ -113,21 +113,21 @@ TEST(RaceTest, RoundsAreComparedPairByPair) {
   RunToEnd(apart, [&](size_t choice, int32_t round) -> int64_t {
     return (choice == 1 ? 1000 : 1040) * speed(round);
   });
-  EXPECT_TRUE(apart.outpaced(0));
-  EXPECT_TRUE(apart.outpaced(2));
+  EXPECT_TRUE(apart.is_eliminated(0));
+  EXPECT_TRUE(apart.is_eliminated(2));
   EXPECT_EQ(apart.samples_ns(0).size(), 8u);
   // A default inside the noise keeps its place, however sure that is.
   Race close(2, 0, RaceRules{.min_rounds = 8, .max_rounds = 30});
   RunToEnd(close, [&](size_t choice, int32_t round) -> int64_t {
     return (choice == 1 ? 1000 : 1015) * speed(round);
   });
-  EXPECT_FALSE(close.outpaced(0));
+  EXPECT_FALSE(close.is_eliminated(0));
   // Where pairs say nothing (each is faster in every other round) nobody is dropped by them.
   Race equal(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 30});
   RunToEnd(equal, [&](size_t choice, int32_t round) -> int64_t {
     return (static_cast<int32_t>(choice) == round % 2 ? 1000 : 1100) * speed(round);
   });
-  EXPECT_FALSE(equal.outpaced(0) || equal.outpaced(1));
+  EXPECT_FALSE(equal.is_eliminated(0) || equal.is_eliminated(1));
 }
 
 TEST(RaceTest, OneSampleThatCountsIsTooFewToBeDroppedForInAnyRound) {
@@ -137,25 +137,25 @@ TEST(RaceTest, OneSampleThatCountsIsTooFewToBeDroppedForInAnyRound) {
     if (choice == 0) return 100'000;
     return round < 5 ? 0 : round == 5 ? 9'000'000 : 80'000;
   });
-  EXPECT_FALSE(race.outpaced(1));
-  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_FALSE(race.is_eliminated(1));
+  EXPECT_TRUE(race.is_eliminated(0));
 }
 
 TEST(RaceTest, WhatIsForgottenDoesNotCount) {
   Race race(2, SIZE_MAX, RaceRules{});
   for (int round = 0; round < 3; ++round) {
-    race.Forget(1);
+    race.ClearSamples(1);
     std::vector<int64_t> times_ns;
     for (const size_t choice : race.NextRound())
       times_ns.push_back(choice == 0 ? 100'000 : 900'000);
     race.AddRound(times_ns);
   }
-  EXPECT_FALSE(race.outpaced(1)) << "never two samples";
+  EXPECT_FALSE(race.is_eliminated(1)) << "never two samples";
   EXPECT_EQ(race.samples_ns(1).size(), 1u);
-  race.Forget(1);
+  race.ClearSamples(1);
   RunToEnd(race, [](size_t choice, int32_t) { return choice == 0 ? 100'000 : 80'000; });
   EXPECT_EQ(race.samples_ns(1), std::vector<int64_t>(8, 80'000));
-  EXPECT_TRUE(race.outpaced(0));
+  EXPECT_TRUE(race.is_eliminated(0));
 }
 
 TEST(RaceTest, RoundsRotateTheirStart) {
@@ -185,8 +185,8 @@ TEST(RaceTest, AChoiceWhoseSamplesDidNotCountIsMeasuredOn) {
     return round < 12 ? 0 : 20'000 + round;
   });
   EXPECT_EQ(race.samples_ns(1).size(), 8u);
-  EXPECT_TRUE(race.outpaced(0));
-  EXPECT_FALSE(race.outpaced(1));
+  EXPECT_TRUE(race.is_eliminated(0));
+  EXPECT_FALSE(race.is_eliminated(1));
 }
 
 TEST(RaceTest, NeverMoreRoundsThanAllowed) {
@@ -224,7 +224,7 @@ TEST(RaceTest, IsTenTimesCheaperThanFiftySamplesEachAtTwoPercentRegret) {
     size_t winner = 0;
     int64_t best_median_ns = INT64_MAX;
     for (size_t i = 0; i < kChoices; ++i) {
-      if (race.outpaced(i)) continue;
+      if (race.is_eliminated(i)) continue;
       const int64_t median_ns = MedianWithInterval(race.samples_ns(i)).median_ns;
       if (median_ns < best_median_ns) {
         best_median_ns = median_ns;

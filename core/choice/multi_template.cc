@@ -58,25 +58,25 @@ void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_byt
   }
 }
 
-Result<const CellResult*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
+Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
   const auto found = cells_.find(size_hint_bytes);
   if (found != cells_.end()) return &found->second;
   if (!time_cell_) return Fail(ErrorCode::kInternal, "a node was timed outside of its scheduler");
-  Result<CellResult> cell = time_cell_(*this, size_hint_bytes);
+  Result<DecidedCell> cell = time_cell_(*this, size_hint_bytes);
   if (!cell) return tl::make_unexpected(cell.error());
   return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
 }
 
-void MultiTemplate::SetTimings(uint64_t size_hint_bytes, CellResult cell) {
+void MultiTemplate::SetTimings(uint64_t size_hint_bytes, DecidedCell cell) {
   cells_.insert_or_assign(size_hint_bytes, std::move(cell));
 }
 
-Result<MeasuredWinners::BySize> MultiTemplate::Finalize(const SelectionRules& rules) const {
+Result<MeasuredWinners::BySize> MultiTemplate::Finalize() const {
   MeasuredWinners::BySize winners;
-  for (const auto& [bytes, cell] : cells_) {
+  for (const auto& [bytes, decided] : cells_) {
     // A cell in which every choice failed has no winner: its sizes go to the neighbours' winners or
     // the default.
-    if (Result<Winner> winner = SelectWinner(cell, rules)) winners.emplace(bytes, winner->id);
+    if (decided.winner) winners.emplace(bytes, decided.winner->id);
   }
   if (winners.empty()) {
     return Fail(ErrorCode::kEnvironment, "no choice could be measured", ToText(program_.anchor()),

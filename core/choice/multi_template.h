@@ -39,17 +39,17 @@ class MultiTemplate {
                 std::span<const LeftOutChoice> left_out);
 
   // Measures a cell the first time it is asked for. The scheduler sets it once.
-  using TimeCell = std::function<Result<CellResult>(MultiTemplate&, uint64_t size_hint_bytes)>;
+  using TimeCell = std::function<Result<DecidedCell>(MultiTemplate&, uint64_t size_hint_bytes)>;
   void set_time_cell(TimeCell time_cell) { time_cell_ = std::move(time_cell); }
   // Cached per hint; a failure is not cached, because it ends the tune.
-  Result<const CellResult*> choice_timings(uint64_t size_hint_bytes);
+  Result<const DecidedCell*> choice_timings(uint64_t size_hint_bytes);
   // A cell that is known already, from the database.
-  void SetTimings(uint64_t size_hint_bytes, CellResult cell);
+  void SetTimings(uint64_t size_hint_bytes, DecidedCell cell);
   bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
 
   // Winners of all hints that have timings. kEnvironment when no hint has a winner.
-  Result<MeasuredWinners::BySize> Finalize(const SelectionRules& rules) const;
-  const std::map<uint64_t, CellResult>& cells() const { return cells_; }
+  Result<MeasuredWinners::BySize> Finalize() const;
+  const std::map<uint64_t, DecidedCell>& cells() const { return cells_; }
 
  private:
   Program program_;
@@ -57,7 +57,7 @@ class MultiTemplate {
   uint64_t topology_digest_;
   TimeCell time_cell_;
   std::map<uint64_t, ChoiceList> lists_;
-  std::map<uint64_t, CellResult> cells_;
+  std::map<uint64_t, DecidedCell> cells_;
 };
 
 }  // namespace cotune

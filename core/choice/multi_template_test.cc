@@ -22,15 +22,5 @@ TEST(MultiTemplateTest, LessThanAnElementForEveryRankIsNoHintWhereThereAreOthers
   EXPECT_EQ(HintsOf({4}), (std::vector<uint64_t>{0})) << "the only one";
 }
 
-TEST(LeftOutTest, TravelsInLines) {
-  const std::vector<LeftOutChoice> left_out = {{"class a", "host/x", "it crashed"},
-                                               {"class b", "host/y?z=1", ""}};
-  EXPECT_EQ(DecodeLeftOut(EncodeLeftOut(left_out)).value(), left_out);
-  EXPECT_TRUE(DecodeLeftOut("")->empty());
-  EXPECT_EQ(DecodeLeftOut(EncodeLeftOut({{"c", "d", "two\nlines"}}))->front().reason, "two lines");
-  EXPECT_EQ(DecodeLeftOut("a\nb\n").error().code, ErrorCode::kDatabase);
-  EXPECT_EQ(DecodeLeftOut("a\nb\nc\nd").error().code, ErrorCode::kDatabase);
-}
-
 }  // namespace
 }  // namespace cotune

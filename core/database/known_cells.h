@@ -38,11 +38,11 @@ class KnownCells {
   virtual Status Record(const CellResult& cell, const Winner& winner) = 0;
 };
 
-// The message of rank 0: one element a cell of the tune, in order. A cell without a winner counts
-// as not known.
-std::string EncodeKnownCells(const std::vector<std::optional<CellResult>>& cells);
-// kDatabase when the bytes are not such a message.
-Result<std::vector<std::optional<CellResult>>> DecodeKnownCells(std::string_view bytes);
+// The message of rank 0: one element a cell of the tune, in order, with its winner. A cell without
+// a winner counts as not known.
+std::string EncodeKnownCells(const std::vector<std::optional<DecidedCell>>& cells);
+// Every cell that it gives has a winner. kDatabase when the bytes are not such a message.
+Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_view bytes);
 
 // Likewise what rank 0 leaves out.
 std::string EncodeLeftOut(const std::vector<LeftOutChoice>& left_out);

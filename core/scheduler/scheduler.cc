@@ -71,7 +71,7 @@ class Scheduler::Pass {
   // Takes the choices that are left out from the cells to measure.
   void LeaveOut();
   // Rank 0 looks up the result that an earlier tune has left for a cell.
-  std::optional<CellResult> FindKnown(const MultiTemplate& node, uint64_t hint_bytes) const;
+  std::optional<DecidedCell> FindKnown(const MultiTemplate& node, uint64_t hint_bytes) const;
   void Plan();
   // Whether the largest cell fits into what is free now.
   Status CheckMemory(uint64_t bytes_per_rank) const;
@@ -84,7 +84,7 @@ class Scheduler::Pass {
   Status Benchmark();
   // Memory for the operands of all symmetric cells, where there are any.
   Status MakeSymmetricRegion();
-  Result<CellResult> TimeCell(MultiTemplate& node, uint64_t hint_bytes);
+  Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t hint_bytes);
   Status AgreeAndSelect();
   // Of the budget of all passes together.
   int64_t BudgetLeftNs() const {
@@ -159,13 +159,13 @@ Status Scheduler::Pass::ShareKnownCells() {
     for (uint64_t hint : nodes_[i]->size_hints_bytes()) all.emplace_back(nodes_[i].get(), hint);
   }
   if (parts_.exchange.rank() == 0) {
-    std::vector<std::optional<CellResult>> found;
+    std::vector<std::optional<DecidedCell>> found;
     for (const auto& [node, hint] : all) found.push_back(FindKnown(*node, hint));
     bytes = EncodeKnownCells(found);
   }
   const Result<std::string> shared = BroadcastInParts(parts_.exchange, bytes, deadline_ns);
   if (!shared) return tl::make_unexpected(shared.error());
-  Result<std::vector<std::optional<CellResult>>> cells = DecodeKnownCells(*shared);
+  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(*shared);
   if (!cells) return tl::make_unexpected(cells.error());
   // All learn of it, and go no further.
   Status as_many;
@@ -195,20 +195,23 @@ Status Scheduler::Pass::ShareKnownCells() {
   return {};
 }
 
-std::optional<CellResult> Scheduler::Pass::FindKnown(const MultiTemplate& node,
-                                                     uint64_t hint_bytes) const {
+std::optional<DecidedCell> Scheduler::Pass::FindKnown(const MultiTemplate& node,
+                                                      uint64_t hint_bytes) const {
   if (parts_.known == nullptr) return std::nullopt;
   std::optional<CellResult> cell =
       parts_.known->Find(node.ProblemAt(hint_bytes), node.dispatch_digest());
   if (!cell) return std::nullopt;
-  const Result<Winner> winner = SelectWinner(*cell, SelectionRules{settings_.noise_percent});
+  // By the rules of this tune, which may differ from those of the tune that measured the cell.
+  DecidedCell known = Decide(std::move(*cell), SelectionRules{settings_.noise_percent});
   const std::string problem_class = ToText(node.program().anchor());
-  const bool is_left_out =
-      winner && std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOutChoice& each) {
-        return each.problem_class == problem_class && each.choice == winner->id.text();
-      });
+  const auto is_winner = [&](const LeftOutChoice& each) {
+    return each.problem_class == problem_class && each.choice == known.winner->id.text();
+  };
   // Making it ready for the table may end this tune too.
-  return is_left_out ? std::nullopt : std::move(cell);
+  if (known.winner && std::any_of(left_out_.begin(), left_out_.end(), is_winner)) {
+    return std::nullopt;
+  }
+  return known;
 }
 
 Status Scheduler::Pass::ShareLeftOut() {
@@ -381,8 +384,7 @@ Status Scheduler::Pass::CheckChoices() {
   std::vector<ChoiceId> winners;
   std::vector<std::pair<MultiTemplate*, uint64_t>> places;
   for (const auto& [node, hint] : known_) {
-    const Result<Winner> winner =
-        SelectWinner(node->cells().at(hint), SelectionRules{settings_.noise_percent});
+    const Result<Winner>& winner = node->cells().at(hint).winner;
     if (!winner) continue;
     known.push_back({&node->program(), node->ProblemAt(hint)});
     winners.push_back(winner->id);
@@ -437,7 +439,7 @@ Status Scheduler::Pass::Benchmark() {
         ++outcome_.skipped_cells;
         continue;
       }
-      const Result<const CellResult*> timed = node.choice_timings(hint);
+      const Result<const DecidedCell*> timed = node.choice_timings(hint);
       if (!timed) return tl::make_unexpected(timed.error());
     }
     node.set_time_cell(nullptr);
@@ -446,7 +448,7 @@ Status Scheduler::Pass::Benchmark() {
   return {};
 }
 
-Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_bytes) {
+Result<DecidedCell> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_bytes) {
   const auto cell = std::find_if(cells_.begin(), cells_.end(), [&](const Cell& each) {
     return each.node == &node && each.hint_bytes == hint_bytes;
   });
@@ -482,28 +484,28 @@ Result<CellResult> Scheduler::Pass::TimeCell(MultiTemplate& node, uint64_t hint_
           },
   };
   CellBenchmark benchmark(parts, cell->callers, fmt::format("cell {}", cells_done_), budget_ns);
-  Result<CellResult> result = benchmark.Run(problem);
-  if (!result) return result;
+  Result<DecidedCell> decided = benchmark.Run(problem);
+  if (!decided) return decided;
+  CellResult& result = decided->cell;
   coordinator_now_ns_ = benchmark.coordinator_now_ns();
-  start_mode_ = result->start_mode;  // a window that failed once is not tried again
+  start_mode_ = result.start_mode;  // a window that failed once is not tried again
   cell->callers.clear();
-  result->program_digest = node.dispatch_digest();
-  result->refusals = node.ListChoices(parts_.groups, hint_bytes).refusals;
+  result.program_digest = node.dispatch_digest();
+  result.refusals = node.ListChoices(parts_.groups, hint_bytes).refusals;
   ++outcome_.measured_cells;
-  if (const Result<Winner> winner =
-          SelectWinner(*result, SelectionRules{settings_.noise_percent})) {
+  if (const Result<Winner>& winner = decided->winner) {
     if (parts_.exchange.rank() == 0 && parts_.known != nullptr) {
       // Losing the journal costs a repeated measurement later, never this tune.
-      if (Status recorded = parts_.known->Record(*result, *winner); !recorded) {
+      if (Status recorded = parts_.known->Record(result, *winner); !recorded) {
         Warn(recorded.error().ToText());
       }
     }
-    parts_.observer.OnCellDone(cells_done_, cells_total_, *result, *winner);
+    parts_.observer.OnCellDone(cells_done_, cells_total_, result, *winner);
   } else {
     Warn(winner.error().ToText());
   }
   ++cells_done_;
-  return result;
+  return decided;
 }
 
 Status Scheduler::Pass::AgreeAndSelect() {
@@ -511,8 +513,7 @@ Status Scheduler::Pass::AgreeAndSelect() {
   for (size_t i = first_; i < nodes_.size(); ++i) {
     MultiTemplate& node = *nodes_[i];
     if (node.cells().empty()) continue;  // the budget was used up before its first cell
-    const Result<MeasuredWinners::BySize> by_size =
-        node.Finalize(SelectionRules{settings_.noise_percent});
+    const Result<MeasuredWinners::BySize> by_size = node.Finalize();
     if (!by_size) {
       Warn(by_size.error().ToText());
       continue;

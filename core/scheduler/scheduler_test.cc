@@ -110,7 +110,9 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr) {
       }
       view.outcome = scheduler.Resolve();
       for (const auto& node : scheduler.nodes()) {
-        for (const auto& [bytes, cell] : node->cells()) view.cells.push_back(cell);
+        for (const auto& [bytes, decided] : node->cells()) {
+          view.cells.push_back(decided.cell);
+        }
       }
       EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
       view.groups_created = backend.groups_created;
@@ -497,6 +499,25 @@ TEST(SchedulerTest, KnownCellsAreNotMeasuredAgain) {
   EXPECT_EQ(third[1].outcome->measured_cells, 0);
   EXPECT_EQ(third[1].plans_prepared, 2) << "each winner once, before the vote";
   EXPECT_EQ(third[1].observer.plans.at(0).known_cells, 2);
+}
+
+TEST(SchedulerTest, AKnownCellIsDecidedByTheRulesOfThisTune) {
+  MemoryOfCells known;
+  Tune tune;
+  tune.known = &known;
+  tune.choices = [](int) {
+    ScriptedChoice usual = Scripted("usual", 100'000);
+    usual.is_default = true;
+    return std::vector<ScriptedChoice>{usual, Scripted("faster", 96'000)};
+  };
+  tune.settings.noise_percent = 10;
+  EXPECT_EQ(WinnerAt(*RunTune(tune)[0].outcome, 1024, 2), "scripted/usual");
+  tune.settings.noise_percent = 1;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->known_cells, 1);
+    EXPECT_EQ(WinnerAt(*view.outcome, 1024, 2), "scripted/faster");
+  }
 }
 
 TEST(SchedulerTest, AKnownWinnerThatOneRankCannotRunIsDeclinedByName) {

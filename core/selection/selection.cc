@@ -203,6 +203,11 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   return winner;
 }
 
+DecidedCell Decide(CellResult cell, const SelectionRules& rules) {
+  Result<Winner> winner = SelectWinner(cell, rules);
+  return {std::move(cell), std::move(winner)};
+}
+
 std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>> winners) {
   std::vector<SizeRange> ranges;
   for (size_t i = 0; i < winners.size(); ++i) {

@@ -39,6 +39,14 @@ struct SelectionRules {
 // choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
 
+// A cell behind selection: its winner, or why it has none (kEnvironment). Who needs the winner of a
+// cell takes it from here, so that all of them have the same one.
+struct DecidedCell {
+  CellResult cell;
+  Result<Winner> winner;
+};
+DecidedCell Decide(CellResult cell, const SelectionRules& rules);
+
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at
 // UINT64_MAX holds that size too.
 struct SizeRange {

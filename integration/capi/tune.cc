@@ -105,11 +105,10 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
 // Gives an error when a tune has measured and no choice of any cell ran.
 Status CheckWinners(const TuneReport& report) {
   if (!report.entries.empty() || report.cells_without_winner.empty()) return {};
-  const Result<Winner> none = SelectWinner(report.cells_without_winner.front(), SelectionRules{});
   return Fail(
       ErrorCode::kEnvironment,
       fmt::format("none of {} cells has a choice that ran", report.cells_without_winner.size()),
-      "cotune_tune", none ? "" : none.error().ToText());
+      "cotune_tune", report.cells_without_winner.front().winner.error().ToText());
 }
 
 // Waits for the calls that were enqueued before, on all ranks: a tune uses the same scratch.

@@ -1,0 +1,68 @@
+#include "core/benchmark/calibration.h"
+
+#include <algorithm>
+
+#include "core/benchmark/rank_spans.h"
+#include "core/benchmark/sample_size.h"
+
+namespace cotune {
+namespace {
+
+constexpr int32_t kWarmCallsMax = 16;
+constexpr int32_t kFewRepetitions = 16;
+// A choice with more samples has been measured well enough.
+constexpr size_t kSamplesToClearMax = 3;
+
+}  // namespace
+
+int32_t SampleRepetitions::CallsFor(int64_t call_ns) const {
+  return CallsOfSample(sample_ns_, call_ns, copies_, memory_);
+}
+
+int32_t SampleRepetitions::WarmCalls(int64_t check_ns) const {
+  if (check_ns >= sample_ns_ * kWarmCallsMax) return 0;
+  return static_cast<int32_t>(std::clamp<int64_t>(sample_ns_ / check_ns, 1, kWarmCallsMax));
+}
+
+bool SampleRepetitions::RaiseRepetitions(RacingChoice& choice, int64_t time_ns) const {
+  int32_t& repetitions = choice.verdict.repetitions;
+  const int64_t believed_ns = choice.call_ns > 0 ? choice.call_ns : choice.check_ns;
+  const int32_t wanted = CallsFor(time_ns);
+  // Far more than noise: a little less time can make twice the calls of one.
+  const bool was_far_off = time_ns * 3 <= believed_ns * 2;
+  if (!was_far_off || repetitions >= kFewRepetitions || wanted < 2 * repetitions) return false;
+  repetitions = wanted;
+  choice.call_ns = time_ns;
+  choice.verdict.skews_ns.clear();
+  return true;
+}
+
+void SampleRepetitions::RemeasureUndersampled(const std::vector<size_t>& order,
+                                              std::vector<int64_t>& times_ns,
+                                              std::span<RacingChoice> choices, Race& race) const {
+  for (size_t turn = 0; turn < order.size(); ++turn) {
+    const size_t index = order[turn];
+    const bool is_early = race.samples_ns(index).size() < kSamplesToClearMax;
+    if (!is_early || times_ns[turn] == 0) continue;
+    if (!RaiseRepetitions(choices[index], times_ns[turn])) continue;
+    race.ClearSamples(index);
+    times_ns[turn] = 0;
+  }
+}
+
+Status Calibration::Run(RacingChoice& choice) {
+  choice.verdict.repetitions = repetitions_.CallsFor(choice.check_ns);
+  const int32_t warm = repetitions_.WarmCalls(choice.check_ns);
+  if (warm == 0) return {};
+  const Result<ExchangedRecords> all =
+      steps_.Exchange("warm", RecordOf(runs_.CallTimed(choice, warm, 0)));
+  if (!all) return tl::make_unexpected(all.error());
+  if (const std::optional<Error> failure = all->FirstFailure()) {
+    return removal_.RemoveFailed(choice, *all, *failure);
+  }
+  choice.call_ns = std::max<int64_t>(1, LongestSpanNs(*all) / warm);
+  choice.verdict.repetitions = repetitions_.CallsFor(choice.call_ns);
+  return {};
+}
+
+}  // namespace cotune

@@ -1,0 +1,64 @@
+// How many calls a sample of each choice has.
+#ifndef COTUNE_CORE_BENCHMARK_CALIBRATION_H_
+#define COTUNE_CORE_BENCHMARK_CALIBRATION_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/benchmark/cell_steps.h"
+#include "core/benchmark/choice_removal.h"
+#include "core/benchmark/choice_runs.h"
+#include "core/benchmark/race.h"
+#include "core/benchmark/racing_choice.h"
+#include "core/problem/problem.h"
+
+namespace cotune {
+
+// The number of calls in a row whose time fills a sample. Pure; equal on all ranks.
+class SampleRepetitions {
+ public:
+  SampleRepetitions(int64_t sample_ns, int32_t copies, MemoryKind memory)
+      : sample_ns_(sample_ns), copies_(copies), memory_(memory) {}
+
+  int32_t CallsFor(int64_t call_ns) const;
+  // Calls in a row that show how long one of them takes; 0 where a single call is so long that its
+  // check has shown it well enough.
+  int32_t WarmCalls(int64_t check_ns) const;
+
+  // Raises the repetitions of every choice of this round whose sample shows that there are too few
+  // of them, for example because a processor was busy during calibration. Clears its samples, also
+  // that of this round: they had neither the caches nor the overlap of calls in a row that those of
+  // other choices have. order: indices into choices; times_ns: as Race::AddRound takes them.
+  void RemeasureUndersampled(const std::vector<size_t>& order, std::vector<int64_t>& times_ns,
+                             std::span<RacingChoice> choices, Race& race) const;
+
+ private:
+  // False: they are right, or many anyway.
+  bool RaiseRepetitions(RacingChoice& choice, int64_t time_ns) const;
+
+  int64_t sample_ns_;
+  int32_t copies_;
+  MemoryKind memory_;
+};
+
+// Collective: times a few calls in a row of a choice that has passed its check.
+class Calibration {
+ public:
+  Calibration(const SampleRepetitions& repetitions, CellSteps& steps, ChoiceRuns& runs,
+              ChoiceRemoval& removal)
+      : repetitions_(repetitions), steps_(steps), runs_(runs), removal_(removal) {}
+
+  // Sets call_ns and the repetitions of the choice. One that fails is removed.
+  Status Run(RacingChoice& choice);
+
+ private:
+  const SampleRepetitions& repetitions_;
+  CellSteps& steps_;
+  ChoiceRuns& runs_;
+  ChoiceRemoval& removal_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_CALIBRATION_H_

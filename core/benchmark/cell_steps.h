@@ -1,0 +1,38 @@
+// The steps that the ranks take together while they measure one cell.
+#ifndef COTUNE_CORE_BENCHMARK_CELL_STEPS_H_
+#define COTUNE_CORE_BENCHMARK_CELL_STEPS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/benchmark/benchmark_parts.h"
+#include "core/ranks/step_record.h"
+
+namespace cotune {
+
+// Numbers the steps, so that each has a name of its own, and keeps the coordinator's clock.
+class CellSteps {
+ public:
+  // `label` starts the names of the steps.
+  CellSteps(const BenchmarkParts& parts, std::string label)
+      : parts_(parts), label_(std::move(label)) {}
+
+  // Collective. start_delay_ns as in ExchangeRecords.
+  Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record,
+                                    int64_t start_delay_ns = 0);
+
+  // The coordinator's clock at the last step; equal on all ranks.
+  int64_t coordinator_now_ns() const { return coordinator_now_ns_; }
+  const std::string& label() const { return label_; }
+
+ private:
+  const BenchmarkParts& parts_;
+  const std::string label_;
+  uint32_t step_count_ = 0;
+  int64_t coordinator_now_ns_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_CELL_STEPS_H_

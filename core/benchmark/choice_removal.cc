@@ -1,0 +1,44 @@
+#include "core/benchmark/choice_removal.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cotune {
+namespace {
+
+Outcome OutcomeOf(ErrorCode code) {
+  // A peer that does not come although it lives is a launch that does not end.
+  return code == ErrorCode::kDeadline || code == ErrorCode::kRankLost ? Outcome::kDeadline
+                                                                      : Outcome::kLaunchFailed;
+}
+
+}  // namespace
+
+void ChoiceRemoval::RemoveWrong(RacingChoice& choice, std::string reason) {
+  choice.has_failed = true;
+  choice.verdict.outcome = Outcome::kWrongResult;
+  choice.verdict.reason = std::move(reason);
+}
+
+Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const ExchangedRecords& all,
+                                   const Error& failure) {
+  const bool was_interrupted =
+      std::any_of(all.records.begin(), all.records.end(),
+                  [](const StepRecord& record) { return record.error == ErrorCode::kInterrupted; });
+  if (was_interrupted) {
+    // Another tune measures this cell, with this choice.
+    if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
+    return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+  }
+  choice.has_failed = true;
+  choice.verdict.outcome = OutcomeOf(failure.code);
+  choice.verdict.reason = failure.what;
+  BackendMember& member = choice.caller->member();
+  for (RacingChoice& other : choices_) {
+    if (&other.caller->member() == &member) other.timed.reset();
+  }
+  parts_.reset_callers(member);
+  return parts_.groups.Recreate(member, parts_.CallDeadlineNs());
+}
+
+}  // namespace cotune

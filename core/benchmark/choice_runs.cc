@@ -1,0 +1,75 @@
+#include "core/benchmark/choice_runs.h"
+
+#include <utility>
+
+namespace cotune {
+
+LaunchArguments ChoiceRuns::Arguments() const {
+  LaunchArguments arguments;
+  arguments.send = buffers_.send();
+  arguments.recv = buffers_.recv();
+  arguments.stream = parts_.device.stream();
+  arguments.deadline_ns = parts_.CallDeadlineNs();
+  return arguments;
+}
+
+std::vector<LaunchArguments> ChoiceRuns::ArgumentsOfCopies(const LaunchArguments& arguments) const {
+  std::vector<LaunchArguments> of_copies;
+  for (int32_t copy = 0; copy < buffers_.copies(); ++copy) {
+    of_copies.push_back(arguments);
+    of_copies.back().send = buffers_.send(copy);
+    of_copies.back().recv = buffers_.recv(copy);
+  }
+  return of_copies;
+}
+
+Result<TimedSpan> ChoiceRuns::RunGuarded(
+    RacingChoice& choice, const std::function<Result<TimedSpan>(const LaunchArguments&)>& calls) {
+  BackendMember& member = choice.caller->member();
+  const LaunchArguments arguments = Arguments();
+  // A fresh plan when the group was made anew; otherwise it is there already.
+  if (Status prepared = choice.caller->Precompile(arguments.deadline_ns); !prepared) {
+    if (member.group != nullptr) member.group->Abort();
+    return tl::make_unexpected(prepared.error());
+  }
+  parts_.watchdog.Watch(*member.group, choice.subject, arguments.deadline_ns);
+  Result<TimedSpan> span = calls(arguments);
+  parts_.watchdog.Unwatch();
+  // A kernel that gave up has ended like one that is done; only the group's health says that it
+  // did, and which rank was late.
+  if (problem_.cls.memory == MemoryKind::kCuda) {
+    if (Status health = member.group->Health(); !health) {
+      span = tl::make_unexpected(health.error());
+    }
+  }
+  if (!span) {
+    member.group->Abort();
+    if (parts_.observer.StopRequested()) span.error().code = ErrorCode::kInterrupted;
+  }
+  return span;
+}
+
+Result<TimedSpan> ChoiceRuns::CallOnce(RacingChoice& choice) {
+  return RunGuarded(choice, [&](const LaunchArguments& arguments) {
+    return choice.caller->RunOnce(parts_.device, arguments);
+  });
+}
+
+Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetitions,
+                                        int64_t start_ns) {
+  // All ranks have the release of the last step in common.
+  if (parts_.device.aligns_ranks()) start_ns = steps_.coordinator_now_ns();
+  return RunGuarded(choice, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
+    if (choice.timed == nullptr || choice.timed_repetitions != repetitions) {
+      choice.timed.reset();
+      auto timed =
+          choice.caller->PrepareTimed(parts_.device, ArgumentsOfCopies(arguments), repetitions);
+      if (!timed) return tl::make_unexpected(timed.error());
+      choice.timed = std::move(*timed);
+      choice.timed_repetitions = repetitions;
+    }
+    return choice.timed->Run(start_ns, arguments.deadline_ns);
+  });
+}
+
+}  // namespace cotune

@@ -1,0 +1,46 @@
+// Runs calls of a choice on this rank, guarded against a launch that does not end.
+#ifndef COTUNE_CORE_BENCHMARK_CHOICE_RUNS_H_
+#define COTUNE_CORE_BENCHMARK_CHOICE_RUNS_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/backend/device.h"
+#include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/cell_steps.h"
+#include "core/benchmark/operand_buffers.h"
+#include "core/benchmark/racing_choice.h"
+
+namespace cotune {
+
+// Local; what it is given outlives it. A call that fails aborts the group of its backend, because
+// the peers would wait for this rank until their deadline. kInterrupted: a call failed after the
+// user had asked to stop.
+class ChoiceRuns {
+ public:
+  ChoiceRuns(const BenchmarkParts& parts, const Problem& problem, OperandBuffers& buffers,
+             const CellSteps& steps)
+      : parts_(parts), problem_(problem), buffers_(buffers), steps_(steps) {}
+
+  // One call, as a program makes it.
+  Result<TimedSpan> CallOnce(RacingChoice& choice);
+  // `repetitions` calls in a row as a sample has them, on each copy of the operands in turn,
+  // beginning at start_ns (0: at once). A device that lines the ranks up needs no start time.
+  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_ns);
+
+ private:
+  Result<TimedSpan> RunGuarded(
+      RacingChoice& choice, const std::function<Result<TimedSpan>(const LaunchArguments&)>& calls);
+  LaunchArguments Arguments() const;
+  std::vector<LaunchArguments> ArgumentsOfCopies(const LaunchArguments& arguments) const;
+
+  const BenchmarkParts& parts_;
+  const Problem& problem_;
+  OperandBuffers& buffers_;
+  const CellSteps& steps_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_CHOICE_RUNS_H_

@@ -1,0 +1,44 @@
+// Whether a choice computes what the problem asks for, on every rank.
+#ifndef COTUNE_CORE_BENCHMARK_CORRECTNESS_CHECK_H_
+#define COTUNE_CORE_BENCHMARK_CORRECTNESS_CHECK_H_
+
+#include <cstdint>
+
+#include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/cell_steps.h"
+#include "core/benchmark/choice_removal.h"
+#include "core/benchmark/choice_runs.h"
+#include "core/benchmark/operand_buffers.h"
+#include "core/benchmark/racing_choice.h"
+
+namespace cotune {
+
+// How a call is made for a check: as a program makes it, or as samples are taken, one on each copy
+// of the operands.
+enum class CheckBy { kCall, kTimedCalls };
+
+// Collective. Each check has other data than the two before it, so that results which an earlier
+// call has left behind are wrong.
+class CorrectnessCheck {
+ public:
+  CorrectnessCheck(const BenchmarkParts& parts, CellSteps& steps, OperandBuffers& buffers,
+                   ChoiceRuns& runs, ChoiceRemoval& removal)
+      : parts_(parts), steps_(steps), buffers_(buffers), runs_(runs), removal_(removal) {}
+
+  // A choice that fails or is wrong on some rank is removed on all; one that is right has check_ns.
+  Status Run(RacingChoice& choice, CheckBy by);
+
+ private:
+  StepRecord RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
+
+  const BenchmarkParts& parts_;
+  CellSteps& steps_;
+  OperandBuffers& buffers_;
+  ChoiceRuns& runs_;
+  ChoiceRemoval& removal_;
+  uint32_t checks_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_CORRECTNESS_CHECK_H_

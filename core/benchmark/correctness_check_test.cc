@@ -1,0 +1,89 @@
+#include "core/benchmark/correctness_check.h"
+
+#include "core/testing/cell_on_ranks.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::HasSubstr;
+
+CorrectnessCheck CheckOf(PreparedCellOnRank& cell) {
+  return {cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal};
+}
+
+TEST(CorrectnessCheckTest, ARightChoiceHasTheTimeOfItsSlowestRank) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("a", 12'000)};
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    CorrectnessCheck check = CheckOf(cell);
+    for (const CheckBy by : {CheckBy::kCall, CheckBy::kTimedCalls}) {
+      ASSERT_TRUE(check.Run(cell.choices[0], by).has_value());
+      EXPECT_FALSE(cell.choices[0].has_failed);
+      EXPECT_EQ(cell.choices[0].check_ns, 12'000);
+      EXPECT_EQ(cell.choices[0].verdict.wrong_elements, 0u);
+    }
+  });
+}
+
+TEST(CorrectnessCheckTest, AWrongResultOfOneRankRemovesTheChoiceOnAllAndLeavesTheGroup) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("wrong", 1000), ChoiceOfCost("overrun", 1000)};
+  script.choices[0].wrong_on_rank = 1;
+  script.choices[1].overruns_on_rank = 0;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    CorrectnessCheck check = CheckOf(cell);
+    for (RacingChoice& choice : cell.choices) {
+      ASSERT_TRUE(check.Run(choice, CheckBy::kCall).has_value());
+      EXPECT_TRUE(choice.has_failed);
+      EXPECT_EQ(choice.verdict.outcome, Outcome::kWrongResult);
+    }
+    EXPECT_EQ(cell.choices[0].verdict.reason, "1 wrong elements; rank 1: wrong values");
+    EXPECT_THAT(cell.choices[1].verdict.reason, HasSubstr("rank 0: wrote outside of its buffer"));
+    EXPECT_EQ(cell.backend.groups_created, 1);
+  });
+}
+
+TEST(CorrectnessCheckTest, AFailedCallRemovesTheChoiceOnAllAndMakesTheGroupAnew) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("failing", 1000), ChoiceOfCost("right", 1000)};
+  script.choices[0].launch_fails_on_rank = 1;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    CorrectnessCheck check = CheckOf(cell);
+    ASSERT_TRUE(check.Run(cell.choices[0], CheckBy::kCall).has_value());
+    EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
+    EXPECT_THAT(cell.choices[0].verdict.reason, HasSubstr("rank 1: scripted launch failure"));
+    EXPECT_EQ(cell.backend.groups_created, 2);
+    ASSERT_TRUE(check.Run(cell.choices[1], CheckBy::kCall).has_value());
+    EXPECT_FALSE(cell.choices[1].has_failed) << "it runs in the new group";
+  });
+}
+
+TEST(CorrectnessCheckTest, AnInterruptedCallSaysNothingAboutTheChoice) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("failing", 1000)};
+  script.choices[0].launch_fails_on_rank = 0;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    class Stopping final : public StageObserver {
+      bool StopRequested() override { return true; }
+    } stopping;
+    const BenchmarkParts parts{.exchange = cell.parts.exchange,
+                               .groups = cell.parts.groups,
+                               .device = cell.parts.device,
+                               .clock = cell.parts.clock,
+                               .observer = stopping,
+                               .watchdog = cell.parts.watchdog,
+                               .settings = cell.parts.settings,
+                               .reset_callers = cell.parts.reset_callers};
+    ChoiceRuns runs(parts, cell.problem, *cell.prepared.buffers, cell.steps);
+    CorrectnessCheck check(parts, cell.steps, *cell.prepared.buffers, runs, cell.removal);
+    const Status checked = check.Run(cell.choices[0], CheckBy::kCall);
+    ASSERT_FALSE(checked.has_value());
+    EXPECT_EQ(checked.error().code, ErrorCode::kInterrupted);
+    EXPECT_FALSE(cell.choices[0].has_failed);
+  });
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,63 @@
+// Measures the rounds of a cell's race on all ranks.
+#ifndef COTUNE_CORE_BENCHMARK_RACE_LOOP_H_
+#define COTUNE_CORE_BENCHMARK_RACE_LOOP_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/calibration.h"
+#include "core/benchmark/cell_steps.h"
+#include "core/benchmark/choice_removal.h"
+#include "core/benchmark/choice_runs.h"
+#include "core/benchmark/race.h"
+#include "core/benchmark/racing_choice.h"
+#include "core/benchmark/start_window.h"
+
+namespace cotune {
+
+// Collective; what it is given outlives it.
+class RaceLoop {
+ public:
+  // budget_ns: of this cell by the coordinator's clock, 0: none.
+  RaceLoop(const BenchmarkParts& parts, CellSteps& steps, ChoiceRuns& runs, ChoiceRemoval& removal,
+           const SampleRepetitions& repetitions, int64_t budget_ns)
+      : parts_(parts),
+        steps_(steps),
+        runs_(runs),
+        removal_(removal),
+        repetitions_(repetitions),
+        budget_ns_(budget_ns),
+        window_(parts.start_mode) {}
+
+  // Races the choices that have not failed and writes samples, times and outcomes into the verdicts
+  // of all.
+  Status Run(std::span<RacingChoice> choices);
+
+  // How the ranks were lined up at the end.
+  const StartWindow& window() const { return window_; }
+
+ private:
+  Race MakeRace(std::span<const RacingChoice> choices) const;
+  // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
+  // started late.
+  Result<std::vector<int64_t>> MeasureRound(std::span<RacingChoice> choices,
+                                            const std::vector<size_t>& order);
+  int64_t StartDelayNs(const RacingChoice& choice) const;
+  // The time of one call out of all ranks' records; 0 as above.
+  Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords& all,
+                             int64_t planned_start_ns);
+
+  const BenchmarkParts& parts_;
+  CellSteps& steps_;
+  ChoiceRuns& runs_;
+  ChoiceRemoval& removal_;
+  const SampleRepetitions& repetitions_;
+  const int64_t budget_ns_;
+  StartWindow window_;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_RACE_LOOP_H_

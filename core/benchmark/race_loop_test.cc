@@ -1,0 +1,85 @@
+#include "core/benchmark/race_loop.h"
+
+#include "core/testing/cell_on_ranks.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int64_t kSampleNs = 100'000;
+
+// Each choice as its calibration would leave it.
+void SetRepetitions(PreparedCellOnRank& cell, int32_t repetitions, int64_t call_ns) {
+  for (RacingChoice& choice : cell.choices) {
+    choice.verdict.repetitions = repetitions;
+    choice.call_ns = call_ns;
+  }
+}
+
+TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("slow", 90'000), ChoiceOfCost("fast", 10'000)};
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 4, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
+    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    const Verdict& slow = cell.choices[0].verdict;
+    const Verdict& fast = cell.choices[1].verdict;
+    EXPECT_EQ(slow.outcome, Outcome::kOutpaced);
+    EXPECT_EQ(slow.median_ns, 90'000);
+    EXPECT_EQ(slow.samples_ns.size(), 2u) << "the first cut needs two";
+    EXPECT_EQ(fast.outcome, Outcome::kTimed);
+    EXPECT_THAT(fast.samples_ns, Each(10'000));
+    EXPECT_EQ(fast.samples_ns.size(), 8u);
+    EXPECT_EQ(fast.skews_ns.size(), 8u);
+    EXPECT_EQ(fast.interval_high_ns, 10'000);
+    EXPECT_EQ(loop.window().mode(), StartMode::kBarrier);
+  });
+}
+
+TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
+  CellScript script;
+  script.world_size = 3;
+  script.choices = {ChoiceOfCost("failing", 1'000), ChoiceOfCost("right", 10'000)};
+  script.choices[0].launch_fails_on_rank = 2;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 10, 10'000);
+    const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
+    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    EXPECT_TRUE(cell.choices[0].has_failed);
+    EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
+    EXPECT_THAT(cell.choices[0].verdict.reason, HasSubstr("rank 2: scripted launch failure"));
+    EXPECT_EQ(cell.choices[0].verdict.median_ns, 0);
+    EXPECT_EQ(cell.choices[1].verdict.samples_ns.size(), 8u);
+    EXPECT_EQ(cell.backend.groups_created, 2);
+  });
+}
+
+TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamples) {
+  CellScript script;
+  script.choices = {ChoiceOfCost("noisy", 10'000), ChoiceOfCost("noisier", 9'500)};
+  script.choices[0].noise_ns = 1'000;  // medians differ, intervals overlap
+  script.choices[1].noise_ns = 1'800;
+  const auto rounds_with = [&](int64_t budget_ns) {
+    size_t rounds = 0;
+    RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
+      SetRepetitions(cell, 10, 10'000);
+      const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
+      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, budget_ns);
+      ASSERT_TRUE(loop.Run(cell.choices).has_value());
+      if (cell.parts.exchange.rank() == 0) rounds = cell.choices[0].verdict.samples_ns.size();
+    });
+    return rounds;
+  };
+  EXPECT_GT(rounds_with(0), 8u);
+  EXPECT_EQ(rounds_with(1), 8u) << "a cell that is begun is measured well enough";
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,37 @@
+// When the ranks begin a sample, and whether all of them did.
+#ifndef COTUNE_CORE_BENCHMARK_START_WINDOW_H_
+#define COTUNE_CORE_BENCHMARK_START_WINDOW_H_
+
+#include <cstdint>
+
+#include "core/benchmark/rank_spans.h"
+#include "core/selection/verdict.h"
+
+namespace cotune {
+
+// Pure: every rank feeds it the same samples, so all use the same window. A window that some rank
+// missed is doubled; after too many of them the ranks line up behind the barrier only.
+class StartWindow {
+ public:
+  explicit StartWindow(StartMode mode) : mode_(mode) {}
+
+  // From the release of the ranks to the common start of a sample; 0: there is none. An untimed
+  // call in front of the start takes about untimed_ns.
+  int64_t DelayNs(int64_t untimed_ns) const;
+  // Whether all ranks began in time. planned_start_ns: 0 when none was planned.
+  bool Accepts(const SampleSpan& sample, int64_t planned_start_ns);
+
+  StartMode mode() const { return mode_; }
+  int32_t invalid_samples() const { return invalid_samples_; }
+
+ private:
+  static constexpr int64_t kWindowMinNs = 500'000;
+
+  StartMode mode_;
+  int64_t window_ns_ = kWindowMinNs;
+  int32_t invalid_samples_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BENCHMARK_START_WINDOW_H_

@@ -1,0 +1,51 @@
+#include "core/benchmark/start_window.h"
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+constexpr int64_t kPlannedNs = 1'000'000;
+
+SampleSpan StartedAt(int64_t last_start_ns, int64_t span_ns = 100'000) {
+  return {.span_ns = span_ns, .skew_ns = 10, .last_start_ns = last_start_ns};
+}
+
+TEST(StartWindowTest, ASampleCountsWhenNoRankStartsMuchLaterThanPlanned) {
+  StartWindow window(StartMode::kWindow);
+  EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs + 5'000), kPlannedNs)) << "a twentieth";
+  EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs + 5'001), kPlannedNs));
+  EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs + 2'000, 100), kPlannedNs)) << "2 us at least";
+  EXPECT_FALSE(window.Accepts(StartedAt(kPlannedNs + 2'001, 100), kPlannedNs));
+  EXPECT_TRUE(window.Accepts(StartedAt(kPlannedNs * 99), 0)) << "no start was planned";
+  EXPECT_EQ(window.invalid_samples(), 2);
+}
+
+TEST(StartWindowTest, AMissedWindowGrowsUpToItsLimit) {
+  StartWindow window(StartMode::kWindow);
+  EXPECT_EQ(window.DelayNs(0), 500'000);
+  EXPECT_EQ(window.DelayNs(1'000), 502'000) << "the untimed call may be slow";
+  window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  EXPECT_EQ(window.DelayNs(0), 1'000'000);
+  for (int i = 0; i < 10; ++i) window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  EXPECT_EQ(window.DelayNs(0), 5'000'000);
+}
+
+TEST(StartWindowTest, AfterSixteenMissesTheRanksLineUpBehindTheBarrier) {
+  StartWindow window(StartMode::kWindow);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(window.mode(), StartMode::kWindow);
+    window.Accepts(StartedAt(kPlannedNs * 2), kPlannedNs);
+  }
+  EXPECT_EQ(window.mode(), StartMode::kBarrier);
+  EXPECT_EQ(window.DelayNs(0), 0);
+  EXPECT_EQ(window.invalid_samples(), 16);
+}
+
+TEST(StartWindowTest, OtherModesPlanNoStart) {
+  EXPECT_EQ(StartWindow(StartMode::kBarrier).DelayNs(1'000), 0);
+  EXPECT_EQ(StartWindow(StartMode::kDevice).DelayNs(1'000), 0);
+}
+
+}  // namespace
+}  // namespace cotune
