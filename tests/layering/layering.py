@@ -22,7 +22,7 @@ FOLDERS = {
     "plugins/cuda": ["plugins/api", "plugins/sdk", "gpu/driver"],
     "plugins/nccl": ["plugins/api", "plugins/sdk", "gpu/driver"],
     "plugins/host": ["plugins/api", "plugins/sdk"],
-    "plugins/fake": ["plugins/api"],
+    "plugins/fake": ["plugins/api", "plugins/sdk"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
