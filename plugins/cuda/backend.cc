@@ -80,7 +80,7 @@ class Backend {
   static constexpr int kRanksMax = cuda::kRanksMax;
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
-    auto gpu = Gpu::Open(device);
+    auto gpu = Gpu::Open(device, kOldestMajor);
     if (!gpu) return tl::unexpected(gpu.error());
     const auto named = sdk::Settings(host, kName).Text("nvrtc_library");
     const auto environment = gpu::OwnEnvironment();

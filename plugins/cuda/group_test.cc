@@ -285,6 +285,15 @@ TEST_F(GroupTest, RegistrationsReadNoEnvironment) {
   std::filesystem::remove_all(folder);
 }
 
+TEST_F(GroupTest, AGpuThatIsTooOldIsRefusedBeforeItsContextIsMade) {
+  const int contexts = driver_.contexts;
+  const auto old = Gpu::Open(0, 10);
+  ASSERT_FALSE(old);
+  EXPECT_EQ(old.error().status, COTUNE_UNSUPPORTED);
+  EXPECT_THAT(old.error().message, HasSubstr("capability 9.0: 10.0 or newer is needed"));
+  EXPECT_EQ(driver_.contexts, contexts);
+}
+
 TEST(ProgrammaticLaunchTest, CameWithNineAndIsInAllLaterOnes) {
   EXPECT_FALSE(HasProgrammaticLaunch({8, 0}));
   EXPECT_FALSE(HasProgrammaticLaunch({8, 9}));

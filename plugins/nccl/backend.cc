@@ -12,13 +12,13 @@
 #include "gpu/driver/library_search.h"
 #include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
-#include "plugins/nccl/gpu.h"
 #include "plugins/nccl/group.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/process_settings.h"
 #include "plugins/nccl/sdk_names.h"
 #include "plugins/sdk/abi_guard.h"
 #include "plugins/sdk/backend_shell.h"
+#include "plugins/sdk/gpu/gpu.h"
 #include "plugins/sdk/settings.h"
 
 namespace cotune::nccl {

@@ -16,14 +16,16 @@
 #include "plugins/nccl/choice_list.h"
 #include "plugins/nccl/collective_call.h"
 #include "plugins/nccl/communicator.h"
-#include "plugins/nccl/gpu.h"
 #include "plugins/nccl/launch_watch.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/sdk_names.h"
 #include "plugins/nccl/window_memory.h"
+#include "plugins/sdk/gpu/gpu.h"
 #include "plugins/sdk/rendezvous.h"
 
 namespace cotune::nccl {
+
+using sdk::Gpu;
 
 // One rank's end of a group. Health and Abort: any thread; everything else: one thread at a time.
 class Group {
