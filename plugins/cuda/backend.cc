@@ -100,13 +100,8 @@ class Backend {
   }
 
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
-    std::vector<cotune_choice_t> entries;
-    for (const Choice& choice : cuda::ListChoices(problem, limits())) {
-      uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE;
-      if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
-      entries.push_back(sdk::ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags));
-    }
-    return entries;
+    return sdk::ChoiceEntries(cuda::ListChoices(problem, limits()),
+                              COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_CAPTURABLE);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {

@@ -127,14 +127,8 @@ class Backend {
   }
 
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
-    std::vector<cotune_choice_t> entries;
-    for (const Choice& choice : host::ListChoices(problem, slot_bytes_)) {
-      uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE;
-      if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
-      // No workspace: slots belong to the group.
-      entries.push_back(sdk::ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags));
-    }
-    return entries;
+    // No workspace: slots belong to the group.
+    return sdk::ChoiceEntries(host::ListChoices(problem, slot_bytes_), COTUNE_CHOICE_REPRODUCIBLE);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {

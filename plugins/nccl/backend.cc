@@ -150,13 +150,8 @@ class Backend {
   }
 
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
-    std::vector<cotune_choice_t> entries;
-    for (const Choice& choice : nccl::ListChoices(problem, lacks_)) {
-      uint32_t flags = COTUNE_CHOICE_CAPTURABLE | COTUNE_CHOICE_REPRODUCIBLE;
-      if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
-      entries.push_back(sdk::ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags));
-    }
-    return entries;
+    return sdk::ChoiceEntries(nccl::ListChoices(problem, lacks_),
+                              COTUNE_CHOICE_CAPTURABLE | COTUNE_CHOICE_REPRODUCIBLE);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {

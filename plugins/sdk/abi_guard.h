@@ -11,6 +11,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/sdk/failure.h"
@@ -48,6 +49,18 @@ void CopyText(const std::string& text, char (&to)[kSize]) {
 // An entry of list_choices. `flags` count for a choice that can run; a `reason` refuses the choice.
 cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
                             uint32_t flags);
+
+// The entries of choices of a backend's own type, which has name, reason, cost_us and is_default.
+// `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
+template <class Choice>
+std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, uint32_t flags) {
+  std::vector<cotune_choice_t> entries;
+  for (const Choice& choice : choices) {
+    const uint32_t is_default = choice.is_default ? uint32_t{COTUNE_CHOICE_DEFAULT} : 0;
+    entries.push_back(ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default));
+  }
+  return entries;
+}
 
 // The tail of list_choices: as many entries as fit at the caller's stride, and how many there are.
 // COTUNE_INVALID_ARGUMENT for a buffer that cannot be written to.

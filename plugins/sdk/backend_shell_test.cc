@@ -241,6 +241,25 @@ TEST_F(BackendShellTest, ChoicesAreListedWithReasonsForThoseThatAreRefused) {
   EXPECT_STREQ(handles.choices_[1].reason, "not here");
 }
 
+TEST_F(BackendShellTest, EntriesAreMadeOfABackendsOwnChoices) {
+  struct Own {
+    std::string name;
+    std::string reason;
+    double cost_us;
+    bool is_default;
+  };
+  const auto entries = ChoiceEntries(
+      std::vector<Own>{
+          {"a", "", 1, true}, {"b", "", 2, false}, {std::string(200, 'c'), "no", 3, true}},
+      COTUNE_CHOICE_REPRODUCIBLE);
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].flags, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_DEFAULT);
+  EXPECT_EQ(entries[1].flags, uint32_t{COTUNE_CHOICE_REPRODUCIBLE});
+  EXPECT_EQ(entries[1].cost_us, 2);
+  EXPECT_EQ(entries[2].flags, 0u);
+  EXPECT_EQ(std::string(entries[2].name).size(), sizeof(entries[2].name) - 1);
+}
+
 // Each function that can fail, and that it makes nothing then.
 TEST_F(BackendShellTest, FailuresAreWrittenIntoTheCallersStruct) {
   Handles handles(host_, -1);
