@@ -116,18 +116,19 @@ class GroupTest : public ::testing::Test {
     makes_peer_of = nullptr;
     return group;
   }
-  // The word of rank 1 under a key is that of rank 0 with another offer, which follows two numbers.
+  // The word of rank 1 under a key is that of rank 0 with another offer, which ends it.
   cotune_status_t MakePeersWord(std::string key, void* data, uint64_t* size) {
     key.back() = '0';
     *size = 0;
     if (store_.count(key) == 0) return COTUNE_OK;  // that the peer has read everything
     std::string word = store_[key];
     MemoryOffer offer;
-    std::memcpy(&offer, word.data() + 8, sizeof(offer));
+    char* const end = word.data() + word.size() - sizeof(offer);
+    std::memcpy(&offer, end, sizeof(offer));
     offer.pid += 1;
     offer.handle.reserved[0] ^= 1;
     makes_peer_of(offer);
-    std::memcpy(word.data() + 8, &offer, sizeof(offer));
+    std::memcpy(end, &offer, sizeof(offer));
     *size = word.copy(static_cast<char*>(data), word.size());
     return COTUNE_OK;
   }
@@ -282,6 +283,15 @@ TEST_F(GroupTest, RegistrationsReadNoEnvironment) {
   EXPECT_THAT(all_put_, HasSubstr(folder + "/")) << (registered ? "" : registered.error().message);
   group->reset();
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(GroupTest, AGpuThatIsTooOldIsRefusedBeforeItsContextIsMade) {
+  const int contexts = driver_.contexts;
+  const auto old = Gpu::Open(0, 10);
+  ASSERT_FALSE(old);
+  EXPECT_EQ(old.error().status, COTUNE_UNSUPPORTED);
+  EXPECT_THAT(old.error().message, HasSubstr("capability 9.0: 10.0 or newer is needed"));
+  EXPECT_EQ(driver_.contexts, contexts);
 }
 
 TEST(ProgrammaticLaunchTest, CameWithNineAndIsInAllLaterOnes) {

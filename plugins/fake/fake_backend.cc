@@ -4,8 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,67 +15,271 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "plugins/fake/failure.h"
 #include "plugins/fake/operation.h"
 #include "plugins/fake/reduction.h"
 #include "plugins/fake/script.h"
-
-using cotune::fake::Script;
-
-struct cotune_backend_t {
-  const cotune_host_t* host;
-  Script script;
-  std::atomic<int32_t> rank;  // in the last group that was made, -1 before
-  // Calls so far that each breach of the script is about.
-  std::vector<std::unique_ptr<std::atomic<int64_t>>> calls;
-};
-
-struct cotune_group_t {
-  cotune_backend_t* backend;
-  const Script* script;
-  cotune::fake::GroupState state;
-  std::mutex mutex;  // of what follows
-  std::optional<cotune::fake::Failure> failure;
-};
-
-struct cotune_plan_t {
-  cotune_group_t* group;
-  cotune_problem_t problem;
-  const cotune::fake::ScriptedChoice* choice;
-  int64_t calls;
-  std::optional<cotune::fake::Operation> operation;
-};
+#include "plugins/sdk/abi_guard.h"
+#include "plugins/sdk/backend_shell.h"
+#include "plugins/sdk/failure.h"
+#include "plugins/sdk/settings.h"
 
 namespace cotune::fake {
 namespace {
 
-constexpr char kName[] = "fake";
-constexpr char kVersion[] = "1";
-constexpr int32_t kWorldSizeMax = 128;
-constexpr int32_t kWarning = 2;  // of a log's severities
+using sdk::Fail;
 
-cotune_status_t Report(const Failure& failure, cotune_error_t* error) {
-  if (error == nullptr) return failure.status;
-  error->native_code = 0;
-  error->failed_rank = failure.failed_rank;
-  const size_t size = failure.text.copy(error->message, sizeof(error->message) - 1);
-  error->message[size] = '\0';
-  return failure.status;
+constexpr int32_t kWarning = 2;  // a severity of the log
+
+class FakeGroup;
+
+class FakePlan {
+ public:
+  FakePlan(FakeGroup& group, const cotune_problem_t& problem, const ScriptedChoice& choice)
+      : group_(group), problem_(problem), choice_(choice) {}
+
+  FakeGroup& group() const { return group_; }
+  const ScriptedChoice& choice() const { return choice_; }
+
+  Result<void> Launch(const cotune_launch_t& launch);
+  Result<bool> Progress(int64_t until_ns);
+
+ private:
+  FakeGroup& group_;
+  const cotune_problem_t problem_;
+  const ScriptedChoice& choice_;
+  int64_t calls_ = 0;
+  std::optional<Operation> operation_;
+};
+
+class FakeBackend;
+
+class FakeGroup {
+ public:
+  using Plan = FakePlan;
+
+  FakeGroup(FakeBackend& backend, const cotune_group_params_t& params);
+
+  FakeBackend& backend() const { return backend_; }
+  GroupState& state() { return state_; }
+
+  int world_size() const { return state_.world_size(); }
+  std::optional<Failure> Health() {
+    if (state_.aborted) return Failure{COTUNE_ABORTED, 0, -1, "the group was aborted"};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return failure_;
+  }
+  void Abort() { fake::Abort(state_); }
+  Result<std::unique_ptr<Plan>> Prepare(const cotune_problem_t& problem, std::string_view name,
+                                        int64_t deadline_ns);
+
+  // Keeps the first failure of the group and passes it on.
+  tl::unexpected<Failure> Break(Failure failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_) failure_ = failure;
+    return tl::make_unexpected(std::move(failure));
+  }
+
+ private:
+  FakeBackend& backend_;
+  GroupState state_;
+  std::mutex mutex_;  // guards what follows
+  std::optional<Failure> failure_;
+};
+
+class FakeBackend {
+ public:
+  using Group = FakeGroup;
+  using Problem = cotune_problem_t;
+
+  static constexpr char kName[] = "fake";
+  static constexpr char kVersion[] = "1";
+  static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
+  static constexpr int kRanksMax = 128;
+
+  FakeBackend(const cotune_host_t& to_host, Script to_follow)
+      : host(to_host), script(std::move(to_follow)), calls(script.breaches.size()) {}
+
+  static Result<std::unique_ptr<FakeBackend>> Create(const cotune_host_t& host, int32_t device);
+  int32_t device() const { return -1; }
+  static Result<Problem> CheckProblem(const cotune_problem_t& problem);
+  Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const;
+  Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params);
+
+  const cotune_host_t& host;
+  const Script script;
+  std::atomic<int32_t> rank = -1;           // in the last group that was made, -1 before
+  std::vector<std::atomic<int64_t>> calls;  // so far, that each breach of the script is about
+};
+
+FakeGroup::FakeGroup(FakeBackend& backend, const cotune_group_params_t& params)
+    : backend_(backend) {
+  state_.host = &backend.host;
+  state_.name = params.name;
+  state_.rank = params.rank;
+  state_.job_ranks.assign(params.job_ranks, params.job_ranks + params.world_size);
+}
+
+Result<std::unique_ptr<FakeBackend>> FakeBackend::Create(const cotune_host_t& host,
+                                                         int32_t /*device*/) {
+  const auto text = sdk::Settings(host, kName).Text("script");
+  Script script = ParseScript(text.value_or("choice plain default"));
+  if (!script.mistake.empty()) {
+    return Fail(COTUNE_INVALID_ARGUMENT, "setting fake.script, " + script.mistake);
+  }
+  if (!script.create_fails.empty()) return Fail(COTUNE_INTERNAL, script.create_fails);
+  if (!script.create_unsupported.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, script.create_unsupported);
+  }
+  return std::make_unique<FakeBackend>(host, std::move(script));
+}
+
+Result<cotune_problem_t> FakeBackend::CheckProblem(const cotune_problem_t& problem) {
+  constexpr uint32_t kMustKnow = 0xFFFF0000u;
+  if (problem.memory_kind != COTUNE_MEMORY_HOST)
+    return Fail(COTUNE_UNSUPPORTED, "host memory only");
+  if ((problem.flags & kMustKnow) != 0) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown flags {:#x}", problem.flags));
+  }
+  if (problem.collective < COTUNE_ALL_REDUCE || problem.collective > COTUNE_BROADCAST) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown collective {}", problem.collective));
+  }
+  if (problem.reduction > COTUNE_AVERAGE) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown reduction {}", problem.reduction));
+  }
+  if (ElementBytes(problem.dtype) == 0) return Fail(COTUNE_UNSUPPORTED, "unknown element type");
+  if (problem.world_size < 1 || problem.world_size > kRanksMax) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("1 to {} ranks, not {}", kRanksMax, problem.world_size));
+  }
+  return problem;
+}
+
+double CostUs(const ScriptedChoice& choice, uint64_t bytes) {
+  return choice.cost_us + choice.cost_per_kib_us * static_cast<double>(bytes) / 1024;
+}
+
+// Empty when the choice can run it.
+std::string WhyRefused(const ScriptedChoice& choice, const cotune_problem_t& problem) {
+  if (!choice.refuse.empty()) return choice.refuse;
+  if ((choice.collectives & (1u << problem.collective)) == 0) return "not for this collective";
+  if (problem.bytes < choice.bytes_min)
+    return fmt::format("needs at least {} bytes", choice.bytes_min);
+  if (problem.bytes > choice.bytes_max)
+    return fmt::format("takes at most {} bytes", choice.bytes_max);
+  return "";
+}
+
+cotune_choice_t EntryOf(const ScriptedChoice& choice, const cotune_problem_t& problem) {
+  uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE;
+  if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
+  if (choice.collective_prepare) flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
+  return sdk::ChoiceEntry(choice.name, WhyRefused(choice, problem), choice.model_us, flags);
+}
+
+// The entries of the list, in the script's order.
+Result<std::vector<cotune_choice_t>> FakeBackend::ListChoices(const Problem& problem) const {
+  if (!script.refuse_all.empty()) return Fail(COTUNE_UNSUPPORTED, script.refuse_all);
+  std::vector<cotune_choice_t> entries;
+  for (const ScriptedChoice& choice : script.choices) {
+    const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
+    if (!is_missing) entries.push_back(EntryOf(choice, problem));
+  }
+  return entries;
+}
+
+Result<std::unique_ptr<FakeGroup>> FakeBackend::Join(const cotune_group_params_t& params) {
+  auto group = std::make_unique<FakeGroup>(*this, params);
+  if (script.group_fails_on == params.rank) {
+    return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
+  }
+  if (auto met = Meet(group->state(), "joined the group", params.deadline_ns); !met) {
+    return tl::make_unexpected(met.error());
+  }
+  return group;
+}
+
+Result<void> DelayPrepare(const GroupState& state, const ScriptedChoice& choice,
+                          int64_t deadline_ns) {
+  if (choice.prepare_delay_on >= 0 && choice.prepare_delay_on != state.rank) return {};
+  const int64_t end_ns = state.now_ns() + choice.prepare_delay_ms * 1'000'000;
+  while (state.now_ns() < end_ns) {
+    if (state.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
+    if (state.now_ns() >= deadline_ns) {
+      return Fail(COTUNE_DEADLINE_EXCEEDED, "scripted: prepare takes longer than its deadline");
+    }
+    PauseUntil(state, std::min(end_ns, deadline_ns));
+  }
+  return {};
+}
+
+// As the script has it fail or refuse on this rank.
+Result<void> FailPrepare(const GroupState& state, const ScriptedChoice& choice) {
+  if (state.name.find(choice.prepare_only_in) == std::string::npos) return {};
+  if (choice.prepare_fails_on == state.rank) {
+    return Fail(COTUNE_INTERNAL, "scripted: prepare fails");
+  }
+  if (choice.prepare_refused_on == state.rank) {
+    return Fail(COTUNE_UNSUPPORTED, "scripted: prepare refuses");
+  }
+  return {};
+}
+
+Result<std::unique_ptr<FakePlan>> FakeGroup::Prepare(const cotune_problem_t& problem,
+                                                     std::string_view name, int64_t deadline_ns) {
+  if (auto failure = Health()) return tl::make_unexpected(*failure);
+  const auto& choices = backend_.script.choices;
+  const auto choice = std::find_if(choices.begin(), choices.end(),
+                                   [&](const auto& each) { return each.name == name; });
+  if (choice == choices.end()) {
+    return Fail(COTUNE_UNSUPPORTED, fmt::format("there is no choice {}", name));
+  }
+  if (const std::string refused = WhyRefused(*choice, problem); !refused.empty()) {
+    return Fail(COTUNE_UNSUPPORTED, refused);
+  }
+  auto done = DelayPrepare(state_, *choice, deadline_ns);
+  if (done) done = FailPrepare(state_, *choice);
+  if (done && choice->collective_prepare) {
+    done = Meet(state_, "prepared " + choice->name, deadline_ns);
+  }
+  if (!done) return tl::make_unexpected(done.error());
+  return std::make_unique<FakePlan>(*this, problem, *choice);
+}
+
+Result<void> FakePlan::Launch(const cotune_launch_t& launch) {
+  if (auto failure = group_.Health()) return tl::make_unexpected(*failure);
+  if (operation_) return Fail(COTUNE_INVALID_ARGUMENT, "an operation is running already");
+  const int32_t rank = group_.state().rank;
+  if (++calls_ >= choice_.launch_fails_at && choice_.launch_fails_on == rank) {
+    return group_.Break({COTUNE_INTERNAL, 0, -1, "scripted: launch fails"});
+  }
+  const Misbehaviour misbehaviour{static_cast<int64_t>(CostUs(choice_, problem_.bytes) * 1000),
+                                  choice_.hangs_on == rank, choice_.wrong_on == rank,
+                                  choice_.overruns_on == rank};
+  operation_.emplace(group_.state(), problem_, launch, misbehaviour);
+  return {};
+}
+
+Result<bool> FakePlan::Progress(int64_t until_ns) {
+  if (!operation_) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
+  const Result<bool> done = operation_->Advance(until_ns);
+  if (!done || *done) operation_.reset();
+  if (!done) return group_.Break(done.error());
+  return done;
 }
 
 // Breaks the contract of the ABI where the script says so. True: progress is never done.
-bool Misbehave(cotune_backend_t& backend, std::string_view function, std::string_view choice = "") {
+bool Misbehave(FakeBackend& backend, std::string_view function, std::string_view choice = "") {
   bool is_never_done = false;
   for (size_t i = 0; i < backend.script.breaches.size(); ++i) {
     const Breach& breach = backend.script.breaches[i];
     if (breach.function != function || (breach.on >= 0 && breach.on != backend.rank)) continue;
     if (!breach.choice.empty() && breach.choice != choice) continue;
-    const int64_t count = ++*backend.calls[i];
+    const int64_t count = ++backend.calls[i];
     if (count < breach.at) continue;
     const bool waits = breach.how == How::kNeverReturns || breach.how == How::kNeverDone;
     if (waits && count == breach.at) {
       const std::string text = fmt::format("scripted: {} begins to wait for ever", function);
-      backend.host->log(backend.host->context, kWarning, text.c_str());
+      backend.host.log(backend.host.context, kWarning, text.c_str());
     }
     switch (breach.how) {
       case How::kNeverReturns:
@@ -97,319 +299,113 @@ bool Misbehave(cotune_backend_t& backend, std::string_view function, std::string
   return is_never_done;
 }
 
-// Runs a body that gives a status or a failure; no exception crosses the ABI.
-template <typename Body>
-cotune_status_t Guard(cotune_error_t* error, const Body& body) {
-  try {
-    const Result<cotune_status_t> result = body();
-    return result ? *result : Report(result.error(), error);
-  } catch (const std::bad_alloc&) {
-    return Report({COTUNE_OUT_OF_RESOURCES, "out of memory"}, error);
-  } catch (const std::exception& e) {
-    return Report({COTUNE_INTERNAL, e.what()}, error);
-  }
+// The table of the shell, each function behind what the script makes of it: a breach of the
+// contract has to get past the shell, which ends exceptions and keeps handles in order.
+using Shell = sdk::BackendShell<FakeBackend>;
+
+FakeBackend& Of(const cotune_backend_t* backend) {
+  return Shell::Of(const_cast<cotune_backend_t*>(backend));  // only counters of the script change
 }
+FakeBackend& BackendOf(cotune_group_t* group) { return Shell::Of(group).backend(); }
+FakeBackend& BackendOf(cotune_plan_t* plan) { return Shell::Of(plan).group().backend(); }
 
 cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
                        cotune_error_t* error) {
-  std::unique_ptr<cotune_backend_t> made;
-  const cotune_status_t status = Guard(error, [&]() -> Result<cotune_status_t> {
-    if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
-      return Fail(COTUNE_INVALID_ARGUMENT, "the host's table of services is too small");
-    }
-    if (device >= 0) return Fail(COTUNE_UNSUPPORTED, "it has no devices, use -1");
-    const char* text = host->setting(host->context, "script");
-    Script script = ParseScript(text == nullptr ? "choice plain default" : text);
-    if (!script.mistake.empty()) {
-      return Fail(COTUNE_INVALID_ARGUMENT, "setting fake.script, " + script.mistake);
-    }
-    if (!script.create_fails.empty()) return Fail(COTUNE_INTERNAL, script.create_fails);
-    if (!script.create_unsupported.empty()) {
-      return Fail(COTUNE_UNSUPPORTED, script.create_unsupported);
-    }
-    made.reset(new cotune_backend_t{host, std::move(script), -1, {}});
-    for (size_t i = 0; i < made->script.breaches.size(); ++i) {
-      made->calls.push_back(std::make_unique<std::atomic<int64_t>>(0));
-    }
-    return COTUNE_OK;
-  });
-  if (made == nullptr) return status;
-  Misbehave(*made, "create");
-  *backend = made.release();
+  cotune_backend_t* made = nullptr;
+  const cotune_status_t status = Shell::Table()->create(host, device, &made, error);
+  if (status != COTUNE_OK) return status;
+  Misbehave(Of(made), "create");
+  *backend = made;
   return status;
 }
 
 void Destroy(cotune_backend_t* backend) {
   // Freed also where it throws.
-  const std::unique_ptr<cotune_backend_t> owned(backend);
-  if (backend != nullptr) Misbehave(*backend, "destroy");
+  const std::unique_ptr<cotune_backend_t, void (*)(cotune_backend_t*)> owned(
+      backend, Shell::Table()->destroy);
+  if (backend != nullptr) Misbehave(Of(backend), "destroy");
 }
 
-const void* GetExtension(const cotune_backend_t* backend, const char* /*id*/) {
-  Misbehave(*const_cast<cotune_backend_t*>(backend), "get_extension");
-  return nullptr;
-}
-
-Result<void> CheckProblem(const cotune_problem_t& problem) {
-  constexpr uint32_t kMustKnow = 0xFFFF0000u;
-  if (problem.memory_kind != COTUNE_MEMORY_HOST)
-    return Fail(COTUNE_UNSUPPORTED, "host memory only");
-  if ((problem.flags & kMustKnow) != 0) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown flags {:#x}", problem.flags));
-  }
-  if (problem.collective < COTUNE_ALL_REDUCE || problem.collective > COTUNE_BROADCAST) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown collective {}", problem.collective));
-  }
-  if (problem.reduction > COTUNE_AVERAGE) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("unknown reduction {}", problem.reduction));
-  }
-  if (ElementBytes(problem.dtype) == 0) return Fail(COTUNE_UNSUPPORTED, "unknown element type");
-  if (problem.world_size < 1 || problem.world_size > kWorldSizeMax) {
-    return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("1 to {} ranks, not {}", kWorldSizeMax, problem.world_size));
-  }
-  return {};
-}
-
-double CostUs(const ScriptedChoice& choice, uint64_t bytes) {
-  return choice.cost_us + choice.cost_per_kib_us * static_cast<double>(bytes) / 1024;
-}
-
-// Empty when the choice can run it.
-std::string WhyRefused(const ScriptedChoice& choice, const cotune_problem_t& problem) {
-  if (!choice.refuse.empty()) return choice.refuse;
-  if ((choice.collectives & (1u << problem.collective)) == 0) return "not for this collective";
-  if (problem.bytes < choice.bytes_min)
-    return fmt::format("needs at least {} bytes", choice.bytes_min);
-  if (problem.bytes > choice.bytes_max)
-    return fmt::format("takes at most {} bytes", choice.bytes_max);
-  return "";
-}
-
-cotune_choice_t ToAbi(const ScriptedChoice& choice, const cotune_problem_t& problem) {
-  const std::string refused = WhyRefused(choice, problem);
-  cotune_choice_t entry{};
-  entry.struct_size = sizeof(entry);
-  entry.status = refused.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
-  entry.flags = COTUNE_CHOICE_REPRODUCIBLE;
-  if (choice.is_default) entry.flags |= COTUNE_CHOICE_DEFAULT;
-  if (choice.collective_prepare) entry.flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
-  entry.cost_us = choice.model_us;
-  choice.name.copy(entry.name, sizeof(entry.name) - 1);
-  refused.copy(entry.reason, sizeof(entry.reason) - 1);
-  return entry;
-}
-
-// The entries of the list, in the script's order.
-Result<std::vector<cotune_choice_t>> Entries(const cotune_backend_t& backend,
-                                             const cotune_problem_t& problem) {
-  if (auto checked = CheckProblem(problem); !checked) return tl::make_unexpected(checked.error());
-  if (!backend.script.refuse_all.empty()) {
-    return Fail(COTUNE_UNSUPPORTED, backend.script.refuse_all);
-  }
-  const int32_t rank = backend.rank;
-  std::vector<cotune_choice_t> entries;
-  for (const ScriptedChoice& choice : backend.script.choices) {
-    const bool is_missing = choice.missing_on >= 0 && choice.missing_on == rank;
-    if (!is_missing) entries.push_back(ToAbi(choice, problem));
-  }
-  return entries;
+const void* GetExtension(const cotune_backend_t* backend, const char* id) {
+  Misbehave(Of(backend), "get_extension");
+  return Shell::Table()->get_extension(backend, id);
 }
 
 cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_problem_t* problem,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t* error) {
-  // Only the counters of the script change.
-  Misbehave(*const_cast<cotune_backend_t*>(backend), "list_choices");
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    const auto entries = Entries(*backend, *problem);
-    if (!entries) return tl::make_unexpected(entries.error());
-    const size_t entry_bytes = std::min<size_t>(stride, sizeof(cotune_choice_t));
-    for (size_t i = 0; i < std::min<size_t>(capacity, entries->size()); ++i) {
-      std::memcpy(reinterpret_cast<char*>(first) + i * stride, &(*entries)[i], entry_bytes);
-    }
-    *count = static_cast<uint32_t>(entries->size());
-    return COTUNE_OK;
-  });
+  Misbehave(Of(backend), "list_choices");
+  return Shell::Table()->list_choices(backend, problem, first, stride, capacity, count, error);
 }
 
 cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                             cotune_group_t** group, cotune_error_t* error) {
-  backend->rank = params->rank;
-  Misbehave(*backend, "group_create");
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    auto made = std::make_unique<cotune_group_t>();
-    made->backend = backend;
-    made->script = &backend->script;
-    made->state.host = backend->host;
-    made->state.name = params->name;
-    made->state.rank = params->rank;
-    made->state.job_ranks.assign(params->job_ranks, params->job_ranks + params->world_size);
-    if (backend->script.group_fails_on == params->rank) {
-      return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
-    }
-    if (auto met = Meet(made->state, "joined the group", params->deadline_ns); !met) {
-      return tl::make_unexpected(met.error());
-    }
-    *group = made.release();
-    return COTUNE_OK;
-  });
-}
-
-// What made the group unusable, if anything did.
-Result<void> Health(cotune_group_t& group) {
-  if (group.state.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
-  const std::lock_guard<std::mutex> lock(group.mutex);
-  if (group.failure) return tl::make_unexpected(*group.failure);
-  return {};
-}
-
-// Keeps the first failure of the group and passes it on.
-tl::unexpected<Failure> Break(cotune_group_t& group, Failure failure) {
-  const std::lock_guard<std::mutex> lock(group.mutex);
-  if (!group.failure) group.failure = failure;
-  return tl::make_unexpected(std::move(failure));
+  Of(backend).rank = params->rank;
+  Misbehave(Of(backend), "group_create");
+  return Shell::Table()->group_create(backend, params, group, error);
 }
 
 cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
-  Misbehave(*group->backend, "group_health");
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    return Health(*group).map([] { return cotune_status_t{COTUNE_OK}; });
-  });
+  Misbehave(BackendOf(group), "group_health");
+  return Shell::Table()->group_health(group, error);
 }
 
 void GroupAbort(cotune_group_t* group) {
-  Misbehave(*group->backend, "group_abort");
-  Abort(group->state);
+  Misbehave(BackendOf(group), "group_abort");
+  Shell::Table()->group_abort(group);
 }
 
 void GroupDestroy(cotune_group_t* group) {
-  const std::unique_ptr<cotune_group_t> owned(group);
-  if (group != nullptr) Misbehave(*group->backend, "group_destroy");
-}
-
-Result<void> DelayPrepare(const cotune_group_t& group, const ScriptedChoice& choice,
-                          int64_t deadline_ns) {
-  if (choice.prepare_delay_on >= 0 && choice.prepare_delay_on != group.state.rank) return {};
-  const int64_t end_ns = group.state.now_ns() + choice.prepare_delay_ms * 1'000'000;
-  while (group.state.now_ns() < end_ns) {
-    if (group.state.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
-    if (group.state.now_ns() >= deadline_ns) {
-      return Fail(COTUNE_DEADLINE_EXCEEDED, "scripted: prepare takes longer than its deadline");
-    }
-    PauseUntil(group.state, std::min(end_ns, deadline_ns));
-  }
-  return {};
+  const std::unique_ptr<cotune_group_t, void (*)(cotune_group_t*)> owned(
+      group, Shell::Table()->group_destroy);
+  if (group != nullptr) Misbehave(BackendOf(group), "group_destroy");
 }
 
 cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
                         const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                         cotune_error_t* error) {
-  Misbehave(*group->backend, "prepare", choice_name);
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    if (auto health = Health(*group); !health) return tl::make_unexpected(health.error());
-    if (auto checked = CheckProblem(*problem); !checked) {
-      return tl::make_unexpected(checked.error());
-    }
-    const auto& choices = group->script->choices;
-    const auto choice = std::find_if(choices.begin(), choices.end(),
-                                     [&](const auto& each) { return each.name == choice_name; });
-    if (choice == choices.end()) {
-      return Fail(COTUNE_UNSUPPORTED, fmt::format("there is no choice {}", choice_name));
-    }
-    if (const std::string refused = WhyRefused(*choice, *problem); !refused.empty()) {
-      return Fail(COTUNE_UNSUPPORTED, refused);
-    }
-    if (auto delayed = DelayPrepare(*group, *choice, deadline_ns); !delayed) {
-      return tl::make_unexpected(delayed.error());
-    }
-    if (group->state.name.find(choice->prepare_only_in) != std::string::npos) {
-      if (choice->prepare_fails_on == group->state.rank) {
-        return Fail(COTUNE_INTERNAL, "scripted: prepare fails");
-      }
-      if (choice->prepare_refused_on == group->state.rank) {
-        return Fail(COTUNE_UNSUPPORTED, "scripted: prepare refuses");
-      }
-    }
-    if (choice->collective_prepare) {
-      if (auto met = Meet(group->state, "prepared " + choice->name, deadline_ns); !met) {
-        return tl::make_unexpected(met.error());
-      }
-    }
-    *plan = new cotune_plan_t{group, *problem, &*choice, 0, std::nullopt};
-    return COTUNE_OK;
-  });
+  Misbehave(BackendOf(group), "prepare", choice_name);
+  return Shell::Table()->prepare(group, problem, choice_name, deadline_ns, plan, error);
 }
 
 cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
-  Misbehave(*plan->group->backend, "launch", plan->choice->name);
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    cotune_group_t& group = *plan->group;
-    if (auto health = Health(group); !health) return tl::make_unexpected(health.error());
-    if (plan->operation) return Fail(COTUNE_INVALID_ARGUMENT, "an operation is running already");
-    const ScriptedChoice& choice = *plan->choice;
-    const int32_t rank = group.state.rank;
-    if (++plan->calls >= choice.launch_fails_at && choice.launch_fails_on == rank) {
-      return Break(group, {COTUNE_INTERNAL, "scripted: launch fails"});
-    }
-    const Misbehaviour misbehaviour{
-        static_cast<int64_t>(CostUs(choice, plan->problem.bytes) * 1000), choice.hangs_on == rank,
-        choice.wrong_on == rank, choice.overruns_on == rank};
-    plan->operation.emplace(group.state, plan->problem, *launch, misbehaviour);
-    return COTUNE_OK;
-  });
+  Misbehave(BackendOf(plan), "launch", Shell::Of(plan).choice().name);
+  return Shell::Table()->launch(plan, launch, error);
 }
 
 cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
-  if (Misbehave(*plan->group->backend, "progress", plan->choice->name)) return COTUNE_IN_PROGRESS;
-  return Guard(error, [&]() -> Result<cotune_status_t> {
-    if (!plan->operation) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
-    const Result<bool> done = plan->operation->Advance(until_ns);
-    if (!done || *done) plan->operation.reset();
-    if (!done) return Break(*plan->group, done.error());
-    return *done ? COTUNE_OK : COTUNE_IN_PROGRESS;
-  });
+  const bool is_never_done = Misbehave(BackendOf(plan), "progress", Shell::Of(plan).choice().name);
+  return is_never_done ? COTUNE_IN_PROGRESS : Shell::Table()->progress(plan, until_ns, error);
 }
 
 void PlanDestroy(cotune_plan_t* plan) {
-  const std::unique_ptr<cotune_plan_t> owned(plan);
-  if (plan != nullptr) Misbehave(*plan->group->backend, "plan_destroy", plan->choice->name);
+  const std::unique_ptr<cotune_plan_t, void (*)(cotune_plan_t*)> owned(
+      plan, Shell::Table()->plan_destroy);
+  if (plan != nullptr) Misbehave(BackendOf(plan), "plan_destroy", Shell::Of(plan).choice().name);
 }
 
-constexpr uint32_t BuildFlags() {
-  uint32_t flags = 0;
-#ifdef __SANITIZE_ADDRESS__
-  flags |= COTUNE_BUILD_ASAN;
-#endif
-#ifdef __SANITIZE_THREAD__
-  flags |= COTUNE_BUILD_TSAN;
-#endif
-  return flags;
+cotune_backend_api_t TableWithBreaches() {
+  cotune_backend_api_t table = *Shell::Table();
+  table.create = Create;
+  table.destroy = Destroy;
+  table.get_extension = GetExtension;
+  table.list_choices = ListChoices;
+  table.group_create = GroupCreate;
+  table.group_health = GroupHealth;
+  table.group_abort = GroupAbort;
+  table.group_destroy = GroupDestroy;
+  table.prepare = Prepare;
+  table.launch = Launch;
+  table.progress = Progress;
+  table.plan_destroy = PlanDestroy;
+  return table;
 }
-
-constexpr cotune_backend_api_t kApi = {
-    .struct_size = sizeof(cotune_backend_api_t),
-    .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = BuildFlags(),
-    .memory_kinds = 1u << COTUNE_MEMORY_HOST,
-    .name = kName,
-    .version = kVersion,
-    .create = Create,
-    .destroy = Destroy,
-    .get_extension = GetExtension,
-    .list_choices = ListChoices,
-    .group_create = GroupCreate,
-    .group_health = GroupHealth,
-    .group_abort = GroupAbort,
-    .group_destroy = GroupDestroy,
-    .prepare = Prepare,
-    .launch = Launch,
-    .progress = Progress,
-    .plan_destroy = PlanDestroy,
-};
 
 }  // namespace
 
-const cotune_backend_api_t* BackendApi() { return &kApi; }
+const cotune_backend_api_t* BackendApi() {
+  static const cotune_backend_api_t kTable = TableWithBreaches();
+  return &kTable;
+}
 
 }  // namespace cotune::fake

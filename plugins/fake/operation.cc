@@ -8,9 +8,12 @@
 
 #include "fmt/format.h"
 #include "plugins/fake/reduction.h"
+#include "plugins/sdk/failure.h"
 
 namespace cotune::fake {
 namespace {
+
+using sdk::Fail;
 
 constexpr uint64_t kChunkBytesMax = 64 * 1024;  // the most that the store takes
 // How late an abort is noticed by a rank that waits.
@@ -58,8 +61,8 @@ bool PeerAborted(const GroupState& group) {
 }
 
 Failure Late(const GroupState& group, int32_t rank, const std::string& what) {
-  return {COTUNE_PEER_FAILED,
-          fmt::format("rank {} had not {} at the deadline", group.job_ranks[rank], what), rank};
+  return {COTUNE_PEER_FAILED, 0, rank,
+          fmt::format("rank {} had not {} at the deadline", group.job_ranks[rank], what)};
 }
 
 }  // namespace
@@ -183,11 +186,11 @@ void Operation::WriteResult() {
 }
 
 Failure Operation::PastDeadline() const {
-  if (misbehaviour_.hangs) return {COTUNE_DEADLINE_EXCEEDED, "scripted: this rank hangs"};
+  if (misbehaviour_.hangs) return {COTUNE_DEADLINE_EXCEEDED, 0, -1, "scripted: this rank hangs"};
   if (phase_ == Phase::kReceive && IsSource(peer_) && peer_ != group_.rank) {
     return Late(group_, peer_, "sent its data");
   }
-  return {COTUNE_DEADLINE_EXCEEDED, "the operation was not complete at its deadline"};
+  return {COTUNE_DEADLINE_EXCEEDED, 0, -1, "the operation was not complete at its deadline"};
 }
 
 bool Operation::IsSource(int32_t rank) const {

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/fake/failure.h"
+#include "plugins/sdk/failure.h"
 
 namespace cotune::fake {
+
+using sdk::Failure;
+using sdk::Result;
 
 // What the operations of a group share.
 struct GroupState {

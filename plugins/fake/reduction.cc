@@ -1,10 +1,9 @@
 #include "plugins/fake/reduction.h"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
+
+#include "plugins/sdk/float16.h"
 
 namespace cotune::fake {
 namespace {
@@ -18,50 +17,15 @@ struct Plain {
   static Stored Write(Sum sum) { return sum; }
 };
 
-struct Bfloat16 {
+template <auto kRead, auto kWrite>
+struct Half {
   using Stored = uint16_t;
   using Sum = float;
-  static Sum Read(Stored stored) {
-    return std::bit_cast<float>(static_cast<uint32_t>(stored) << 16);
-  }
-  static Stored Write(Sum sum) {
-    const auto bits = std::bit_cast<uint32_t>(sum);
-    if (std::isnan(sum)) return static_cast<Stored>((bits >> 16) | 0x40);
-    return static_cast<Stored>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);  // ties to even
-  }
+  static Sum Read(Stored stored) { return kRead(stored); }
+  static Stored Write(Sum sum) { return kWrite(sum); }
 };
-
-struct Float16 {
-  using Stored = uint16_t;
-  using Sum = float;
-  static Sum Read(Stored stored) {
-    const int exponent = (stored >> 10) & 0x1F;
-    const int mantissa = stored & 0x3FF;
-    float value = 0;
-    if (exponent == 0x1F) {
-      value = mantissa == 0 ? INFINITY : NAN;
-    } else if (exponent == 0) {
-      value = std::ldexp(static_cast<float>(mantissa), -24);
-    } else {
-      value = std::ldexp(static_cast<float>(mantissa + 0x400), exponent - 25);
-    }
-    return (stored & 0x8000) != 0 ? -value : value;
-  }
-  static Stored Write(Sum sum) {
-    const auto sign = static_cast<Stored>(std::signbit(sum) ? 0x8000 : 0);
-    const float size = std::fabs(sum);
-    if (std::isnan(sum)) return sign | 0x7E00;
-    if (size >= 65520.0F) return sign | 0x7C00;  // rounds to infinity
-    if (size == 0) return sign;
-    int exponent = 0;
-    std::frexp(size, &exponent);  // size < 2^exponent
-    // One unit in the last place; below 2^-14 all numbers have the unit 2^-24.
-    const int unit_log2 = std::max(exponent - 11, -24);
-    const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, -unit_log2)));
-    // 2048 units carry into the exponent by themselves.
-    return sign | static_cast<Stored>(units + ((unit_log2 + 24) << 10));
-  }
-};
+using Bfloat16 = Half<sdk::F32FromBf16, sdk::Bf16FromF32>;
+using Float16 = Half<sdk::F32FromF16, sdk::F16FromF32>;
 
 // Integers wrap: they are added as unsigned numbers.
 template <typename T>

@@ -1,252 +1,151 @@
 #include "plugins/host/backend.h"
 
-#include <fmt/format.h>
-
-#include <charconv>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "plugins/host/choice_list.h"
 #include "plugins/host/group.h"
 #include "plugins/host/operation.h"
 #include "plugins/host/sdk_names.h"
 #include "plugins/sdk/abi_guard.h"
-
-struct cotune_backend_t {
-  const cotune_host_t* host;
-  uint64_t slot_bytes;
-};
-
-struct cotune_group_t {
-  std::unique_ptr<cotune::host::Group> group;
-};
-
-struct cotune_plan_t {
-  cotune::host::Group* group;
-  cotune::host::Operation operation;
-  bool in_flight;
-};
+#include "plugins/sdk/backend_shell.h"
+#include "plugins/sdk/settings.h"
 
 namespace cotune::host {
 namespace {
 
-constexpr char kName[] = "host";
-constexpr char kVersion[] = "1.0.0";
-
-template <class Body>
-cotune_status_t Guard(cotune_error_t* error, Body body) {
-  return sdk::Guard(kName, error, body);
-}
-
-// Every choice shares memory of the group's ranks on one host.
-constexpr ProblemLimits kLimits{.memory_kind = COTUNE_MEMORY_HOST, .ranks_max = kMaxRanks};
-
-Result<uint64_t> SlotBytes(const cotune_host_t& host) {
-  if (host.setting == nullptr) return kDefaultSlotBytes;
-  const char* text = host.setting(host.context, "slot_bytes");
-  if (text == nullptr) return kDefaultSlotBytes;
-  const std::string_view digits(text);
-  uint64_t bytes = 0;
-  const char* const end = digits.data() + digits.size();
-  auto parsed = std::from_chars(digits.data(), end, bytes);
-  constexpr uint64_t kPageBytes = 4096;
-  if (parsed.ec == std::errc() && parsed.ptr + 1 == end && bytes <= kLargestSlotBytes) {
-    // As sizes are written everywhere else.
-    const int shift = *parsed.ptr == 'K' ? 10 : *parsed.ptr == 'M' ? 20 : -1;
-    if (shift > 0) bytes <<= shift;
-    if (shift > 0) ++parsed.ptr;
+class HostPlan {
+ public:
+  HostPlan(Group& group, Schedule schedule, std::string_view choice)
+      : group_(group), operation_(group, std::move(schedule), choice) {}
+  // The peers cannot complete without this rank; better they learn it now than at the deadline.
+  ~HostPlan() {
+    if (in_flight_) group_.Abort();
   }
-  if (parsed.ec != std::errc() || parsed.ptr != end || bytes < kSmallestSlotBytes ||
-      bytes > kLargestSlotBytes || bytes % (2 * kPageBytes) != 0) {
-    return Fail(
-        COTUNE_INVALID_ARGUMENT,
-        fmt::format("setting host.slot_bytes is '{}'; give a multiple of {} from {} to {}",
-                    digits.substr(0, 40), 2 * kPageBytes, kSmallestSlotBytes, kLargestSlotBytes));
-  }
-  return bytes;
-}
+  HostPlan(const HostPlan&) = delete;
+  HostPlan& operator=(const HostPlan&) = delete;
 
-cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
-                       cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
-      return Fail(COTUNE_INVALID_ARGUMENT, "the host's service table is older than version 1.0");
-    }
-    if (device >= 0) {
-      return Fail(COTUNE_UNSUPPORTED,
-                  fmt::format("device {}: this backend has none, use -1", device));
-    }
-    auto slot_bytes = SlotBytes(*host);
-    if (!slot_bytes) return tl::unexpected(slot_bytes.error());
-    *backend = new cotune_backend_t{host, *slot_bytes};
-    return {};
-  });
-}
-
-void Destroy(cotune_backend_t* backend) { delete backend; }
-
-const void* GetExtension(const cotune_backend_t* /*backend*/, const char* /*id*/) {
-  return nullptr;
-}
-
-cotune_choice_t ToAbi(const Choice& choice) {
-  cotune_choice_t out{};
-  out.struct_size = sizeof(out);
-  out.cost_us = choice.cost_us;
-  sdk::CopyText(choice.name, out.name);
-  sdk::CopyText(choice.reason, out.reason);
-  if (choice.reason.empty()) {
-    out.status = COTUNE_OK;
-    out.flags = COTUNE_CHOICE_REPRODUCIBLE;
-    if (choice.is_default) out.flags |= COTUNE_CHOICE_DEFAULT;
-    out.workspace_bytes = 0;  // slots belong to the group
-  } else {
-    out.status = COTUNE_UNSUPPORTED;
-  }
-  return out;
-}
-
-cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* problem,
-                     cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
-                     cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    auto checked = CheckProblem(*problem, kLimits);
-    if (!checked) return tl::unexpected(checked.error());
-    std::vector<cotune_choice_t> choices;
-    for (const Choice& choice : ListChoices(*checked, backend->slot_bytes)) {
-      choices.push_back(ToAbi(choice));
-    }
-    return sdk::WriteChoices(choices, first, stride, capacity, count);
-  });
-}
-
-cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
-                            cotune_group_t** group, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (auto checked = sdk::CheckGroupParams(*params, kMaxRanks); !checked) return checked;
-    if (params->device >= 0) {
-      return Fail(COTUNE_UNSUPPORTED,
-                  fmt::format("group '{}' is on device {}: this backend has none, use -1",
-                              params->name, params->device));
-    }
-    auto joined = Group::Join(*backend->host, *params, backend->slot_bytes);
-    if (!joined) return tl::unexpected(joined.error());
-    *group = new cotune_group_t{std::move(*joined)};
-    return {};
-  });
-}
-
-cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (auto failure = group->group->Health()) return tl::unexpected(*failure);
-    return {};
-  });
-}
-
-void GroupAbort(cotune_group_t* group) { group->group->Abort(); }
-
-void GroupDestroy(cotune_group_t* group) { delete group; }
-
-cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
-                        const char* choice_name, int64_t /*deadline_ns*/, cotune_plan_t** plan,
-                        cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    Group& ranks = *group->group;
-    if (auto failure = ranks.Health()) return tl::unexpected(*failure);
-    auto checked = CheckProblem(*problem, kLimits);
-    if (!checked) return tl::unexpected(checked.error());
-    if (checked->world_size != ranks.world_size()) {
-      return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
-                                                       checked->world_size, ranks.world_size()));
-    }
-    auto schedule = ScheduleOf(*checked, choice_name, ranks.rank(), ranks.slot_bytes());
-    if (!schedule) return tl::unexpected(schedule.error());
-    if (schedule->reads_peers) {
-      const std::string why = ranks.WhyPeersAreUnreadable();
-      if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
-    }
-    *plan = new cotune_plan_t{&ranks, Operation(ranks, std::move(*schedule), choice_name), false};
-    return {};
-  });
-}
-
-cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
-  if (plan->group->HasFailed()) return Report(*plan->group->Health(), error);
-  return Guard(error, [&]() -> Result<void> {
-    if (launch->stream.kind != COTUNE_STREAM_HOST) {
-      return Fail(
-          COTUNE_INVALID_ARGUMENT,
-          fmt::format("stream kind {}: host plans need a host stream", launch->stream.kind));
-    }
-    const Problem& problem = plan->operation.schedule().problem;
-    auto fits = CheckBuffers(problem, plan->group->rank(), launch->send, launch->recv);
+  Result<void> Launch(const cotune_launch_t& launch) {
+    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
+    const Problem& problem = operation_.schedule().problem;
+    auto fits = CheckBuffers(problem, group_.rank(), launch.send, launch.recv);
     if (!fits) return fits;
-    if (plan->operation.schedule().reads_peers && problem.collective == Collective::kAllToAll &&
-        launch->send == launch->recv && problem.count > 0) {
+    if (operation_.schedule().reads_peers && problem.collective == Collective::kAllToAll &&
+        launch.send == launch.recv && problem.count > 0) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    if (!plan->group->BeginOperation(plan->operation.call())) {
+    if (!group_.BeginOperation(operation_.call())) {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "another operation of the group is in flight; call progress "
                   "until it is complete");
     }
-    plan->in_flight = true;
-    plan->operation.Start(launch->send, launch->recv, launch->deadline_ns);
+    in_flight_ = true;
+    operation_.Start(launch.send, launch.recv, launch.deadline_ns);
     return {};
-  });
-}
-
-cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
-  if (plan->group->HasFailed()) return Report(*plan->group->Health(), error);
-  if (!plan->in_flight) {
-    return Report({COTUNE_INVALID_ARGUMENT, 0, -1, "progress of a plan that was not launched"},
-                  error);
   }
-  switch (plan->operation.Run(until_ns)) {
-    case Advance::kComplete:
-      plan->in_flight = false;
-      plan->group->EndOperation();
-      return COTUNE_OK;
-    case Advance::kInProgress:
-      return COTUNE_IN_PROGRESS;
-    case Advance::kFailed:
-      break;
+
+  Result<bool> Progress(int64_t until_ns) {
+    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
+    if (!in_flight_) {
+      return Fail(COTUNE_INVALID_ARGUMENT, "progress of a plan that was not launched");
+    }
+    switch (operation_.Run(until_ns)) {
+      case Advance::kComplete:
+        in_flight_ = false;
+        group_.EndOperation();
+        return true;
+      case Advance::kInProgress:
+        return false;
+      case Advance::kFailed:
+        break;
+    }
+    return tl::unexpected(*group_.Health());
   }
-  return Report(*plan->group->Health(), error);
-}
 
-void PlanDestroy(cotune_plan_t* plan) {
-  if (plan == nullptr) return;
-  // The peers cannot complete without this rank; better they learn it now than at the deadline.
-  if (plan->in_flight) plan->group->Abort();
-  delete plan;
-}
+ private:
+  Group& group_;
+  Operation operation_;
+  bool in_flight_ = false;
+};
 
-constexpr cotune_backend_api_t kApi = {
-    .struct_size = sizeof(cotune_backend_api_t),
-    .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = sdk::BuildFlags(),
-    .memory_kinds = 1u << COTUNE_MEMORY_HOST,
-    .name = kName,
-    .version = kVersion,
-    .create = Create,
-    .destroy = Destroy,
-    .get_extension = GetExtension,
-    .list_choices = List,
-    .group_create = GroupCreate,
-    .group_health = GroupHealth,
-    .group_abort = GroupAbort,
-    .group_destroy = GroupDestroy,
-    .prepare = Prepare,
-    .launch = Launch,
-    .progress = Progress,
-    .plan_destroy = PlanDestroy,
+class HostGroup {
+ public:
+  using Plan = HostPlan;
+
+  explicit HostGroup(std::unique_ptr<Group> ranks) : ranks_(std::move(ranks)) {}
+
+  int world_size() const { return ranks_->world_size(); }
+  std::optional<Failure> Health() const { return ranks_->Health(); }
+  void Abort() { ranks_->Abort(); }
+
+  Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
+                                        int64_t /*deadline_ns*/) {
+    if (auto failure = Health()) return tl::unexpected(*failure);
+    auto schedule = ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes());
+    if (!schedule) return tl::unexpected(schedule.error());
+    if (schedule->reads_peers) {
+      const std::string why = ranks_->WhyPeersAreUnreadable();
+      if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
+    }
+    return std::make_unique<HostPlan>(*ranks_, std::move(*schedule), choice);
+  }
+
+ private:
+  std::unique_ptr<Group> ranks_;
+};
+
+class Backend {
+ public:
+  using Group = HostGroup;
+  using Problem = sdk::Problem;
+
+  static constexpr char kName[] = "host";
+  static constexpr char kVersion[] = "1.0.0";
+  static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
+  static constexpr int kRanksMax = kMaxRanks;
+
+  static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t /*device*/) {
+    constexpr uint64_t kPageBytes = 4096;
+    const auto slot_bytes = sdk::Settings(host, kName)
+                                .Bytes("slot_bytes", kDefaultSlotBytes,
+                                       {.smallest = kSmallestSlotBytes,
+                                        .largest = kLargestSlotBytes,
+                                        .multiple_of = 2 * kPageBytes});
+    if (!slot_bytes) return tl::unexpected(slot_bytes.error());
+    return std::unique_ptr<Backend>(new Backend(host, *slot_bytes));
+  }
+
+  int32_t device() const { return -1; }
+
+  // Every choice shares memory of the group's ranks on one host.
+  static Result<Problem> CheckProblem(const cotune_problem_t& problem) {
+    return sdk::CheckProblem(problem, {.memory_kind = kMemoryKind, .ranks_max = kRanksMax});
+  }
+
+  Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
+    // No workspace: slots belong to the group.
+    return sdk::ChoiceEntries(host::ListChoices(problem, slot_bytes_), COTUNE_CHOICE_REPRODUCIBLE);
+  }
+
+  Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
+    auto ranks = host::Group::Join(host_, params, slot_bytes_);
+    if (!ranks) return tl::unexpected(ranks.error());
+    return std::make_unique<HostGroup>(std::move(*ranks));
+  }
+
+ private:
+  Backend(const cotune_host_t& host, uint64_t slot_bytes) : host_(host), slot_bytes_(slot_bytes) {}
+
+  const cotune_host_t& host_;
+  const uint64_t slot_bytes_;
 };
 
 }  // namespace
 
-const cotune_backend_api_t* BackendApi() { return &kApi; }
+const cotune_backend_api_t* BackendApi() { return sdk::BackendShell<Backend>::Table(); }
 
 }  // namespace cotune::host

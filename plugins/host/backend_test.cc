@@ -243,8 +243,8 @@ TEST(BackendGroupTest, KeepsNoFileOpenAndNoKeyInTheStore) {
   EXPECT_EQ(ranks.WaitAll(), "");
   char value[1024];
   uint64_t size = 0;
-  EXPECT_EQ(job.host().store_get(job.host().context, "g/host/segment", value, sizeof(value), &size,
-                                 MonotonicNs()),
+  EXPECT_EQ(job.host().store_get(job.host().context, "g/host/segment/0", value, sizeof(value),
+                                 &size, MonotonicNs()),
             COTUNE_DEADLINE_EXCEEDED);
 }
 

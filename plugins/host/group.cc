@@ -40,6 +40,7 @@ void Pause() {
 
 Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, uint64_t slot_bytes)
     : host_(host),
+      meeting_(host_, params, "host"),
       name_(params.name),
       rank_(params.rank),
       world_size_(params.world_size),

@@ -17,6 +17,7 @@
 #include "plugins/host/sdk_names.h"
 #include "plugins/host/shared_segment.h"
 #include "plugins/host/tagged_line.h"
+#include "plugins/sdk/rendezvous.h"
 
 namespace cotune::host {
 
@@ -127,9 +128,6 @@ class Group {
   Result<void> MeetMembers(int64_t deadline_ns);
   Result<void> AnnounceSegment();
   void AnnounceFailure(const Failure& failure);
-  // This rank cannot join, and why; read by those that wait for it.
-  void AnnounceRefusal(const Failure& failure);
-  std::optional<Failure> ReadRefusal();
   Result<SegmentAnnouncement> ReadAnnouncement(int64_t deadline_ns);
   Result<void> FindSegment(int64_t deadline_ns);
   Result<void> AwaitMembers(FutexWord& count, int64_t deadline_ns);
@@ -162,6 +160,7 @@ class Group {
   uint64_t RanksWithMembership(Membership membership) const;
 
   cotune_host_t host_;
+  sdk::Rendezvous meeting_;
   std::string name_;
   int rank_;
   int world_size_;

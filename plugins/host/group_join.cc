@@ -17,20 +17,8 @@ namespace {
 
 constexpr int64_t kSliceNs = 20'000'000;
 
-std::string SegmentKey(const std::string& group_name) { return group_name + "/host/segment"; }
-
-// Where a rank says that it cannot join.
-std::string RefusalKey(const std::string& group_name) { return group_name + "/host/refusal"; }
-
-SegmentAnnouncement WordOf(const Failure& failure, int failed_rank) {
-  SegmentAnnouncement word;
-  word.status = failure.status;
-  word.native_code = failure.native_code;
-  word.failed_rank = failed_rank;
-  const size_t length = std::min(failure.message.size(), sizeof(word.message) - 1);
-  std::memcpy(word.message, failure.message.data(), length);
-  return word;
-}
+// The phase in which rank 0 describes the segment, or says why there is none (any more).
+constexpr char kSegmentPhase[] = "segment";
 
 // Ranks may be bound to different processors, so that only all of them together know whether each
 // can have one.
@@ -66,13 +54,13 @@ Result<void> Group::ShareSegment(int64_t deadline_ns) {
   if (found) found = segment_.ReserveSlot(rank_);
   if (!found) {
     // Those that wait in the segment, or will, need not wait for their deadline to learn it.
-    AnnounceRefusal(found.error());
+    meeting_.GiveUp(found.error());
     if (rank_ == 0) AnnounceFailure(found.error());
     segment_.CloseFile();
     return found;
   }
   auto met = MeetMembers(deadline_ns);
-  if (rank_ == 0 && met) host_.store_delete(host_.context, SegmentKey(name_).c_str());
+  if (rank_ == 0 && met) meeting_.Delete(kSegmentPhase);
   // Whoever comes later finds the reason instead of a file that is gone.
   if (rank_ == 0 && !met) AnnounceFailure(met.error());
   segment_.CloseFile();
@@ -105,73 +93,22 @@ Result<void> Group::AnnounceSegment() {
   auto segment = SharedSegment::Create(world_size_, slot_bytes_);
   if (!segment) return tl::unexpected(segment.error());
   segment_ = std::move(*segment);
-  const SegmentAnnouncement announcement = segment_.Announce();
-  const cotune_status_t status = host_.store_put(host_.context, SegmentKey(name_).c_str(),
-                                                 &announcement, sizeof(announcement));
-  if (status != COTUNE_OK) {
-    return Fail(status, fmt::format("cannot announce group '{}' in the job's store (status {}); is "
-                                    "the coordinator running?",
-                                    name_, status));
-  }
-  return {};
+  return meeting_.Put(kSegmentPhase, Result<SegmentAnnouncement>(segment_.Announce()));
 }
 
 void Group::AnnounceFailure(const Failure& failure) {
-  const SegmentAnnouncement word = WordOf(failure, failure.failed_rank);
   // A store that is gone too leaves the others to their deadline.
-  host_.store_put(host_.context, SegmentKey(name_).c_str(), &word, sizeof(word));
-}
-
-void Group::AnnounceRefusal(const Failure& failure) {
-  const SegmentAnnouncement word = WordOf(failure, rank_);
-  host_.store_put(host_.context, RefusalKey(name_).c_str(), &word, sizeof(word));
-}
-
-std::optional<Failure> Group::ReadRefusal() {
-  SegmentAnnouncement word;
-  uint64_t size = 0;
-  const cotune_status_t got = host_.store_get(host_.context, RefusalKey(name_).c_str(), &word,
-                                              sizeof(word), &size, NowNs());
-  const bool is_word = got == COTUNE_OK && size == sizeof(word) && word.magic == kSegmentMagic &&
-                       word.failed_rank >= 0 && word.failed_rank < world_size_;
-  if (!is_word) return std::nullopt;
-  word.message[sizeof(word.message) - 1] = '\0';
-  return Failure{word.status, word.native_code, word.failed_rank,
-                 fmt::format("{}: {}", NameOf(word.failed_rank), word.message)};
+  static_cast<void>(
+      meeting_.Put(kSegmentPhase, Result<SegmentAnnouncement>(tl::unexpected(failure))));
 }
 
 Result<SegmentAnnouncement> Group::ReadAnnouncement(int64_t deadline_ns) {
-  SegmentAnnouncement announcement;
-  uint64_t size = 0;
-  const cotune_status_t status =
-      host_.store_get(host_.context, SegmentKey(name_).c_str(), &announcement, sizeof(announcement),
-                      &size, deadline_ns);
-  if (status == COTUNE_DEADLINE_EXCEEDED) {
-    return Fail(COTUNE_PEER_FAILED,
-                fmt::format("{} did not announce the group before the deadline", NameOf(0)), 0, 0);
-  }
-  if (status == COTUNE_PEER_FAILED) {
-    return Fail(COTUNE_PEER_FAILED,
-                fmt::format("a rank of the job was lost before {} announced the group", NameOf(0)));
-  }
-  if (status != COTUNE_OK) {
-    return Fail(status,
-                fmt::format("cannot read the announcement of group '{}' from the job's store "
-                            "(status {})",
-                            name_, status));
-  }
-  if (size != sizeof(announcement) || announcement.magic != kSegmentMagic ||
-      announcement.version != kSegmentVersion) {
-    return Fail(
-        COTUNE_INVALID_ARGUMENT,
-        fmt::format("{} announced the group in another format ({} bytes, version {}); do all "
-                    "ranks run the same host plugin?",
-                    NameOf(0), size, announcement.version));
-  }
-  if (announcement.status != COTUNE_OK) {
-    announcement.message[sizeof(announcement.message) - 1] = '\0';
-    return Fail(announcement.status, fmt::format("{}: {}", NameOf(0), announcement.message),
-                announcement.native_code, std::max(announcement.failed_rank, 0));
+  auto announcement = meeting_.Get<SegmentAnnouncement>(kSegmentPhase, 0, deadline_ns);
+  if (announcement && announcement->version != kSegmentVersion) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("{} announced the group in another format (version {}, not {}); do all "
+                            "ranks run the same host plugin?",
+                            NameOf(0), announcement->version, kSegmentVersion));
   }
   return announcement;
 }
@@ -248,7 +185,7 @@ Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
       Declare({GroupFailure::Kind::kDied, static_cast<uint8_t>(r), static_cast<uint8_t>(rank_)});
     }
     if (const uint64_t left = RanksWithMembership(Membership::kLeft); left != 0) {
-      if (auto refusal = ReadRefusal()) return tl::unexpected(*refusal);
+      if (auto refusal = meeting_.WhoGaveUp()) return tl::unexpected(*refusal);
       Declare({GroupFailure::Kind::kLeft, static_cast<uint8_t>(std::countr_zero(left)),
                static_cast<uint8_t>(rank_)});
     }
@@ -257,7 +194,7 @@ Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
     if (auto failure = Health()) return tl::unexpected(*failure);
     members.SleepUnlessReached(all, std::min(kSliceNs, deadline_ns - now_ns));
     if (HasReached(members.Load(), all)) break;
-    if (auto refusal = ReadRefusal()) return tl::unexpected(*refusal);
+    if (auto refusal = meeting_.WhoGaveUp()) return tl::unexpected(*refusal);
   }
   return {};
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plugins/host/backend.h"
-#include "plugins/host/float16_round.h"
+#include "plugins/host/sdk_names.h"
 #include "plugins/host/testing/host_ranks.h"
 #include "plugins/host/testing/naive_collective.h"
 

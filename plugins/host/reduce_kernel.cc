@@ -3,7 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plugins/host/float16_round.h"
+#include "plugins/host/sdk_names.h"
 
 // Highway compiles this file once for each vector unit; the block below is seen several times.
 // Units that add little over the next smaller one are left out: they would only lengthen the build.

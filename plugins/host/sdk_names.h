@@ -4,10 +4,12 @@
 
 #include "plugins/sdk/element_type.h"
 #include "plugins/sdk/failure.h"
+#include "plugins/sdk/float16.h"
 #include "plugins/sdk/problem.h"
 
 namespace cotune::host {
 
+using sdk::Bf16FromF32;
 using sdk::CheckBuffers;
 using sdk::CheckProblem;
 using sdk::Collective;
@@ -15,6 +17,9 @@ using sdk::ElementBytes;
 using sdk::ElementType;
 using sdk::ElementTypeFromAbi;
 using sdk::ElementTypeToAbi;
+using sdk::F16FromF32;
+using sdk::F32FromBf16;
+using sdk::F32FromF16;
 using sdk::Fail;
 using sdk::Failure;
 using sdk::IsNarrowFloat;

@@ -51,7 +51,6 @@ SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
 }
 
 SharedSegment::~SharedSegment() {
-  CloseFile();
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
@@ -68,13 +67,8 @@ std::byte* SharedSegment::Slot(int rank) const {
   return reinterpret_cast<std::byte*>(Lines(rank)) + kLinesBytes;
 }
 
-void SharedSegment::CloseFile() {
-  if (file_ >= 0) close(file_);
-  file_ = -1;
-}
-
 Result<void> SharedSegment::Map() {
-  void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (base == MAP_FAILED) {
     return NoMemory("mapping", bytes_, errno,
                     "see `ulimit -v`, or lower the setting host.slot_bytes");
@@ -92,12 +86,12 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
     return NoMemory("reservation", segment.bytes_, EFBIG,
                     "raise `ulimit -f`, or lower the setting host.slot_bytes");
   }
-  segment.file_ = memfd_create("cotune_host_group", MFD_CLOEXEC);
-  if (segment.file_ < 0) {
+  segment.file_ = sdk::Descriptor(memfd_create("cotune_host_group", MFD_CLOEXEC));
+  if (!segment.file_.is_open()) {
     return NoMemory("memfd_create", segment.bytes_, errno, "see `ulimit -n` and free memory");
   }
-  if (ftruncate(segment.file_, static_cast<off_t>(segment.bytes_)) != 0 ||
-      fallocate(segment.file_, 0, 0, static_cast<off_t>(kControlBytes)) != 0) {
+  if (ftruncate(segment.file_.get(), static_cast<off_t>(segment.bytes_)) != 0 ||
+      fallocate(segment.file_.get(), 0, 0, static_cast<off_t>(kControlBytes)) != 0) {
     return NoMemory("reservation", segment.bytes_, errno, "see free memory and the memory cgroup");
   }
   if (auto mapped = segment.Map(); !mapped) return tl::unexpected(mapped.error());
@@ -114,7 +108,7 @@ SegmentAnnouncement SharedSegment::Announce() const {
   const ProcessIdentity self = OwnIdentity();
   announcement.pid = self.pid;
   announcement.start_ticks = self.start_ticks;
-  announcement.file = file_;
+  announcement.file = file_.get();
   announcement.slot_bytes = slot_bytes_;
   announcement.world_size = world_size_;
   std::memcpy(announcement.token, control().token, sizeof(announcement.token));
@@ -124,7 +118,7 @@ SegmentAnnouncement SharedSegment::Announce() const {
 Result<void> SharedSegment::ReserveSlot(int rank) {
   auto* const begin = reinterpret_cast<std::byte*>(Lines(rank));
   const uint64_t bytes = kLinesBytes + slot_bytes_;
-  if (fallocate(file_, 0, begin - base_, static_cast<off_t>(bytes)) != 0) {
+  if (fallocate(file_.get(), 0, begin - base_, static_cast<off_t>(bytes)) != 0) {
     return NoMemory("reservation", bytes, errno, "see free memory and the memory cgroup");
   }
 #ifdef MADV_POPULATE_WRITE
@@ -148,8 +142,8 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
   segment.slot_bytes_ = slot_bytes;
   segment.bytes_ = SegmentBytes(world_size, slot_bytes);
   const std::string path = fmt::format("/proc/{}/fd/{}", announcement.pid, announcement.file);
-  segment.file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (segment.file_ < 0) {
+  segment.file_ = sdk::Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!segment.file_.is_open()) {
     const int code = errno;
     if (!IsAlive({announcement.pid, announcement.start_ticks})) {
       return Fail(
@@ -167,7 +161,8 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
                 code);
   }
   struct stat info {};
-  if (fstat(segment.file_, &info) != 0 || static_cast<uint64_t>(info.st_size) != segment.bytes_) {
+  if (fstat(segment.file_.get(), &info) != 0 ||
+      static_cast<uint64_t>(info.st_size) != segment.bytes_) {
     return Fail(COTUNE_INTERNAL,
                 fmt::format("{} is not the segment of group rank 0: {} bytes, not {}", path,
                             info.st_size, segment.bytes_));

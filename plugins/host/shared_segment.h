@@ -11,27 +11,22 @@
 #include "plugins/host/process_identity.h"
 #include "plugins/host/sdk_names.h"
 #include "plugins/host/tagged_line.h"
+#include "plugins/sdk/descriptor.h"
 
 namespace cotune::host {
 
-inline constexpr uint32_t kSegmentMagic = 0x686f7374;  // "host"
-inline constexpr uint32_t kSegmentVersion = 4;         // of the control block and this record
+inline constexpr uint32_t kSegmentVersion = 5;  // of the control block and this record
 
 // What group rank 0 tells the others through the job's store. Plain bytes; all ranks are processes
 // of one machine and one plugin version.
 struct SegmentAnnouncement {
-  uint32_t magic = kSegmentMagic;
   uint32_t version = kSegmentVersion;
-  int32_t status = COTUNE_OK;  // otherwise there is no segment (any more), and why
-  int32_t native_code = 0;
   int32_t pid = 0;
   int32_t file = -1;  // descriptor in that process
   uint64_t start_ticks = 0;
   uint64_t slot_bytes = 0;
   int32_t world_size = 0;
-  int32_t failed_rank = -1;  // rank in the group that is at fault, -1 when unknown
   uint8_t token[16] = {};
-  char message[192] = {};
 };
 
 // Maps the segment for its lifetime. The memory has no name in any file system: it is gone when the
@@ -62,7 +57,7 @@ class SharedSegment {
   Result<void> ReserveSlot(int rank);
 
   // The mapping needs no file descriptor; everyone closes it once all have joined.
-  void CloseFile();
+  void CloseFile() { file_ = sdk::Descriptor(); }
 
   bool IsMapped() const { return base_ != nullptr; }
   ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(base_); }
@@ -74,7 +69,7 @@ class SharedSegment {
   static uint64_t SegmentBytes(int world_size, uint64_t slot_bytes);
   Result<void> Map();
 
-  int file_ = -1;
+  sdk::Descriptor file_;
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t slot_bytes_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,61 +12,17 @@
 #include "gpu/driver/library_search.h"
 #include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
-#include "plugins/nccl/gpu.h"
 #include "plugins/nccl/group.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/process_settings.h"
 #include "plugins/nccl/sdk_names.h"
 #include "plugins/sdk/abi_guard.h"
-
-struct cotune_backend_t {
-  const cotune_host_t* host;
-  std::unique_ptr<cotune::nccl::Gpu> gpu;
-  cotune::nccl::NcclLibrary nccl;
-  cotune::nccl::Lacks lacks;
-  bool compares_calls;
-};
-
-struct cotune_group_t {
-  const cotune_backend_t* backend;
-  std::unique_ptr<cotune::nccl::Group> group;
-};
-
-struct cotune_plan_t {
-  const cotune_backend_t* backend;
-  cotune::nccl::Group* group;
-  cotune::nccl::Problem problem;
-  cotune::nccl::Way way;
-  cotune::nccl::CallRecord record;
-};
+#include "plugins/sdk/backend_shell.h"
+#include "plugins/sdk/gpu/gpu.h"
+#include "plugins/sdk/settings.h"
 
 namespace cotune::nccl {
 namespace {
-
-constexpr char kName[] = "nccl";
-constexpr char kVersion[] = "1.0.0";
-constexpr int kRanksMax = 64;
-
-constexpr sdk::ProblemLimits kLimits{
-    .memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = kRanksMax, .takes_symmetric = true};
-
-template <class Body>
-cotune_status_t Guard(cotune_error_t* error, Body body) {
-  return sdk::Guard(kName, error, body);
-}
-
-std::string Setting(const cotune_host_t& host, const char* key) {
-  const char* value = host.setting == nullptr ? nullptr : host.setting(host.context, key);
-  return value == nullptr ? "" : value;
-}
-
-Result<bool> ComparesCalls(const cotune_host_t& host) {
-  const std::string value = Setting(host, "check_calls");
-  if (value == "on" || value == "1") return true;
-  if (value.empty() || value == "off" || value == "0") return false;
-  return Fail(COTUNE_INVALID_ARGUMENT,
-              fmt::format("check_calls is '{}'; give 'on' or 'off'", value));
-}
 
 Lacks LacksOf(const NcclLibrary& nccl, const std::string& why_no_tuner) {
   Lacks lacks;
@@ -82,200 +39,145 @@ Lacks LacksOf(const NcclLibrary& nccl, const std::string& why_no_tuner) {
   return lacks;
 }
 
-cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
-                       cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (!COTUNE_HAS_FIELD(cotune_host_t, host, setting)) {
-      return Fail(COTUNE_INVALID_ARGUMENT, "the host's service table is older than version 1.0");
+class NcclPlan {
+ public:
+  NcclPlan(Group& group, int32_t device, const Problem& problem, const Way& way,
+           const CallRecord& record)
+      : group_(group), device_(device), problem_(problem), way_(way), record_(record) {}
+
+  Result<void> Launch(const cotune_launch_t& launch) {
+    if (launch.stream.device != device_) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  fmt::format("the stream is on device {}, the group on device {}",
+                              launch.stream.device, device_));
     }
-    const auto compares_calls = ComparesCalls(*host);
+    auto fits = sdk::CheckBuffers(problem_, group_.rank(), launch.send, launch.recv);
+    if (!fits) return fits;
+    if (problem_.collective == Collective::kAllToAll && problem_.world_size > 1 &&
+        problem_.count > 0 && launch.send == launch.recv) {
+      return Fail(COTUNE_INVALID_ARGUMENT,
+                  "send and receive buffers are the same, and the problem does not say in place");
+    }
+    return group_.Launch(problem_, way_, record_, {launch.send, launch.recv},
+                         static_cast<gpu::CuStream>(launch.stream.handle), launch.deadline_ns);
+  }
+
+ private:
+  Group& group_;
+  const int32_t device_;
+  const Problem problem_;
+  const Way way_;
+  const CallRecord record_;
+};
+
+class NcclGroup {
+ public:
+  using Plan = NcclPlan;
+
+  // What a plan needs of the backend: the backend's GPU, and what its NCCL cannot do.
+  NcclGroup(int32_t device, const Lacks& lacks, std::unique_ptr<Group> ranks)
+      : device_(device), lacks_(lacks), ranks_(std::move(ranks)) {}
+
+  int world_size() const { return ranks_->world_size(); }
+  std::optional<Failure> Health() { return ranks_->HealthOfCompleteCalls(); }
+  void Abort() { ranks_->Abort(); }
+  Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
+    return ranks_->RegisterMemory(data, bytes, deadline_ns);
+  }
+  void UnregisterMemory(void* data) { ranks_->UnregisterMemory(data); }
+
+  Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
+                                        int64_t /*deadline_ns*/) {
+    if (auto failure = ranks_->Health()) return tl::unexpected(*failure);
+    auto way = WayOf(problem, lacks_, choice);
+    if (!way) return tl::unexpected(way.error());
+    if (auto allowed = ranks_->CheckWay(problem, *way); !allowed) {
+      return tl::unexpected(allowed.error());
+    }
+    ranks_->WatchLaunches();
+    return std::make_unique<NcclPlan>(*ranks_, device_, problem, *way, RecordOf(problem, choice));
+  }
+
+ private:
+  const int32_t device_;
+  const Lacks& lacks_;
+  std::unique_ptr<Group> ranks_;
+};
+
+class Backend {
+ public:
+  using Group = NcclGroup;
+  using Problem = sdk::Problem;
+
+  static constexpr char kName[] = "nccl";
+  static constexpr char kVersion[] = "1.0.0";
+  static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
+  static constexpr int kRanksMax = 64;
+
+  static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
+    const sdk::Settings settings(host, kName);
+    const auto compares_calls = settings.Switch("check_calls", false);
     if (!compares_calls) return tl::unexpected(compares_calls.error());
     // The GPU first: without one a large library need not be read.
     auto gpu = Gpu::Open(device);
     if (!gpu) return tl::unexpected(gpu.error());
     auto why_no_tuner = ApplyProcessSettings();
     if (!why_no_tuner) return tl::unexpected(why_no_tuner.error());
-    auto nccl = NcclLibrary::Open(Setting(*host, "library"), gpu::OwnEnvironment());
+    auto nccl = NcclLibrary::Open(settings.Text("library").value_or(""), gpu::OwnEnvironment());
     if (!nccl) return tl::unexpected(nccl.error());
-    Lacks lacks = LacksOf(*nccl, *why_no_tuner);
-    if (host->log != nullptr) {
+    if (host.log != nullptr) {
       const std::string text =
           fmt::format("nccl: {} from {}", VersionText(nccl->version()), nccl->path());
-      host->log(host->context, 0, text.c_str());
+      host.log(host.context, 0, text.c_str());
     }
-    *backend = new cotune_backend_t{host, std::move(*gpu), std::move(*nccl), std::move(lacks),
-                                    *compares_calls};
-    return {};
-  });
-}
-
-void Destroy(cotune_backend_t* backend) { delete backend; }
-
-cotune_status_t MemoryRegister(cotune_group_t* group, void* data, uint64_t bytes,
-                               int64_t deadline_ns, cotune_error_t* error) {
-  return Guard(error, [&] { return group->group->RegisterMemory(data, bytes, deadline_ns); });
-}
-
-void MemoryUnregister(cotune_group_t* group, void* data) { group->group->UnregisterMemory(data); }
-
-constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
-                                        .flags = 0,
-                                        .memory_register = MemoryRegister,
-                                        .memory_unregister = MemoryUnregister};
-
-const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
-  return std::string_view(id) == COTUNE_MEMORY_EXTENSION ? &kMemory : nullptr;
-}
-
-// CheckProblem, and what NCCL adds.
-Result<Problem> ProblemOf(const cotune_problem_t& abi) {
-  auto problem = sdk::CheckProblem(abi, kLimits);
-  if (problem && problem->collective == Collective::kAllToAll && problem->in_place &&
-      problem->world_size > 1) {
-    return Fail(COTUNE_UNSUPPORTED,
-                "all_to_all in place: NCCL would send from the buffer while it receives into it");
+    Lacks lacks = LacksOf(*nccl, *why_no_tuner);
+    return std::unique_ptr<Backend>(
+        new Backend(host, std::move(*gpu), std::move(*nccl), std::move(lacks), *compares_calls));
   }
-  return problem;
-}
 
-cotune_choice_t ToAbi(const Choice& choice) {
-  cotune_choice_t out{};
-  out.struct_size = sizeof(out);
-  out.cost_us = choice.cost_us;
-  sdk::CopyText(choice.name, out.name);
-  sdk::CopyText(choice.reason, out.reason);
-  if (!choice.reason.empty()) {
-    out.status = COTUNE_UNSUPPORTED;
-    return out;
+  int32_t device() const { return gpu_->ordinal(); }
+
+  // sdk::CheckProblem, and what NCCL adds.
+  static Result<Problem> CheckProblem(const cotune_problem_t& abi) {
+    auto problem = sdk::CheckProblem(
+        abi, {.memory_kind = kMemoryKind, .ranks_max = kRanksMax, .takes_symmetric = true});
+    if (problem && problem->collective == Collective::kAllToAll && problem->in_place &&
+        problem->world_size > 1) {
+      return Fail(COTUNE_UNSUPPORTED,
+                  "all_to_all in place: NCCL would send from the buffer while it receives into it");
+    }
+    return problem;
   }
-  out.status = COTUNE_OK;
-  out.flags = COTUNE_CHOICE_CAPTURABLE | COTUNE_CHOICE_REPRODUCIBLE;
-  if (choice.is_default) out.flags |= COTUNE_CHOICE_DEFAULT;
-  return out;
-}
 
-cotune_status_t List(const cotune_backend_t* backend, const cotune_problem_t* problem,
-                     cotune_choice_t* first, uint32_t stride, uint32_t capacity, uint32_t* count,
-                     cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    auto checked = ProblemOf(*problem);
-    if (!checked) return tl::unexpected(checked.error());
-    std::vector<cotune_choice_t> choices;
-    for (const Choice& choice : ListChoices(*checked, backend->lacks)) {
-      choices.push_back(ToAbi(choice));
-    }
-    return sdk::WriteChoices(choices, first, stride, capacity, count);
-  });
-}
+  Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
+    return sdk::ChoiceEntries(nccl::ListChoices(problem, lacks_),
+                              COTUNE_CHOICE_CAPTURABLE | COTUNE_CHOICE_REPRODUCIBLE);
+  }
 
-cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
-                            cotune_group_t** group, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (auto checked = sdk::CheckGroupParams(*params, kRanksMax); !checked) return checked;
-    if (params->device != backend->gpu->ordinal()) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  fmt::format("group '{}' is on device {}, the backend on device {}", params->name,
-                              params->device, backend->gpu->ordinal()));
-    }
-    auto joined =
-        Group::Join(*backend->host, *params, *backend->gpu, backend->nccl, backend->compares_calls);
-    if (!joined) return tl::unexpected(joined.error());
-    *group = new cotune_group_t{backend, std::move(*joined)};
-    return {};
-  });
-}
+  Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
+    auto ranks = nccl::Group::Join(host_, params, *gpu_, nccl_, compares_calls_);
+    if (!ranks) return tl::unexpected(ranks.error());
+    return std::make_unique<NcclGroup>(device(), lacks_, std::move(*ranks));
+  }
 
-cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (auto failure = group->group->HealthOfCompleteCalls()) return tl::unexpected(*failure);
-    return {};
-  });
-}
+ private:
+  Backend(const cotune_host_t& host, std::unique_ptr<Gpu> gpu, NcclLibrary nccl, Lacks lacks,
+          bool compares_calls)
+      : host_(host),
+        gpu_(std::move(gpu)),
+        nccl_(std::move(nccl)),
+        lacks_(std::move(lacks)),
+        compares_calls_(compares_calls) {}
 
-void GroupAbort(cotune_group_t* group) { group->group->Abort(); }
-
-void GroupDestroy(cotune_group_t* group) { delete group; }
-
-cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
-                        const char* choice_name, int64_t /*deadline_ns*/, cotune_plan_t** plan,
-                        cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    Group& ranks = *group->group;
-    if (auto failure = ranks.Health()) return tl::unexpected(*failure);
-    auto checked = ProblemOf(*problem);
-    if (!checked) return tl::unexpected(checked.error());
-    if (checked->world_size != ranks.world_size()) {
-      return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("a problem of {} ranks in a group of {}",
-                                                       checked->world_size, ranks.world_size()));
-    }
-    auto way = WayOf(*checked, group->backend->lacks, choice_name);
-    if (!way) return tl::unexpected(way.error());
-    if (auto allowed = ranks.CheckWay(*checked, *way); !allowed) return allowed;
-    ranks.WatchLaunches();
-    *plan =
-        new cotune_plan_t{group->backend, &ranks, *checked, *way, RecordOf(*checked, choice_name)};
-    return {};
-  });
-}
-
-cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (launch->stream.kind != COTUNE_STREAM_CUDA) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  fmt::format("stream kind {}: NCCL needs a CUDA stream", launch->stream.kind));
-    }
-    if (launch->stream.device != plan->backend->gpu->ordinal()) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  fmt::format("the stream is on device {}, the group on device {}",
-                              launch->stream.device, plan->backend->gpu->ordinal()));
-    }
-    const Problem& problem = plan->problem;
-    auto fits = sdk::CheckBuffers(problem, plan->group->rank(), launch->send, launch->recv);
-    if (!fits) return fits;
-    if (problem.collective == Collective::kAllToAll && problem.world_size > 1 &&
-        problem.count > 0 && launch->send == launch->recv) {
-      return Fail(COTUNE_INVALID_ARGUMENT,
-                  "send and receive buffers are the same, and the problem does not say in place");
-    }
-    return plan->group->Launch(problem, plan->way, plan->record, {launch->send, launch->recv},
-                               static_cast<gpu::CuStream>(launch->stream.handle),
-                               launch->deadline_ns);
-  });
-}
-
-// For host plans only: the stream tells when an operation on it is complete.
-cotune_status_t Progress(cotune_plan_t* plan, int64_t /*until_ns*/, cotune_error_t* error) {
-  return Guard(error, [&]() -> Result<void> {
-    if (auto failure = plan->group->Health()) return tl::unexpected(*failure);
-    return Fail(COTUNE_UNSUPPORTED, "the stream tells when an operation is complete");
-  });
-}
-
-void PlanDestroy(cotune_plan_t* plan) { delete plan; }
-
-constexpr cotune_backend_api_t kApi = {
-    .struct_size = sizeof(cotune_backend_api_t),
-    .abi_minor = COTUNE_ABI_MINOR,
-    .build_flags = sdk::BuildFlags(),
-    .memory_kinds = 1u << COTUNE_MEMORY_CUDA,
-    .name = kName,
-    .version = kVersion,
-    .create = Create,
-    .destroy = Destroy,
-    .get_extension = GetExtension,
-    .list_choices = List,
-    .group_create = GroupCreate,
-    .group_health = GroupHealth,
-    .group_abort = GroupAbort,
-    .group_destroy = GroupDestroy,
-    .prepare = Prepare,
-    .launch = Launch,
-    .progress = Progress,
-    .plan_destroy = PlanDestroy,
+  const cotune_host_t& host_;
+  const std::unique_ptr<Gpu> gpu_;
+  const NcclLibrary nccl_;
+  const Lacks lacks_;
+  const bool compares_calls_;
 };
 
 }  // namespace
 
-const cotune_backend_api_t* BackendApi() { return &kApi; }
+const cotune_backend_api_t* BackendApi() { return sdk::BackendShell<Backend>::Table(); }
 
 }  // namespace cotune::nccl

@@ -10,19 +10,22 @@
 #include <optional>
 
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/nccl/announcement.h"
 #include "plugins/nccl/call_comparison.h"
 #include "plugins/nccl/call_record.h"
 #include "plugins/nccl/choice_list.h"
 #include "plugins/nccl/collective_call.h"
 #include "plugins/nccl/communicator.h"
-#include "plugins/nccl/gpu.h"
 #include "plugins/nccl/launch_watch.h"
 #include "plugins/nccl/nccl_library.h"
-#include "plugins/nccl/rendezvous.h"
 #include "plugins/nccl/sdk_names.h"
 #include "plugins/nccl/window_memory.h"
+#include "plugins/sdk/gpu/gpu.h"
+#include "plugins/sdk/rendezvous.h"
 
 namespace cotune::nccl {
+
+using sdk::Gpu;
 
 // One rank's end of a group. Health and Abort: any thread; everything else: one thread at a time.
 class Group {
@@ -94,7 +97,7 @@ class Group {
   const Gpu& gpu_;
   const NcclLibrary& nccl_;
   const bool compares_calls_;
-  Rendezvous meeting_;
+  sdk::Rendezvous meeting_;
   Communicator origin_;  // deferred: makes the others
   Communicator plain_;
   WindowMemory windows_;

@@ -70,7 +70,7 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       gpu_(gpu),
       nccl_(nccl),
       compares_calls_(compares_calls && params.world_size > 1),
-      meeting_(host, params),
+      meeting_(host, params, "nccl"),
       origin_(nccl, host),
       plain_(nccl, host),
       windows_(nccl, host),

@@ -12,10 +12,12 @@
 #include <thread>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/nccl/gpu.h"
 #include "plugins/nccl/sdk_names.h"
+#include "plugins/sdk/gpu/gpu.h"
 
 namespace cotune::nccl {
+
+using sdk::Gpu;
 
 // An event behind every launch, and a thread that looks at the earliest deadline when it has
 // passed. The kernels of NCCL do not look at any clock, so without that thread a program that waits

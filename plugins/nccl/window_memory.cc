@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "plugins/nccl/announcement.h"
+
 namespace cotune::nccl {
 namespace {
 
@@ -14,7 +16,7 @@ void WindowMemory::UnregisterAll() {
 }
 
 Result<void> WindowMemory::Register(const Result<void>& healthy, Communicator& origin,
-                                    Rendezvous& meeting, void* data, uint64_t bytes,
+                                    const sdk::Rendezvous& meeting, void* data, uint64_t bytes,
                                     int64_t deadline_ns) {
   if (!nccl_.has_windows()) {
     return Fail(COTUNE_UNSUPPORTED,
@@ -54,7 +56,7 @@ Result<void> WindowMemory::Register(const Result<void>& healthy, Communicator& o
   return {};
 }
 
-Result<void> WindowMemory::Meet(Rendezvous& meeting, const std::string& phase,
+Result<void> WindowMemory::Meet(const sdk::Rendezvous& meeting, const std::string& phase,
                                 const Result<void>& own, int64_t deadline_ns) {
   Result<Announcement> word = Announcement{};
   if (!own) word = tl::unexpected(own.error());

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "plugins/nccl/communicator.h"
-#include "plugins/nccl/rendezvous.h"
 #include "plugins/nccl/sdk_names.h"
+#include "plugins/sdk/rendezvous.h"
 
 namespace cotune::nccl {
 
@@ -26,8 +26,9 @@ class WindowMemory {
   // before, which all ranks hear of. Fails on all ranks when one has not come that far.
   // COTUNE_UNSUPPORTED: NCCL or this memory does not do. Waits in NCCL without a deadline in the
   // end: the caller watches it.
-  Result<void> Register(const Result<void>& healthy, Communicator& origin, Rendezvous& meeting,
-                        void* data, uint64_t bytes, int64_t deadline_ns);
+  Result<void> Register(const Result<void>& healthy, Communicator& origin,
+                        const sdk::Rendezvous& meeting, void* data, uint64_t bytes,
+                        int64_t deadline_ns);
   // What begins at `data`, if it is registered.
   void Unregister(void* data);
   void UnregisterAll();
@@ -46,8 +47,8 @@ class WindowMemory {
   };
 
   // All ranks are here, and each says whether it can go on; fails on all when one cannot.
-  static Result<void> Meet(Rendezvous& meeting, const std::string& phase, const Result<void>& own,
-                           int64_t deadline_ns);
+  static Result<void> Meet(const sdk::Rendezvous& meeting, const std::string& phase,
+                           const Result<void>& own, int64_t deadline_ns);
 
   const NcclLibrary& nccl_;
   Communicator own_;

@@ -4,6 +4,18 @@
 
 namespace cotune::sdk {
 
+cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
+                            uint32_t flags) {
+  cotune_choice_t entry{};
+  entry.struct_size = sizeof(entry);
+  entry.cost_us = cost_us;
+  CopyText(name, entry.name);
+  CopyText(reason, entry.reason);
+  entry.status = reason.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
+  if (reason.empty()) entry.flags = flags;
+  return entry;
+}
+
 Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choice_t* first,
                           uint32_t stride, uint32_t capacity, uint32_t* count) {
   if (capacity > 0 && (first == nullptr || stride < sizeof(uint32_t))) {
@@ -22,7 +34,18 @@ Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choic
   return {};
 }
 
-Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max) {
+Result<void> CheckHost(const cotune_host_t& host, bool has_device, int32_t device) {
+  if (!COTUNE_HAS_FIELD(cotune_host_t, &host, setting)) {
+    return Fail(COTUNE_INVALID_ARGUMENT, "the host's service table is older than version 1.0");
+  }
+  if (!has_device && device >= 0) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("device {}: this backend has none, use -1", device));
+  }
+  return {};
+}
+
+Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max, int32_t device) {
   if (!COTUNE_HAS_FIELD(cotune_group_params_t, &params, deadline_ns)) {
     return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group params.struct_size {} is smaller than "
                                                      "version 1.0",
@@ -43,7 +66,30 @@ Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max
   if (params.job_ranks == nullptr) {
     return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("group '{}' has no job_ranks", params.name));
   }
+  if (params.device != device) {
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("group '{}' is on device {}, this backend on device {}", params.name,
+                            params.device, device));
+  }
   return {};
+}
+
+Result<void> CheckWorldSize(int problem_ranks, int group_ranks) {
+  if (problem_ranks == group_ranks) return {};
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("a problem of {} ranks in a group of {}", problem_ranks, group_ranks));
+}
+
+Result<void> WrongStreamKind(const cotune_launch_t& launch, uint32_t memory_kind) {
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("stream kind {}: this backend needs a {} stream", launch.stream.kind,
+                          memory_kind == COTUNE_MEMORY_CUDA ? "CUDA" : "host"));
+}
+
+Result<void> NothingToProgress() {
+  return Fail(
+      COTUNE_INVALID_ARGUMENT,
+      "operations on a GPU are complete when their stream is; there is nothing to progress");
 }
 
 }  // namespace cotune::sdk

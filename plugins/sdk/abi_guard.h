@@ -1,7 +1,9 @@
-// What every call of a backend's table does at the C ABI: exceptions end here, texts are cut to
-// fit, arrays have the caller's stride.
+// The checks and conversions that every backend needs at the C ABI: exceptions end here, texts are
+// cut to fit, arrays have the caller's stride.
 #ifndef COTUNE_PLUGINS_SDK_ABI_GUARD_H_
 #define COTUNE_PLUGINS_SDK_ABI_GUARD_H_
+
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,15 +11,15 @@
 #include <new>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::sdk {
 
-// Runs `body` (Result<void>()) and writes its failure into *error. No exception crosses the ABI:
-// the only ones that a backend lets out are the standard library's, and of those lack of memory is
-// the likely one.
+// Runs `body` (Result<void>()) and writes its failure into *error. No exception crosses the ABI but
+// the one by which a thread is cancelled: the C library ends the process when that one is caught.
 template <class Body>
 cotune_status_t Guard(const char* backend, cotune_error_t* error, Body body) {
   try {
@@ -28,6 +30,12 @@ cotune_status_t Guard(const char* backend, cotune_error_t* error, Body body) {
                   error);
   } catch (const std::exception& e) {
     return Report({COTUNE_INTERNAL, 0, -1, std::string(backend) + ": " + e.what()}, error);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return Report(
+        {COTUNE_INTERNAL, 0, -1, std::string(backend) + ": an exception that is no std::exception"},
+        error);
   }
 }
 
@@ -38,14 +46,46 @@ void CopyText(const std::string& text, char (&to)[kSize]) {
   to[length] = '\0';
 }
 
+// An entry of list_choices. `flags` count for a choice that can run; a `reason` refuses the choice.
+cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
+                            uint32_t flags);
+
+// The entries of choices of a backend's own type, which has name, reason, cost_us and is_default.
+// `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
+template <class Choice>
+std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, uint32_t flags) {
+  std::vector<cotune_choice_t> entries;
+  for (const Choice& choice : choices) {
+    const uint32_t is_default = choice.is_default ? uint32_t{COTUNE_CHOICE_DEFAULT} : 0;
+    entries.push_back(ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default));
+  }
+  return entries;
+}
+
 // The tail of list_choices: as many entries as fit at the caller's stride, and how many there are.
 // COTUNE_INVALID_ARGUMENT for a buffer that cannot be written to.
 Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choice_t* first,
                           uint32_t stride, uint32_t capacity, uint32_t* count);
 
+// Whether a backend can be created: the services of version 1.0 are there, and a backend of host
+// memory is not asked for a device.
+Result<void> CheckHost(const cotune_host_t& host, bool has_device, int32_t device);
+
 // Whether a group can be made at all: 1.0's fields are there, the rank is in the group, the name
-// fits and the world is not larger than ranks_max.
-Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max);
+// fits, the world is not larger than ranks_max, and the device is that of the backend.
+Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max, int32_t device);
+
+// Whether a problem is one of a group's.
+Result<void> CheckWorldSize(int problem_ranks, int group_ranks);
+
+// The kind of stream that operations on a kind of memory are launched on.
+constexpr uint32_t StreamKindFor(uint32_t memory_kind) {
+  return memory_kind == COTUNE_MEMORY_CUDA ? COTUNE_STREAM_CUDA : COTUNE_STREAM_HOST;
+}
+Result<void> WrongStreamKind(const cotune_launch_t& launch, uint32_t memory_kind);
+
+// The answer of plans whose operations are complete when their stream is.
+Result<void> NothingToProgress();
 
 // cotune_backend_api_t.build_flags of the code that includes this.
 constexpr uint32_t BuildFlags() {

@@ -4,8 +4,9 @@ usage: layering.py ROOT
 
 Prints one line for each include that points the wrong way, "file:line: A may not include B (path)", and exits 1; exits 0
 when there is none. FOLDERS says for each folder which folders of the project it may include, besides itself; the longest
-matching folder counts. STAGES parts some of them further: a stage may include itself and the stages in front of it. Only
-tests may include what lies in testing/ folders.
+matching folder counts, so that a row for a folder says nothing of a folder inside it that has a row of its own. STAGES
+parts some of them further: a stage may include itself and the stages in front of it. Only tests may include what lies in
+testing/ folders.
 """
 
 import pathlib
@@ -19,10 +20,11 @@ FOLDERS = {
     "gpu/driver": [],
     "gpu/device": ["core", "gpu/driver"],
     "plugins/sdk": ["plugins/api"],
-    "plugins/cuda": ["plugins/api", "plugins/sdk", "gpu/driver"],
-    "plugins/nccl": ["plugins/api", "plugins/sdk", "gpu/driver"],
+    "plugins/sdk/gpu": ["plugins/api", "plugins/sdk", "gpu/driver"],
+    "plugins/cuda": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
+    "plugins/nccl": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
     "plugins/host": ["plugins/api", "plugins/sdk"],
-    "plugins/fake": ["plugins/api"],
+    "plugins/fake": ["plugins/api", "plugins/sdk"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
@@ -71,6 +73,11 @@ def within(path: str, folder: str) -> bool:
 def folder_of(path: str) -> str | None:
     matches = [folder for folder in FOLDERS if within(path, folder)]
     return max(matches, key=len) if matches else None
+
+
+def covers(folder: str, include: str) -> bool:
+    """Whether an include of a file is one of that folder."""
+    return within(include, folder) and (folder not in FOLDERS or folder_of(include) == folder)
 
 
 def stage_of(path: str) -> str | None:
@@ -130,7 +137,7 @@ def include_error(name: str, include: str, beside: set[str]) -> str | None:
         return None
     if is_helper(include) and not is_test(name) and folder_of(name) not in ("tests", "tests/gpu", "benchmarks"):
         return f"{place} is no test and may not include {include}"
-    if any(within(include, folder) for folder in allowed_folders(name)):
+    if any(covers(folder, include) for folder in allowed_folders(name)):
         return None
     return f"{place} may not include {stage_of(include) or folder_of(include)} ({include})"
 

@@ -113,6 +113,21 @@ class LayeringTest(unittest.TestCase):
             ["plugins/host/a.cc:1: plugins/host may not include plugins/fake (plugins/fake/b.h)"],
         )
 
+    def test_a_folder_inside_another_one_has_to_be_allowed_by_itself(self):
+        self.assertEqual(
+            self.plant(
+                {
+                    "plugins/cuda/a.cc": '#include "plugins/sdk/gpu/gpu.h"\n',
+                    "plugins/host/a.cc": '#include "plugins/sdk/gpu/gpu.h"\n#include "plugins/sdk/problem.h"\n',
+                    "plugins/sdk/a.cc": '#include "plugins/sdk/gpu/gpu.h"\n',
+                }
+            ),
+            [
+                "plugins/host/a.cc:1: plugins/host may not include plugins/sdk/gpu (plugins/sdk/gpu/gpu.h)",
+                "plugins/sdk/a.cc:1: plugins/sdk may not include plugins/sdk/gpu (plugins/sdk/gpu/gpu.h)",
+            ],
+        )
+
     def test_a_folder_without_a_rule_is_named(self):
         self.assertEqual(
             self.plant({"plugins/other/a.h": ""}),

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <string>
 
-#include "plugins/cuda/memory/descriptor.h"
+#include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::cuda {
+
+using sdk::Descriptor;
 
 // An open folder of this user's, in which nobody else can put, change or exchange a file. Files are
 // reached through it and never through a link. Any thread.

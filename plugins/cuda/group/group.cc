@@ -29,7 +29,7 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       rank_(params.rank),
       world_size_(params.world_size),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
-      meeting_(host, params) {}
+      meeting_(host, params, "cuda") {}
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
@@ -37,7 +37,8 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   const gpu::CurrentContext current(gpu.driver(), gpu.context());
   std::unique_ptr<Group> group(new Group(host, params, gpu, memory, limits));
   const Result<void> joined = group->Connect(params.deadline_ns);
-  group->meeting_.Part({"offer", "ready"}, params.deadline_ns);
+  // Words that stay in the store do not make the group unusable.
+  static_cast<void>(group->meeting_.Part({"offer", "ready"}, params.deadline_ns));
   if (!joined) return tl::unexpected(joined.error());
   return group;
 }

@@ -12,7 +12,6 @@
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/cuda/choices/choice_list.h"
-#include "plugins/cuda/group/rendezvous.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/memory/caller_memory.h"
 #include "plugins/cuda/memory/gpu.h"
@@ -20,6 +19,7 @@
 #include "plugins/cuda/memory/registered_memory.h"
 #include "plugins/cuda/memory/side_stream.h"
 #include "plugins/sdk/failure.h"
+#include "plugins/sdk/rendezvous.h"
 
 namespace cotune::cuda {
 
@@ -106,7 +106,7 @@ class Group {
   const int rank_;
   const int world_size_;
   std::vector<int32_t> job_ranks_;
-  Rendezvous meeting_;
+  sdk::Rendezvous meeting_;
   gpu::CuDevicePointer arena_ = 0;
   HostWords* words_ = nullptr;
   std::unique_ptr<SideStream> side_stream_;

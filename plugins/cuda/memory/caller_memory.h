@@ -4,11 +4,13 @@
 
 #include <cstdint>
 
-#include "plugins/cuda/memory/descriptor.h"
 #include "plugins/cuda/memory/gpu.h"
+#include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::cuda {
+
+using sdk::Descriptor;
 
 // A caller's memory, exported. The descriptor keeps it alive.
 struct ExportedMemory {

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/cuda/memory/descriptor.h"
+#include "plugins/sdk/descriptor.h"
 #include "plugins/sdk/failure.h"
 
 namespace cotune::cuda {
+
+using sdk::Descriptor;
 
 // Random bits that only those know who were told.
 using Secret = std::array<uint64_t, 2>;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plugins/host/float16_round.h"
+#include "plugins/host/sdk_names.h"
 
 namespace cotune::host {
 namespace {

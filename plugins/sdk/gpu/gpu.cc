@@ -1,16 +1,13 @@
-#include "plugins/cuda/memory/gpu.h"
+#include "plugins/sdk/gpu/gpu.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <thread>
 
-namespace cotune::cuda {
+namespace cotune::sdk {
 
-using sdk::Fail;
-using sdk::Result;
-
-Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal) {
+Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal, int oldest_major) {
   if (ordinal < 0) return Fail(COTUNE_UNSUPPORTED, "it works on GPUs only, and the job has none");
   const gpu::DriverResult<gpu::CudaDriver> driver = gpu::CudaDriver::Open();
   if (!driver) return Fail(COTUNE_UNSUPPORTED, driver.error().text);
@@ -31,10 +28,11 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal) {
   attribute(&capability.major, gpu::kCuComputeCapabilityMajor);
   attribute(&capability.minor, gpu::kCuComputeCapabilityMinor);
   if (!done) return tl::unexpected(done.error());
-  if (capability.major < 8) {
-    return Fail(COTUNE_UNSUPPORTED, fmt::format("GPU {} has compute capability {}.{}: 8.0 or newer "
-                                                "is needed",
-                                                ordinal, capability.major, capability.minor));
+  if (capability.major < oldest_major) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("GPU {} has compute capability {}.{}: {}.0 or "
+                            "newer is needed",
+                            ordinal, capability.major, capability.minor, oldest_major));
   }
   made->architecture_ = fmt::format("sm_{}{}", capability.major, capability.minor);
   done = made->Check((*driver)->PrimaryContextRetain(&made->context_, made->device_),
@@ -80,4 +78,4 @@ Result<void> Gpu::Check(gpu::CuResult code, const char* call) const {
               fmt::format("GPU {}: {}", ordinal_, result.error().text), code);
 }
 
-}  // namespace cotune::cuda
+}  // namespace cotune::sdk

@@ -1,12 +1,11 @@
-// Scalar conversions between f32 and the 16-bit floats, on bit patterns. Used by tests as an oracle
-// and by the kernels where the processor has no instruction.
-#ifndef COTUNE_PLUGINS_HOST_FLOAT16_ROUND_H_
-#define COTUNE_PLUGINS_HOST_FLOAT16_ROUND_H_
+// Conversions between f32 and the 16-bit floats, on bit patterns.
+#ifndef COTUNE_PLUGINS_SDK_FLOAT16_H_
+#define COTUNE_PLUGINS_SDK_FLOAT16_H_
 
 #include <bit>
 #include <cstdint>
 
-namespace cotune::host {
+namespace cotune::sdk {
 
 // Nearest bf16, ties to even; NaN stays NaN (quiet).
 constexpr uint16_t Bf16FromF32(float value) {
@@ -65,6 +64,6 @@ constexpr float F32FromF16(uint16_t value) {
   return std::bit_cast<float>(sign | (shifted_exponent << 23) | ((mantissa & 0x3ffu) << 13));
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk
 
-#endif  // COTUNE_PLUGINS_HOST_FLOAT16_ROUND_H_
+#endif  // COTUNE_PLUGINS_SDK_FLOAT16_H_

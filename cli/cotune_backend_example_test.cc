@@ -1,0 +1,91 @@
+// The example backends in C and C++, built and tuned by the two commands of their READMEs.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/testing/cotune_program.h"
+
+namespace cotune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Example {
+  std::string folder;
+  std::string source;
+  std::string compiler;  // the word that the command begins with
+  std::string library;
+  std::string choices;  // what the name of each begins with
+};
+
+// The line of a README that has this text in it, from there on.
+std::string ReadmeLine(const Example& example, const std::string& text) {
+  std::ifstream readme(example.folder + "README.md");
+  for (std::string line; std::getline(readme, line);) {
+    const size_t begin = line.find(text);
+    if (begin != std::string::npos) return line.substr(begin);
+  }
+  return "";
+}
+
+void Replace(const std::string& from, const std::string& to, std::string& text) {
+  ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+// What `./dev dist` installs for those who write plugins.
+void InstallInto(const fs::path& tree) {
+  fs::create_directories(tree / "include/cotune/sdk");
+  fs::create_directories(tree / "lib");
+  fs::copy_file("plugins/api/cotune_backend_v1.h", tree / "include/cotune/cotune_backend_v1.h");
+  for (const auto& file : fs::directory_iterator("plugins/sdk/installed")) {
+    const bool is_library = file.path().extension() == ".a";
+    const fs::path folder = tree / (is_library ? "lib" : "include/cotune/sdk");
+    fs::copy_file(file.path(), folder / file.path().filename());
+  }
+}
+
+class CotuneBackendExampleTest : public CotuneProgramTest,
+                                 public testing::WithParamInterface<Example> {};
+
+TEST_P(CotuneBackendExampleTest, TheReadmeHolds) {
+  const Example& example = GetParam();
+  const fs::path folder = folder_.path();
+  InstallInto(folder / "tree");
+  fs::copy_file(example.folder + example.source, folder / example.source);
+  std::string compile = ReadmeLine(example, example.compiler + " -std=");
+  Replace("DIR", "tree", compile);
+  ASSERT_EQ(std::system(("umask 022; cd '" + folder.string() + "' && " + compile).c_str()), 0)
+      << compile;
+
+  std::string line = ReadmeLine(example, "DIR/bin/cotune ");
+  Replace("DIR/bin/cotune ", "", line);
+  Replace("\"$PWD/" + example.library + "\"", (folder / example.library).string(), line);
+  std::istringstream words(line);
+  std::vector<std::string> arguments;
+  for (std::string word; words >> word;) arguments.push_back(word);
+  arguments.insert(arguments.end(), {"--sizes", "0,1K,100K", "--db", database_});
+  const ProgramEnd tuned = Run(arguments);
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_NE(tuned.out.find(example.choices), std::string::npos) << tuned.out;
+  const nlohmann::json shown = Document(Run({"db", "show", database_, "--json"}))["result"];
+  ASSERT_EQ(shown["entries"].size(), 3u);
+  for (const nlohmann::json& entry : shown["entries"]) {
+    EXPECT_EQ(entry["winner"]["choice"].get<std::string>().rfind(example.choices, 0), 0u) << entry;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Languages, CotuneBackendExampleTest,
+                         testing::Values(Example{"examples/backend_in_c/", "tiny_backend.c", "cc",
+                                                 "tiny.so", "tiny/slots"},
+                                         Example{"examples/backend_in_cpp/", "relay_backend.cc",
+                                                 "c++", "relay.so", "relay/chunks?kib="}),
+                         [](const testing::TestParamInfo<Example>& info) {
+                           return std::string(info.param.compiler == "cc" ? "C" : "Cpp");
+                         });
+
+}  // namespace
+}  // namespace cotune::cli

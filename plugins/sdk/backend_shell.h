@@ -1,0 +1,223 @@
+// The table of functions of a backend, made of three classes: the backend, its groups, their plans.
+#ifndef COTUNE_PLUGINS_SDK_BACKEND_SHELL_H_
+#define COTUNE_PLUGINS_SDK_BACKEND_SHELL_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/sdk/abi_guard.h"
+#include "plugins/sdk/failure.h"
+
+namespace cotune::sdk {
+
+// BackendShell<Backend>::Table() is what the exported symbol returns. The shell ends exceptions,
+// writes failures into the caller's struct, checks what holds for every backend and converts; it
+// adds no state: the handles of the ABI are pointers to objects of the three classes.
+//
+//   class Backend {
+//     using Group = ...;  using Problem = ...;  // a problem as CheckProblem gives it
+//     static constexpr char kName[] = "tiny";   // of the table, as kVersion
+//     static constexpr char kVersion[] = "1.0.0";
+//     static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
+//     static constexpr int kRanksMax = 64;      // of a group
+//     // COTUNE_UNSUPPORTED: nothing can run on this machine. device: -1 for host memory.
+//     static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device);
+//     int32_t device() const;                   // that of Create
+//     // sdk::CheckProblem with the backend's limits, as a rule. Pure.
+//     static Result<Problem> CheckProblem(const cotune_problem_t& problem);
+//     // Entries as ChoiceEntry makes them.
+//     Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const;
+//     // Collective.
+//     Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params);
+//   };
+//   class Group {
+//     using Plan = ...;
+//     int world_size() const;
+//     std::optional<Failure> Health();  // the failure that made the group unusable
+//     void Abort();
+//     Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
+//                                           int64_t deadline_ns);
+//     // Only of backends that offer cotune.memory/1.
+//     Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
+//     void UnregisterMemory(void* data);
+//   };
+//   class Plan {
+//     Result<void> Launch(const cotune_launch_t& launch);
+//     // Only of host memory; true: the operation is complete.
+//     Result<bool> Progress(int64_t until_ns);
+//   };
+//
+// The rules for threads are the ABI's. A class whose functions break them is not helped by this.
+template <class Backend>
+class BackendShell {
+ public:
+  static const cotune_backend_api_t* Table() {
+    static constexpr cotune_backend_api_t kTable = {
+        .struct_size = sizeof(cotune_backend_api_t),
+        .abi_minor = COTUNE_ABI_MINOR,
+        .build_flags = BuildFlags(),
+        .memory_kinds = 1u << Backend::kMemoryKind,
+        .name = Backend::kName,
+        .version = Backend::kVersion,
+        .create = Create,
+        .destroy = Destroy,
+        .get_extension = GetExtension,
+        .list_choices = ListChoices,
+        .group_create = GroupCreate,
+        .group_health = GroupHealth,
+        .group_abort = GroupAbort,
+        .group_destroy = GroupDestroy,
+        .prepare = Prepare,
+        .launch = Launch,
+        .progress = Progress,
+        .plan_destroy = PlanDestroy,
+    };
+    return &kTable;
+  }
+
+  // The objects behind the ABI's handles.
+  static Backend& Of(cotune_backend_t* backend) { return *reinterpret_cast<Backend*>(backend); }
+  static const Backend& Of(const cotune_backend_t* backend) {
+    return *reinterpret_cast<const Backend*>(backend);
+  }
+  static auto& Of(cotune_group_t* group) { return *reinterpret_cast<Group*>(group); }
+  static auto& Of(cotune_plan_t* plan) { return *reinterpret_cast<Plan*>(plan); }
+
+ private:
+  using Group = typename Backend::Group;
+  using Plan = typename Group::Plan;
+
+  static constexpr bool kHasDevice = Backend::kMemoryKind != COTUNE_MEMORY_HOST;
+
+  template <class Body>
+  static cotune_status_t Run(cotune_error_t* error, Body body) {
+    return Guard(Backend::kName, error, body);
+  }
+  // Runs a body that makes an object, and gives it to the caller as a handle.
+  template <class Handle, class Body>
+  static cotune_status_t Make(Handle** handle, cotune_error_t* error, Body body) {
+    return Run(error, [&]() -> Result<void> {
+      auto made = body();
+      if (!made) return tl::unexpected(made.error());
+      *handle = reinterpret_cast<Handle*>(made->release());
+      return {};
+    });
+  }
+
+  static cotune_status_t Create(const cotune_host_t* host, int32_t device,
+                                cotune_backend_t** backend, cotune_error_t* error) {
+    return Make(backend, error, [&]() -> Result<std::unique_ptr<Backend>> {
+      if (auto fits = CheckHost(*host, kHasDevice, device); !fits) {
+        return tl::unexpected(fits.error());
+      }
+      return Backend::Create(*host, device);
+    });
+  }
+  static void Destroy(cotune_backend_t* backend) { delete reinterpret_cast<Backend*>(backend); }
+
+  static cotune_status_t ListChoices(const cotune_backend_t* backend,
+                                     const cotune_problem_t* problem, cotune_choice_t* first,
+                                     uint32_t stride, uint32_t capacity, uint32_t* count,
+                                     cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      const auto checked = Backend::CheckProblem(*problem);
+      if (!checked) return tl::unexpected(checked.error());
+      const auto choices = Of(backend).ListChoices(*checked);
+      if (!choices) return tl::unexpected(choices.error());
+      return WriteChoices(*choices, first, stride, capacity, count);
+    });
+  }
+
+  static cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
+                                     cotune_group_t** group, cotune_error_t* error) {
+    return Make(group, error, [&]() -> Result<std::unique_ptr<Group>> {
+      auto fits = CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device());
+      if (!fits) return tl::unexpected(fits.error());
+      return Of(backend).Join(*params);
+    });
+  }
+  static cotune_status_t GroupHealth(cotune_group_t* group, cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      if (auto failure = Of(group).Health()) return tl::unexpected(std::move(*failure));
+      return {};
+    });
+  }
+  static void GroupAbort(cotune_group_t* group) {
+    Run(nullptr, [&]() -> Result<void> {
+      Of(group).Abort();
+      return {};
+    });
+  }
+  static void GroupDestroy(cotune_group_t* group) { delete reinterpret_cast<Group*>(group); }
+
+  static cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
+                                 const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
+                                 cotune_error_t* error) {
+    return Make(plan, error, [&]() -> Result<std::unique_ptr<Plan>> {
+      const auto checked = Backend::CheckProblem(*problem);
+      if (!checked) return tl::unexpected(checked.error());
+      auto fits = CheckWorldSize(problem->world_size, Of(group).world_size());
+      if (!fits) return tl::unexpected(fits.error());
+      return Of(group).Prepare(*checked, choice_name, deadline_ns);
+    });
+  }
+  static cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch,
+                                cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      if (launch->stream.kind != StreamKindFor(Backend::kMemoryKind)) {
+        return WrongStreamKind(*launch, Backend::kMemoryKind);
+      }
+      return Of(plan).Launch(*launch);
+    });
+  }
+  static cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
+    bool is_complete = true;
+    const cotune_status_t status = Run(error, [&]() -> Result<void> {
+      if constexpr (requires { Of(plan).Progress(until_ns); }) {
+        const Result<bool> done = Of(plan).Progress(until_ns);
+        if (!done) return tl::unexpected(done.error());
+        is_complete = *done;
+        return {};
+      } else {
+        return NothingToProgress();
+      }
+    });
+    return status == COTUNE_OK && !is_complete ? COTUNE_IN_PROGRESS : status;
+  }
+  static void PlanDestroy(cotune_plan_t* plan) { delete reinterpret_cast<Plan*>(plan); }
+
+  static constexpr bool kRegistersMemory = requires(Group & group, void* data) {
+    group.UnregisterMemory(data);
+  };
+
+  static cotune_status_t MemoryRegister(cotune_group_t* group, void* data, uint64_t bytes,
+                                        int64_t deadline_ns, cotune_error_t* error) {
+    return Run(error, [&] { return Of(group).RegisterMemory(data, bytes, deadline_ns); });
+  }
+  static void MemoryUnregister(cotune_group_t* group, void* data) {
+    Run(nullptr, [&]() -> Result<void> {
+      Of(group).UnregisterMemory(data);
+      return {};
+    });
+  }
+  static const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
+    if constexpr (kRegistersMemory) {
+      static constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
+                                                     .flags = 0,
+                                                     .memory_register = MemoryRegister,
+                                                     .memory_unregister = MemoryUnregister};
+      if (std::string_view(id) == COTUNE_MEMORY_EXTENSION) return &kMemory;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace cotune::sdk
+
+#endif  // COTUNE_PLUGINS_SDK_BACKEND_SHELL_H_

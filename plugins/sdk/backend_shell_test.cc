@@ -1,0 +1,385 @@
+// What callers of a backend's table see of the classes behind it: results, failures, exceptions.
+#include "plugins/sdk/backend_shell.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugins/sdk/problem.h"
+
+namespace cotune::sdk {
+namespace {
+
+using ::testing::HasSubstr;
+
+enum class Throws { kNothing, kStandard, kNoMemory, kInt };
+
+// What the calls of the backend below do, and what is left of it.
+struct ProbeState {
+  Throws throws = Throws::kNothing;
+  Result<void> answer;
+  bool is_complete = true;
+  int objects = 0;
+  int aborts = 0;
+  void* registered = nullptr;
+};
+ProbeState probe;
+
+Result<void> Answer() {
+  switch (probe.throws) {
+    case Throws::kNothing:
+      break;
+    case Throws::kStandard:
+      throw std::runtime_error("out of luck");
+    case Throws::kNoMemory:
+      throw std::bad_alloc();
+    case Throws::kInt:
+      throw 42;
+  }
+  return probe.answer;
+}
+
+struct Counted {
+  Counted() { ++probe.objects; }
+  ~Counted() { --probe.objects; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+};
+
+template <class Object>
+Result<std::unique_ptr<Object>> MakeOrFail() {
+  if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+  return std::make_unique<Object>();
+}
+
+struct HostPlan : Counted {
+  static Result<void> Launch(const cotune_launch_t& /*launch*/) { return Answer(); }
+  static Result<bool> Progress(int64_t /*until_ns*/) {
+    if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+    return probe.is_complete;
+  }
+};
+
+// Operations on a stream are complete when the stream is.
+struct StreamPlan : Counted {
+  static Result<void> Launch(const cotune_launch_t& /*launch*/) { return Answer(); }
+};
+
+template <class PlanOfGroup>
+struct ProbeGroup : Counted {
+  using Plan = PlanOfGroup;
+
+  static int world_size() { return 2; }
+  static std::optional<Failure> Health() {
+    auto answer = Answer();
+    return answer ? std::nullopt : std::optional<Failure>(answer.error());
+  }
+  static void Abort() {
+    ++probe.aborts;
+    static_cast<void>(Answer());
+  }
+  static Result<std::unique_ptr<Plan>> Prepare(const Problem& /*problem*/,
+                                               std::string_view /*choice*/,
+                                               int64_t /*deadline_ns*/) {
+    return MakeOrFail<Plan>();
+  }
+};
+
+struct RegisteringGroup : ProbeGroup<StreamPlan> {
+  static Result<void> RegisterMemory(void* data, uint64_t /*bytes*/, int64_t /*deadline_ns*/) {
+    if (auto answer = Answer(); !answer) return answer;
+    probe.registered = data;
+    return {};
+  }
+  static void UnregisterMemory(void* /*data*/) { probe.registered = nullptr; }
+};
+
+template <class GroupOfBackend, uint32_t kKind>
+struct ProbeBackend : Counted {
+  using Group = GroupOfBackend;
+  using Problem = sdk::Problem;
+
+  static constexpr char kName[] = "probe";
+  static constexpr char kVersion[] = "7";
+  static constexpr uint32_t kMemoryKind = kKind;
+  static constexpr int kRanksMax = 4;
+
+  static Result<std::unique_ptr<ProbeBackend>> Create(const cotune_host_t& /*host*/,
+                                                      int32_t /*device*/) {
+    return MakeOrFail<ProbeBackend>();
+  }
+  static int32_t device() { return kKind == COTUNE_MEMORY_HOST ? -1 : 3; }
+  static Result<Problem> CheckProblem(const cotune_problem_t& problem) {
+    return sdk::CheckProblem(problem, {.memory_kind = kKind, .ranks_max = kRanksMax});
+  }
+  static Result<std::vector<cotune_choice_t>> ListChoices(const Problem& /*problem*/) {
+    if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+    return std::vector{ChoiceEntry("good", "", 2, COTUNE_CHOICE_DEFAULT),
+                       ChoiceEntry("bad", "not here", 1, COTUNE_CHOICE_REPRODUCIBLE)};
+  }
+  static Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& /*params*/) {
+    return MakeOrFail<Group>();
+  }
+};
+
+using HostBackend = ProbeBackend<ProbeGroup<HostPlan>, COTUNE_MEMORY_HOST>;
+using CudaBackend = ProbeBackend<RegisteringGroup, COTUNE_MEMORY_CUDA>;
+
+// One backend with one group and one plan, through its table.
+class Handles {
+ public:
+  Handles(const cotune_backend_api_t& api, int32_t device) : api_(api) {
+    host_.struct_size = sizeof(host_);
+    error_.struct_size = sizeof(error_);
+    params_.struct_size = sizeof(params_);
+    params_.name = "g";
+    params_.world_size = 2;
+    params_.job_ranks = kJobRanks;
+    params_.device = device;
+    problem_.struct_size = sizeof(problem_);
+    problem_.collective = COTUNE_ALL_REDUCE;
+    problem_.reduction = COTUNE_SUM;
+    problem_.memory_kind = device < 0 ? COTUNE_MEMORY_HOST : COTUNE_MEMORY_CUDA;
+    problem_.dtype = {COTUNE_DTYPE_FLOAT, 32, 1};
+    problem_.count = 1;
+    problem_.bytes = 4;
+    problem_.world_size = 2;
+    problem_.ranks_per_node = 2;
+    launch_.struct_size = sizeof(launch_);
+    launch_.stream = {device < 0 ? COTUNE_STREAM_HOST : COTUNE_STREAM_CUDA, device, nullptr};
+  }
+  ~Handles() {
+    api_.plan_destroy(plan_);
+    api_.group_destroy(group_);
+    api_.destroy(backend_);
+  }
+  Handles(const Handles&) = delete;
+  Handles& operator=(const Handles&) = delete;
+
+  cotune_status_t Create() { return api_.create(&host_, params_.device, &backend_, &error_); }
+  cotune_status_t Join() { return api_.group_create(backend_, &params_, &group_, &error_); }
+  cotune_status_t Prepare() { return api_.prepare(group_, &problem_, "good", 0, &plan_, &error_); }
+  cotune_status_t List() {
+    return api_.list_choices(backend_, &problem_, choices_, sizeof(choices_[0]), 2, &count_,
+                             &error_);
+  }
+  cotune_status_t Launch() { return api_.launch(plan_, &launch_, &error_); }
+  cotune_status_t Progress() { return api_.progress(plan_, 0, &error_); }
+  cotune_status_t Health() { return api_.group_health(group_, &error_); }
+  void Abort() { api_.group_abort(group_); }
+  void MakeAll() {
+    ASSERT_EQ(Create(), COTUNE_OK) << error_.message;
+    ASSERT_EQ(Join(), COTUNE_OK) << error_.message;
+    ASSERT_EQ(Prepare(), COTUNE_OK) << error_.message;
+  }
+  std::string message() const { return error_.message; }
+
+  static constexpr int32_t kJobRanks[] = {4, 5};
+  const cotune_backend_api_t& api_;
+  cotune_host_t host_{};
+  cotune_error_t error_{};
+  cotune_group_params_t params_{};
+  cotune_problem_t problem_{};
+  cotune_launch_t launch_{};
+  cotune_choice_t choices_[2] = {};
+  uint32_t count_ = 0;
+  cotune_backend_t* backend_ = nullptr;
+  cotune_group_t* group_ = nullptr;
+  cotune_plan_t* plan_ = nullptr;
+};
+
+class BackendShellTest : public ::testing::Test {
+ protected:
+  BackendShellTest() { probe = {}; }
+  ~BackendShellTest() override { EXPECT_EQ(probe.objects, 0) << "objects that nobody destroyed"; }
+
+  const cotune_backend_api_t& host_ = *BackendShell<HostBackend>::Table();
+  const cotune_backend_api_t& cuda_ = *BackendShell<CudaBackend>::Table();
+};
+
+TEST_F(BackendShellTest, TheTableHasTheBackendsNames) {
+  EXPECT_EQ(host_.struct_size, sizeof(cotune_backend_api_t));
+  EXPECT_STREQ(host_.name, "probe");
+  EXPECT_STREQ(host_.version, "7");
+  EXPECT_EQ(host_.memory_kinds, 1u << COTUNE_MEMORY_HOST);
+  EXPECT_EQ(cuda_.memory_kinds, 1u << COTUNE_MEMORY_CUDA);
+}
+
+TEST_F(BackendShellTest, HandlesAreTheObjectsOfTheBackend) {
+  Handles handles(host_, -1);
+  handles.MakeAll();
+  EXPECT_EQ(probe.objects, 3);
+  EXPECT_EQ(handles.Launch(), COTUNE_OK);
+  probe.is_complete = false;
+  EXPECT_EQ(handles.Progress(), COTUNE_IN_PROGRESS);
+  probe.is_complete = true;
+  EXPECT_EQ(handles.Progress(), COTUNE_OK);
+  EXPECT_EQ(handles.Health(), COTUNE_OK);
+  handles.Abort();
+  EXPECT_EQ(probe.aborts, 1);
+}
+
+TEST_F(BackendShellTest, ChoicesAreListedWithReasonsForThoseThatAreRefused) {
+  Handles handles(host_, -1);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  ASSERT_EQ(handles.List(), COTUNE_OK);
+  ASSERT_EQ(handles.count_, 2u);
+  EXPECT_STREQ(handles.choices_[0].name, "good");
+  EXPECT_EQ(handles.choices_[0].status, COTUNE_OK);
+  EXPECT_EQ(handles.choices_[0].flags, COTUNE_CHOICE_DEFAULT);
+  EXPECT_EQ(handles.choices_[0].cost_us, 2);
+  EXPECT_EQ(handles.choices_[1].status, COTUNE_UNSUPPORTED);
+  EXPECT_EQ(handles.choices_[1].flags, 0u) << "flags of what can run";
+  EXPECT_STREQ(handles.choices_[1].reason, "not here");
+}
+
+TEST_F(BackendShellTest, EntriesAreMadeOfABackendsOwnChoices) {
+  struct Own {
+    std::string name;
+    std::string reason;
+    double cost_us;
+    bool is_default;
+  };
+  const auto entries = ChoiceEntries(
+      std::vector<Own>{
+          {"a", "", 1, true}, {"b", "", 2, false}, {std::string(200, 'c'), "no", 3, true}},
+      COTUNE_CHOICE_REPRODUCIBLE);
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].flags, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_DEFAULT);
+  EXPECT_EQ(entries[1].flags, uint32_t{COTUNE_CHOICE_REPRODUCIBLE});
+  EXPECT_EQ(entries[1].cost_us, 2);
+  EXPECT_EQ(entries[2].flags, 0u);
+  EXPECT_EQ(std::string(entries[2].name).size(), sizeof(entries[2].name) - 1);
+}
+
+// Each function that can fail, and that it makes nothing then.
+TEST_F(BackendShellTest, FailuresAreWrittenIntoTheCallersStruct) {
+  Handles handles(host_, -1);
+  const auto expect_failure = [&](cotune_status_t status, const char* call) {
+    EXPECT_EQ(status, COTUNE_OUT_OF_RESOURCES) << call;
+    EXPECT_EQ(handles.message(), "no room") << call;
+    EXPECT_EQ(handles.error_.native_code, 12) << call;
+    EXPECT_EQ(handles.error_.failed_rank, 1) << call;
+    handles.error_ = {};
+    handles.error_.struct_size = sizeof(handles.error_);
+  };
+  const Result<void> failure = Fail(COTUNE_OUT_OF_RESOURCES, "no room", 12, 1);
+  probe.answer = failure;
+  expect_failure(handles.Create(), "create");
+  EXPECT_EQ(handles.backend_, nullptr);
+  probe.answer = {};
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  probe.answer = failure;
+  expect_failure(handles.List(), "list_choices");
+  expect_failure(handles.Join(), "group_create");
+  EXPECT_EQ(handles.group_, nullptr);
+  probe.answer = {};
+  ASSERT_EQ(handles.Join(), COTUNE_OK);
+  probe.answer = failure;
+  expect_failure(handles.Health(), "group_health");
+  expect_failure(handles.Prepare(), "prepare");
+  EXPECT_EQ(handles.plan_, nullptr);
+  probe.answer = {};
+  ASSERT_EQ(handles.Prepare(), COTUNE_OK);
+  probe.answer = failure;
+  expect_failure(handles.Launch(), "launch");
+  expect_failure(handles.Progress(), "progress");
+  EXPECT_EQ(host_.launch(handles.plan_, &handles.launch_, nullptr), COTUNE_OUT_OF_RESOURCES);
+}
+
+TEST_F(BackendShellTest, NoExceptionGetsOut) {
+  Handles handles(host_, -1);
+  handles.MakeAll();
+  cotune_backend_t* backend = nullptr;
+  const std::function<cotune_status_t()> calls[] = {
+      [&] { return host_.create(&handles.host_, -1, &backend, &handles.error_); },
+      [&] { return handles.List(); },
+      [&] { return handles.Join(); },
+      [&] { return handles.Health(); },
+      [&] { return handles.Prepare(); },
+      [&] { return handles.Launch(); },
+      [&] { return handles.Progress(); }};
+  for (const auto& call : calls) {
+    probe.throws = Throws::kStandard;
+    EXPECT_EQ(call(), COTUNE_INTERNAL);
+    EXPECT_EQ(handles.message(), "probe: out of luck");
+    probe.throws = Throws::kNoMemory;
+    EXPECT_EQ(call(), COTUNE_OUT_OF_RESOURCES);
+    EXPECT_EQ(handles.message(), "probe: out of memory");
+    probe.throws = Throws::kInt;
+    EXPECT_EQ(call(), COTUNE_INTERNAL);
+    EXPECT_THAT(handles.message(), HasSubstr("no std::exception"));
+  }
+  EXPECT_EQ(backend, nullptr);
+  EXPECT_NO_THROW(handles.Abort());
+}
+
+TEST_F(BackendShellTest, ArgumentsThatFitNoBackendAreRefused) {
+  Handles handles(host_, -1);
+  EXPECT_EQ(host_.create(&handles.host_, 0, &handles.backend_, &handles.error_),
+            COTUNE_UNSUPPORTED);
+  EXPECT_THAT(handles.message(), HasSubstr("use -1"));
+  handles.host_.struct_size = 16;
+  EXPECT_EQ(handles.Create(), COTUNE_INVALID_ARGUMENT);
+  handles.host_.struct_size = sizeof(cotune_host_t);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  handles.params_.device = 1;
+  EXPECT_EQ(handles.Join(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(handles.message(), "group 'g' is on device 1, this backend on device -1");
+  handles.params_.device = -1;
+  handles.params_.rank = 2;
+  EXPECT_EQ(handles.Join(), COTUNE_INVALID_ARGUMENT);
+  handles.params_.rank = 0;
+  ASSERT_EQ(handles.Join(), COTUNE_OK);
+  handles.problem_.world_size = handles.problem_.ranks_per_node = 3;
+  EXPECT_EQ(handles.Prepare(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(handles.message(), "a problem of 3 ranks in a group of 2");
+  handles.problem_.world_size = handles.problem_.ranks_per_node = 2;
+  handles.problem_.memory_kind = COTUNE_MEMORY_CUDA;
+  EXPECT_EQ(handles.Prepare(), COTUNE_UNSUPPORTED);
+  EXPECT_EQ(handles.List(), COTUNE_UNSUPPORTED);
+  handles.problem_.memory_kind = COTUNE_MEMORY_HOST;
+  ASSERT_EQ(handles.Prepare(), COTUNE_OK);
+  handles.launch_.stream.kind = COTUNE_STREAM_CUDA;
+  EXPECT_EQ(handles.Launch(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(handles.message(), "stream kind 2: this backend needs a host stream");
+}
+
+TEST_F(BackendShellTest, PlansOnStreamsHaveNothingToProgress) {
+  Handles handles(cuda_, 3);
+  handles.MakeAll();
+  EXPECT_EQ(handles.Launch(), COTUNE_OK);
+  EXPECT_EQ(handles.Progress(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_THAT(handles.message(), HasSubstr("nothing to progress"));
+}
+
+TEST_F(BackendShellTest, MemoryIsAnExtensionOfGroupsThatRegisterSome) {
+  Handles handles(cuda_, 3);
+  handles.MakeAll();
+  EXPECT_EQ(host_.get_extension(nullptr, COTUNE_MEMORY_EXTENSION), nullptr);
+  EXPECT_EQ(cuda_.get_extension(handles.backend_, "cotune.memory/2"), nullptr);
+  const auto* memory = static_cast<const cotune_memory_v1_t*>(
+      cuda_.get_extension(handles.backend_, COTUNE_MEMORY_EXTENSION));
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(memory->struct_size, sizeof(cotune_memory_v1_t));
+  int data = 0;
+  EXPECT_EQ(memory->memory_register(handles.group_, &data, 4, 0, &handles.error_), COTUNE_OK);
+  EXPECT_EQ(probe.registered, &data);
+  memory->memory_unregister(handles.group_, &data);
+  EXPECT_EQ(probe.registered, nullptr);
+  probe.answer = Fail(COTUNE_UNSUPPORTED, "not this");
+  EXPECT_EQ(memory->memory_register(handles.group_, &data, 4, 0, &handles.error_),
+            COTUNE_UNSUPPORTED);
+  EXPECT_EQ(handles.message(), "not this");
+}
+
+}  // namespace
+}  // namespace cotune::sdk
