@@ -172,9 +172,8 @@ cotune_status_t Prepare(cotune_group_t* group, const cotune_problem_t* problem,
     }
     auto choice = FindChoice(*checked, choice_name, group->backend->limits());
     if (!choice) return tl::unexpected(choice.error());
-    const Transport transport = choice->spec.transport;
     const bool needs_memory =
-        transport == Transport::kZeroCopy || transport == Transport::kCopyEngine;
+        choice->family != nullptr && choice->family->peer_buffers != PeerBuffers::kNone;
     if (needs_memory && checked->count > 0 && ranks.registered().is_empty()) {
       return Fail(COTUNE_UNSUPPORTED, "no memory is registered with this group");
     }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <utility>
+#include <string>
 
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/compile/kernel_spec.h"
@@ -33,28 +33,48 @@ class CompilerTest : public ::testing::Test {
   Nvrtc nvrtc_;
 };
 
-TEST_F(CompilerTest, OneKernelOfEachFileForEachGeneration) {
+using enum sdk::Collective;
+
+struct KernelOfFile {
+  const char* source;
+  const char* transport;
+  sdk::Collective collective;
+};
+
+constexpr KernelOfFile kKernels[] = {
+    {"all_reduce_one_shot.cu", "escape", kAllReduce},
+    {"all_reduce_two_shot.cu", "escape", kAllReduce},
+    {"all_reduce_two_shot_flagged.cu", "flagged", kAllReduce},
+    {"all_reduce_two_shot_zero_copy.cu", "zero_copy", kAllReduce},
+    {"blocks.cu", "escape", kAllGather},
+    {"blocks.cu", "escape", kAllToAll},
+    {"blocks_flagged.cu", "flagged", kAllGather},
+    {"blocks_flagged.cu", "flagged", kReduceScatter},
+    {"blocks_flagged.cu", "flagged", kAllToAll},
+    {"blocks_zero_copy.cu", "zero_copy", kAllGather},
+    {"blocks_zero_copy.cu", "zero_copy", kReduceScatter},
+    {"blocks_zero_copy.cu", "zero_copy", kAllToAll},
+    {"broadcast.cu", "escape", kBroadcast},
+    {"broadcast_flagged.cu", "flagged", kBroadcast},
+    {"broadcast_two_shot.cu", "escape", kBroadcast},
+    {"broadcast_zero_copy.cu", "zero_copy", kBroadcast},
+    {"reduce_scatter.cu", "escape", kReduceScatter},
+};
+
+TEST_F(CompilerTest, KernelsForEachGeneration) {
   for (const char* architecture : {"sm_80", "sm_90", "sm_100"}) {
-    for (const auto collective :
-         {sdk::Collective::kAllReduce, sdk::Collective::kAllGather, sdk::Collective::kReduceScatter,
-          sdk::Collective::kAllToAll, sdk::Collective::kBroadcast}) {
-      for (const auto& [algorithm, transport] :
-           {std::pair(Algorithm::kOneShot, Transport::kEscape),
-            std::pair(Algorithm::kTwoShot, Transport::kEscape),
-            std::pair(Algorithm::kTwoShot, Transport::kFlagged),
-            std::pair(Algorithm::kTwoShot, Transport::kZeroCopy)}) {
-        KernelSpec spec;
-        spec.collective = collective;
-        spec.algorithm = algorithm;
-        spec.transport = transport;
-        spec.type = sdk::ElementType::kBf16;
-        spec.world_size = 3;
-        spec.unroll = 2;
-        spec.uses_pdl = std::string(architecture) != "sm_80";
-        const auto code = nvrtc_.Compile(SourceOf(spec), architecture, NvrtcOptions(spec));
-        ASSERT_TRUE(code.has_value()) << code.error().message;
-        EXPECT_THAT(*code, HasSubstr("ELF"));
-      }
+    for (const KernelOfFile& kernel : kKernels) {
+      KernelSpec spec;
+      spec.source = kernel.source;
+      spec.transport = kernel.transport;
+      spec.collective = kernel.collective;
+      spec.type = sdk::ElementType::kBf16;
+      spec.world_size = 3;
+      spec.unroll = 2;
+      spec.uses_pdl = std::string(architecture) != "sm_80";
+      const auto code = nvrtc_.Compile(SourceOf(spec), architecture, NvrtcOptions(spec));
+      ASSERT_TRUE(code.has_value()) << code.error().message;
+      EXPECT_THAT(*code, HasSubstr("ELF"));
     }
   }
 }
