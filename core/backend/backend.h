@@ -20,7 +20,7 @@ namespace cotune {
 struct Choice {
   ChoiceId id;
   bool is_default = false;       // what the backend would pick itself
-  bool is_capturable = false;    // in a CUDA graph
+  bool is_capturable = false;    // its launches, in a CUDA graph
   bool is_reproducible = false;  // same bits on all ranks and from run to run
   bool prepare_is_collective = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
@@ -51,6 +51,9 @@ struct LaunchArguments {
 class Plan {
  public:
   virtual ~Plan() = default;
+  // Whether launches may be captured in a CUDA graph, as the choice says. A device captures no
+  // other plan.
+  virtual bool is_capturable() const { return false; }
   // Starts the operation. CUDA memory: enqueues only. Host memory: the buffers are in use until
   // Progress is done.
   virtual Status Launch(const LaunchArguments& arguments) = 0;

@@ -37,8 +37,8 @@ struct DeviceClocks {
   std::vector<std::string> throttle_reasons{};  // why not faster, ascending; none: as it can
 };
 
-// The calls of one sample, made ready once: a CUDA device captures them in a graph. Destroyed
-// before the plan and the buffers that they use.
+// The calls of one sample, made ready once: a CUDA device captures them in a graph, unless the plan
+// cannot be captured. Destroyed before the plan and the buffers that they use.
 class TimedCalls {
  public:
   virtual ~TimedCalls() = default;

@@ -22,8 +22,9 @@ struct RankPlace {
 
 // The GPU of this rank (see OrdinalOfRank), with a stream of its own and the primary context made
 // current on the calling thread, which is the one that measures. Collective over the exchange: the
-// ranks learn how to line up on their GPUs. A sample is a CUDA graph of its calls, timed by events
-// behind a barrier of all ranks on the device; spans begin at 0. The clock outlives it.
+// ranks learn how to line up on their GPUs. A sample is a CUDA graph of its calls, or the
+// calls one by one where the plan cannot be captured, timed by events behind a barrier of all ranks
+// on the device; spans begin at 0. The clock outlives it.
 // kEnvironment: no driver, no such GPU, or one that another rank has too; kRankLost as the exchange
 // says.
 Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExchange& exchange,

@@ -11,8 +11,8 @@
 
 #include "core/backend/device.h"
 #include "core/base/clock.h"
-#include "core/ranks/rank_exchange.h"
 #include "gpu/device/cuda_device.h"
+#include "gpu/device/testing/like_ranks.h"
 
 namespace cotune::gpu {
 namespace {
@@ -24,32 +24,6 @@ class HastyClock final : public Clock {
 
  private:
   mutable int64_t now_ns_ = 0;
-};
-
-// One rank alone.
-class OneRank final : public RankExchange {
- public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  int job_rank(int rank) const override { return rank; }
-  Result<StepResult> Step(std::string_view, std::string_view record, int64_t, int64_t) override {
-    StepResult result;
-    result.records.emplace_back(record);
-    return result;
-  }
-  Result<PreSyncResult> PreSync(const AgreedFields&, int64_t, int64_t) override { return No(); }
-  Result<AgreementOutcome> Agree(std::string_view, const Accept&, int64_t) override { return No(); }
-  Result<std::string> Broadcast(std::string_view, int64_t) override { return No(); }
-  Result<std::unique_ptr<RankExchange>> Subgroup(std::string_view, std::span<const int>,
-                                                 int64_t) override {
-    return No();
-  }
-  Status StorePut(std::string_view, std::string_view) override { return No(); }
-  Result<std::string> StoreGet(std::string_view, int64_t) override { return No(); }
-  Status StoreDelete(std::string_view) override { return No(); }
-
- private:
-  static tl::unexpected<Error> No() { return Fail(ErrorCode::kInternal, "not used"); }
 };
 
 class StalledDeviceTest : public ::testing::Test {
@@ -70,7 +44,7 @@ class StalledDeviceTest : public ::testing::Test {
     is_stalled_->notify_all();
   }
 
-  OneRank exchange_;
+  LikeRanks exchange_{1};
   HastyClock clock_;
   std::atomic<bool>* is_stalled_ = nullptr;
   std::array<std::byte, 20> bytes_{};

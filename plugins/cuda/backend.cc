@@ -135,9 +135,8 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
   if (auto failure = Health()) return tl::unexpected(*failure);
   auto choice = FindChoice(problem, name, backend_.limits());
   if (!choice) return tl::unexpected(choice.error());
-  const Transport transport = choice->spec.transport;
   const bool needs_memory =
-      transport == Transport::kZeroCopy || transport == Transport::kCopyEngine;
+      choice->family != nullptr && choice->family->peer_buffers != PeerBuffers::kNone;
   if (needs_memory && problem.count > 0 && ranks_->registered().is_empty()) {
     return Fail(COTUNE_UNSUPPORTED, "no memory is registered with this group");
   }

@@ -229,8 +229,12 @@ class GroupContext {
 class AdaptedPlan final : public Plan {
  public:
   AdaptedPlan(std::shared_ptr<GroupContext> context, std::unique_ptr<const CallSubject> subject,
-              cotune_plan_t* plan, MemoryKind memory)
-      : context_(std::move(context)), subject_(std::move(subject)), plan_(plan), memory_(memory) {}
+              cotune_plan_t* plan, MemoryKind memory, bool is_capturable)
+      : context_(std::move(context)),
+        subject_(std::move(subject)),
+        plan_(plan),
+        memory_(memory),
+        is_capturable_(is_capturable) {}
 
   AdaptedPlan(const AdaptedPlan&) = delete;
   AdaptedPlan& operator=(const AdaptedPlan&) = delete;
@@ -242,6 +246,8 @@ class AdaptedPlan final : public Plan {
     }
     if (context_->backend->watchdog != nullptr) context_->backend->watchdog->AwaitReader();
   }
+
+  bool is_capturable() const override { return is_capturable_; }
 
   Status Launch(const LaunchArguments& arguments) override {
     cotune_launch_t launch{};
@@ -286,6 +292,7 @@ class AdaptedPlan final : public Plan {
   const std::unique_ptr<const CallSubject> subject_;
   cotune_plan_t* plan_;
   MemoryKind memory_;
+  const bool is_capturable_;
   int64_t deadline_ns_ = 0;  // of the operation that runs
 };
 
@@ -325,7 +332,8 @@ class AdaptedGroup final : public BackendGroup {
       return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "prepare", table.name,
                      context->parameters.job_ranks);
     }
-    return std::make_unique<AdaptedPlan>(context, std::move(subject), plan, problem.cls.memory);
+    return std::make_unique<AdaptedPlan>(context, std::move(subject), plan, problem.cls.memory,
+                                         choice.is_capturable);
   }
 
   Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) override {

@@ -332,6 +332,17 @@ TEST_F(BackendAdapterTest, FlagsAndEstimatesOfChoicesAreRead) {
   EXPECT_EQ(list.choices[1].cost_us, 2.5);
 }
 
+TEST_F(BackendAdapterTest, APlanIsCapturableWhereItsChoiceIs) {
+  probe_.choices = {Entry("a", COTUNE_CHOICE_CAPTURABLE), Entry("b", 0)};
+  const auto group = Group();
+  const Program program = Program::SingleCollective(problem_.cls).value();
+  for (const Choice& choice : List().choices) {
+    const auto plan = group->Prepare(program, problem_, choice, 5);
+    ASSERT_TRUE(plan) << plan.error().ToText();
+    EXPECT_EQ((*plan)->is_capturable(), choice.id.choice_name() == "a");
+  }
+}
+
 TEST_F(BackendAdapterTest, ALongListIsReadInASecondCall) {
   for (int i = 0; i < 64; ++i) probe_.choices.push_back(Entry("c" + std::to_string(i)));
   EXPECT_EQ(List().choices.size(), 64u);

@@ -1,5 +1,5 @@
 // A driver with one GPU. Where a test says so its streams do not come to an end, and what would
-// wait for them without a deadline ends the process.
+// wait for them without a deadline ends the process. It counts what is captured.
 #include <stdlib.h>
 
 #include <atomic>
@@ -13,6 +13,10 @@ using namespace cotune::gpu;  // NOLINT: the functions below are the driver's na
 
 extern "C" {
 __attribute__((visibility("default"))) std::atomic<bool> stalled_driver_is_stalled{false};
+__attribute__((visibility("default"))) std::atomic<int> stalled_driver_captures{0};
+__attribute__((visibility("default"))) std::atomic<int> stalled_driver_graph_launches{0};
+// Memory of the host that the GPU maps: there is one allocation.
+__attribute__((visibility("default"))) unsigned long long stalled_driver_host_words[2] = {};
 }
 
 namespace {
@@ -57,8 +61,17 @@ EXPORT CuResult cuMemAlloc_v2(CuDevicePointer* pointer, size_t) {
 }
 
 EXPORT CuResult cuMemHostAlloc(void** pointer, size_t, unsigned int) {
-  static unsigned long long word = 0;
-  *pointer = &word;
+  *pointer = stalled_driver_host_words;
+  return kCuSuccess;
+}
+
+EXPORT CuResult cuStreamBeginCapture_v2(CuStream, CuStreamCaptureMode) {
+  ++stalled_driver_captures;
+  return kCuSuccess;
+}
+
+EXPORT CuResult cuGraphLaunch(CuGraphExec, CuStream) {
+  ++stalled_driver_graph_launches;
   return kCuSuccess;
 }
 

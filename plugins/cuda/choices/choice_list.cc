@@ -6,147 +6,75 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include "plugins/cuda/choices/copy_list.h"
-#include "plugins/cuda/choices/queued_shape.h"
 #include "plugins/cuda/choices/shape.h"
 
 namespace cotune::cuda {
 namespace {
 
-using sdk::Collective;
-using sdk::ElementType;
 using sdk::Fail;
 using sdk::Problem;
 using sdk::Result;
+using Parameters = ShapeModel::Parameters;
 
-// Beyond these sizes a choice cannot win against its neighbours.
-constexpr uint64_t kOneShotBytesMax = 8 << 20;
-constexpr uint64_t kTwoShotBytesMin = 16 << 10;
-constexpr uint64_t kRootToAllBytesMax = 1 << 20;
-constexpr uint64_t kFlaggedBytesMin = 1 << 20;
-constexpr uint64_t kZeroCopyBytesMin = 1 << 20;
-
-bool IsLamportType(ElementType type) {
-  return type == ElementType::kF32 || type == ElementType::kF16 || type == ElementType::kBf16;
-}
-
-std::string NameOf(const KernelSpec& spec, const Shape& shape) {
+std::string NameOf(const KernelFamily& family, const Shape& shape, bool uses_pdl) {
+  const Parameters parameters = family.model.parameters;
+  if (parameters == Parameters::kNone) {
+    return fmt::format("{}?transport={}", family.algorithm, family.transport);
+  }
   const std::string chunk =
-      HasChunks(spec.transport) ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
-  return fmt::format("{}?blocks={}{}&pdl={}&threads={}&transport={}&unroll={}",
-                     Name(spec.algorithm), shape.blocks, chunk, spec.uses_pdl ? 1 : 0,
-                     shape.threads, Name(spec.transport), shape.unroll);
+      parameters == Parameters::kGridAndChunk ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
+  return fmt::format("{}?blocks={}{}&pdl={}&threads={}&transport={}&unroll={}", family.algorithm,
+                     shape.blocks, chunk, uses_pdl ? 1 : 0, shape.threads, family.transport,
+                     shape.unroll);
 }
 
-// The kind in this shape.
-Choice WithShape(const Choice& kind, const Shape& shape, bool uses_pdl) {
-  Choice choice = kind;
+Choice RefusedChoice(const KernelFamily& family, const Problem& problem, std::string reason) {
+  Choice choice;
+  choice.name = fmt::format("{}?transport={}", family.algorithm, family.transport);
+  choice.reason = std::move(reason);
+  choice.family = &family;
+  choice.spec = SpecOf(family, problem);
+  return choice;
+}
+
+Choice WithShape(const KernelFamily& family, const Problem& problem, const Shape& shape,
+                 bool uses_pdl) {
+  Choice choice;
+  choice.name = NameOf(family, shape, uses_pdl);
+  choice.family = &family;
+  choice.spec = SpecOf(family, problem);
   choice.spec.threads = shape.threads;
   choice.spec.unroll = shape.unroll;
   choice.spec.uses_pdl = uses_pdl;
   choice.blocks = shape.blocks;
   choice.chunk_bytes = shape.chunk_bytes;
-  choice.name = NameOf(choice.spec, shape);
   return choice;
 }
 
-std::string RefusalOf(const Problem& problem, const KernelSpec& spec) {
-  if (spec.transport == Transport::kQueued) return QueuedRefusal(problem, spec.algorithm);
-  if (spec.transport == Transport::kCopyEngine) {
-    const std::string refusal = CopyRefusal(problem);
-    return refusal.empty() ? CopySizeRefusal(problem) : refusal;
+// The shapes that are listed of a family that runs the problem.
+void AppendShapes(const KernelFamily& family, const Problem& problem, const ChoiceLimits& limits,
+                  std::vector<Choice>& choices) {
+  // Kernels around copies follow them, and no kernel overlaps with a copy.
+  const bool uses_pdl = limits.has_pdl && family.launch == Launch::kKernel;
+  for (const Shape& shape : family.model.list(problem, family.shares)) {
+    choices.push_back(WithShape(family, problem, shape, uses_pdl));
+    choices.back().cost_us = family.model.cost_us(problem, family.shares, shape);
   }
-  const uint64_t bytes = sdk::ProblemBytes(problem);
-  if (spec.transport == Transport::kLamport && !IsLamportType(problem.type)) {
-    return "its elements use every bit pattern, none is left to say that data is missing";
-  }
-  const bool only_moves = !sdk::Reduces(problem);
-  if (spec.transport == Transport::kLamport && only_moves) {
-    return "one NaN would arrive as another: data that is only moved must stay as it is";
-  }
-  if (spec.transport == Transport::kEscape && IsLamportType(problem.type) && !only_moves) {
-    return "its elements have a bit pattern to spare: \"lamport\" needs no escape";
-  }
-  if (spec.algorithm == Algorithm::kOneShot && bytes > kOneShotBytesMax) {
-    return fmt::format("every rank gets all data of all; not offered above {} bytes",
-                       kOneShotBytesMax);
-  }
-  if (spec.transport == Transport::kZeroCopy) {
-    if (!problem.is_symmetric) return "it works on buffers that are registered on all ranks";
-    if (problem.in_place && problem.collective == Collective::kAllToAll) {
-      return "in place, data that a peer still has to send would be overwritten";
-    }
-    if (bytes < kZeroCopyBytesMin) {
-      return fmt::format("its barriers cost time of their own; not offered below {} bytes",
-                         kZeroCopyBytesMin);
-    }
-  }
-  if (spec.transport == Transport::kFlagged && bytes < kFlaggedBytesMin) {
-    return fmt::format("its flags cost time of their own; not offered below {} bytes",
-                       kFlaggedBytesMin);
-  }
-  const bool is_broadcast = problem.collective == Collective::kBroadcast;
-  if (spec.algorithm == Algorithm::kTwoShot && is_broadcast && problem.world_size == 2) {
-    return "of two ranks nobody is left to pass data on to";
-  }
-  if (spec.transport == Transport::kEscape && spec.algorithm == Algorithm::kDirect &&
-      is_broadcast && problem.world_size > 2 && bytes > kRootToAllBytesMax) {
-    return fmt::format("the root sends all data to each peer; not offered above {} bytes",
-                       kRootToAllBytesMax);
-  }
-  if (spec.algorithm == Algorithm::kTwoShot && bytes < kTwoShotBytesMin) {
-    return fmt::format("two exchanges cost more than one; not offered below {} bytes",
-                       kTwoShotBytesMin);
-  }
-  return "";
 }
 
-// One for each algorithm and transport, without a shape.
-std::vector<Choice> ListKinds(const Problem& problem) {
-  std::vector<Choice> kinds;
-  Choice kind;
-  kind.spec.collective = problem.collective;
-  kind.spec.type = problem.type;
-  kind.spec.reduction = problem.reduction;
-  kind.spec.world_size = problem.world_size;
-  const auto add = [&](Algorithm algorithm, Transport transport) {
-    kind.spec.transport = transport;
-    kind.spec.algorithm = algorithm;
-    kind.name = fmt::format("{}?transport={}", Name(algorithm), Name(transport));
-    kind.reason = RefusalOf(problem, kind.spec);
-    kinds.push_back(kind);
-  };
-  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  for (const Transport transport :
-       {Transport::kLamport, Transport::kEscape, Transport::kFlagged, Transport::kZeroCopy}) {
-    for (const Algorithm algorithm :
-         {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kDirect}) {
-      if (is_all_reduce != (algorithm != Algorithm::kDirect)) continue;
-      const bool has_rounds = transport == Transport::kFlagged || transport == Transport::kZeroCopy;
-      if (has_rounds && algorithm == Algorithm::kOneShot) continue;
-      add(algorithm, transport);
-    }
-  }
-  if (problem.collective == Collective::kBroadcast) add(Algorithm::kTwoShot, Transport::kEscape);
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree}) {
-    if (HasQueuedKernel(problem.collective, algorithm)) add(algorithm, Transport::kQueued);
-  }
-  if (HasCopies(problem.collective)) {
-    add(is_all_reduce ? Algorithm::kTwoShot : Algorithm::kDirect, Transport::kCopyEngine);
-  }
-  return kinds;
-}
-
-// The shape that the name of a choice of this kind spells out; empty when it is another kind or no
-// name.
-std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
-  if (kind.spec.transport == Transport::kCopyEngine) return std::nullopt;
+// The shape that the name of a choice of this family spells out; empty when the name belongs to
+// another family or to none.
+std::optional<Choice> WithShapeOf(std::string_view name, const KernelFamily& family,
+                                  const Problem& problem) {
+  const Parameters parameters = family.model.parameters;
+  if (parameters == Parameters::kNone) return std::nullopt;
   Shape shape{};
   int pdl = 0;
   const std::string text(name.substr(std::min(name.find('?'), name.size())));
   bool is_read = false;
-  if (HasChunks(kind.spec.transport)) {
+  if (parameters == Parameters::kGridAndChunk) {
     constexpr char kForm[] = "?blocks=%d&chunk=%d&pdl=%d&threads=%d&transport=%*[a-z_]&unroll=%d";
     is_read = std::sscanf(text.c_str(), kForm, &shape.blocks, &shape.chunk_bytes, &pdl,
                           &shape.threads, &shape.unroll) == 5;
@@ -156,33 +84,15 @@ std::optional<Choice> WithShapeOf(std::string_view name, const Choice& kind) {
         std::sscanf(text.c_str(), kForm, &shape.blocks, &pdl, &shape.threads, &shape.unroll) == 4;
   }
   if (!is_read) return std::nullopt;
-  Choice choice = WithShape(kind, shape, pdl == 1);
+  Choice choice = WithShape(family, problem, shape, pdl == 1);
   if (choice.name != name) return std::nullopt;
   return choice;
 }
 
-// It has no parameters: what its kernel does, where it moves data, takes a fraction of the time of
-// the copies beside it. It follows copies, which no kernel overlaps with.
-Choice CopyEngineChoice(const Problem& problem, const Choice& kind) {
-  Choice choice = kind;
-  choice.blocks = 64;
-  choice.spec.threads = 512;
-  choice.spec.unroll = UnrollFor(sdk::Reduces(problem) ? problem.world_size : 2);
-  choice.spec.uses_pdl = false;
-  choice.cost_us = CopyCostUs(problem);
-  return choice;
-}
-
-void AppendShapes(const Problem& problem, const Choice& kind, const ChoiceLimits& limits,
-                  std::vector<Choice>& choices) {
-  if (kind.spec.transport == Transport::kCopyEngine) {
-    choices.push_back(CopyEngineChoice(problem, kind));
-    return;
-  }
-  for (const Shape& shape : ShapesFor(problem, kind.spec)) {
-    choices.push_back(WithShape(kind, shape, limits.has_pdl));
-    choices.back().cost_us = CostUs(problem, kind.spec, shape);
-  }
+bool CanRun(const Choice& choice, const Problem& problem, const ChoiceLimits& limits) {
+  const Shape shape{choice.blocks, choice.spec.threads, choice.spec.unroll, choice.chunk_bytes};
+  return choice.family->model.can_run(problem, choice.family->shares, shape) &&
+         choice.spec.uses_pdl <= limits.has_pdl;
 }
 
 // The cheapest by the model; among equals the first.
@@ -205,11 +115,13 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
     copy.is_copy = copy.is_default = true;
     return {copy};
   }
-  for (const Choice& kind : ListKinds(problem)) {
-    if (kind.reason.empty()) {
-      AppendShapes(problem, kind, limits, choices);
+  for (const KernelFamily& family : KernelFamilies()) {
+    if (family.collective != problem.collective) continue;
+    std::string reason = ListingRefusalOf(family, problem);
+    if (reason.empty()) {
+      AppendShapes(family, problem, limits, choices);
     } else {
-      choices.push_back(kind);
+      choices.push_back(RefusedChoice(family, problem, std::move(reason)));
     }
   }
   MarkDefault(choices);
@@ -222,27 +134,26 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     if (choice.name != name) continue;
     if (choice.reason.empty()) return choice;
     // What won at a larger size may run here, where it is not worth listing.
-    if (choice.spec.transport == Transport::kCopyEngine && CopyRefusal(problem).empty()) {
-      Choice found = CopyEngineChoice(problem, choice);
-      found.reason.clear();
-      return found;
+    if (RefusalOf(*choice.family, problem).empty() &&
+        choice.family->model.parameters == Parameters::kNone) {
+      std::vector<Choice> found;
+      AppendShapes(*choice.family, problem, limits, found);
+      return found.front();
     }
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, choice.reason));
   }
   // What won at one size runs at its neighbours too, where its shape is not listed.
-  for (const Choice& kind : ListKinds(problem)) {
-    std::optional<Choice> choice = WithShapeOf(name, kind);
+  for (const KernelFamily& family : KernelFamilies()) {
+    if (family.collective != problem.collective) continue;
+    std::optional<Choice> choice = WithShapeOf(name, family, problem);
     if (!choice) continue;
-    const Shape shape{choice->blocks, choice->spec.threads, choice->spec.unroll,
-                      choice->chunk_bytes};
-    const bool can_run = kind.reason.empty() && CanRun(problem, choice->spec, shape) &&
-                         choice->spec.uses_pdl <= limits.has_pdl;
-    if (can_run) return *choice;
+    const std::string reason = RefusalOf(family, problem);
+    if (reason.empty() && CanRun(*choice, problem, limits)) return *choice;
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("'{}' is refused: {}", name,
-                            kind.reason.empty() ? "no kernel runs in this shape, or scratch is too "
-                                                  "small for it"
-                                                : kind.reason));
+                            reason.empty() ? "no kernel runs in this shape, or scratch is too "
+                                             "small for it"
+                                           : reason));
   }
   return Fail(COTUNE_INVALID_ARGUMENT,
               fmt::format("'{}' is no choice of this problem; list_choices names them", name));

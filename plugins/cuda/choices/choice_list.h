@@ -6,20 +6,23 @@
 #include <string_view>
 #include <vector>
 
+#include "plugins/cuda/choices/kernel_family.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/sdk/problem.h"
 
 namespace cotune::cuda {
 
+// The families of kernels (kernel_family.h) in the shapes that are worth trying.
 struct Choice {
   std::string name;    // "two_shot?blocks=32&pdl=1&threads=512&transport=lamport&unroll=2"
   std::string reason;  // why it is refused; "": it can run
   double cost_us = -1;
   bool is_default = false;
-  bool is_copy = false;  // one rank: a copy instead of a kernel
+  bool is_copy = false;                  // one rank: a copy instead of a kernel
+  const KernelFamily* family = nullptr;  // of all but copies
   KernelSpec spec;
   int blocks = 1;
-  int chunk_bytes = 0;  // of transports that have chunks: see KernelArguments
+  int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments
 };
 
 // What the list depends on besides the problem; equal on all ranks of a group.

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
 
@@ -71,23 +74,23 @@ TEST(ChoiceListTest, AStepFitsIntoScratch) {
   ForEachProblem([](const Problem& problem) {
     for (const Choice& choice : Runnable(problem)) {
       if (choice.is_copy) continue;
-      ASSERT_NE(choice.spec.transport, Transport::kZeroCopy) << "no buffer is registered";
-      ASSERT_NE(choice.spec.transport, Transport::kCopyEngine) << "no buffer is registered";
-      if (choice.spec.transport == Transport::kQueued) continue;  // below
+      ASSERT_NE(choice.spec.transport, "zero_copy") << "no buffer is registered";
+      ASSERT_NE(choice.spec.transport, "copy_engine") << "no buffer is registered";
+      if (choice.spec.transport == "queued") continue;  // below
       // As the kernels lay it out: a slot for each rank, twice when results travel too; a broadcast
       // has one sender and a greeting of each thread of each rank.
       const auto threads =
           static_cast<uint64_t>(choice.blocks) * static_cast<uint64_t>(choice.spec.threads);
       const uint64_t packs = threads * static_cast<uint64_t>(choice.spec.unroll);
       const auto ranks = static_cast<uint64_t>(problem.world_size);
-      if (choice.spec.transport == Transport::kFlagged) {
+      if (choice.spec.transport == "flagged") {
         // Three slots of what is sent and two of results, from every peer, in the part of a block.
         EXPECT_LE(5 * (ranks - 1) * static_cast<uint64_t>(choice.chunk_bytes), kFlaggedBlockBytes)
             << choice.name;
         EXPECT_LE(choice.blocks * kFlaggedBlockBytes, kArenaBytes - kFlaggedBegin) << choice.name;
         continue;
       }
-      const bool is_two_shot = choice.spec.algorithm == Algorithm::kTwoShot;
+      const bool is_two_shot = choice.family->algorithm == "two_shot";
       uint64_t slots = ranks * packs;
       if (is_two_shot && problem.collective == Collective::kAllReduce) slots *= 2;
       if (!is_two_shot && problem.collective == Collective::kBroadcast) {
@@ -107,8 +110,8 @@ TEST(ChoiceListTest, FloatsThatAreReducedSayThemselvesThatTheyAreThereAndAllElse
     int lamport = 0;
     int escape = 0;
     for (const Choice& choice : Runnable(problem)) {
-      lamport += choice.spec.transport == Transport::kLamport ? 1 : 0;
-      escape += choice.spec.transport == Transport::kEscape ? 1 : 0;
+      lamport += choice.spec.transport == "lamport" ? 1 : 0;
+      escape += choice.spec.transport == "escape" ? 1 : 0;
       EXPECT_TRUE(FindChoice(problem, choice.name, {}).has_value()) << choice.name;
     }
     EXPECT_EQ(lamport > 0, is_lamport) << static_cast<int>(problem.collective);
@@ -118,18 +121,18 @@ TEST(ChoiceListTest, FloatsThatAreReducedSayThemselvesThatTheyAreThereAndAllElse
 
 TEST(ChoiceListTest, ABroadcastIsPassedOnWhereItIsLargeAndThereIsSomebodyToDoIt) {
   const auto algorithms = [](uint64_t bytes, int world_size) {
-    std::set<Algorithm> found;
+    std::set<std::string_view> found;
     const Problem problem = ProblemOf(Collective::kBroadcast, ElementType::kU8, bytes, world_size);
     for (const Choice& choice : Runnable(problem)) {
-      if (choice.spec.transport == Transport::kEscape) found.insert(choice.spec.algorithm);
+      if (choice.spec.transport == "escape") found.insert(choice.family->algorithm);
     }
     return found;
   };
-  using Set = std::set<Algorithm>;
-  EXPECT_EQ(algorithms(1 << 10, 4), Set{Algorithm::kDirect});
-  EXPECT_EQ(algorithms(64 << 10, 4), (Set{Algorithm::kDirect, Algorithm::kTwoShot}));
-  EXPECT_EQ(algorithms(64 << 20, 4), Set{Algorithm::kTwoShot});
-  EXPECT_EQ(algorithms(64 << 20, 2), Set{Algorithm::kDirect});
+  using Set = std::set<std::string_view>;
+  EXPECT_EQ(algorithms(1 << 10, 4), Set{"direct"});
+  EXPECT_EQ(algorithms(64 << 10, 4), (Set{"direct", "two_shot"}));
+  EXPECT_EQ(algorithms(64 << 20, 4), Set{"two_shot"});
+  EXPECT_EQ(algorithms(64 << 20, 2), Set{"direct"});
 }
 
 TEST(ChoiceListTest, NamesAreFoundAgain) {
@@ -166,7 +169,7 @@ TEST(ChoiceListTest, ChunksAreAFewChoicesOfLargeSizes) {
   ForEachProblem([](const Problem& problem) {
     int flagged = 0;
     for (const Choice& choice : Runnable(problem)) {
-      if (choice.is_copy || choice.spec.transport != Transport::kFlagged) continue;
+      if (choice.is_copy || choice.spec.transport != "flagged") continue;
       ++flagged;
       EXPECT_GE(choice.chunk_bytes, 4 << 10);
       const auto found = FindChoice(problem, choice.name, {});
@@ -207,13 +210,13 @@ TEST(ChoiceListTest, RegisteredBuffersAreUsedWhereTheyLie) {
     for (const int world_size : {2, 3, 4, 5, 8}) {
       Problem problem = ProblemOf(collective, ElementType::kBf16, 1 << 20, world_size);
       for (const Choice& choice : ListChoices(problem, {})) {
-        if (choice.spec.transport != Transport::kZeroCopy) continue;
+        if (choice.spec.transport != "zero_copy") continue;
         EXPECT_THAT(choice.reason, HasSubstr("registered"));
       }
       problem.is_symmetric = true;
       int found = 0;
       for (const Choice& choice : Runnable(problem)) {
-        if (choice.spec.transport != Transport::kZeroCopy) continue;
+        if (choice.spec.transport != "zero_copy") continue;
         ++found;
         EXPECT_LE(choice.blocks, 128);
         EXPECT_EQ(choice.chunk_bytes, 0);
@@ -234,7 +237,7 @@ TEST(ChoiceListTest, RegisteredBuffersAreUsedWhereTheyLie) {
   }
 }
 
-std::vector<Choice> RunnableOf(const Problem& problem, Transport transport) {
+std::vector<Choice> RunnableOf(const Problem& problem, std::string_view transport) {
   std::vector<Choice> choices = Runnable(problem);
   std::erase_if(choices, [&](const Choice& choice) { return choice.spec.transport != transport; });
   return choices;
@@ -242,7 +245,7 @@ std::vector<Choice> RunnableOf(const Problem& problem, Transport transport) {
 
 TEST(ChoiceListTest, RingsAndTreesAreAFewChoicesWhoseMessagesFitTheirSlots) {
   ForEachProblem([](const Problem& problem) {
-    const auto choices = RunnableOf(problem, Transport::kQueued);
+    const auto choices = RunnableOf(problem, "queued");
     EXPECT_LE(choices.size(), 3u);
     for (const Choice& choice : choices) {
       EXPECT_FALSE(choice.is_default) << choice.name;
@@ -264,7 +267,7 @@ TEST(ChoiceListTest, RingsAndTreesAreListedWhereTheyMayWin) {
   const auto names = [](Collective collective, uint64_t bytes, int world_size) {
     std::set<std::string> found;
     const Problem problem = ProblemOf(collective, ElementType::kU8, bytes, world_size);
-    for (const Choice& choice : RunnableOf(problem, Transport::kQueued)) found.insert(choice.name);
+    for (const Choice& choice : RunnableOf(problem, "queued")) found.insert(choice.name);
     return found;
   };
   const std::string tree = "tree?blocks=32&chunk=16384&pdl=1&threads=512&transport=queued&unroll=2";
@@ -306,9 +309,9 @@ TEST(ChoiceListTest, CopyEnginesMoveLargeRegisteredBuffers) {
   for (const Collective collective : kCollectives) {
     for (const int world_size : {2, 8}) {
       Problem problem = ProblemOf(collective, ElementType::kF32, 1 << 20, world_size);
-      EXPECT_TRUE(RunnableOf(problem, Transport::kCopyEngine).empty()) << "not registered";
+      EXPECT_TRUE(RunnableOf(problem, "copy_engine").empty()) << "not registered";
       problem.is_symmetric = true;
-      auto choices = RunnableOf(problem, Transport::kCopyEngine);
+      auto choices = RunnableOf(problem, "copy_engine");
       if (collective == Collective::kAllReduce) {
         EXPECT_TRUE(choices.empty()) << "too small to be listed";
         const auto small = FindChoice(problem, kSegmentsName, {});
@@ -316,7 +319,7 @@ TEST(ChoiceListTest, CopyEnginesMoveLargeRegisteredBuffers) {
         EXPECT_EQ(small->blocks, 64);
         EXPECT_EQ(small->spec.threads, 512);
         problem.count = 8 << 20;
-        choices = RunnableOf(problem, Transport::kCopyEngine);
+        choices = RunnableOf(problem, "copy_engine");
         ASSERT_EQ(choices.size(), 1u);
         EXPECT_EQ(choices[0].name, kSegmentsName);
         EXPECT_FALSE(choices[0].spec.uses_pdl);
@@ -335,7 +338,7 @@ TEST(ChoiceListTest, CopyEnginesMoveLargeRegisteredBuffers) {
       EXPECT_EQ(FindChoice(problem, kName, {}).has_value(), collective != Collective::kAllToAll);
       problem.in_place = false;
       problem.count = 1000;
-      EXPECT_TRUE(RunnableOf(problem, Transport::kCopyEngine).empty());
+      EXPECT_TRUE(RunnableOf(problem, "copy_engine").empty());
       EXPECT_TRUE(FindChoice(problem, kName, {}).has_value()) << "it won at a larger size";
     }
   }

@@ -1,7 +1,5 @@
 #include "plugins/cuda/choices/copy_list.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "plugins/cuda/kernels/kernel_abi.h"
@@ -11,11 +9,6 @@ namespace {
 
 using sdk::Collective;
 using sdk::Problem;
-
-// Below this size the copies take less time than their start.
-constexpr uint64_t kCopyBytesMin = 1 << 20;
-// And below this one it takes longer than the copies gain.
-constexpr uint64_t kSegmentedBytesMin = 32 << 20;
 
 uint64_t BlockBytes(const Problem& problem) {
   return problem.count * sdk::ElementBytes(problem.type);
@@ -137,22 +130,6 @@ SegmentCopies SegmentCopiesOf(const Problem& problem, int rank, int segment) {
 CopyList CopiesOf(const Problem& problem, int rank) {
   return problem.collective == Collective::kBroadcast ? BroadcastCopies(problem, rank)
                                                       : BlockCopies(problem, rank);
-}
-
-std::string CopyRefusal(const Problem& problem) {
-  if (!problem.is_symmetric) return "it works on buffers that are registered on all ranks";
-  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  if (problem.in_place && (is_all_reduce || problem.collective == Collective::kAllToAll)) {
-    return "in place, data that a peer still has to send would be overwritten";
-  }
-  return "";
-}
-
-std::string CopySizeRefusal(const Problem& problem) {
-  const bool is_all_reduce = problem.collective == Collective::kAllReduce;
-  const uint64_t bytes_min = is_all_reduce ? kSegmentedBytesMin : kCopyBytesMin;
-  if (sdk::ProblemBytes(problem) >= bytes_min) return "";
-  return fmt::format("its copies cost time of their own; not offered below {} bytes", bytes_min);
 }
 
 double CopyCostUs(const Problem& problem) {

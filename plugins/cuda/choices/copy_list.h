@@ -24,11 +24,6 @@ struct BufferCopy {
   bool operator==(const BufferCopy&) const = default;
 };
 
-// Whether there are copies for this collective at all.
-constexpr bool HasCopies(sdk::Collective collective) {
-  return collective != sdk::Collective::kReduceScatter;
-}
-
 // The copies of one rank.
 struct CopyList {
   // One phase after the other, in each one copy after the other: before the first phase, between
@@ -61,11 +56,6 @@ struct SegmentCopies {
 };
 
 SegmentCopies SegmentCopiesOf(const sdk::Problem& problem, int rank, int segment);
-
-// Why the problem cannot be done by copy engines; "": it can be. Pure.
-std::string CopyRefusal(const sdk::Problem& problem);
-// Why it is not worth it; "": it may be. Pure.
-std::string CopySizeRefusal(const sdk::Problem& problem);
 
 // A rough price in microseconds. Pure.
 double CopyCostUs(const sdk::Problem& problem);

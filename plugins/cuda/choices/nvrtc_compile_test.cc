@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -199,20 +200,15 @@ std::optional<LocalMemory> LocalMemoryOf(const std::string& log) {
 // The kernels that are known to spill, and how much of it is put up with: the most that was seen
 // there in any of their types and reductions, rounded up. All others must not.
 int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
-  const auto on = [&](Transport transport) { return spec.transport == transport; };
+  const auto on = [&](std::string_view transport) { return spec.transport == transport; };
   const bool is_for_8 = spec.world_size == 8;
   const std::pair<bool, int> known[] = {
       // Shapes are chosen on sm_90.
-      {architecture == "sm_80", 400},
-      {architecture == "sm_100", 300},
-      {is_for_8 && on(Transport::kFlagged), 96},
-      {is_for_8 && on(Transport::kZeroCopy), 112},
-      {is_for_8 && on(Transport::kLamport), 224},
-      {spec.unroll == 4 && on(Transport::kLamport), 64},
-      {spec.threads <= 256, 32},
-      {on(Transport::kEscape), spec.unroll > 1 ? 96 : 24},
-      {is_for_8 && on(Transport::kEscape), 240},
-      {on(Transport::kZeroCopy) || on(Transport::kCopyEngine), 32},
+      {architecture == "sm_80", 400},   {architecture == "sm_100", 300},
+      {is_for_8 && on("flagged"), 96},  {is_for_8 && on("zero_copy"), 112},
+      {is_for_8 && on("lamport"), 224}, {spec.unroll == 4 && on("lamport"), 64},
+      {spec.threads <= 256, 32},        {on("escape"), spec.unroll > 1 ? 96 : 24},
+      {is_for_8 && on("escape"), 240},  {on("zero_copy") || on("copy_engine"), 32},
   };
   int bytes_max = 0;
   for (const auto& [is_known, bytes] : known) {

@@ -1,8 +1,5 @@
 #include "plugins/cuda/choices/queued_shape.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -14,12 +11,6 @@ namespace {
 using sdk::Collective;
 using sdk::Problem;
 using sdk::Reduction;
-
-// Where every GPU reaches every other at once, two exchanges are faster below these sizes than many
-// hops, and above them than a tree.
-constexpr uint64_t kRingBytesMin = 8 << 20;
-constexpr uint64_t kTreeBytesMin = 512 << 10;
-constexpr uint64_t kTreeBytesMax = 32 << 20;
 
 // Partial sums of 16-bit floats travel in f32 (kernels/queue_steps.cuh).
 uint64_t PartialWidth(const Problem& problem) {
@@ -38,17 +29,18 @@ int ChunkBytes(const Problem& problem, int most) {
   return chunk_bytes;
 }
 
-}  // namespace
-
-std::vector<Shape> QueuedShapes(const Problem& problem, const KernelSpec& spec) {
+std::vector<Shape> RingShapes(const Problem& problem, Shares /*shares*/) {
   const Shape many{static_cast<int>(kQueueBlocksMax), 512, 2, ChunkBytes(problem, 16 << 10)};
   const Shape few{32, 512, 2, ChunkBytes(problem, 32 << 10)};
-  if (spec.algorithm == Algorithm::kTree) return {few};
   if (problem.collective == Collective::kAllReduce) return {many, few};
   return {many};
 }
 
-bool CanRunQueued(const Problem& problem, const KernelSpec& /*spec*/, const Shape& shape) {
+std::vector<Shape> TreeShapes(const Problem& problem, Shares /*shares*/) {
+  return {{32, 512, 2, ChunkBytes(problem, 32 << 10)}};
+}
+
+bool CanRun(const Problem& problem, Shares /*shares*/, const Shape& shape) {
   // More packs at once spill registers where there are sums.
   const bool fits_registers =
       shape.unroll == 1 || shape.unroll == 2 || (shape.unroll == 4 && !sdk::Reduces(problem));
@@ -59,37 +51,41 @@ bool CanRunQueued(const Problem& problem, const KernelSpec& /*spec*/, const Shap
              QueueSlotBytes(problem.world_size);
 }
 
-double QueuedCostUs(const Problem& problem, const KernelSpec& spec) {
+// depth: hops to the last rank. copies: how often a rank sends the data of a collective that is no
+// all_reduce.
+double CostUs(const Problem& problem, double depth, double copies) {
   constexpr double kLaunchUs = 1.5;
   constexpr double kHopUs = 3.5;
   constexpr double kBytesPerUs = 330'000;
-  const auto ranks = static_cast<unsigned int>(problem.world_size);
-  const double peers = problem.world_size - 1.0;
   const auto bytes = static_cast<double>(problem.count * sdk::ElementBytes(problem.type));
-  const auto width = static_cast<double>(PartialWidth(problem));
-  const bool is_tree = spec.algorithm == Algorithm::kTree;
-  const double depth = is_tree ? std::bit_width(ranks) - 1 : peers;
   if (problem.collective == Collective::kAllReduce) {
+    const auto width = static_cast<double>(PartialWidth(problem));
+    const double peers = problem.world_size - 1.0;
     // Once with partial sums and once with results.
-    return kLaunchUs + 2 * depth * kHopUs + (width + 1) * bytes * peers / ranks / kBytesPerUs;
+    return kLaunchUs + 2 * depth * kHopUs +
+           (width + 1) * bytes * peers / static_cast<unsigned int>(problem.world_size) /
+               kBytesPerUs;
   }
-  // In a tree the root sends all to two.
-  const double copies =
-      problem.collective == Collective::kBroadcast ? (is_tree ? 2 : 1) : peers * width;
   return kLaunchUs + depth * kHopUs + copies * bytes / kBytesPerUs;
 }
 
-std::string QueuedRefusal(const Problem& problem, Algorithm algorithm) {
-  const uint64_t bytes = sdk::ProblemBytes(problem);
-  if (algorithm == Algorithm::kRing) {
-    if (bytes >= kRingBytesMin) return "";
-    return fmt::format("data takes a hop after the other; not offered below {} bytes",
-                       kRingBytesMin);
-  }
-  if (problem.world_size == 2) return "a tree of two ranks is a ring";
-  if (bytes >= kTreeBytesMin && bytes <= kTreeBytesMax) return "";
-  return fmt::format("others are faster for less or more; not offered but from {} to {} bytes",
-                     kTreeBytesMin, kTreeBytesMax);
+double RingCostUs(const Problem& problem, Shares /*shares*/, const Shape& /*shape*/) {
+  const double peers = problem.world_size - 1.0;
+  const double copies = problem.collective == Collective::kBroadcast
+                            ? 1
+                            : peers * static_cast<double>(PartialWidth(problem));
+  return CostUs(problem, peers, copies);
 }
+
+double TreeCostUs(const Problem& problem, Shares /*shares*/, const Shape& /*shape*/) {
+  const int depth = std::bit_width(static_cast<unsigned int>(problem.world_size)) - 1;
+  // The root sends all to two.
+  return CostUs(problem, depth, 2);
+}
+
+}  // namespace
+
+const ShapeModel kRingModel{ShapeModel::Parameters::kGridAndChunk, RingShapes, CanRun, RingCostUs};
+const ShapeModel kTreeModel{ShapeModel::Parameters::kGridAndChunk, TreeShapes, CanRun, TreeCostUs};
 
 }  // namespace cotune::cuda

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "plugins/cuda/choices/queued_shape.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
 
 namespace cotune::cuda {
@@ -26,53 +25,56 @@ bool IsOneOf(int value, std::initializer_list<int> values) {
 
 uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-bool HasRounds(const KernelSpec& spec) {
-  return spec.transport == Transport::kFlagged || spec.transport == Transport::kZeroCopy;
-}
-
-// A broadcast in shares, which their receivers pass on.
-bool PassesOn(const Problem& problem, const KernelSpec& spec) {
-  return (HasRounds(spec) || spec.algorithm == Algorithm::kTwoShot) &&
-         problem.collective == Collective::kBroadcast;
-}
-
-bool IsTwoShotAllReduce(const Problem& problem, const KernelSpec& spec) {
-  return spec.algorithm == Algorithm::kTwoShot && problem.collective == Collective::kAllReduce;
-}
-
 // Packs that one thread after the other works off: all data, one block, or one share of it.
-uint64_t WorkPacks(const Problem& problem, const KernelSpec& spec) {
+uint64_t WorkPacks(const Problem& problem, Shares shares) {
   const uint64_t packs = CeilDivide(problem.count * sdk::ElementBytes(problem.type), kPackBytes);
   const auto ranks = static_cast<uint64_t>(problem.world_size);
-  if (PassesOn(problem, spec)) return CeilDivide(packs, ranks - 1);
-  return spec.algorithm == Algorithm::kTwoShot ? CeilDivide(packs, ranks) : packs;
+  if (shares == Shares::kOfReceivers) return CeilDivide(packs, ranks - 1);
+  return shares == Shares::kOfRanks ? CeilDivide(packs, ranks) : packs;
 }
 
-// Whether one step, or the slots of all rounds, fit into scratch.
-bool Fits(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  if (HasRounds(spec)) {
-    return shape.blocks <= static_cast<int>(kRoundBlocksMax) &&
-           static_cast<uint64_t>(shape.chunk_bytes) <= FlaggedSlotBytes(problem.world_size);
-  }
+// What every kernel is compiled for.
+bool IsCompiledFor(const Shape& shape) {
+  return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
+         IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4});
+}
+
+// Whether one step fits into scratch.
+bool StepFits(const Problem& problem, Shares shares, const Shape& shape) {
   const auto step_packs = static_cast<uint64_t>(shape.blocks) *
                           static_cast<uint64_t>(shape.threads) *
                           static_cast<uint64_t>(shape.unroll);
   const auto ranks = static_cast<uint64_t>(problem.world_size);
   uint64_t slots = ranks * step_packs;
   // What is added up, and then the results.
-  if (IsTwoShotAllReduce(problem, spec)) slots *= 2;
+  if (shares == Shares::kOfRanks) slots *= 2;
   // One sender, and a greeting of each thread of each rank.
-  if (problem.collective == Collective::kBroadcast && !PassesOn(problem, spec)) {
+  if (problem.collective == Collective::kBroadcast && shares == Shares::kNone) {
     slots = step_packs + ranks * step_packs / static_cast<uint64_t>(shape.unroll);
   }
   return slots * kPackBytes <= kScratchBytes;
 }
 
+bool CanRunSteps(const Problem& problem, Shares shares, const Shape& shape) {
+  return IsCompiledFor(shape) && shape.chunk_bytes == 0 && StepFits(problem, shares, shape);
+}
+
+bool CanRunFlagged(const Problem& problem, Shares /*shares*/, const Shape& shape) {
+  return IsCompiledFor(shape) && shape.blocks <= static_cast<int>(kRoundBlocksMax) &&
+         shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0 &&
+         static_cast<uint64_t>(shape.chunk_bytes) <= FlaggedSlotBytes(problem.world_size);
+}
+
+bool CanRunZeroCopy(const Problem& /*problem*/, Shares /*shares*/, const Shape& shape) {
+  return IsCompiledFor(shape) && shape.chunk_bytes == 0 &&
+         shape.blocks <= static_cast<int>(kRoundBlocksMax);
+}
+
 // Adds a shape that is new and can run.
-void Add(const Shape& shape, const Problem& problem, const KernelSpec& spec,
+void Add(const Shape& shape, const Problem& problem, Shares shares, const ShapeModel& model,
          std::vector<Shape>& shapes) {
   const bool is_new = std::find(shapes.begin(), shapes.end(), shape) == shapes.end();
-  if (is_new && CanRun(problem, spec, shape)) shapes.push_back(shape);
+  if (is_new && model.can_run(problem, shares, shape)) shapes.push_back(shape);
 }
 
 uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
@@ -82,14 +84,14 @@ uint64_t BlocksFor(uint64_t packs, int threads, int unroll) {
 // Shapes that give every thread 1, 2 or 4 packs at once, from one block up to as many as there is
 // work for. Small work goes to small blocks, too: then it is spread over more multiprocessors, each
 // of which takes only so many stores at once.
-std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
+std::vector<Shape> StepShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
-  const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, spec));
+  const uint64_t packs = std::max<uint64_t>(1, WorkPacks(problem, shares));
   const auto add = [&](int threads, int unroll, int blocks_max) {
     const uint64_t wanted = BlocksFor(packs, threads, unroll);
     const Shape shape{static_cast<int>(std::clamp<uint64_t>(wanted, 1, blocks_max)), threads,
                       unroll};
-    Add(shape, problem, spec, shapes);
+    Add(shape, problem, shares, kStepModel, shapes);
   };
   for (const int threads : {64, 128}) {
     const uint64_t wanted = BlocksFor(packs, threads, 1);
@@ -110,8 +112,8 @@ std::vector<Shape> StepShapes(const Problem& problem, const KernelSpec& spec) {
 
 // Grids up to the size of the GPU, each with all of `shapes`, as long as blocks have work.
 template <typename AddShapes>
-void ForEachGrid(const Problem& problem, const KernelSpec& spec, AddShapes add_shapes) {
-  const uint64_t bytes = WorkPacks(problem, spec) * kPackBytes;
+void ForEachGrid(const Problem& problem, Shares shares, AddShapes add_shapes) {
+  const uint64_t bytes = WorkPacks(problem, shares) * kPackBytes;
   for (const int blocks : {64, 128}) {
     const uint64_t block_bytes = CeilDivide(bytes, static_cast<uint64_t>(blocks));
     if (blocks > 64 && block_bytes < kBlockBytesMin) break;
@@ -126,22 +128,24 @@ constexpr uint64_t kRoundBytesMin = 512 << 10;
 // Chunks that are small enough to fill and drain the link fast, or large enough to have few flags.
 // In two stages, every launch has a round or two more than it has chunks: where there are few of
 // them that is felt, up to some 100 MB, and smaller ones are tried on the largest grid.
-std::vector<Shape> FlaggedShapes(const Problem& problem, const KernelSpec& spec) {
+std::vector<Shape> FlaggedShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
-  const bool has_stages = spec.algorithm == Algorithm::kTwoShot || PassesOn(problem, spec);
-  ForEachGrid(problem, spec, [&](int blocks, uint64_t block_bytes) {
+  const bool has_stages = shares != Shares::kNone;
+  const bool passes_on = shares == Shares::kOfReceivers;
+  ForEachGrid(problem, shares, [&](int blocks, uint64_t block_bytes) {
     const bool is_large = block_bytes * static_cast<uint64_t>(blocks) >= (8 << 20);
     for (const int chunk_bytes : {4 << 10, 8 << 10, 16 << 10, 32 << 10}) {
       const auto round_bytes = static_cast<uint64_t>(blocks) * static_cast<uint64_t>(chunk_bytes);
       // A round of all_reduce sends twice as much.
-      const uint64_t least = PassesOn(problem, spec) ? kRoundBytesMin : kRoundBytesMin / 2;
+      const uint64_t least = passes_on ? kRoundBytesMin : kRoundBytesMin / 2;
       const bool has_few = has_stages && blocks == 128 && block_bytes < (1 << 20);
       if (chunk_bytes == (4 << 10) ? !has_few : chunk_bytes == (32 << 10) && has_few) continue;
-      if (has_stages && (is_large || PassesOn(problem, spec)) && round_bytes < least &&
+      if (has_stages && (is_large || passes_on) && round_bytes < least &&
           static_cast<uint64_t>(chunk_bytes) < block_bytes) {
         continue;
       }
-      Add({blocks, 512, UnrollFor(problem.world_size), chunk_bytes}, problem, spec, shapes);
+      Add({blocks, 512, UnrollFor(problem.world_size), chunk_bytes}, problem, shares, kFlaggedModel,
+          shapes);
       // Larger ones would be cut the same way.
       if (static_cast<uint64_t>(chunk_bytes) >= block_bytes) break;
     }
@@ -149,11 +153,13 @@ std::vector<Shape> FlaggedShapes(const Problem& problem, const KernelSpec& spec)
   return shapes;
 }
 
-std::vector<Shape> ZeroCopyShapes(const Problem& problem, const KernelSpec& spec) {
+std::vector<Shape> ZeroCopyShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   const int most = problem.world_size <= 4 ? 4 : 2;
-  ForEachGrid(problem, spec, [&](int blocks, uint64_t /*block_bytes*/) {
-    for (const int unroll : {most / 2, most}) Add({blocks, 512, unroll}, problem, spec, shapes);
+  ForEachGrid(problem, shares, [&](int blocks, uint64_t /*block_bytes*/) {
+    for (const int unroll : {most / 2, most}) {
+      Add({blocks, 512, unroll}, problem, shares, kZeroCopyModel, shapes);
+    }
   });
   return shapes;
 }
@@ -174,53 +180,45 @@ double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Sha
   return (rounds + stages) * std::max(link_us, block_us);
 }
 
-// What a link carries at most; a little less where data is looked at and slots are emptied.
-double LinkBytesPerUs(const KernelSpec& spec, const Shape& shape) {
+// What a rank sends. In shares, the root sends each of them once, and their receivers pass on as
+// much.
+double BytesOut(const Problem& problem, Shares shares) {
+  const double copies = (shares == Shares::kOfRanks ? 2 : 1) * (problem.world_size - 1.0);
+  return static_cast<double>(WorkPacks(problem, shares)) * copies * static_cast<double>(kPackBytes);
+}
+
+// Two hops; with two ranks a broadcast has nobody to pass on to.
+double Hops(const Problem& problem, Shares shares) {
+  if (shares == Shares::kOfReceivers) return problem.world_size > 2 ? 2 : 1;
+  return shares == Shares::kOfRanks ? 2 : 1;
+}
+
+double StepCostUs(const Problem& problem, Shares shares, const Shape& /*shape*/) {
+  // A little less than a link carries at most: data is looked at, and slots are emptied.
+  constexpr double kBytesPerUs = 350'000;
+  return kLaunchUs + Hops(problem, shares) * kExchangeUs + BytesOut(problem, shares) / kBytesPerUs;
+}
+
+double FlaggedCostUs(const Problem& problem, Shares shares, const Shape& shape) {
+  const uint64_t work_bytes = std::max<uint64_t>(1, WorkPacks(problem, shares) * kPackBytes);
+  return kLaunchUs + FlaggedUs(BytesOut(problem, shares), Hops(problem, shares), work_bytes, shape);
+}
+
+double ZeroCopyCostUs(const Problem& problem, Shares shares, const Shape& shape) {
   constexpr double kReadBytesPerUs = 11'000;  // as far as it waits for what it reads from peers
-  if (spec.transport == Transport::kZeroCopy) {
-    return std::min(kPlainBytesPerUs, shape.blocks * kReadBytesPerUs);
-  }
-  return 350'000;
+  const double bytes_per_us = std::min(kPlainBytesPerUs, shape.blocks * kReadBytesPerUs);
+  // One round before the callers' buffers are used, one after it.
+  return kLaunchUs + 2 * kFlagExchangeUs + BytesOut(problem, shares) / bytes_per_us;
 }
 
 }  // namespace
 
+const ShapeModel kStepModel{ShapeModel::Parameters::kGrid, StepShapes, CanRunSteps, StepCostUs};
+const ShapeModel kFlaggedModel{ShapeModel::Parameters::kGridAndChunk, FlaggedShapes, CanRunFlagged,
+                               FlaggedCostUs};
+const ShapeModel kZeroCopyModel{ShapeModel::Parameters::kGrid, ZeroCopyShapes, CanRunZeroCopy,
+                                ZeroCopyCostUs};
+
 int UnrollFor(int world_size) { return world_size == 2 ? 4 : world_size <= 4 ? 2 : 1; }
-
-std::vector<Shape> ShapesFor(const Problem& problem, const KernelSpec& spec) {
-  if (spec.transport == Transport::kFlagged) return FlaggedShapes(problem, spec);
-  if (spec.transport == Transport::kZeroCopy) return ZeroCopyShapes(problem, spec);
-  if (spec.transport == Transport::kQueued) return QueuedShapes(problem, spec);
-  return StepShapes(problem, spec);
-}
-
-bool CanRun(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  if (spec.transport == Transport::kQueued) return CanRunQueued(problem, spec, shape);
-  const bool has_chunks = spec.transport == Transport::kFlagged;
-  return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
-         IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4}) &&
-         (has_chunks ? shape.chunk_bytes >= 1024 && shape.chunk_bytes % 512 == 0
-                     : shape.chunk_bytes == 0) &&
-         Fits(problem, spec, shape);
-}
-
-double CostUs(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  if (spec.transport == Transport::kQueued) return QueuedCostUs(problem, spec);
-  // Two hops; with two ranks a broadcast has nobody to pass on to.
-  const bool has_results =
-      spec.algorithm == Algorithm::kTwoShot || (PassesOn(problem, spec) && problem.world_size > 2);
-  // One round before the callers' buffers are used, one after it.
-  const double exchanges = has_results || spec.transport == Transport::kZeroCopy ? 2 : 1;
-  // In shares, the root sends each of them once, and their receivers pass on as much.
-  const double copies = (IsTwoShotAllReduce(problem, spec) ? 2 : 1) * (problem.world_size - 1.0);
-  const uint64_t packs = WorkPacks(problem, spec);
-  const double bytes_out = static_cast<double>(packs) * copies * static_cast<double>(kPackBytes);
-  if (spec.transport == Transport::kFlagged) {
-    return kLaunchUs +
-           FlaggedUs(bytes_out, exchanges, std::max<uint64_t>(1, packs * kPackBytes), shape);
-  }
-  const double exchange_us = HasRounds(spec) ? kFlagExchangeUs : kExchangeUs;
-  return kLaunchUs + exchanges * exchange_us + bytes_out / LinkBytesPerUs(spec, shape);
-}
 
 }  // namespace cotune::cuda

@@ -13,51 +13,6 @@ using sdk::Collective;
 using sdk::ElementType;
 using sdk::Reduction;
 
-// The kernels of one kind of collective, by transport.
-struct Sources {
-  const char* self_announcing;  // lamport and escape
-  const char* flagged;
-  const char* zero_copy;
-};
-
-Sources SourcesOf(const KernelSpec& spec) {
-  if (spec.collective == Collective::kBroadcast) {
-    const bool is_two_shot = spec.algorithm == Algorithm::kTwoShot;
-    return {is_two_shot ? "broadcast_two_shot.cu" : "broadcast.cu", "broadcast_flagged.cu",
-            "broadcast_zero_copy.cu"};
-  }
-  if (spec.collective != Collective::kAllReduce) {
-    const bool is_scatter = spec.collective == Collective::kReduceScatter;
-    return {is_scatter ? "reduce_scatter.cu" : "blocks.cu", "blocks_flagged.cu",
-            "blocks_zero_copy.cu"};
-  }
-  const bool is_one_shot = spec.algorithm == Algorithm::kOneShot;
-  return {is_one_shot ? "all_reduce_one_shot.cu" : "all_reduce_two_shot.cu",
-          "all_reduce_two_shot_flagged.cu", "all_reduce_two_shot_zero_copy.cu"};
-}
-
-const char* QueuedSource(const KernelSpec& spec) {
-  const bool is_ring = spec.algorithm == Algorithm::kRing;
-  if (spec.collective == Collective::kAllReduce) {
-    return is_ring ? "all_reduce_ring.cu" : "all_reduce_tree.cu";
-  }
-  if (spec.collective == Collective::kBroadcast) {
-    return is_ring ? "broadcast_ring.cu" : "broadcast_tree.cu";
-  }
-  return "blocks_ring.cu";
-}
-
-const char* SourceName(const KernelSpec& spec) {
-  if (spec.transport == Transport::kQueued) return QueuedSource(spec);
-  if (spec.transport == Transport::kCopyEngine) {
-    return spec.collective == Collective::kAllReduce ? "all_reduce_copies.cu" : "copies.cu";
-  }
-  const Sources sources = SourcesOf(spec);
-  if (spec.transport == Transport::kFlagged) return sources.flagged;
-  if (spec.transport == Transport::kZeroCopy) return sources.zero_copy;
-  return sources.self_announcing;
-}
-
 const char* Define(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
@@ -110,63 +65,20 @@ const char* Define(Reduction reduction) {
   return "";
 }
 
-const char* Define(Transport transport) {
-  switch (transport) {
-    case Transport::kLamport:
-      return "LAMPORT";
-    case Transport::kEscape:
-      return "ESCAPE";
-    case Transport::kFlagged:
-      return "FLAGGED";
-    case Transport::kZeroCopy:
-      return "ZERO_COPY";
-    case Transport::kQueued:
-      return "QUEUED";
-    case Transport::kCopyEngine:
-      return "COPY_ENGINE";
+// Options are written in capitals.
+std::string Capitals(std::string_view text) {
+  std::string capitals(text);
+  for (char& letter : capitals) {
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
   }
-  return "";
+  return capitals;
 }
 
 }  // namespace
 
-const char* Name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kOneShot:
-      return "one_shot";
-    case Algorithm::kTwoShot:
-      return "two_shot";
-    case Algorithm::kDirect:
-      return "direct";
-    case Algorithm::kRing:
-      return "ring";
-    case Algorithm::kTree:
-      return "tree";
-  }
-  return "";
-}
-
-const char* Name(Transport transport) {
-  switch (transport) {
-    case Transport::kLamport:
-      return "lamport";
-    case Transport::kEscape:
-      return "escape";
-    case Transport::kFlagged:
-      return "flagged";
-    case Transport::kZeroCopy:
-      return "zero_copy";
-    case Transport::kQueued:
-      return "queued";
-    case Transport::kCopyEngine:
-      return "copy_engine";
-  }
-  return "";
-}
-
 SourceText SourceOf(const KernelSpec& spec) {
   SourceText source;
-  source.name = SourceName(spec);
+  source.name = spec.source;
   for (const KernelFile& file : kKernelFiles) {
     const std::string name(file.name);
     if (name == source.name) source.text = file.text;
@@ -181,7 +93,7 @@ std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
       "--device-as-default-execution-space",
       fmt::format("-DCOTUNE_COLLECTIVE_{}", Define(spec.collective)),
       fmt::format("-DCOTUNE_DTYPE_{}", Define(spec.type)),
-      fmt::format("-DCOTUNE_TRANSPORT_{}", Define(spec.transport)),
+      fmt::format("-DCOTUNE_TRANSPORT_{}", Capitals(spec.transport)),
       fmt::format("-DCOTUNE_WORLD_SIZE={}", spec.world_size),
       // An upper bound: small blocks run the code of larger ones.
       fmt::format("-DCOTUNE_THREADS={}", std::max(spec.threads, 256)),

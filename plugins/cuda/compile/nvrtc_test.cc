@@ -37,8 +37,9 @@ class CompilerTest : public ::testing::Test {
 TEST_F(CompilerTest, TheCodeOfEachGenerationIsAnElfImage) {
   for (const std::string architecture : {"sm_80", "sm_90", "sm_100"}) {
     KernelSpec spec;
+    spec.source = "broadcast.cu";
+    spec.transport = "escape";
     spec.collective = sdk::Collective::kBroadcast;
-    spec.transport = Transport::kEscape;
     spec.type = sdk::ElementType::kBf16;
     spec.world_size = 3;
     spec.uses_pdl = architecture != "sm_80";

@@ -20,12 +20,17 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   if (choice_.is_copy) return LaunchCopy(launch);
-  if (choice_.spec.transport == Transport::kCopyEngine) {
-    return sdk::Reduces(problem_) ? LaunchSegments(launch) : LaunchCopies(launch);
-  }
-  const auto arguments = ArgumentsOf(launch);
+  auto arguments = ArgumentsOf(launch);
   if (!arguments) return tl::unexpected(arguments.error());
-  return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
+  switch (choice_.family->launch) {
+    case cuda::Launch::kKernel:
+      return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
+    case cuda::Launch::kCopies:
+      return LaunchCopies(launch, *arguments);
+    case cuda::Launch::kSegments:
+      return LaunchSegments(launch, *arguments);
+  }
+  return Fail(COTUNE_INTERNAL, fmt::format("'{}' has no way to be launched", choice_.name));
 }
 
 Result<void> Plan::LaunchCopy(const cotune_launch_t& launch) {
@@ -53,17 +58,13 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
   };
   const bool has_blocks =
       collective == Collective::kAllGather || collective == Collective::kAllToAll;
-  const bool is_copy_engine = choice_.spec.transport == Transport::kCopyEngine;
-  // Kernels read what they add up, and write what everybody gets; copy engines only read.
-  const bool reads_send =
-      sdk::Reduces(problem_) || (is_copy_engine && has_blocks && !problem_.in_place);
-  if (reads_send) {
+  if (ReachesPeerSends(*choice_.family, problem_)) {
     const bool is_cut =
         collective == Collective::kReduceScatter || collective == Collective::kAllToAll;
     auto done = find(launch.send, is_cut ? ranks * bytes : bytes, arguments.peer_send);
     if (!done) return done;
   }
-  if (collective == Collective::kReduceScatter) return {};
+  if (!ReachesPeerReceives(*choice_.family)) return {};
   return find(launch.recv, has_blocks ? ranks * bytes : bytes, arguments.peer_recv);
 }
 
@@ -107,20 +108,18 @@ Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArgum
   return done ? joined : done;
 }
 
-Result<void> Plan::LaunchSegments(const cotune_launch_t& launch) {
-  auto arguments = ArgumentsOf(launch);
-  if (!arguments) return tl::unexpected(arguments.error());
-  arguments->segment = -1;
+Result<void> Plan::LaunchSegments(const cotune_launch_t& launch, KernelArguments arguments) {
+  arguments.segment = -1;
   const int rank = group_.rank();
-  auto done = LaunchKernel(*arguments, launch.stream.handle, 1);
-  if (done) done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, 0).scatter);
+  auto done = LaunchKernel(arguments, launch.stream.handle, 1);
+  if (done) done = QueueCopies(launch, arguments, SegmentCopiesOf(problem_, rank, 0).scatter);
   for (int segment = 0; done && segment < static_cast<int>(kCopySegments); ++segment) {
-    done = QueueSegment(launch, *arguments, segment);
+    done = QueueSegment(launch, arguments, segment);
   }
   for (int segment = 1; done && segment < static_cast<int>(kCopySegments); ++segment) {
-    done = QueueCopies(launch, *arguments, SegmentCopiesOf(problem_, rank, segment).gather);
+    done = QueueCopies(launch, arguments, SegmentCopiesOf(problem_, rank, segment).gather);
   }
-  if (done) done = LaunchKernel(*arguments, launch.stream.handle, 1);
+  if (done) done = LaunchKernel(arguments, launch.stream.handle, 1);
   return done;
 }
 
@@ -149,17 +148,15 @@ Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArgumen
   return done ? joined : done;
 }
 
-Result<void> Plan::LaunchCopies(const cotune_launch_t& launch) {
-  auto arguments = ArgumentsOf(launch);
-  if (!arguments) return tl::unexpected(arguments.error());
-  arguments->segment = -1;
+Result<void> Plan::LaunchCopies(const cotune_launch_t& launch, KernelArguments arguments) {
+  arguments.segment = -1;
   const CopyList copies = CopiesOf(problem_, group_.rank());
-  const auto wait = [&] { return LaunchKernel(*arguments, launch.stream.handle, 1); };
+  const auto wait = [&] { return LaunchKernel(arguments, launch.stream.handle, 1); };
   Result<void> done;
-  if (copies.own[0]) done = CopyHere(launch, *arguments, *copies.own[0], launch.stream.handle);
+  if (copies.own[0]) done = CopyHere(launch, arguments, *copies.own[0], launch.stream.handle);
   if (done) done = wait();
   for (size_t phase = 0; done && phase < copies.phases.size(); ++phase) {
-    done = QueuePhase(launch, *arguments, copies.phases[phase], copies.own[phase + 1]);
+    done = QueuePhase(launch, arguments, copies.phases[phase], copies.own[phase + 1]);
     if (done) done = wait();
   }
   return done;
@@ -173,8 +170,7 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   arguments.root = problem_.root;
   arguments.chunk_bytes = choice_.chunk_bytes;
   arguments.call = call_;
-  const Transport transport = choice_.spec.transport;
-  if (transport == Transport::kZeroCopy || transport == Transport::kCopyEngine) {
+  if (choice_.family->peer_buffers != PeerBuffers::kNone) {
     const auto done = FindPeerBuffers(launch, arguments);
     if (!done) return tl::unexpected(done.error());
   }

@@ -33,9 +33,9 @@ class Plan {
  private:
   sdk::Result<void> LaunchCopy(const cotune_launch_t& launch);
   // The copies that copy engines do, and the kernels around them.
-  sdk::Result<void> LaunchCopies(const cotune_launch_t& launch);
+  sdk::Result<void> LaunchCopies(const cotune_launch_t& launch, KernelArguments arguments);
   // The same where data is added up on the way.
-  sdk::Result<void> LaunchSegments(const cotune_launch_t& launch);
+  sdk::Result<void> LaunchSegments(const cotune_launch_t& launch, KernelArguments arguments);
   sdk::Result<void> QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
                                  int segment);
   sdk::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
