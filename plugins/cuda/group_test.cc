@@ -160,6 +160,15 @@ TEST_F(GroupTest, AGroupThatGoesGivesBackWhatItHad) {
   EXPECT_THAT(log_, IsEmpty());
 }
 
+TEST_F(GroupTest, WhereMemoryIsShortTheErrorSaysWhatAGroupTakes) {
+  driver_.is_full = true;
+  const auto group = Join("g");
+  driver_.is_full = false;
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().status, COTUNE_OUT_OF_RESOURCES);
+  EXPECT_THAT(group.error().message, HasSubstr("a group takes 230 MiB on the GPU of each rank"));
+}
+
 TEST_F(GroupTest, AGroupGoesWhileAKernelOfOthersRunsForEver) {
   auto group = Join("g");
   auto other = Join("h");

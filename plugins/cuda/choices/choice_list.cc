@@ -18,11 +18,13 @@ using sdk::Problem;
 using sdk::Result;
 using Parameters = ShapeModel::Parameters;
 
+std::string NameWithoutShape(const KernelFamily& family) {
+  return fmt::format("{}?transport={}", family.algorithm, family.transport);
+}
+
 std::string NameOf(const KernelFamily& family, const Shape& shape, bool uses_pdl) {
   const Parameters parameters = family.model.parameters;
-  if (parameters == Parameters::kNone) {
-    return fmt::format("{}?transport={}", family.algorithm, family.transport);
-  }
+  if (parameters == Parameters::kNone) return NameWithoutShape(family);
   const std::string chunk =
       parameters == Parameters::kGridAndChunk ? fmt::format("&chunk={}", shape.chunk_bytes) : "";
   return fmt::format("{}?blocks={}{}&pdl={}&threads={}&transport={}&unroll={}", family.algorithm,
@@ -32,7 +34,7 @@ std::string NameOf(const KernelFamily& family, const Shape& shape, bool uses_pdl
 
 Choice RefusedChoice(const KernelFamily& family, const Problem& problem, std::string reason) {
   Choice choice;
-  choice.name = fmt::format("{}?transport={}", family.algorithm, family.transport);
+  choice.name = NameWithoutShape(family);
   choice.reason = std::move(reason);
   choice.family = &family;
   choice.spec = SpecOf(family, problem);
@@ -144,7 +146,7 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
   }
   // What won at one size runs at its neighbours too, where its shape is not listed.
   for (const KernelFamily& family : KernelFamilies()) {
-    if (family.collective != problem.collective) continue;
+    if (family.collective != problem.collective || problem.world_size == 1) continue;
     std::optional<Choice> choice = WithShapeOf(name, family, problem);
     if (!choice) continue;
     const std::string reason = RefusalOf(family, problem);

@@ -357,5 +357,17 @@ TEST(ChoiceListTest, OneRankCopies) {
   EXPECT_TRUE(choices[0].is_copy);
 }
 
+// Shapes are those of two ranks or more.
+TEST(ChoiceListTest, OneRankFindsNoKernel) {
+  const Problem problem = ProblemOf(Collective::kAllGather, ElementType::kU8, 4 << 20, 1);
+  for (const char* name :
+       {"direct?blocks=64&chunk=8192&pdl=1&threads=512&transport=flagged&unroll=1",
+        "ring?blocks=64&chunk=8192&pdl=1&threads=512&transport=queued&unroll=1"}) {
+    const auto found = FindChoice(problem, name, {});
+    ASSERT_FALSE(found.has_value());
+    EXPECT_EQ(found.error().status, COTUNE_INVALID_ARGUMENT);
+  }
+}
+
 }  // namespace
 }  // namespace cotune::cuda

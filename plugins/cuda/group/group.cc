@@ -123,7 +123,12 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
   if (!side_stream) return tl::unexpected(side_stream.error());
   side_stream_ = std::move(*side_stream);
   auto arena = memory_.Take(kArenaBytes);
-  if (!arena) return tl::unexpected(arena.error());
+  if (!arena) {
+    return Fail(arena.error().status,
+                fmt::format("a group takes {} MiB on the GPU of each rank: {}", kArenaBytes >> 20,
+                            arena.error().message),
+                arena.error().native_code);
+  }
   arena_ = *arena;
   auto offer = memory_.OfferOf(arena_, kArenaBytes);
   if (offer) offer->has_pdl = limits_.has_pdl ? 1 : 0;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "plugins/cuda/choices/copy_list.h"
 
@@ -10,6 +12,21 @@ namespace cotune::cuda {
 
 using sdk::Fail;
 using sdk::Result;
+
+Plan::Plan(Group& group, const sdk::Problem& problem, Choice choice, gpu::CuFunction function)
+    : group_(group),
+      problem_(problem),
+      choice_(std::move(choice)),
+      call_(RecordOf(problem_, choice_.name)),
+      function_(function) {
+  const cuda::Launch launch =
+      choice_.family == nullptr ? cuda::Launch::kKernel : choice_.family->launch;
+  if (launch == cuda::Launch::kCopies) copies_ = CopiesOf(problem_, group_.rank());
+  if (launch != cuda::Launch::kSegments) return;
+  for (size_t segment = 0; segment < segments_.size(); ++segment) {
+    segments_[segment] = SegmentCopiesOf(problem_, group_.rank(), static_cast<int>(segment));
+  }
+}
 
 Result<void> Plan::Launch(const cotune_launch_t& launch) {
   if (launch.stream.kind != COTUNE_STREAM_CUDA) {
@@ -93,16 +110,18 @@ Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArgume
 // A segment is added up on a stream beside the copies of the next one, or, behind the last scatter,
 // beside the first gather.
 Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
-                                int segment) {
+                                size_t segment) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
   const auto side = group_.side_stream().Fork(stream);
   if (!side) return tl::unexpected(side.error());
   KernelArguments adding = arguments;
-  adding.segment = segment;
+  adding.segment = static_cast<int>(segment);
   auto done = LaunchKernel(adding, *side, choice_.blocks);
-  const bool is_last = segment + 1 == static_cast<int>(kCopySegments);
-  const SegmentCopies beside = SegmentCopiesOf(problem_, group_.rank(), is_last ? 0 : segment + 1);
-  if (done) done = QueueCopies(launch, arguments, is_last ? beside.gather : beside.scatter);
+  const bool is_last = segment + 1 == segments_.size();
+  if (done) {
+    done = QueueCopies(launch, arguments,
+                       is_last ? segments_[0].gather : segments_[segment + 1].scatter);
+  }
   // Also after a failure: a capture with a stream that was not joined cannot end.
   const auto joined = group_.side_stream().Join(stream);
   return done ? joined : done;
@@ -110,14 +129,13 @@ Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArgum
 
 Result<void> Plan::LaunchSegments(const cotune_launch_t& launch, KernelArguments arguments) {
   arguments.segment = -1;
-  const int rank = group_.rank();
   auto done = LaunchKernel(arguments, launch.stream.handle, 1);
-  if (done) done = QueueCopies(launch, arguments, SegmentCopiesOf(problem_, rank, 0).scatter);
-  for (int segment = 0; done && segment < static_cast<int>(kCopySegments); ++segment) {
+  if (done) done = QueueCopies(launch, arguments, segments_[0].scatter);
+  for (size_t segment = 0; done && segment < segments_.size(); ++segment) {
     done = QueueSegment(launch, arguments, segment);
   }
-  for (int segment = 1; done && segment < static_cast<int>(kCopySegments); ++segment) {
-    done = QueueCopies(launch, arguments, SegmentCopiesOf(problem_, rank, segment).gather);
+  for (size_t segment = 1; done && segment < segments_.size(); ++segment) {
+    done = QueueCopies(launch, arguments, segments_[segment].gather);
   }
   if (done) done = LaunchKernel(arguments, launch.stream.handle, 1);
   return done;
@@ -150,13 +168,12 @@ Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArgumen
 
 Result<void> Plan::LaunchCopies(const cotune_launch_t& launch, KernelArguments arguments) {
   arguments.segment = -1;
-  const CopyList copies = CopiesOf(problem_, group_.rank());
   const auto wait = [&] { return LaunchKernel(arguments, launch.stream.handle, 1); };
   Result<void> done;
-  if (copies.own[0]) done = CopyHere(launch, arguments, *copies.own[0], launch.stream.handle);
+  if (copies_.own[0]) done = CopyHere(launch, arguments, *copies_.own[0], launch.stream.handle);
   if (done) done = wait();
-  for (size_t phase = 0; done && phase < copies.phases.size(); ++phase) {
-    done = QueuePhase(launch, arguments, copies.phases[phase], copies.own[phase + 1]);
+  for (size_t phase = 0; done && phase < copies_.phases.size(); ++phase) {
+    done = QueuePhase(launch, arguments, copies_.phases[phase], copies_.own[phase + 1]);
     if (done) done = wait();
   }
   return done;

@@ -2,8 +2,9 @@
 #ifndef COTUNE_PLUGINS_CUDA_GROUP_PLAN_H_
 #define COTUNE_PLUGINS_CUDA_GROUP_PLAN_H_
 
+#include <array>
+#include <cstddef>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
@@ -11,6 +12,7 @@
 #include "plugins/cuda/choices/copy_list.h"
 #include "plugins/cuda/group/call_record.h"
 #include "plugins/cuda/group/group.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/sdk/problem.h"
 
 namespace cotune::cuda {
@@ -19,15 +21,10 @@ namespace cotune::cuda {
 class Plan {
  public:
   // function: of the choice's kernel; null for a copy.
-  Plan(Group& group, const sdk::Problem& problem, Choice choice, gpu::CuFunction function)
-      : group_(group),
-        problem_(problem),
-        choice_(std::move(choice)),
-        call_(RecordOf(problem_, choice_.name)),
-        function_(function) {}
+  Plan(Group& group, const sdk::Problem& problem, Choice choice, gpu::CuFunction function);
 
-  // Enqueues the call; capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that do not fit,
-  // buffers that are not registered among them where the choice needs that.
+  // Enqueues the call; [hot] and capturable. COTUNE_INVALID_ARGUMENT for buffers or a stream that
+  // do not fit, buffers that are not registered among them where the choice needs that.
   sdk::Result<void> Launch(const cotune_launch_t& launch);
 
  private:
@@ -37,7 +34,7 @@ class Plan {
   // The same where data is added up on the way.
   sdk::Result<void> LaunchSegments(const cotune_launch_t& launch, KernelArguments arguments);
   sdk::Result<void> QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
-                                 int segment);
+                                 size_t segment);
   sdk::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
                                 const std::vector<BufferCopy>& copies);
   sdk::Result<void> QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
@@ -59,6 +56,9 @@ class Plan {
   const Choice choice_;
   const CallRecord call_;
   const gpu::CuFunction function_;
+  // The copies of this rank, which are those of every launch; empty for kernels alone.
+  CopyList copies_;
+  std::array<SegmentCopies, kCopySegments> segments_;
 };
 
 }  // namespace cotune::cuda

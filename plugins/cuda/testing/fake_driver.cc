@@ -77,6 +77,7 @@ COTUNE_EXPORT CuResult cuCtxSynchronize() {
 }
 
 COTUNE_EXPORT CuResult cuMemAlloc_v2(CuDevicePointer* pointer, size_t) {
+  if (State().is_full) return kCuErrorOutOfMemory;
   static std::atomic<CuDevicePointer> next{0};
   *pointer = next += CuDevicePointer{1} << 40;
   ++State().allocated;
@@ -101,6 +102,24 @@ COTUNE_EXPORT CuResult cuMemFreeHost(void*) { return Freed(State().host_allocate
 COTUNE_EXPORT CuResult cuMemHostGetDevicePointer_v2(CuDevicePointer* on_device, void* pointer,
                                                     unsigned int) {
   *on_device = reinterpret_cast<CuDevicePointer>(pointer);
+  return kCuSuccess;
+}
+
+// Every address lies in memory that can be registered.
+COTUNE_EXPORT CuResult cuMemGetAddressRange_v2(CuDevicePointer* base, size_t* bytes,
+                                               CuDevicePointer pointer) {
+  *base = pointer;
+  *bytes = SIZE_MAX;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig*, CuFunction, void**, void**) {
+  ++State().kernels;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer, CuDevicePointer, size_t, CuStream) {
+  ++State().copies;
   return kCuSuccess;
 }
 

@@ -14,10 +14,13 @@ struct FakeDriverState {
   std::atomic<int> waits{0};         // cuCtxSynchronize, so far
   std::atomic<int> waiting{0};       // threads that are in it; notifies
   std::atomic<int> wait_result{0};
-  std::atomic<int> allocated{0};  // device memory that lives
+  std::atomic<int> allocated{0};     // device memory that lives
+  std::atomic<bool> is_full{false};  // no device memory is left
   std::atomic<int> host_allocated{0};
   std::atomic<int> contexts{0};
   std::atomic<int> freed_while_busy{0};  // calls for which the real driver would wait
+  std::atomic<int> kernels{0};           // launched so far
+  std::atomic<int> copies{0};            // on the device, enqueued so far
 };
 
 }  // namespace cotune::cuda
