@@ -303,6 +303,10 @@ bool Misbehave(FakeBackend& backend, std::string_view function, std::string_view
 // contract has to get past the shell, which ends exceptions and keeps handles in order.
 using Shell = sdk::BackendShell<FakeBackend>;
 
+// A handle that is freed also where a breach throws.
+template <class Handle>
+using Owned = std::unique_ptr<Handle, void (*)(Handle*)>;
+
 FakeBackend& Of(const cotune_backend_t* backend) {
   return Shell::Of(const_cast<cotune_backend_t*>(backend));  // only counters of the script change
 }
@@ -314,15 +318,14 @@ cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend
   cotune_backend_t* made = nullptr;
   const cotune_status_t status = Shell::Table()->create(host, device, &made, error);
   if (status != COTUNE_OK) return status;
+  Owned<cotune_backend_t> owned(made, Shell::Table()->destroy);
   Misbehave(Of(made), "create");
-  *backend = made;
+  *backend = owned.release();
   return status;
 }
 
 void Destroy(cotune_backend_t* backend) {
-  // Freed also where it throws.
-  const std::unique_ptr<cotune_backend_t, void (*)(cotune_backend_t*)> owned(
-      backend, Shell::Table()->destroy);
+  const Owned<cotune_backend_t> owned(backend, Shell::Table()->destroy);
   if (backend != nullptr) Misbehave(Of(backend), "destroy");
 }
 
@@ -356,8 +359,7 @@ void GroupAbort(cotune_group_t* group) {
 }
 
 void GroupDestroy(cotune_group_t* group) {
-  const std::unique_ptr<cotune_group_t, void (*)(cotune_group_t*)> owned(
-      group, Shell::Table()->group_destroy);
+  const Owned<cotune_group_t> owned(group, Shell::Table()->group_destroy);
   if (group != nullptr) Misbehave(BackendOf(group), "group_destroy");
 }
 
@@ -379,8 +381,7 @@ cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* 
 }
 
 void PlanDestroy(cotune_plan_t* plan) {
-  const std::unique_ptr<cotune_plan_t, void (*)(cotune_plan_t*)> owned(
-      plan, Shell::Table()->plan_destroy);
+  const Owned<cotune_plan_t> owned(plan, Shell::Table()->plan_destroy);
   if (plan != nullptr) Misbehave(BackendOf(plan), "plan_destroy", Shell::Of(plan).choice().name);
 }
 

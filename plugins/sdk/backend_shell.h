@@ -53,7 +53,8 @@ namespace cotune::sdk {
 //     Result<bool> Progress(int64_t until_ns);
 //   };
 //
-// The rules for threads are the ABI's. A class whose functions break them is not helped by this.
+// The rules for threads are the ABI's; the shell does not enforce them. The ABI has no place for a
+// failure of Abort or UnregisterMemory: an exception of theirs ends in the shell without a word.
 template <class Backend>
 class BackendShell {
  public:
