@@ -174,8 +174,8 @@ Status Scheduler::Pass::ShareKnownCells() {
                    fmt::format("rank {} tunes {} cells, this one {}", parts_.exchange.job_rank(0),
                                cells->size(), all.size()));
   }
-  const Result<ExchangedRecords> counted = ExchangeRecords(
-      parts_.exchange, "known cells", StepRecord::FromStatus(as_many), 0, deadline_ns);
+  const auto counted = ExchangeRecords(parts_.exchange, "known cells",
+                                       StepRecord<Done>::FromStatus(as_many), 0, deadline_ns);
   if (!counted) return tl::make_unexpected(counted.error());
   if (const std::optional<Error> failure = counted->FirstFailure()) {
     return Fail(ErrorCode::kDisagreement, failure->what, "known cells",
@@ -310,18 +310,16 @@ Status Scheduler::Pass::Precompile() {
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status Scheduler::Pass::Warm() {
-  StepRecord record = StepRecord::FromStatus(memory_);
-  record.items = {UsableProcessors()};
-  const Result<ExchangedRecords> all = ExchangeRecords(
-      parts_.exchange, "warm", record, 0, parts_.clock.now_ns() + settings_.warm_timeout_ns);
+  auto record = StepRecord<ProcessorsOfRank>::FromStatus(memory_);
+  record.message.usable = UsableProcessors();
+  const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0,
+                                   parts_.clock.now_ns() + settings_.warm_timeout_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   std::vector<std::string> processors;
-  for (const StepRecord& rank : all->records) {
-    if (!rank.items.empty()) processors.push_back(rank.items.front());
-  }
+  for (const auto& rank : all->records) processors.push_back(rank.message.usable);
   const bool core_for_each_rank = CountDistinctProcessors(processors) >= all->records.size();
   start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
   if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
