@@ -8,14 +8,14 @@ namespace cotune {
 
 Status ShareRankZeroStatus(Job& job, const Status& own, std::string_view step) {
   const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(job.exchange(), step, StepRecord::FromStatus(own), 0, deadline_ns);
+  const auto all =
+      ExchangeRecords(job.exchange(), step, StepRecord<Done>::FromStatus(own), 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (!own) return own;
   if (const std::optional<Error> failure = all->FirstFailure()) {
     // The text comes from rank 0 and is whole; which rank had it is not the user's concern.
     Error error = *failure;
-    error.what = all->records[0].message;
+    if (all->records[0].failure) error.what = all->records[0].failure->text;
     error.ranks.clear();
     return tl::make_unexpected(std::move(error));
   }

@@ -19,10 +19,11 @@ std::string NameIn(const std::string& identity) { return identity.substr(0, iden
 
 // The backends that any rank has, each once, as the first rank that has it has it. Those of rank 0
 // come first: its order is that of the groups.
-std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(const ExchangedRecords& all) {
+std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(
+    const ExchangedRecords<BackendList>& all) {
   std::vector<std::pair<size_t, std::string>> identities;
   for (size_t rank = 0; rank < all.records.size(); ++rank) {
-    for (const std::string& item : all.records[rank].items) {
+    for (const std::string& item : all.records[rank].message.identities) {
       const bool is_known =
           std::any_of(identities.begin(), identities.end(),
                       [&](const auto& known) { return NameIn(known.second) == NameIn(item); });
@@ -34,10 +35,11 @@ std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(const ExchangedRecor
 
 // Which ranks have the backend in another form than `owner`, or not at all; "" when all have it
 // alike.
-std::string WhyNotOnAll(size_t owner, const std::string& identity, const ExchangedRecords& all) {
+std::string WhyNotOnAll(size_t owner, const std::string& identity,
+                        const ExchangedRecords<BackendList>& all) {
   std::string others;
   for (size_t rank = 0; rank < all.records.size(); ++rank) {
-    const auto& items = all.records[rank].items;
+    const auto& items = all.records[rank].message.identities;
     if (std::find(items.begin(), items.end(), identity) != items.end()) continue;
     const auto other = std::find_if(items.begin(), items.end(), [&](const std::string& item) {
       return NameIn(item) == NameIn(identity);
@@ -66,10 +68,12 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   std::unique_ptr<BackendGroups> groups(new BackendGroups(exchange, options));
   // First the ranks learn which backends all of them have: a group of one that a rank lacks would
   // wait for it in vain.
-  StepRecord record;
-  record.number = options.deadline_ns;
-  for (Backend* backend : backends) record.items.push_back(groups->IdentityOf(*backend));
-  Result<ExchangedRecords> all =
+  StepRecord<BackendList> record;
+  record.message.deadline_ns = options.deadline_ns;
+  for (Backend* backend : backends) {
+    record.message.identities.push_back(groups->IdentityOf(*backend));
+  }
+  Result<ExchangedRecords<BackendList>> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
@@ -87,7 +91,9 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   }
   // One deadline for all: ranks that came here at different times must not leave at different ones.
   int64_t deadline_ns = options.deadline_ns;
-  for (const StepRecord& other : all->records) deadline_ns = std::max(deadline_ns, other.number);
+  for (const auto& other : all->records) {
+    deadline_ns = std::max(deadline_ns, other.message.deadline_ns);
+  }
   for (BackendMember& member : groups->members_) {
     if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
       return tl::make_unexpected(created.error());
@@ -107,10 +113,10 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   parameters.device = options_.device;
   parameters.deadline_ns = deadline_ns;
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
-  StepRecord record;
-  if (!group) record = StepRecord::FromStatus(tl::make_unexpected(group.error()));
-  Result<ExchangedRecords> all = ExchangeRecords(exchange_, "group " + parameters.name, record, 0,
-                                                 DeadlineAfter(deadline_ns, kReasonsNs));
+  StepRecord<Done> record;
+  if (!group) record = StepRecord<Done>::FromStatus(tl::make_unexpected(group.error()));
+  Result<ExchangedRecords<Done>> all = ExchangeRecords(
+      exchange_, "group " + parameters.name, record, 0, DeadlineAfter(deadline_ns, kReasonsNs));
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
@@ -165,9 +171,9 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
 Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, uint64_t bytes,
                                            int64_t deadline_ns) {
   const Status own = member.group->RegisterMemory(data, bytes, deadline_ns);
-  Result<ExchangedRecords> all =
+  Result<ExchangedRecords<Done>> all =
       ExchangeRecords(exchange_, "register with " + member.backend->name(),
-                      StepRecord::FromStatus(own), 0, DeadlineAfter(deadline_ns, kReasonsNs));
+                      StepRecord<Done>::FromStatus(own), 0, DeadlineAfter(deadline_ns, kReasonsNs));
   std::optional<Error> failure;
   if (all) failure = all->FirstFailure();
   if (own && (!all || failure)) member.group->UnregisterMemory(data);
@@ -192,19 +198,19 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
       ready = Fail(ErrorCode::kUsage, "some of this memory is registered already");
     }
   }
-  StepRecord record = StepRecord::FromStatus(ready);
-  record.number = static_cast<int64_t>(bytes);
-  const Result<ExchangedRecords> all =
+  auto record = StepRecord<MemoryToRegister>::FromStatus(ready);
+  record.message.bytes = bytes;
+  const Result<ExchangedRecords<MemoryToRegister>> all =
       ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    if (all->records[rank].number == all->records[0].number) continue;
-    return Fail(
-        ErrorCode::kUsage,
-        fmt::format("rank {} registers {} bytes, rank {} registers {}", all->job_ranks[0],
-                    all->records[0].number, all->job_ranks[rank], all->records[rank].number),
-        "", "", "register the same number of bytes on every rank");
+    if (all->records[rank].message == all->records[0].message) continue;
+    return Fail(ErrorCode::kUsage,
+                fmt::format("rank {} registers {} bytes, rank {} registers {}", all->job_ranks[0],
+                            all->records[0].message.bytes, all->job_ranks[rank],
+                            all->records[rank].message.bytes),
+                "", "", "register the same number of bytes on every rank");
   }
   registered_.push_back(RegisteredRange{begin, bytes, {}});
   std::string reasons;

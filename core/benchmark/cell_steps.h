@@ -19,14 +19,24 @@ class CellSteps {
       : parts_(parts), label_(std::move(label)) {}
 
   // Collective. start_delay_ns as in ExchangeRecords.
-  Result<ExchangedRecords> Exchange(std::string_view step, const StepRecord& record,
-                                    int64_t start_delay_ns = 0);
+  template <typename Message>
+  Result<ExchangedRecords<Message>> Exchange(std::string_view step,
+                                             const StepRecord<Message>& record,
+                                             int64_t start_delay_ns = 0) {
+    Result<ExchangedRecords<Message>> all =
+        ExchangeRecords(parts_.exchange, NextName(step), record, start_delay_ns, DeadlineNs());
+    if (all) coordinator_now_ns_ = all->coordinator_now_ns;
+    return all;
+  }
 
   // The coordinator's clock at the last step; equal on all ranks.
   int64_t coordinator_now_ns() const { return coordinator_now_ns_; }
   const std::string& label() const { return label_; }
 
  private:
+  std::string NextName(std::string_view step);
+  int64_t DeadlineNs() const;
+
   const BenchmarkParts& parts_;
   const std::string label_;
   uint32_t step_count_ = 0;

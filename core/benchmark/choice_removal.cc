@@ -1,6 +1,5 @@
 #include "core/benchmark/choice_removal.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace cotune {
@@ -20,16 +19,13 @@ void ChoiceRemoval::RemoveWrong(RacingChoice& choice, std::string reason) {
   choice.verdict.reason = std::move(reason);
 }
 
-Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const ExchangedRecords& all,
-                                   const Error& failure) {
-  const bool was_interrupted =
-      std::any_of(all.records.begin(), all.records.end(),
-                  [](const StepRecord& record) { return record.error == ErrorCode::kInterrupted; });
-  if (was_interrupted) {
-    // Another tune measures this cell, with this choice.
-    if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
-    return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
-  }
+Status ChoiceRemoval::Interrupted() {
+  // Another tune measures this cell, with this choice.
+  if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
+  return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+}
+
+Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const Error& failure) {
   choice.has_failed = true;
   choice.verdict.outcome = OutcomeOf(failure.code);
   choice.verdict.reason = failure.what;

@@ -24,9 +24,17 @@ class ChoiceRemoval {
   // For a choice that failed on some rank: also makes the group of its backend anew.
   // kInterrupted: a rank gave the call up because the user wants to stop, which says nothing about
   // the choice.
-  Status RemoveFailed(RacingChoice& choice, const ExchangedRecords& all, const Error& failure);
+  template <typename Message>
+  Status RemoveFailed(RacingChoice& choice, const ExchangedRecords<Message>& all,
+                      const Error& failure) {
+    if (all.SomeFailedWith(ErrorCode::kInterrupted)) return Interrupted();
+    return RemoveFailed(choice, failure);
+  }
 
  private:
+  Status Interrupted();
+  Status RemoveFailed(RacingChoice& choice, const Error& failure);
+
   const BenchmarkParts& parts_;
   const Problem& problem_;
   std::span<RacingChoice> choices_;

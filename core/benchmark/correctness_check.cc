@@ -9,36 +9,38 @@
 namespace cotune {
 namespace {
 
-uint64_t SumWrong(const ExchangedRecords& all) {
+uint64_t SumWrong(const ExchangedRecords<CheckedCall>& all) {
   uint64_t wrong = 0;
-  for (const StepRecord& record : all.records) wrong += record.wrong_elements;
+  for (const auto& record : all.records) wrong += record.message.wrong_elements;
   return wrong;
 }
 
 }  // namespace
 
-StepRecord CorrectnessCheck::RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt) {
+StepRecord<CheckedCall> CorrectnessCheck::RunOnThisRank(RacingChoice& choice, CheckBy by,
+                                                        uint32_t salt) {
   const int32_t copies = by == CheckBy::kCall ? 1 : buffers_.copies();
-  if (Status filled = buffers_.Fill(salt, copies); !filled) return StepRecord::FromStatus(filled);
-  StepRecord record =
-      RecordOf(by == CheckBy::kCall ? runs_.CallOnce(choice) : runs_.CallTimed(choice, copies, 0));
-  if (record.error) return record;
+  if (Status filled = buffers_.Fill(salt, copies); !filled)
+    return StepRecord<CheckedCall>::FromStatus(filled);
+  auto record = RecordOf<CheckedCall>(by == CheckBy::kCall ? runs_.CallOnce(choice)
+                                                           : runs_.CallTimed(choice, copies, 0));
+  if (record.failure) return record;
   const Result<OperandCheck> check = buffers_.Check(salt, copies);
-  if (!check) return StepRecord::FromStatus(tl::make_unexpected(check.error()));
-  record.wrong_elements = check->wrong_elements;
-  if (check->wrong_elements > 0) record.message = "wrong values";
-  if (check->wrote_outside) record.message = "wrote outside of its buffer";
-  if (check->changed_send) record.message = "changed the send buffer";
-  if (check->wrote_outside || check->changed_send) ++record.wrong_elements;
+  if (!check) return StepRecord<CheckedCall>::FromStatus(tl::make_unexpected(check.error()));
+  CheckedCall& call = record.message;
+  call.wrong_elements = check->wrong_elements;
+  if (check->wrong_elements > 0) call.mistake = "wrong values";
+  if (check->wrote_outside) call.mistake = "wrote outside of its buffer";
+  if (check->changed_send) call.mistake = "changed the send buffer";
+  if (check->wrote_outside || check->changed_send) ++call.wrong_elements;
   return record;
 }
 
 Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
   parts_.observer.OnStage(Stage::kCheck);
   const uint32_t salt = checks_++;
-  const StepRecord record = RunOnThisRank(choice, by, salt);
-  const Result<ExchangedRecords> all =
-      steps_.Exchange("check " + choice.caller->id().text(), record);
+  const auto all =
+      steps_.Exchange("check " + choice.caller->id().text(), RunOnThisRank(choice, by, salt));
   if (!all) return tl::make_unexpected(all.error());
   if (const std::optional<Error> failure = all->FirstFailure()) {
     return removal_.RemoveFailed(choice, *all, *failure);
@@ -48,9 +50,9 @@ Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
   if (choice.verdict.wrong_elements == 0) return {};
   std::string reason = fmt::format("{} wrong elements", choice.verdict.wrong_elements);
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    const StepRecord& other = all->records[rank];
+    const CheckedCall& other = all->records[rank].message;
     if (other.wrong_elements == 0) continue;
-    reason += fmt::format("; rank {}: {}", all->job_ranks[rank], other.message);
+    reason += fmt::format("; rank {}: {}", all->job_ranks[rank], other.mistake);
   }
   ChoiceRemoval::RemoveWrong(choice, std::move(reason));
   return {};

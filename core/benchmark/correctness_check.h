@@ -29,7 +29,7 @@ class CorrectnessCheck {
   Status Run(RacingChoice& choice, CheckBy by);
 
  private:
-  StepRecord RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
+  StepRecord<CheckedCall> RunOnThisRank(RacingChoice& choice, CheckBy by, uint32_t salt);
 
   const BenchmarkParts& parts_;
   CellSteps& steps_;

@@ -1,7 +1,6 @@
 #include "core/benchmark/preparation.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,26 +15,17 @@ namespace {
 constexpr size_t kReasonBytesMax = 200;   // of each choice in the record of prepared plans
 constexpr size_t kReasonsBytesMax = 600;  // of all ranks in a verdict
 
-// Reads the decimal number that a rank sent; 1 when it is none.
-int32_t CopiesOf(const StepRecord& record) {
-  int32_t copies = 1;
-  if (record.items.empty()) return copies;
-  const std::string& text = record.items[0];
-  std::from_chars(text.data(), text.data() + text.size(), copies);
-  return std::max(copies, 1);
-}
-
-// Why item `i` failed, by rank; a reason that several ranks give is said once. "": it did not fail.
-std::string ReasonsOf(size_t i, const ExchangedRecords& all) {
-  const std::vector<StepRecord>& records = all.records;
+// Why choice `i` failed, by rank; a reason that several ranks give is said once. "": it did not.
+std::string ReasonsOf(size_t i, const ExchangedRecords<PreparedChoices>& all) {
+  const auto& records = all.records;
   std::string text;
   std::set<std::string_view> said;
-  for (const StepRecord& record : records) {
-    const std::string& reason = record.items[i];
+  for (const auto& record : records) {
+    const std::string& reason = record.message.reasons[i];
     if (reason.empty() || !said.insert(reason).second) continue;
     std::vector<int> ranks;
     for (size_t rank = 0; rank < records.size(); ++rank) {
-      if (records[rank].items[i] == reason) ranks.push_back(all.job_ranks[rank]);
+      if (records[rank].message.reasons[i] == reason) ranks.push_back(all.job_ranks[rank]);
     }
     if (text.size() >= kReasonsBytesMax) return text + "; and others";
     text += fmt::format("{}rank{} {}: {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
@@ -61,46 +51,48 @@ Result<PreparedCell> Preparation::AllocateBuffers() {
   const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
   auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank(),
                                           is_symmetric ? parts_.symmetric : nullptr);
-  StepRecord record;
+  StepRecord<CellBuffers> record;
   if (buffers) {
     const int32_t wanted = OperandBuffers::WantedCopies(problem_, parts_.device.cache_bytes());
-    record.items.push_back(std::to_string((*buffers)->AffordableCopies(wanted)));
+    record.message.affordable_copies = (*buffers)->AffordableCopies(wanted);
     prepared.clocks_before = parts_.device.ReadClocks();
-    if (prepared.clocks_before) record.items.emplace_back("clocks");
+    record.message.knows_clocks = prepared.clocks_before.has_value();
   } else {
-    record = StepRecord::FromStatus(tl::make_unexpected(buffers.error()));
+    record = StepRecord<CellBuffers>::FromStatus(tl::make_unexpected(buffers.error()));
   }
-  record.number = parts_.observer.StopRequested() ? 1 : 0;
-  const Result<ExchangedRecords> all = steps_.Exchange("buffers", record);
+  record.message.is_asked_to_stop = parts_.observer.StopRequested();
+  const auto all = steps_.Exchange("buffers", record);
   if (!all) return tl::make_unexpected(all.error());
-  for (const StepRecord& other : all->records) {
-    if (other.number != 0) {
+  for (const auto& other : all->records) {
+    if (other.message.is_asked_to_stop) {
       return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
     }
   }
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   prepared.buffers = std::move(*buffers);
   // As many on every rank, so that all read from memory or none does.
-  copies_ = CopiesOf(record);
-  for (const StepRecord& other : all->records) {
-    copies_ = std::min(copies_, CopiesOf(other));
-    prepared.some_know_clocks = prepared.some_know_clocks || other.items.size() > 1;
+  copies_ = record.message.affordable_copies;
+  for (const auto& other : all->records) {
+    copies_ = std::min(copies_, other.message.affordable_copies);
+    prepared.some_know_clocks = prepared.some_know_clocks || other.message.knows_clocks;
   }
+  copies_ = std::max(copies_, 1);
   return prepared;
 }
 
 Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingChoice> choices) {
-  StepRecord record = StepRecord::FromStatus(copies_added);
+  auto record = StepRecord<PreparedChoices>::FromStatus(copies_added);
   const int64_t deadline_ns = parts_.CallDeadlineNs();
   for (RacingChoice& choice : choices) {
     const Status prepared = choice.caller->Precompile(deadline_ns);
-    record.items.push_back(prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
+    record.message.reasons.push_back(
+        prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
   }
-  const Result<ExchangedRecords> all = steps_.Exchange("prepared", record);
+  const auto all = steps_.Exchange("prepared", record);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
-  for (const StepRecord& other : all->records) {
-    if (other.items.size() != choices.size()) {
+  for (const auto& other : all->records) {
+    if (other.message.reasons.size() != choices.size()) {
       return Fail(ErrorCode::kInternal, "ranks race different numbers of choices", steps_.label());
     }
   }

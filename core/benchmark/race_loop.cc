@@ -79,13 +79,13 @@ int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {
 Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choices,
                                                     const std::vector<size_t>& order) {
   std::vector<int64_t> times_ns(order.size(), 0);
-  StepRecord record;
+  StepRecord<TakenSample> record;
   int64_t planned_start_ns = 0;
   // Each step carries the sample before it, so that a round of n choices takes n + 1 steps.
   for (size_t turn = 0; turn <= order.size(); ++turn) {
     const bool is_last = turn == order.size();
     const int64_t start_delay_ns = is_last ? 0 : StartDelayNs(choices[order[turn]]);
-    Result<ExchangedRecords> all = steps_.Exchange(
+    Result<ExchangedRecords<TakenSample>> all = steps_.Exchange(
         is_last ? "round end" : choices[order[turn]].caller->id().text(), record, start_delay_ns);
     if (!all) return tl::make_unexpected(all.error());
     if (turn > 0 && !choices[order[turn - 1]].has_failed) {
@@ -95,20 +95,21 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
       times_ns[turn - 1] = *time_ns;
       if (before.has_failed && !is_last) {
         // Making the group anew took time: line up once more.
-        all = steps_.Exchange("again", StepRecord{}, start_delay_ns);
+        all = steps_.Exchange("again", StepRecord<TakenSample>{}, start_delay_ns);
         if (!all) return tl::make_unexpected(all.error());
       }
     }
-    record = StepRecord{};
+    record = StepRecord<TakenSample>{};
     if (is_last || choices[order[turn]].has_failed) continue;
     planned_start_ns = all->start_ns;
     RacingChoice& choice = choices[order[turn]];
-    record = RecordOf(runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns));
+    record = RecordOf<TakenSample>(
+        runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns));
   }
   return times_ns;
 }
 
-Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecords& all,
+Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
                                      int64_t planned_start_ns) {
   if (const std::optional<Error> failure = all.FirstFailure()) {
     if (Status removed = removal_.RemoveFailed(choice, all, *failure); !removed) {

@@ -46,7 +46,7 @@ class RaceLoop {
                                             const std::vector<size_t>& order);
   int64_t StartDelayNs(const RacingChoice& choice) const;
   // The time of one call out of all ranks' records; 0 as above.
-  Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords& all,
+  Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
                              int64_t planned_start_ns);
 
   const BenchmarkParts& parts_;

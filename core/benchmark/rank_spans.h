@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_BENCHMARK_RANK_SPANS_H_
 #define COTUNE_CORE_BENCHMARK_RANK_SPANS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/backend/device.h"
@@ -9,11 +10,24 @@
 
 namespace cotune {
 
-// This rank's part of the step behind its timed calls.
-StepRecord RecordOf(const Result<TimedSpan>& span);
+// This rank's part of the step behind its timed calls; Message has a span.
+template <typename Message>
+StepRecord<Message> RecordOf(const Result<TimedSpan>& span) {
+  if (!span) return StepRecord<Message>::FromStatus(tl::make_unexpected(span.error()));
+  StepRecord<Message> record;
+  record.message.span = {span->start_ns, span->end_ns};
+  return record;
+}
 
 // The span of the slowest rank, at least 1.
-int64_t LongestSpanNs(const ExchangedRecords& all);
+template <typename Message>
+int64_t LongestSpanNs(const ExchangedRecords<Message>& all) {
+  int64_t longest_ns = 1;
+  for (const StepRecord<Message>& record : all.records) {
+    longest_ns = std::max(longest_ns, record.message.span.end_ns - record.message.span.start_ns);
+  }
+  return longest_ns;
+}
 
 // From the first rank that starts to the last one that ends.
 struct SampleSpan {
@@ -21,7 +35,7 @@ struct SampleSpan {
   int64_t skew_ns = 0;        // from the first start to the last
   int64_t last_start_ns = 0;  // on the clock that the ranks share
 };
-SampleSpan SpanOverRanks(const ExchangedRecords& all);
+SampleSpan SpanOverRanks(const ExchangedRecords<TakenSample>& all);
 
 }  // namespace cotune
 

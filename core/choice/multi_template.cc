@@ -58,11 +58,11 @@ void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_byt
   }
 }
 
-Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes) {
+Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes,
+                                                         CellTimer& timer) {
   const auto found = cells_.find(size_hint_bytes);
   if (found != cells_.end()) return &found->second;
-  if (!time_cell_) return Fail(ErrorCode::kInternal, "a node was timed outside of its scheduler");
-  Result<DecidedCell> cell = time_cell_(*this, size_hint_bytes);
+  Result<DecidedCell> cell = timer.TimeCell(*this, size_hint_bytes);
   if (!cell) return tl::make_unexpected(cell.error());
   return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
 }

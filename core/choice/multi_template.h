@@ -3,7 +3,6 @@
 #define COTUNE_CORE_CHOICE_MULTI_TEMPLATE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -15,6 +14,15 @@
 #include "core/selection/selection.h"
 
 namespace cotune {
+
+class MultiTemplate;
+
+// Measures cells: the benchmark stage of a tune.
+class CellTimer {
+ public:
+  virtual ~CellTimer() = default;
+  virtual Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) = 0;
+};
 
 // One node of the tuned graph. Not thread-safe. Laziness is safe across ranks because only the
 // scheduler asks for timings, in node order.
@@ -38,11 +46,9 @@ class MultiTemplate {
   void LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
                 std::span<const LeftOutChoice> left_out);
 
-  // Measures a cell the first time it is asked for. The scheduler sets it once.
-  using TimeCell = std::function<Result<DecidedCell>(MultiTemplate&, uint64_t size_hint_bytes)>;
-  void set_time_cell(TimeCell time_cell) { time_cell_ = std::move(time_cell); }
-  // Cached per hint; a failure is not cached, because it ends the tune.
-  Result<const DecidedCell*> choice_timings(uint64_t size_hint_bytes);
+  // The timer measures a cell the first time that it is asked for; afterwards the result is cached.
+  // A failure is not cached, because it ends the tune.
+  Result<const DecidedCell*> choice_timings(uint64_t size_hint_bytes, CellTimer& timer);
   // A cell that is known already, from the database.
   void SetTimings(uint64_t size_hint_bytes, DecidedCell cell);
   bool has_timings(uint64_t size_hint_bytes) const { return cells_.contains(size_hint_bytes); }
@@ -55,7 +61,6 @@ class MultiTemplate {
   Program program_;
   std::vector<uint64_t> size_hints_bytes_;
   uint64_t topology_digest_;
-  TimeCell time_cell_;
   std::map<uint64_t, ChoiceList> lists_;
   std::map<uint64_t, DecidedCell> cells_;
 };

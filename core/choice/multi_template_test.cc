@@ -22,5 +22,37 @@ TEST(MultiTemplateTest, LessThanAnElementForEveryRankIsNoHintWhereThereAreOthers
   EXPECT_EQ(HintsOf({4}), (std::vector<uint64_t>{0})) << "the only one";
 }
 
+class CountingTimer final : public CellTimer {
+ public:
+  Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override {
+    ++calls;
+    if (fails) return Fail(ErrorCode::kRankLost, "rank 1 was lost");
+    DecidedCell cell{{}, Fail(ErrorCode::kEnvironment, "no choice ran")};
+    cell.cell.problem = node.ProblemAt(size_hint_bytes);
+    return cell;
+  }
+  int calls = 0;
+  bool fails = false;
+};
+
+TEST(MultiTemplateTest, TimingsAreMeasuredWhenFirstAskedForAndKept) {
+  ProblemClass cls{.collective = Collective::kAllGather};
+  cls.world_size = cls.ranks_per_node = 2;
+  MultiTemplate node(Program::SingleCollective(cls).value(), {64, 128}, 0);
+  CountingTimer timer;
+  timer.fails = true;
+  EXPECT_EQ(node.choice_timings(64, timer).error().code, ErrorCode::kRankLost);
+  EXPECT_FALSE(node.has_timings(64)) << "a failure is not kept";
+  timer.fails = false;
+  const DecidedCell* const first = node.choice_timings(64, timer).value();
+  EXPECT_EQ(first->cell.problem.bytes(), 64u);
+  EXPECT_EQ(node.choice_timings(64, timer).value(), first);
+  EXPECT_EQ(timer.calls, 2);
+  EXPECT_FALSE(node.has_timings(128)) << "nobody asked for it";
+  node.SetTimings(128, *first);
+  EXPECT_TRUE(node.choice_timings(128, timer).has_value());
+  EXPECT_EQ(timer.calls, 2) << "what is known is not measured";
+}
+
 }  // namespace
 }  // namespace cotune

@@ -1,7 +1,6 @@
 #include "core/choice/winner_check.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,20 +39,21 @@ std::string RanksText(const std::vector<int>& ranks) {
 }
 
 tl::unexpected<Error> ListsDiffer(const BackendGroups& groups, const Problem& problem,
-                                  const std::vector<StepRecord>& records) {
+                                  const std::vector<StepRecord<ChoiceTexts>>& records) {
   const auto fail = [&](std::string what, std::vector<int> ranks) {
     return Fail(ErrorCode::kDisagreement, std::move(what), ToText(problem),
                 "the plugin is another build, is configured differently, or breaks the rule that "
                 "its list follows from the problem alone",
                 "use one file of the plugin and the same settings on every rank", std::move(ranks));
   };
-  for (const StepRecord& record : records) {
-    for (const std::string& text : record.items) {
+  for (const StepRecord<ChoiceTexts>& record : records) {
+    for (const std::string& text : record.message.choices) {
       std::vector<size_t> have;
       std::vector<size_t> lack;
       for (size_t rank = 0; rank < records.size(); ++rank) {
-        const auto& items = records[rank].items;
-        (std::find(items.begin(), items.end(), text) != items.end() ? have : lack).push_back(rank);
+        const auto& choices = records[rank].message.choices;
+        (std::find(choices.begin(), choices.end(), text) != choices.end() ? have : lack)
+            .push_back(rank);
       }
       if (lack.empty()) continue;
       // Those who are fewer are at fault; of as many, those who are unlike rank 0.
@@ -71,12 +71,9 @@ tl::unexpected<Error> ListsDiffer(const BackendGroups& groups, const Problem& pr
   return fail("the ranks list the same choices in different orders", {});
 }
 
-// One failure of a rank, as it travels: "CELL R reason" or "CELL F reason", for a refusal and for
-// any other failure.
-std::string EncodeFailure(size_t cell, const Error& error) {
+WinnerFailures::Failure MakeFailure(size_t cell, const Error& error) {
   const bool is_refusal = error.code == ErrorCode::kUnsupported || error.code == ErrorCode::kUsage;
-  return fmt::format("{} {} {}", cell, is_refusal ? 'R' : 'F',
-                     error.ToText().substr(0, kReasonBytesMax));
+  return {cell, is_refusal, error.ToText().substr(0, kReasonBytesMax)};
 }
 
 struct RankFailure {
@@ -85,17 +82,14 @@ struct RankFailure {
   std::string reason;
 };
 
-// By cell; nothing where a record cannot be read.
+// By cell; nothing where a rank names a cell that is not there.
 std::optional<std::map<size_t, std::vector<RankFailure>>> ReadFailures(
-    const std::vector<StepRecord>& records, size_t cells) {
+    const std::vector<StepRecord<WinnerFailures>>& records, size_t cells) {
   std::map<size_t, std::vector<RankFailure>> failures;
   for (size_t rank = 0; rank < records.size(); ++rank) {
-    for (const std::string& item : records[rank].items) {
-      size_t cell = 0;
-      const char* const end = item.data() + item.size();
-      const auto [rest, error] = std::from_chars(item.data(), end, cell);
-      if (error != std::errc() || cell >= cells || end - rest < 3) return std::nullopt;
-      failures[cell].push_back({rank, rest[1] == 'R', std::string(rest + 3, end)});
+    for (const WinnerFailures::Failure& each : records[rank].message.failures) {
+      if (each.cell >= cells) return std::nullopt;
+      failures[each.cell].push_back({rank, each.is_refusal, each.reason});
     }
   }
   return failures;
@@ -104,12 +98,12 @@ std::optional<std::map<size_t, std::vector<RankFailure>>> ReadFailures(
 // Plans that are held at once: a database may have thousands of winners.
 constexpr size_t kPlansAtOnce = 64;
 
-// Makes some winners ready and drops them; adds the failures, as EncodeFailure gives them. `first`
+// Makes some winners ready and drops them; adds the failures. `first`
 // is the place of the first one. Fails when a call is stuck, and leaves its plan to the watchdog.
 Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
                    std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
                    size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
-                   std::vector<std::string>& failures) {
+                   std::vector<WinnerFailures::Failure>& failures) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
   std::vector<ChoiceCaller*> all;
   for (size_t i = 0; i < cells.size(); ++i) {
@@ -125,7 +119,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
         if (refusal.choice == winners[i].text()) why = refusal.reason;
       }
       const Error error{ErrorCode::kUnsupported, std::move(why), "", "", "", {}};
-      failures.push_back(EncodeFailure(first + i, error));
+      failures.push_back(MakeFailure(first + i, error));
       continue;
     }
     if (cell.problem.cls.buffer_class == BufferClass::kSymmetric) continue;
@@ -143,7 +137,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
     if (callers[i] == nullptr) continue;
     // Those whose prepare is collective are made ready here, on all ranks in this order.
     const Status prepared = callers[i]->Precompile(deadline_ns);
-    if (!prepared) failures.push_back(EncodeFailure(first + i, prepared.error()));
+    if (!prepared) failures.push_back(MakeFailure(first + i, prepared.error()));
   }
   return {};
 }
@@ -171,35 +165,35 @@ ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
 
 Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
                           std::span<const CellToCheck> cells, int64_t deadline_ns) {
-  StepRecord digests;
+  StepRecord<ChoiceListDigests> digests;
   for (const CellToCheck& cell : cells) {
     const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
     const std::string text = fmt::format("{}", fmt::join(TextsOf(list), "\n"));
-    digests.items.push_back(fmt::format("{:x}", Sha256Prefix(text)));
+    digests.message.digests.push_back(Sha256Prefix(text));
   }
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
+  const auto all = ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   // From the same records every rank finds the same cell, so that all take the next step or none.
   std::optional<size_t> differs;
-  const std::vector<std::string>& first = all->records[0].items;
-  for (const StepRecord& record : all->records) {
-    if (record.items.size() != first.size()) {
+  const std::vector<uint64_t>& first = all->records[0].message.digests;
+  for (const auto& record : all->records) {
+    const std::vector<uint64_t>& others = record.message.digests;
+    if (others.size() != first.size()) {
       return Fail(ErrorCode::kDisagreement, "the ranks compare different numbers of problems");
     }
-    const auto at = std::mismatch(first.begin(), first.end(), record.items.begin()).first;
+    const auto at = std::mismatch(first.begin(), first.end(), others.begin()).first;
     if (at == first.end()) continue;
     const auto cell = static_cast<size_t>(at - first.begin());
     differs = std::min(differs.value_or(cell), cell);
   }
   if (!differs) return {};
-  StepRecord texts;
-  texts.items = TextsOf(ListChoicesOf(groups, *cells[*differs].program, cells[*differs].problem));
-  const Result<ExchangedRecords> lists =
-      ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
+  StepRecord<ChoiceTexts> texts;
+  texts.message.choices =
+      TextsOf(ListChoicesOf(groups, *cells[*differs].program, cells[*differs].problem));
+  const auto lists = ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
   if (!lists) return tl::make_unexpected(lists.error());
   return ListsDiffer(groups, cells[*differs].problem, lists->records);
 }
@@ -208,16 +202,15 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 int64_t deadline_ns, LaunchWatchdog* watchdog) {
-  StepRecord record;
+  StepRecord<WinnerFailures> record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
     const Status prepared =
         PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
-                    first, threads, deadline_ns, watchdog, record.items);
+                    first, threads, deadline_ns, watchdog, record.message.failures);
     if (!prepared) return tl::make_unexpected(prepared.error());
   }
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(exchange, "winners ready", record, 0, deadline_ns);
+  const auto all = ExchangeRecords(exchange, "winners ready", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/problem/problem.h"
 
 namespace cotune {
 
-// Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedText().
+// Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().
 struct TuningSettings {
   // Names of the original design.
   int64_t collective_autotune_timeout_ns =
@@ -42,8 +43,8 @@ struct TuningSettings {
     return memory == MemoryKind::kHost ? 500'000 : 200'000;
   }
 
-  // "name=value" lines in a fixed order.
-  std::string AgreedText() const;
+  // Names and values as text, in a fixed order.
+  std::vector<std::pair<std::string, std::string>> AgreedValues() const;
 };
 
 }  // namespace cotune

@@ -1,85 +1,61 @@
 #include "core/ranks/step_record.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "core/base/little_endian.h"
-#include "core/ranks/step_record.pb.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
 namespace cotune {
-namespace {
 
 tl::unexpected<Error> UnreadableRecord() {
   return Fail(ErrorCode::kInternal, "a step record of another rank cannot be read", "",
               "the ranks run different versions of cotune", "start all ranks from one build");
 }
 
-}  // namespace
-
-StepRecord StepRecord::FromStatus(const Status& status) {
-  StepRecord record;
-  if (!status) {
-    record.error = status.error().code;
-    record.message = status.error().ToText();
-  }
-  return record;
+tl::unexpected<Error> OtherMessage(std::string_view step, std::string_view expected,
+                                   const StepMessage& received, int job_rank) {
+  const std::string_view name =
+      std::visit([](const auto& message) { return message.kName; }, received);
+  return Fail(ErrorCode::kInternal,
+              fmt::format("the ranks are at different steps: rank {} sent '{}' where this rank "
+                          "expects '{}'",
+                          job_rank, name, expected),
+              std::string(step), "the ranks run different programs or versions of cotune",
+              "start all ranks from one build with the same arguments", {job_rank});
 }
 
-std::string EncodeStepRecord(const StepRecord& record) {
-  proto::StepRecord message;
-  if (record.error) message.set_error_code(1 + static_cast<int>(*record.error));
-  message.set_message(record.message.substr(0, StepRecord::kMessageBytesMax));
-  message.set_wrong_elements(record.wrong_elements);
-  message.set_start_ns(record.start_ns);
-  message.set_end_ns(record.end_ns);
-  message.set_number(record.number);
-  for (const std::string& item : record.items) message.add_items(item);
-  return message.SerializeAsString();
+std::optional<StepFailure> FailureOf(const Status& status) {
+  if (status) return std::nullopt;
+  return StepFailure{status.error().code, status.error().ToText()};
 }
 
-Result<StepRecord> DecodeStepRecord(std::string_view bytes) {
-  proto::StepRecord message;
-  const int last_code = 1 + static_cast<int>(ErrorCode::kDisagreement);
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-      message.error_code() < 0 || message.error_code() > last_code) {
-    return UnreadableRecord();
-  }
-  StepRecord record;
-  if (message.error_code() > 0) record.error = static_cast<ErrorCode>(message.error_code() - 1);
-  record.message = message.message();
-  record.wrong_elements = message.wrong_elements();
-  record.start_ns = message.start_ns();
-  record.end_ns = message.end_ns();
-  record.number = message.number();
-  record.items.assign(message.items().begin(), message.items().end());
-  return record;
-}
-
-std::optional<Error> ExchangedRecords::FirstFailure() const {
-  std::optional<Error> failure;
-  // Equal messages are reported once, in the order of the first rank that has them.
-  std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_message;
-  for (size_t rank = 0; rank < records.size(); ++rank) {
-    const StepRecord& record = records[rank];
-    if (!record.error) continue;
-    if (!failure) failure = Error{*record.error, "", "", "", "", {}};
+std::optional<Error> FirstFailureOf(const std::vector<const StepFailure*>& failures,
+                                    const std::vector<int>& job_ranks) {
+  std::optional<Error> first;
+  // A text that several ranks give is said once, in the order of the first rank that gives it.
+  std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_text;
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    const StepFailure* const failure = failures[rank];
+    if (failure == nullptr) continue;
+    if (!first) first = Error{failure->code, "", "", "", "", {}};
     // An aborted rank only heard of a failure: the code is that of a rank that had one.
-    if (failure->code == ErrorCode::kAborted) failure->code = *record.error;
-    failure->ranks.push_back(job_ranks[rank]);
-    auto said = std::find_if(ranks_by_message.begin(), ranks_by_message.end(),
-                             [&](const auto& each) { return each.first == record.message; });
-    if (said == ranks_by_message.end()) said = ranks_by_message.insert(said, {record.message, {}});
+    if (first->code == ErrorCode::kAborted) first->code = failure->code;
+    first->ranks.push_back(job_ranks[rank]);
+    auto said = std::find_if(ranks_by_text.begin(), ranks_by_text.end(),
+                             [&](const auto& each) { return each.first == failure->text; });
+    if (said == ranks_by_text.end()) said = ranks_by_text.insert(said, {failure->text, {}});
     said->second.push_back(job_ranks[rank]);
   }
   // Ascending, as everywhere; a subgroup may list its ranks in another order.
-  if (failure) std::sort(failure->ranks.begin(), failure->ranks.end());
-  for (const auto& [message, ranks] : ranks_by_message) {
-    if (failure->what.size() >= StepRecord::kMessageBytesMax) break;
-    failure->what += fmt::format("{}rank{} {}: {}", failure->what.empty() ? "" : "; ",
-                                 ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), message);
+  if (first) std::sort(first->ranks.begin(), first->ranks.end());
+  for (const auto& [text, ranks] : ranks_by_text) {
+    if (first->what.size() >= StepFailure::kTextBytesMax) break;
+    first->what += fmt::format("{}rank{} {}: {}", first->what.empty() ? "" : "; ",
+                               ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), text);
   }
-  return failure;
+  return first;
 }
 
 namespace {
@@ -100,15 +76,19 @@ std::string_view PartOf(std::string_view record, size_t part) {
   return record.substr(std::min(part * kPartBytes, record.size()), kPartBytes);
 }
 
-std::string EncodeOrSayTooLong(std::string_view step, const StepRecord& record) {
+std::string EncodeOrSayTooLong(std::string_view step, const AnyStepRecord& record) {
   std::string bytes = EncodeStepRecord(record);
   if (bytes.size() <= kStepRecordBytesMax) return bytes;
-  return EncodeStepRecord(StepRecord::FromStatus(
+  AnyStepRecord failed = AnyStepRecord::FromStatus(
       Fail(ErrorCode::kInternal,
            fmt::format("the record of step '{}' has {} bytes", step.substr(0, kStepNameBytesMax),
                        bytes.size()),
            "", fmt::format("at most {} bytes can be exchanged", kStepRecordBytesMax),
-           "tune fewer choices at once")));
+           "tune fewer choices at once"));
+  // Still a message of this step.
+  std::visit([&](const auto& message) { failed.message = std::decay_t<decltype(message)>{}; },
+             record.message);
+  return EncodeStepRecord(failed);
 }
 
 // Removes the part counts in front of the first parts and returns the largest.
@@ -125,9 +105,9 @@ Result<size_t> TakePartCounts(std::vector<std::string>& first_parts) {
 
 }  // namespace
 
-Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_view step,
-                                         const StepRecord& record, int64_t start_delay_ns,
-                                         int64_t deadline_ns) {
+Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view step,
+                                       const AnyStepRecord& record, int64_t start_delay_ns,
+                                       int64_t deadline_ns) {
   const std::string bytes = EncodeOrSayTooLong(step, record);
   std::string first;
   AppendLittleEndian(static_cast<uint32_t>(CountParts(bytes)), first);
@@ -144,16 +124,7 @@ Result<ExchangedRecords> ExchangeRecords(RankExchange& exchange, std::string_vie
     if (!result) return tl::make_unexpected(result.error());
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank] += result->records[rank];
   }
-  ExchangedRecords exchanged;
-  exchanged.start_ns = result->start_ns;
-  exchanged.coordinator_now_ns = result->coordinator_now_ns;
-  for (const std::string& each : all) {
-    Result<StepRecord> decoded = DecodeStepRecord(each);
-    if (!decoded) return tl::make_unexpected(decoded.error());
-    exchanged.job_ranks.push_back(exchange.job_rank(static_cast<int>(exchanged.records.size())));
-    exchanged.records.push_back(std::move(*decoded));
-  }
-  return exchanged;
+  return EncodedRecords{std::move(all), result->start_ns, result->coordinator_now_ns};
 }
 
 Result<std::string> BroadcastInParts(RankExchange& exchange, std::string_view bytes,

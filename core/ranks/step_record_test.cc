@@ -1,6 +1,10 @@
 #include "core/ranks/step_record.h"
 
+#include <string>
 #include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/testing/scripted_ranks.h"
 #include "gtest/gtest.h"
@@ -9,13 +13,14 @@ namespace cotune {
 namespace {
 
 // All ranks exchange one record each; what each of them got.
-std::vector<Result<ExchangedRecords>> Exchange(const std::vector<StepRecord>& records,
-                                               const std::string& step = "step",
-                                               int64_t start_delay_ns = 0) {
+template <typename Message>
+std::vector<Result<ExchangedRecords<Message>>> Exchange(
+    const std::vector<StepRecord<Message>>& records, const std::string& step = "step",
+    int64_t start_delay_ns = 0) {
   const int world_size = static_cast<int>(records.size());
   HubForTest hub(world_size);
-  std::vector<Result<ExchangedRecords>> all(records.size(),
-                                            Fail(ErrorCode::kInternal, "did not run"));
+  std::vector<Result<ExchangedRecords<Message>>> all(records.size(),
+                                                     Fail(ErrorCode::kInternal, "did not run"));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -27,39 +32,93 @@ std::vector<Result<ExchangedRecords>> Exchange(const std::vector<StepRecord>& re
   return all;
 }
 
-// A record that takes exactly so many bytes when encoded with the four of its part count.
-StepRecord RecordOfBytes(size_t bytes) {
-  StepRecord record;
-  record.items = {std::string(bytes, 'x')};
-  const size_t overhead = EncodeStepRecord(record).size() + 4 - bytes;
-  record.items = {std::string(bytes - overhead, 'x')};
-  EXPECT_EQ(EncodeStepRecord(record).size() + 4, bytes);
+size_t EncodedBytes(const StepRecord<ChoiceTexts>& record) {
+  return EncodeStepRecord({record.failure, record.message}).size();
+}
+
+StepRecord<ChoiceTexts> RecordOf(std::vector<std::string> choices) {
+  return {std::nullopt, {std::move(choices)}};
+}
+
+// A record that takes exactly so many bytes when encoded.
+StepRecord<ChoiceTexts> RecordOfBytes(size_t bytes) {
+  const size_t overhead = EncodedBytes(RecordOf({std::string(bytes, 'x')})) - bytes;
+  StepRecord<ChoiceTexts> record = RecordOf({std::string(bytes - overhead, 'x')});
+  EXPECT_EQ(EncodedBytes(record), bytes);
   return record;
 }
 
-TEST(StepRecordTest, RecordsComeBackWhole) {
-  StepRecord record;
-  record.error = ErrorCode::kWrongResult;
-  record.message = "three elements differ";
-  record.wrong_elements = 3;
-  record.start_ns = 5;
-  record.end_ns = 90;
-  record.number = -2;
-  record.items = {"", "second"};
-  const Result<StepRecord> decoded = DecodeStepRecord(EncodeStepRecord(record));
-  ASSERT_TRUE(decoded.has_value());
-  EXPECT_EQ(*decoded, record);
-  EXPECT_EQ(*DecodeStepRecord(EncodeStepRecord(StepRecord{})), StepRecord{});
+const std::vector<StepMessage>& MessagesOfAllTypes() {
+  static const std::vector<StepMessage> messages = {
+      Done{},
+      BackendList{-5, {"host 1.0", ""}},
+      MemoryToRegister{UINT64_MAX},
+      GpuOfRank{50 << 20, "GPU-1", true},
+      TableWish{true},
+      ProcessorsOfRank{"0-3"},
+      ChoiceListDigests{{0, UINT64_MAX}},
+      ChoiceTexts{{"host/a as its default", "host/b"}},
+      WinnerFailures{{{7, true, "no"}, {0, false, ""}}},
+      CellBuffers{true, 9, true},
+      PreparedChoices{{"", "not here"}},
+      CheckedCall{{5, 90}, 3, "wrong values"},
+      WarmCalls{{-1, 4}},
+      TakenSample{{INT64_MIN, INT64_MAX}},
+      ClockReading{1980, {"hw_thermal"}},
+  };
+  return messages;
 }
 
-TEST(StepRecordTest, LongMessagesAreCutAndForeignBytesRefused) {
-  StepRecord record;
-  record.message = std::string(5000, 'x');
-  EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(record))->message.size(),
-            StepRecord::kMessageBytesMax);
+TEST(StepRecordTest, MessagesOfEveryTypeComeBackWholeAlsoWithAFailure) {
+  ASSERT_EQ(MessagesOfAllTypes().size(), std::variant_size_v<StepMessage>);
+  for (size_t type = 0; type < MessagesOfAllTypes().size(); ++type) {
+    const StepMessage& message = MessagesOfAllTypes()[type];
+    ASSERT_EQ(message.index(), type);
+    for (const auto& failure :
+         {std::optional<StepFailure>(), std::optional(StepFailure{ErrorCode::kWrongResult, "x"})}) {
+      const AnyStepRecord record{failure, message};
+      const Result<AnyStepRecord> decoded = DecodeStepRecord(EncodeStepRecord(record));
+      ASSERT_TRUE(decoded.has_value()) << type;
+      EXPECT_TRUE(*decoded == record) << type;
+    }
+  }
+}
+
+TEST(StepRecordTest, AMessageOfAnotherStepIsAnErrorThatNamesRankAndBothSteps) {
+  for (const StepMessage& message : MessagesOfAllTypes()) {
+    if (std::holds_alternative<TakenSample>(message)) continue;
+    HubForTest hub(2);
+    hub.job_ranks = {4, 7};
+    // The name of the step is the same: only the message tells that the ranks have parted.
+    std::thread peer([&] {
+      EXPECT_TRUE(ExchangeEncoded(*MakeExchangeForTest(hub, 1), "cell 0 3 host/a",
+                                  AnyStepRecord{std::nullopt, message}, 0, INT64_MAX)
+                      .has_value());
+    });
+    const auto all = ExchangeRecords(*MakeExchangeForTest(hub, 0), "cell 0 3 host/a",
+                                     StepRecord<TakenSample>{}, 0, INT64_MAX);
+    peer.join();
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().code, ErrorCode::kInternal);
+    EXPECT_EQ(all.error().ranks, std::vector<int>{7});
+    EXPECT_EQ(all.error().where, "cell 0 3 host/a");
+    const std::string name(std::visit([](const auto& each) { return each.kName; }, message));
+    EXPECT_EQ(all.error().what, "the ranks are at different steps: rank 7 sent '" + name +
+                                    "' where this rank expects 'sample'");
+  }
+}
+
+TEST(StepRecordTest, LongTextsAreCutAndForeignBytesRefused) {
+  const AnyStepRecord record{StepFailure{ErrorCode::kInternal, std::string(5000, 'x')}, Done{}};
+  EXPECT_EQ(DecodeStepRecord(EncodeStepRecord(record))->failure->text.size(),
+            StepFailure::kTextBytesMax);
   EXPECT_FALSE(DecodeStepRecord("\xff\xff\xff").has_value());
-  // An error code from a newer build.
-  EXPECT_FALSE(DecodeStepRecord(std::string("\x08\x7f", 2)).has_value());
+  EXPECT_FALSE(DecodeStepRecord("").has_value()) << "every step has a message";
+  // An error code and a message from a newer build: a field 127 with nothing in it.
+  const std::string done = EncodeStepRecord({std::nullopt, Done{}});
+  EXPECT_TRUE(DecodeStepRecord(done).has_value());
+  EXPECT_FALSE(DecodeStepRecord(std::string("\x08\x7f", 2) + done).has_value());
+  EXPECT_FALSE(DecodeStepRecord(std::string("\xfa\x07\x00", 3)).has_value());
 }
 
 // Ranks 1 and 0 of a subgroup are ranks 3 and 6 of the job.
@@ -72,7 +131,7 @@ TEST(StepRecordTest, TheRanksOfASubgroupAreNamedAsInTheJob) {
       const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
       const Status own = rank == 2 ? Status() : Fail(ErrorCode::kEnvironment, "no memory");
       const auto all =
-          ExchangeRecords(*exchange, "step", StepRecord::FromStatus(own), 0, INT64_MAX);
+          ExchangeRecords(*exchange, "step", StepRecord<Done>::FromStatus(own), 0, INT64_MAX);
       ASSERT_TRUE(all.has_value()) << all.error().ToText();
       const std::optional<Error> failure = all->FirstFailure();
       ASSERT_TRUE(failure.has_value());
@@ -84,22 +143,22 @@ TEST(StepRecordTest, TheRanksOfASubgroupAreNamedAsInTheJob) {
 }
 
 TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
-  ExchangedRecords all;
+  ExchangedRecords<Done> all;
   all.records.resize(4);
   all.job_ranks = {0, 1, 2, 3};
   EXPECT_FALSE(all.FirstFailure().has_value());
-  all.records[1] = StepRecord::FromStatus(Fail(ErrorCode::kDeadline, "late"));
-  all.records[3] = StepRecord::FromStatus(Fail(ErrorCode::kAborted, "aborted"));
+  all.records[1] = StepRecord<Done>::FromStatus(Fail(ErrorCode::kDeadline, "late"));
+  all.records[3] = StepRecord<Done>::FromStatus(Fail(ErrorCode::kAborted, "aborted"));
   const std::optional<Error> failure = all.FirstFailure();
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->code, ErrorCode::kDeadline);
   EXPECT_EQ(failure->what, "rank 1: late; rank 3: aborted");
   EXPECT_EQ(failure->ranks, (std::vector<int>{1, 3}));
-  all.records[0] = StepRecord::FromStatus(Fail(ErrorCode::kDeadline, "late"));
+  all.records[0] = StepRecord<Done>::FromStatus(Fail(ErrorCode::kDeadline, "late"));
   all.records[2] = all.records[3];
   EXPECT_EQ(all.FirstFailure()->what, "ranks 0, 1: late; ranks 2, 3: aborted");
   EXPECT_EQ(all.FirstFailure()->ranks, (std::vector<int>{0, 1, 2, 3}));
-  all.records[0] = all.records[2] = StepRecord{};
+  all.records[0] = all.records[2] = StepRecord<Done>{};
   // A rank that was aborted does not know the cause.
   std::swap(all.records[1], all.records[3]);
   EXPECT_EQ(all.FirstFailure()->code, ErrorCode::kDeadline);
@@ -107,11 +166,12 @@ TEST(StepRecordTest, TheFirstFailureNamesEveryRankThatFailed) {
 
 TEST(StepRecordTest, RecordsOfAnyLengthReachAllRanks) {
   constexpr size_t kStepBytes = RankExchange::kRecordBytesMax;
-  StepRecord many;
-  for (int i = 0; i < 4096; ++i) many.items.push_back(std::to_string(i) + std::string(200, 'y'));
-  const std::vector<StepRecord> records = {RecordOfBytes(kStepBytes), StepRecord{}, many,
-                                           RecordOfBytes(kStepBytes + 1)};
-  for (const Result<ExchangedRecords>& all : Exchange(records, std::string(250, 'n'), 5)) {
+  std::vector<std::string> many;
+  for (int i = 0; i < 4096; ++i) many.push_back(std::to_string(i) + std::string(200, 'y'));
+  // The first part has four bytes for the number of parts.
+  const std::vector<StepRecord<ChoiceTexts>> records = {
+      RecordOfBytes(kStepBytes - 4), RecordOf({}), RecordOf(many), RecordOfBytes(kStepBytes - 3)};
+  for (const auto& all : Exchange(records, std::string(250, 'n'), 5)) {
     ASSERT_TRUE(all.has_value()) << all.error().ToText();
     EXPECT_EQ(all->records, records);
     EXPECT_EQ(all->start_ns, 1) << "the start that was asked for";
@@ -121,8 +181,8 @@ TEST(StepRecordTest, RecordsOfAnyLengthReachAllRanks) {
 }
 
 TEST(StepRecordTest, RecordsThatFitTakeOneStep) {
-  const StepRecord full = RecordOfBytes(RankExchange::kRecordBytesMax);
-  for (const Result<ExchangedRecords>& all : Exchange({full, full, StepRecord{}})) {
+  const StepRecord<ChoiceTexts> full = RecordOfBytes(RankExchange::kRecordBytesMax - 4);
+  for (const auto& all : Exchange<ChoiceTexts>({full, full, RecordOf({})})) {
     ASSERT_TRUE(all.has_value()) << all.error().ToText();
     EXPECT_EQ(all->coordinator_now_ns, 1'000'000);
     EXPECT_EQ(all->start_ns, 0);
@@ -130,12 +190,10 @@ TEST(StepRecordTest, RecordsThatFitTakeOneStep) {
 }
 
 TEST(StepRecordTest, ARecordBeyondAllPartsIsAFailureThatAllRanksHear) {
-  StepRecord longest;
-  longest.items = {std::string(kStepRecordBytesMax - 5, 'x')};  // five of encoding: fits exactly
-  ASSERT_EQ(EncodeStepRecord(longest).size(), kStepRecordBytesMax);
-  StepRecord too_long = longest;
-  too_long.items[0] += 'x';
-  for (const Result<ExchangedRecords>& all : Exchange({longest, too_long})) {
+  const StepRecord<ChoiceTexts> longest = RecordOfBytes(kStepRecordBytesMax);
+  StepRecord<ChoiceTexts> too_long = longest;
+  too_long.message.choices[0] += 'x';
+  for (const auto& all : Exchange<ChoiceTexts>({longest, too_long})) {
     ASSERT_TRUE(all.has_value()) << all.error().ToText();
     EXPECT_EQ(all->records[0], longest);
     const std::optional<Error> failure = all->FirstFailure();
@@ -154,7 +212,7 @@ TEST(StepRecordTest, ForeignFirstPartsAreRefused) {
       EXPECT_TRUE(MakeExchangeForTest(hub, 1)->Step("step", foreign, 0, INT64_MAX).has_value());
     });
     const auto all =
-        ExchangeRecords(*MakeExchangeForTest(hub, 0), "step", StepRecord{}, 0, INT64_MAX);
+        ExchangeRecords(*MakeExchangeForTest(hub, 0), "step", StepRecord<Done>{}, 0, INT64_MAX);
     peer.join();
     ASSERT_FALSE(all.has_value());
     EXPECT_EQ(all.error().what, "a step record of another rank cannot be read");

@@ -10,9 +10,8 @@
 namespace cotune {
 namespace {
 
-// Who left the race after fewer has hardly a time. Of what devices time, the better of two is
-// hardly off.
-size_t SamplesOfATime(const CellResult& cell) {
+// Fewest samples for which a median is trusted: 2 behind a device barrier, 5 on the host.
+size_t TrustedSamples(const CellResult& cell) {
   return cell.start_mode == StartMode::kDevice ? 2 : 5;
 }
 
@@ -167,9 +166,10 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
-  // One that the race let go was slower than the leader beyond the noise. Only where that one is
-  // gone and who is left was slower still in the same rounds does it get its place back.
-  const auto keeps_place = [&](const Verdict& v) {
+  // The race eliminated the default because it was slower than the leader by more than the noise. It
+  // is kept only if that leader failed later and the remaining choices were slower than the default
+  // in the same rounds.
+  const auto is_kept = [&](const Verdict& v) {
     if (v.outcome == Outcome::kOutpaced) {
       // Near enough the same rounds: samples that did not count shift them by a few.
       const auto begin = fastest->samples_ns.begin();
@@ -180,10 +180,10 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
     }
     return WithinNoise(v, *fastest, rules.noise_percent) || IntervalsOverlap(v, *fastest);
   };
-  const bool default_kept = fallback != nullptr && fallback != fastest && keeps_place(*fallback);
+  const bool default_kept = fallback != nullptr && fallback != fastest && is_kept(*fallback);
   const Verdict* chosen = default_kept ? fallback : fastest;
   const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
-    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= SamplesOfATime(cell);
+    return HasRaced(v) && &v != chosen && v.samples_ns.size() >= TrustedSamples(cell);
   });
   if (runner_up == nullptr) {
     runner_up = Fastest(cell, [&](const Verdict& v) { return HasRaced(v) && &v != chosen; });

@@ -472,30 +472,29 @@ Result<std::unique_ptr<CudaDevice>> OpenGpu(const RankPlace& place, const Clock&
 Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExchange& exchange,
                                                const Clock& clock, int64_t deadline_ns) {
   Result<std::unique_ptr<CudaDevice>> opened = OpenGpu(place, clock);
-  StepRecord record;
+  StepRecord<GpuOfRank> record;
   if (opened) {
-    record.number = static_cast<int64_t>((*opened)->cache_bytes());
-    record.items = {(*opened)->uuid(), place.may_share_gpus ? "shares" : ""};
+    record.message = {(*opened)->cache_bytes(), (*opened)->uuid(), place.may_share_gpus};
   } else {
-    record = StepRecord::FromStatus(tl::make_unexpected(opened.error()));
+    record = StepRecord<GpuOfRank>::FromStatus(tl::make_unexpected(opened.error()));
   }
-  const Result<ExchangedRecords> all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
+  const auto all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
   if (!all) return tl::make_unexpected(all.error());
   uint64_t cache_bytes = 0;
   std::vector<std::string> uuids;
   bool all_share = true;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    const StepRecord& other = all->records[rank];
+    const StepRecord<GpuOfRank>& other = all->records[rank];
     // One rank without its GPU ends it for all, and all learn which.
-    if (other.error) {
+    if (other.failure) {
       return Fail(ErrorCode::kEnvironment,
                   fmt::format("rank {} cannot use its GPU", all->job_ranks[rank]), "",
-                  other.message, "see `cotune doctor`, or tune host memory");
+                  other.failure->text, "see `cotune doctor`, or tune host memory");
     }
     // GPUs of several kinds: the largest needs most to be cold.
-    cache_bytes = std::max(cache_bytes, static_cast<uint64_t>(other.number));
-    uuids.push_back(other.items.empty() ? "" : other.items[0]);
-    all_share = all_share && other.items.size() > 1 && other.items[1] == "shares";
+    cache_bytes = std::max(cache_bytes, other.message.cache_bytes);
+    uuids.push_back(other.message.uuid);
+    all_share = all_share && other.message.may_share;
   }
   if (Status apart = CheckOneRankEach(uuids, all->job_ranks); !apart && !all_share) {
     return tl::make_unexpected(apart.error());

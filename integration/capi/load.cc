@@ -167,13 +167,12 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
   Found found;
   if (job.rank() == 0 && group.loads_database) found = LookFor(group);
   // Which rank wants a database, and whether rank 0 has one: the same answer for all of them.
-  StepRecord record = StepRecord::FromStatus(found.status);
-  record.number = group.loads_database ? 1 : 0;
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job));
+  auto record = StepRecord<TableWish>::FromStatus(found.status);
+  record.message.wants_database = group.loads_database;
+  const auto all = ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job));
   if (!all) return tl::make_unexpected(all.error());
   bool all_want = true;
-  for (const StepRecord& other : all->records) all_want = all_want && other.number == 1;
+  for (const auto& other : all->records) all_want = all_want && other.message.wants_database;
   group.table_severity = kInfo;
   if (!all_want) {
     group.table_text =
@@ -182,8 +181,8 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
     return {};
   }
   Status used = found.status;
-  if (!all->records[0].error) used = UseDatabase(group, found.database);
-  if (used && !all->records[0].error) {
+  if (!all->records[0].failure) used = UseDatabase(group, found.database);
+  if (used && !all->records[0].failure) {
     if (job.rank() != 0) return {};
     group.database = std::move(found.database);
     SetTableText(group, *group.database_place);

@@ -120,8 +120,8 @@ Status AwaitIdle(cotune_group& group) {
                                    DeadlineAfter(job.clock().now_ns(), group.call_timeout_ns));
   }
   if (own) own = group.dispatcher->Health();
-  const Result<ExchangedRecords> all =
-      ExchangeRecords(job.exchange(), "idle before tuning", StepRecord::FromStatus(own), 0,
+  const auto all =
+      ExchangeRecords(job.exchange(), "idle before tuning", StepRecord<Done>::FromStatus(own), 0,
                       DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
   if (!own) return own;
   if (!all) return tl::make_unexpected(all.error());

@@ -34,7 +34,7 @@ class SettingsTest : public testing::Test {
 
 TEST_F(SettingsTest, DefaultsAreThoseOfTheTuningSettings) {
   const ResolvedSettings resolved = ResolveSettings({}).value();
-  EXPECT_EQ(resolved.values.AgreedText(), TuningSettings{}.AgreedText());
+  EXPECT_EQ(resolved.values.AgreedValues(), TuningSettings{}.AgreedValues());
   for (const SettingSpec& spec : AllSettings()) {
     EXPECT_EQ(resolved.origins.at(std::string(spec.name)), "default") << spec.name;
   }

@@ -1,0 +1,139 @@
+// What the ranks tell each other in the steps of a tune: one message type for each exchange.
+#ifndef COTUNE_CORE_RANKS_STEP_MESSAGES_H_
+#define COTUNE_CORE_RANKS_STEP_MESSAGES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace cotune {
+
+// Each type names its step for errors. A default value is what a rank sends that has failed before
+// it had more to tell.
+
+// The rank has done its part of a step that carries nothing else.
+struct Done {
+  static constexpr std::string_view kName = "done";
+  bool operator==(const Done&) const = default;
+};
+
+// The backends that a rank has, by name, version, build and settings.
+struct BackendList {
+  static constexpr std::string_view kName = "list of backends";
+  int64_t deadline_ns = 0;  // of this rank for making their groups
+  std::vector<std::string> identities{};
+  bool operator==(const BackendList&) const = default;
+};
+
+struct MemoryToRegister {
+  static constexpr std::string_view kName = "memory to register";
+  uint64_t bytes = 0;
+  bool operator==(const MemoryToRegister&) const = default;
+};
+
+struct GpuOfRank {
+  static constexpr std::string_view kName = "GPU of a rank";
+  uint64_t cache_bytes = 0;
+  std::string uuid{};
+  bool may_share = false;  // with other ranks
+  bool operator==(const GpuOfRank&) const = default;
+};
+
+struct TableWish {
+  static constexpr std::string_view kName = "wish for a tuned table";
+  bool wants_database = false;
+  bool operator==(const TableWish&) const = default;
+};
+
+struct ProcessorsOfRank {
+  static constexpr std::string_view kName = "processors of a rank";
+  std::string usable{};  // as UsableProcessors() gives them
+  bool operator==(const ProcessorsOfRank&) const = default;
+};
+
+// Digests of the choice lists of all problems, in their order.
+struct ChoiceListDigests {
+  static constexpr std::string_view kName = "digests of choice lists";
+  std::vector<uint64_t> digests{};
+  bool operator==(const ChoiceListDigests&) const = default;
+};
+
+// The choices of one problem whose lists differ.
+struct ChoiceTexts {
+  static constexpr std::string_view kName = "choice list";
+  std::vector<std::string> choices{};
+  bool operator==(const ChoiceTexts&) const = default;
+};
+
+// Winners that a rank could not make ready.
+struct WinnerFailures {
+  static constexpr std::string_view kName = "failures of winners";
+  struct Failure {
+    uint64_t cell = 0;        // its place among those that were asked of
+    bool is_refusal = false;  // false: any other failure
+    std::string reason{};
+    bool operator==(const Failure&) const = default;
+  };
+  std::vector<Failure> failures{};
+  bool operator==(const WinnerFailures&) const = default;
+};
+
+struct CellBuffers {
+  static constexpr std::string_view kName = "buffers of a cell";
+  bool is_asked_to_stop = false;
+  int32_t affordable_copies = 1;
+  bool knows_clocks = false;  // of its device
+  bool operator==(const CellBuffers&) const = default;
+};
+
+struct PreparedChoices {
+  static constexpr std::string_view kName = "prepared choices";
+  std::vector<std::string> reasons{};  // why each choice failed; "": it is ready
+  bool operator==(const PreparedChoices&) const = default;
+};
+
+// From the start of a rank's timed calls to their end, on the clock that the ranks share.
+struct RankSpan {
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  bool operator==(const RankSpan&) const = default;
+};
+
+struct CheckedCall {
+  static constexpr std::string_view kName = "checked call";
+  RankSpan span{};
+  uint64_t wrong_elements = 0;
+  std::string mistake{};  // "": the call was right
+  bool operator==(const CheckedCall&) const = default;
+};
+
+struct WarmCalls {
+  static constexpr std::string_view kName = "warm calls";
+  RankSpan span{};
+  bool operator==(const WarmCalls&) const = default;
+};
+
+// The sample that was taken before the step. All 0: there was none.
+struct TakenSample {
+  static constexpr std::string_view kName = "sample";
+  RankSpan span{};
+  bool operator==(const TakenSample&) const = default;
+};
+
+struct ClockReading {
+  static constexpr std::string_view kName = "reading of clocks";
+  int32_t sm_mhz = 0;  // 0: not known
+  std::vector<std::string> throttle_reasons{};
+  bool operator==(const ClockReading&) const = default;
+};
+
+using StepMessage =
+    std::variant<Done, BackendList, MemoryToRegister, GpuOfRank, TableWish, ProcessorsOfRank,
+                 ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers, PreparedChoices,
+                 CheckedCall, WarmCalls, TakenSample, ClockReading>;
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_RANKS_STEP_MESSAGES_H_

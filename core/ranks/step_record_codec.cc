@@ -1,0 +1,198 @@
+// Step records as bytes.
+#include <array>
+#include <cstddef>
+
+#include "core/ranks/step_record.h"
+#include "core/ranks/step_record.pb.h"
+#include "google/protobuf/arena.h"
+
+namespace cotune {
+namespace {
+
+using Texts = google::protobuf::RepeatedPtrField<std::string>;
+
+void Write(const std::vector<std::string>& texts, Texts& out) {
+  out.Reserve(static_cast<int>(texts.size()));
+  for (const std::string& text : texts) *out.Add() = text;
+}
+std::vector<std::string> Read(const Texts& texts) { return {texts.begin(), texts.end()}; }
+
+void Write(const RankSpan& span, proto::RankSpan& out) {
+  out.set_start_ns(span.start_ns);
+  out.set_end_ns(span.end_ns);
+}
+RankSpan Read(const proto::RankSpan& in) { return {in.start_ns(), in.end_ns()}; }
+
+// One overload a message type.
+struct MessageWriter {
+  proto::StepRecord& record;
+
+  void operator()(const Done& /*message*/) const { record.mutable_done(); }
+  void operator()(const BackendList& message) const {
+    proto::BackendList& out = *record.mutable_backend_list();
+    out.set_deadline_ns(message.deadline_ns);
+    Write(message.identities, *out.mutable_identities());
+  }
+  void operator()(const MemoryToRegister& message) const {
+    record.mutable_memory_to_register()->set_bytes(message.bytes);
+  }
+  void operator()(const GpuOfRank& message) const {
+    proto::GpuOfRank& out = *record.mutable_gpu_of_rank();
+    out.set_cache_bytes(message.cache_bytes);
+    out.set_uuid(message.uuid);
+    out.set_may_share(message.may_share);
+  }
+  void operator()(const TableWish& message) const {
+    record.mutable_table_wish()->set_wants_database(message.wants_database);
+  }
+  void operator()(const ProcessorsOfRank& message) const {
+    record.mutable_processors_of_rank()->set_usable(message.usable);
+  }
+  void operator()(const ChoiceListDigests& message) const {
+    record.mutable_choice_list_digests()->mutable_digests()->Add(message.digests.begin(),
+                                                                 message.digests.end());
+  }
+  void operator()(const ChoiceTexts& message) const {
+    Write(message.choices, *record.mutable_choice_texts()->mutable_choices());
+  }
+  void operator()(const WinnerFailures& message) const {
+    proto::WinnerFailures& out = *record.mutable_winner_failures();
+    for (const WinnerFailures::Failure& failure : message.failures) {
+      proto::WinnerFailures::Failure& each = *out.add_failures();
+      each.set_cell(failure.cell);
+      each.set_is_refusal(failure.is_refusal);
+      each.set_reason(failure.reason);
+    }
+  }
+  void operator()(const CellBuffers& message) const {
+    proto::CellBuffers& out = *record.mutable_cell_buffers();
+    out.set_is_asked_to_stop(message.is_asked_to_stop);
+    out.set_affordable_copies(message.affordable_copies);
+    out.set_knows_clocks(message.knows_clocks);
+  }
+  void operator()(const PreparedChoices& message) const {
+    Write(message.reasons, *record.mutable_prepared_choices()->mutable_reasons());
+  }
+  void operator()(const CheckedCall& message) const {
+    proto::CheckedCall& out = *record.mutable_checked_call();
+    Write(message.span, *out.mutable_span());
+    out.set_wrong_elements(message.wrong_elements);
+    out.set_mistake(message.mistake);
+  }
+  void operator()(const WarmCalls& message) const {
+    Write(message.span, *record.mutable_warm_calls());
+  }
+  void operator()(const TakenSample& message) const {
+    Write(message.span, *record.mutable_taken_sample());
+  }
+  void operator()(const ClockReading& message) const {
+    proto::ClockReading& out = *record.mutable_clock_reading();
+    out.set_sm_mhz(message.sm_mhz);
+    Write(message.throttle_reasons, *out.mutable_throttle_reasons());
+  }
+};
+
+WinnerFailures Read(const proto::WinnerFailures& in) {
+  WinnerFailures message;
+  for (const proto::WinnerFailures::Failure& each : in.failures()) {
+    message.failures.push_back({each.cell(), each.is_refusal(), each.reason()});
+  }
+  return message;
+}
+
+// nullopt: there is none that this build knows.
+std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
+  switch (in.message_case()) {
+    case proto::StepRecord::kDone:
+      return Done{};
+    case proto::StepRecord::kBackendList:
+      return BackendList{in.backend_list().deadline_ns(), Read(in.backend_list().identities())};
+    case proto::StepRecord::kMemoryToRegister:
+      return MemoryToRegister{in.memory_to_register().bytes()};
+    case proto::StepRecord::kGpuOfRank:
+      return GpuOfRank{in.gpu_of_rank().cache_bytes(), in.gpu_of_rank().uuid(),
+                       in.gpu_of_rank().may_share()};
+    case proto::StepRecord::kTableWish:
+      return TableWish{in.table_wish().wants_database()};
+    case proto::StepRecord::kProcessorsOfRank:
+      return ProcessorsOfRank{in.processors_of_rank().usable()};
+    case proto::StepRecord::kChoiceListDigests: {
+      const auto& digests = in.choice_list_digests().digests();
+      return ChoiceListDigests{{digests.begin(), digests.end()}};
+    }
+    case proto::StepRecord::kChoiceTexts:
+      return ChoiceTexts{Read(in.choice_texts().choices())};
+    case proto::StepRecord::kWinnerFailures:
+      return Read(in.winner_failures());
+    case proto::StepRecord::kCellBuffers:
+      return CellBuffers{in.cell_buffers().is_asked_to_stop(),
+                         in.cell_buffers().affordable_copies(), in.cell_buffers().knows_clocks()};
+    case proto::StepRecord::kPreparedChoices:
+      return PreparedChoices{Read(in.prepared_choices().reasons())};
+    case proto::StepRecord::kCheckedCall:
+      return CheckedCall{Read(in.checked_call().span()), in.checked_call().wrong_elements(),
+                         in.checked_call().mistake()};
+    case proto::StepRecord::kWarmCalls:
+      return WarmCalls{Read(in.warm_calls())};
+    case proto::StepRecord::kTakenSample:
+      return TakenSample{Read(in.taken_sample())};
+    case proto::StepRecord::kClockReading:
+      return ClockReading{in.clock_reading().sm_mhz(), Read(in.clock_reading().throttle_reasons())};
+    case proto::StepRecord::MESSAGE_NOT_SET:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// The memory of one record while it is encoded or decoded: a sample's record needs no other.
+class RecordArena {
+ public:
+  RecordArena() : arena_(Options(block_)) {}
+  proto::StepRecord& NewRecord() {
+    return *google::protobuf::Arena::CreateMessage<proto::StepRecord>(&arena_);
+  }
+
+ private:
+  using Block = std::array<std::byte, 1024>;
+  static google::protobuf::ArenaOptions Options(Block& block) {
+    google::protobuf::ArenaOptions options;
+    options.initial_block = reinterpret_cast<char*>(block.data());
+    options.initial_block_size = block.size();
+    return options;
+  }
+  alignas(std::max_align_t) Block block_;
+  google::protobuf::Arena arena_;
+};
+
+}  // namespace
+
+std::string EncodeStepRecord(const AnyStepRecord& record) {
+  RecordArena arena;
+  proto::StepRecord& out = arena.NewRecord();
+  if (record.failure) {
+    out.set_error_code(1 + static_cast<int>(record.failure->code));
+    out.set_error_text(record.failure->text.substr(0, StepFailure::kTextBytesMax));
+  }
+  std::visit(MessageWriter{out}, record.message);
+  return out.SerializeAsString();
+}
+
+Result<AnyStepRecord> DecodeStepRecord(std::string_view bytes) {
+  RecordArena arena;
+  proto::StepRecord& in = arena.NewRecord();
+  const int last_code = 1 + static_cast<int>(ErrorCode::kDisagreement);
+  std::optional<StepMessage> message;
+  if (in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) && in.error_code() >= 0 &&
+      in.error_code() <= last_code) {
+    message = ReadMessage(in);
+  }
+  if (!message) return UnreadableRecord();
+  AnyStepRecord record;
+  if (in.error_code() > 0) {
+    record.failure = StepFailure{static_cast<ErrorCode>(in.error_code() - 1), in.error_text()};
+  }
+  record.message = std::move(*message);
+  return record;
+}
+
+}  // namespace cotune

@@ -1,0 +1,90 @@
+#include "core/scheduler/cell_timing.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/benchmark/cell_benchmark.h"
+#include "fmt/format.h"
+
+namespace cotune {
+
+int64_t CellTiming::BudgetOfNextCellNs() const {
+  if (state_.settings.budget_ns <= 0) return 0;
+  const int64_t cells_left = static_cast<int64_t>(cells_.size()) - cells_done_;
+  return std::max<int64_t>(1, BudgetLeftNs() / cells_left);
+}
+
+Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) {
+  TuneParts& parts = state_.parts;
+  const CellPlace place{&node, size_hint_bytes};
+  const auto cell = std::find_if(cells_.begin(), cells_.end(),
+                                 [&](const TuneCell& each) { return each.place == place; });
+  if (cell == cells_.end()) {
+    return Fail(ErrorCode::kInternal, "a cell was timed outside of its tune",
+                ToText(place.problem()));
+  }
+  const Problem problem = place.problem();
+  parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
+  Result<DecidedCell> decided = Benchmark(*cell, problem);
+  if (!decided) return decided;
+  cell->callers.clear();
+  decided->cell.program_digest = node.dispatch_digest();
+  decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
+  ++state_.outcome.measured_cells;
+  Report(*decided);
+  ++cells_done_;
+  return decided;
+}
+
+Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem) {
+  TuneParts& parts = state_.parts;
+  const BenchmarkParts of_cell{
+      .exchange = parts.exchange,
+      .groups = parts.groups,
+      .device = parts.device,
+      .clock = parts.clock,
+      .observer = parts.observer,
+      .watchdog = watchdog_,
+      .settings = state_.settings,
+      .start_mode = start_mode_,
+      .symmetric = region_,
+      .reset_callers =
+          [this](BackendMember& member) {
+            for (TuneCell& each : cells_) {
+              for (auto& caller : each.callers) {
+                if (&caller->member() == &member) caller->Reset();
+              }
+            }
+          },
+      .note_attempt =
+          [&parts](const Problem& each, const ChoiceId* choice) {
+            const bool is_writer = parts.exchange.rank() == 0 && parts.known != nullptr;
+            if (is_writer) parts.known->NoteAttempt(each, choice);
+          },
+  };
+  CellBenchmark benchmark(of_cell, cell.callers, fmt::format("cell {}", cells_done_),
+                          BudgetOfNextCellNs());
+  Result<DecidedCell> decided = benchmark.Run(problem);
+  if (!decided) return decided;
+  coordinator_now_ns_ = benchmark.coordinator_now_ns();
+  start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
+  return decided;
+}
+
+void CellTiming::Report(const DecidedCell& decided) {
+  TuneParts& parts = state_.parts;
+  if (!decided.winner) {
+    parts.observer.OnWarning(decided.winner.error().ToText());
+    return;
+  }
+  if (parts.exchange.rank() == 0 && parts.known != nullptr) {
+    // Losing the journal costs a repeated measurement later, never this tune.
+    if (Status recorded = parts.known->Record(decided.cell, *decided.winner); !recorded) {
+      parts.observer.OnWarning(recorded.error().ToText());
+    }
+  }
+  parts.observer.OnCellDone(cells_done_, static_cast<int32_t>(cells_.size()), decided.cell,
+                            *decided.winner);
+}
+
+}  // namespace cotune

@@ -1,0 +1,60 @@
+// The benchmark stage of a tune: measures its cells.
+#ifndef COTUNE_CORE_SCHEDULER_CELL_TIMING_H_
+#define COTUNE_CORE_SCHEDULER_CELL_TIMING_H_
+
+#include <cstdint>
+#include <span>
+
+#include "core/backend/launch_watchdog.h"
+#include "core/backend/symmetric_region.h"
+#include "core/choice/multi_template.h"
+#include "core/scheduler/tune_cell.h"
+#include "core/scheduler/tune_state.h"
+
+namespace cotune {
+
+// Collective: every rank measures the same cells in the same order. What it is given outlives it.
+class CellTiming final : public CellTimer {
+ public:
+  // begin_ns: the coordinator's clock when measuring begins. `region` holds the operands of
+  // symmetric cells; nullptr where there are none.
+  CellTiming(TuneState& state, LaunchWatchdog& watchdog, std::span<TuneCell> cells,
+             SymmetricRegion* region, StartMode start_mode, int64_t begin_ns)
+      : state_(state),
+        watchdog_(watchdog),
+        cells_(cells),
+        region_(region),
+        start_mode_(start_mode),
+        begin_ns_(begin_ns),
+        coordinator_now_ns_(begin_ns) {}
+
+  // The place is one of the cells, and is measured for the first time.
+  Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override;
+
+  // Whether the budget of all passes together is used up; by the coordinator's clock, so alike on
+  // all ranks.
+  bool IsBudgetSpent() const { return state_.settings.budget_ns > 0 && BudgetLeftNs() <= 0; }
+  int64_t elapsed_ns() const { return coordinator_now_ns_ - begin_ns_; }
+
+ private:
+  int64_t BudgetLeftNs() const {
+    return state_.settings.budget_ns - state_.measured_ns - elapsed_ns();
+  }
+  // The cells that are left share the budget that is left evenly. 0: there is none.
+  int64_t BudgetOfNextCellNs() const;
+  Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem);
+  void Report(const DecidedCell& decided);
+
+  TuneState& state_;
+  LaunchWatchdog& watchdog_;
+  std::span<TuneCell> cells_;
+  SymmetricRegion* region_;
+  StartMode start_mode_;
+  const int64_t begin_ns_;
+  int64_t coordinator_now_ns_;
+  int32_t cells_done_ = 0;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SCHEDULER_CELL_TIMING_H_

@@ -1,0 +1,37 @@
+#include "core/scheduler/pre_sync_fields.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/sha256.h"
+#include "fmt/format.h"
+
+namespace cotune {
+
+AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
+                           std::span<const std::unique_ptr<MultiTemplate>> nodes) {
+  for (auto& [name, value] : settings.AgreedValues()) {
+    agreed.emplace_back("setting " + name, std::move(value));
+  }
+  // In words as far as there is room, so that a difference can be read; the digest covers the rest.
+  constexpr size_t kNodesInWords = 64;
+  std::string texts;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Program& program = nodes[i]->program();
+    const std::vector<uint64_t>& hints = nodes[i]->size_hints_bytes();
+    if (i < kNodesInWords) {
+      agreed.emplace_back(
+          fmt::format("problem {}", i + 1),
+          fmt::format("{}, {} from {} to {} bytes", ToText(program.anchor()),
+                      hints.size() == 1 ? "1 size" : fmt::format("{} sizes", hints.size()),
+                      hints.front(), hints.back()));
+    }
+    texts += program.ToText();
+    for (uint64_t hint : hints) texts += fmt::format("{} ", hint);
+  }
+  agreed.emplace_back("programs", Sha256Hex(texts).substr(0, 16));
+  return agreed;
+}
+
+}  // namespace cotune

@@ -1,0 +1,30 @@
+// What rank 0 knows from before a tune, on every rank.
+#ifndef COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
+#define COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/database/known_cells.h"
+#include "core/ranks/rank_exchange.h"
+#include "core/scheduler/tune_cell.h"
+#include "core/selection/selection.h"
+
+namespace cotune {
+
+// Collective. Only rank 0's `known` counts; nullptr: it knows nothing.
+
+// The choices that have ended a tune.
+Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCells* known,
+                                                int64_t deadline_ns);
+// The results that earlier tunes have left for these cells, decided by `rules`. A cell whose winner
+// is left out is not known. kDisagreement: the ranks tune different numbers of cells.
+Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
+    RankExchange& exchange, KnownCells* known, std::span<const CellPlace> places,
+    std::span<const LeftOutChoice> left_out, const SelectionRules& rules, int64_t deadline_ns);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_

@@ -1,0 +1,73 @@
+#include "core/scheduler/tune_cost.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/benchmark/operand_buffers.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+// Rough cost of one choice of one cell, for the plan that is printed: checks, warm-up and rounds.
+constexpr int64_t kSamplesPerChoice = 12;
+constexpr int64_t kStepNs = 300'000;
+
+int64_t EstimateChoiceNs(const Choice& choice, int32_t copies, MemoryKind memory,
+                         const TuningSettings& settings) {
+  const auto model_ns = static_cast<int64_t>(std::max(0.0, choice.cost_us) * 1000) * copies;
+  return kSamplesPerChoice * (std::max(model_ns, settings.SampleNs(memory)) + kStepNs);
+}
+
+}  // namespace
+
+TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& groups,
+                      const Device& device, const TuningSettings& settings,
+                      int64_t budget_left_ns) {
+  TuneCost cost;
+  TunePlan& plan = cost.plan;
+  for (const TuneCell& cell : cells) {
+    const ChoiceList& list = cell.place.node->ListChoices(groups, cell.place.hint_bytes);
+    const Problem problem = cell.place.problem();
+    const int32_t copies = OperandBuffers::WantedCopies(problem, device.cache_bytes());
+    uint64_t workspace_bytes = 0;
+    for (const Choice& choice : list.choices) {
+      plan.estimated_ns += EstimateChoiceNs(choice, copies, device.kind(), settings);
+      workspace_bytes += choice.workspace_bytes;
+    }
+    plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
+    plan.refusals += static_cast<int64_t>(list.refusals.size());
+    plan.workspace_bytes_per_rank = std::max(plan.workspace_bytes_per_rank, workspace_bytes);
+    const bool is_on_host = device.kind() == MemoryKind::kHost;
+    const uint64_t staging_bytes = is_on_host ? OperandBuffers::StagingBytes(problem) : 0;
+    plan.buffer_bytes_per_rank =
+        std::max(plan.buffer_bytes_per_rank,
+                 OperandBuffers::AllocatedBytes(problem, copies) + staging_bytes);
+    // Where memory is short, there are fewer copies.
+    cost.least_bytes_per_rank = std::max(cost.least_bytes_per_rank,
+                                         OperandBuffers::AllocatedBytes(problem) + staging_bytes);
+  }
+  cost.least_bytes_per_rank += plan.workspace_bytes_per_rank;
+  if (settings.budget_ns > 0) {
+    plan.estimated_ns = std::min(plan.estimated_ns, std::max<int64_t>(0, budget_left_ns));
+  }
+  return cost;
+}
+
+Status CheckMemory(const Device& device, int world_size, uint64_t bytes_per_rank) {
+  const std::optional<uint64_t> available = device.AvailableBytes();
+  const bool is_shared = device.kind() == MemoryKind::kHost;
+  const auto sharers = static_cast<uint64_t>(is_shared ? world_size : 1);
+  if (!available || bytes_per_rank <= *available / sharers) return {};
+  constexpr double kMebibyte = 1 << 20;
+  return Fail(ErrorCode::kEnvironment,
+              fmt::format("the largest size needs {:.0f} MiB on {}, and {:.0f} MiB are free",
+                          static_cast<double>(bytes_per_rank) / kMebibyte,
+                          is_shared ? fmt::format("each of {} ranks", sharers) : "the GPU",
+                          static_cast<double>(*available) / kMebibyte),
+              "", "",
+              is_shared ? "tune smaller sizes, or start fewer ranks"
+                        : "tune smaller sizes, or see `nvidia-smi`");
+}
+
+}  // namespace cotune

@@ -1,0 +1,293 @@
+#include "core/scheduler/tune_pass.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/base/usable_processors.h"
+#include "core/benchmark/operand_buffers.h"
+#include "core/choice/precompile.h"
+#include "core/choice/winner_check.h"
+#include "core/ranks/step_record.h"
+#include "core/scheduler/cell_timing.h"
+#include "core/scheduler/pre_sync_fields.h"
+#include "core/scheduler/rank_zero_knowledge.h"
+#include "core/scheduler/tune_cost.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace cotune {
+
+TunePass::TunePass(TuneState& state, size_t first)
+    : state_(state),
+      parts_(state.parts),
+      settings_(state.settings),
+      first_(first),
+      watchdog_(parts_.watchdog == nullptr ? own_watchdog_.emplace(parts_.clock)
+                                           : *parts_.watchdog) {}
+
+TunePass::~TunePass() {
+  // After a pass that failed, a launch may still use the region.
+  SymmetricRegion::Retire(std::move(symmetric_), parts_.device.stream(),
+                          parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
+}
+
+Status TunePass::Run() {
+  parts_.observer.OnStage(Stage::kChoices);
+  ListChoices();
+  parts_.observer.OnStage(Stage::kKnownCells);
+  if (Status known = LookUpKnownCells(); !known) return known;
+  Plan();
+  // Before plans are made: those that need registered memory are refused where there is none.
+  if (Status made = MakeSymmetricRegion(); !made) return made;
+  parts_.observer.OnStage(Stage::kPrecompile);
+  if (Status ready = Precompile(); !ready) {
+    // The thread whose call is stuck still uses them.
+    parts_.watchdog->Keep(std::make_shared<std::vector<TuneCell>>(std::move(cells_)));
+    return ready;
+  }
+  parts_.observer.OnStage(Stage::kWarm);
+  if (Status warm = Warm(); !warm) return warm;
+  parts_.observer.OnStage(Stage::kPreSync);
+  const Result<bool> met = PreSync();
+  if (!met) return tl::make_unexpected(met.error());
+  if (!*met) return {};
+  if (Status checked = CheckChoices(); !checked) return checked;
+  if (Status measured = Benchmark(); !measured) return measured;
+  return AgreeAndSelect();
+}
+
+void TunePass::ListChoices() {
+  for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
+      state_.nodes[i]->ListChoices(parts_.groups, hint);
+    }
+  }
+}
+
+Status TunePass::LookUpKnownCells() {
+  const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
+  if (!left_out) return tl::make_unexpected(left_out.error());
+  std::vector<CellPlace> all;
+  for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
+      all.push_back({state_.nodes[i].get(), hint});
+    }
+  }
+  auto known = ShareKnownCells(parts_.exchange, parts_.known, all, *left_out,
+                               SelectionRules{settings_.noise_percent}, WarmDeadlineNs());
+  if (!known) return tl::make_unexpected(known.error());
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!(*known)[i]) {
+      cells_.push_back(TuneCell{all[i]});
+      continue;
+    }
+    all[i].node->SetTimings(all[i].hint_bytes, std::move(*(*known)[i]));
+    known_.push_back(all[i]);
+  }
+  state_.outcome.known_cells += static_cast<int32_t>(known_.size());
+  LeaveOut(*left_out);
+  return {};
+}
+
+void TunePass::LeaveOut(const std::vector<LeftOutChoice>& left_out) {
+  for (TuneCell& cell : cells_) {
+    cell.place.node->LeaveOut(parts_.groups, cell.place.hint_bytes, left_out);
+  }
+  if (parts_.exchange.rank() != 0) return;
+  for (const LeftOutChoice& each : left_out) {
+    const bool is_here = std::any_of(cells_.begin(), cells_.end(), [&](const TuneCell& cell) {
+      return ToText(cell.place.node->program().anchor()) == each.problem_class;
+    });
+    if (!is_here) continue;
+    Warn(fmt::format("{} is left out for {}: {}", each.choice, each.problem_class, each.reason));
+  }
+}
+
+void TunePass::Plan() {
+  TuneCost cost = EstimateCost(cells_, parts_.groups, parts_.device, settings_,
+                               settings_.budget_ns - state_.measured_ns);
+  cost.plan.nodes = static_cast<int32_t>(state_.nodes.size() - first_);
+  cost.plan.known_cells = static_cast<int32_t>(known_.size());
+  cost.plan.cells = static_cast<int32_t>(cells_.size()) + cost.plan.known_cells;
+  parts_.observer.OnPlan(cost.plan);
+  memory_ = CheckMemory(parts_.device, parts_.exchange.world_size(), cost.least_bytes_per_rank);
+}
+
+Status TunePass::MakeSymmetricRegion() {
+  uint64_t bytes = 0;
+  for (const TuneCell& cell : cells_) {
+    const Problem problem = cell.place.problem();
+    if (problem.cls.buffer_class != BufferClass::kSymmetric) continue;
+    const int32_t copies = OperandBuffers::WantedCopies(problem, parts_.device.cache_bytes());
+    bytes = std::max(bytes, OperandBuffers::RegionBytes(problem, copies));
+  }
+  if (bytes == 0) return {};
+  auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs());
+  if (!region) return tl::make_unexpected(region.error());
+  symmetric_ = std::move(*region);
+  return {};
+}
+
+Status TunePass::Precompile() {
+  std::vector<ChoiceCaller*> callers;
+  for (TuneCell& cell : cells_) {
+    const Problem problem = cell.place.problem();
+    for (const Choice& choice :
+         cell.place.node->ListChoices(parts_.groups, cell.place.hint_bytes).choices) {
+      BackendMember* member = parts_.groups.Find(choice.id.backend());
+      if (member == nullptr) continue;
+      cell.callers.push_back(
+          std::make_unique<ChoiceCaller>(cell.place.node->program(), problem, choice, *member));
+      callers.push_back(cell.callers.back().get());
+    }
+  }
+  return PrecompileAll(callers, settings_.precompile_threads, WarmDeadlineNs(),
+                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog);
+}
+
+// A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
+// rank. Only behind it does the short window of the pre-sync make sense.
+Status TunePass::Warm() {
+  auto record = StepRecord<ProcessorsOfRank>::FromStatus(memory_);
+  record.message.usable = UsableProcessors();
+  const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
+  if (!all) return tl::make_unexpected(all.error());
+  if (std::optional<Error> failure = all->FirstFailure()) {
+    return tl::make_unexpected(std::move(*failure));
+  }
+  std::vector<std::string> processors;
+  for (const auto& rank : all->records) processors.push_back(rank.message.usable);
+  const bool core_for_each_rank = CountDistinctProcessors(processors) >= all->records.size();
+  start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
+  if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
+  begin_ns_ = all->coordinator_now_ns;
+  return {};
+}
+
+Result<bool> TunePass::PreSync() {
+  const AgreedFields fields =
+      PreSyncFields(state_.agreed, settings_, std::span(state_.nodes).subspan(first_));
+  const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
+  const int64_t deadline_ns =
+      parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
+  const Result<PreSyncResult> result = parts_.exchange.PreSync(fields, window_ns, deadline_ns);
+  if (!result) return tl::make_unexpected(result.error());
+  ++state_.outcome.pre_syncs;
+  state_.outcome.pre_sync_ns += result->waited_ns;
+  if (result->met) return true;
+  state_.outcome.committed = false;
+  state_.outcome.late_ranks = result->late_ranks;
+  if (parts_.exchange.rank() == 0) {
+    Warn(fmt::format(
+        "rank {} missed the pre-sync window of {} ms: every rank uses the default table; "
+        "raise collective_pre_sync_timeout if that rank is only slow",
+        fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
+  }
+  return false;
+}
+
+Status TunePass::CheckChoices() {
+  const int64_t deadline_ns = WarmDeadlineNs();
+  std::vector<CellToCheck> cells;
+  for (const TuneCell& cell : cells_) {
+    cells.push_back({&cell.place.node->program(), cell.place.problem()});
+  }
+  std::vector<CellToCheck> known;
+  std::vector<ChoiceId> winners;
+  std::vector<CellPlace> places;
+  for (const CellPlace& place : known_) {
+    const Result<Winner>& winner = place.node->cells().at(place.hint_bytes).winner;
+    if (!winner) continue;
+    known.push_back({&place.node->program(), place.problem()});
+    winners.push_back(winner->id);
+    places.push_back(place);
+  }
+  cells.insert(cells.end(), known.begin(), known.end());
+  if (Status same = CompareChoiceLists(parts_.exchange, parts_.groups, cells, deadline_ns); !same) {
+    return same;
+  }
+  // Those that are measured are run on every rank, which is more than making them ready.
+  if (known.empty()) return {};
+  const Result<std::vector<RefusedWinner>> refused =
+      CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
+                   deadline_ns, parts_.watchdog);
+  if (!refused) return tl::make_unexpected(refused.error());
+  for (const RefusedWinner& each : *refused) {
+    unusable_.insert(places[each.cell]);
+    if (parts_.exchange.rank() != 0) continue;
+    Warn(
+        fmt::format("{}, which won {} in the database, is not in the table: {}; measure it again "
+                    "with force",
+                    winners[each.cell].text(), ToText(known[each.cell].problem), each.reason));
+  }
+  return {};
+}
+
+Status TunePass::Benchmark() {
+  CellTiming timing(state_, watchdog_, cells_, symmetric_.get(), start_mode_, begin_ns_);
+  for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    MultiTemplate& node = *state_.nodes[i];
+    for (uint64_t hint : node.size_hints_bytes()) {
+      if (node.has_timings(hint)) continue;
+      if (timing.IsBudgetSpent()) {
+        ++state_.outcome.skipped_cells;
+        continue;
+      }
+      const Result<const DecidedCell*> timed = node.choice_timings(hint, timing);
+      if (!timed) return tl::make_unexpected(timed.error());
+    }
+  }
+  state_.measured_ns += timing.elapsed_ns();
+  return {};
+}
+
+MeasuredWinners TunePass::MergedWinners() {
+  MeasuredWinners winners = state_.winners;
+  for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    MultiTemplate& node = *state_.nodes[i];
+    if (node.cells().empty()) continue;  // the budget was used up before its first cell
+    const Result<MeasuredWinners::BySize> by_size = node.Finalize();
+    if (!by_size) {
+      Warn(by_size.error().ToText());
+      continue;
+    }
+    // The same collective twice in one graph: the later node has measured a common size last.
+    const DispatchKey key = DispatchKey::Of(node.program().anchor(), node.dispatch_digest());
+    for (const auto& [bytes, winner] : *by_size) {
+      if (!unusable_.contains(CellPlace{&node, bytes})) winners.Put(key, bytes, winner);
+    }
+  }
+  return winners;
+}
+
+Status TunePass::AgreeAndSelect() {
+  MeasuredWinners winners = MergedWinners();
+  Result<DispatchTable> table = winners.BuildTable();
+  if (!table) return tl::make_unexpected(table.error());
+  parts_.observer.OnStage(Stage::kAgree);
+  const std::string own = table->Serialize();
+  const auto accept = [&](std::string_view proposal) {
+    parts_.observer.OnStage(Stage::kVote);
+    return proposal == own;
+  };
+  const Result<AgreementOutcome> agreed =
+      parts_.exchange.Agree(parts_.exchange.rank() == 0 ? own : "", accept,
+                            parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
+  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (*agreed == AgreementOutcome::kDeclined) {
+    state_.outcome.committed = false;
+    if (parts_.exchange.rank() == 0) {
+      Warn("a rank declined the tuned table: every rank keeps the table that it had");
+    }
+    return {};
+  }
+  state_.winners = std::move(winners);
+  state_.outcome.table = std::move(*table);
+  state_.outcome.winners = state_.winners;
+  state_.outcome.committed = true;
+  parts_.observer.OnStage(Stage::kCommitted);
+  return {};
+}
+
+}  // namespace cotune

@@ -1,0 +1,70 @@
+// One run through the stages of a tune.
+#ifndef COTUNE_CORE_SCHEDULER_TUNE_PASS_H_
+#define COTUNE_CORE_SCHEDULER_TUNE_PASS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/backend/launch_watchdog.h"
+#include "core/backend/symmetric_region.h"
+#include "core/scheduler/tune_cell.h"
+#include "core/scheduler/tune_state.h"
+
+namespace cotune {
+
+// For the nodes [first, nodes.size()) of the state, which outlives it. Collective.
+class TunePass {
+ public:
+  TunePass(TuneState& state, size_t first);
+  TunePass(const TunePass&) = delete;
+  TunePass& operator=(const TunePass&) = delete;
+  ~TunePass();
+
+  Status Run();
+
+ private:
+  void ListChoices();
+  // Parts the cells into those that rank 0 knows and those to measure, without the choices that
+  // have ended a tune.
+  Status LookUpKnownCells();
+  void LeaveOut(const std::vector<LeftOutChoice>& left_out);
+  void Plan();
+  // Memory for the operands of all symmetric cells, where there are any.
+  Status MakeSymmetricRegion();
+  Status Precompile();
+  Status Warm();
+  Result<bool> PreSync();
+  // Compares the choices that the ranks list for all cells, and checks that each rank can run the
+  // winners of the known ones.
+  Status CheckChoices();
+  Status Benchmark();
+  // Adds the winners of the nodes to those in force.
+  MeasuredWinners MergedWinners();
+  Status AgreeAndSelect();
+
+  int64_t WarmDeadlineNs() const { return parts_.clock.now_ns() + settings_.warm_timeout_ns; }
+  void Warn(const std::string& text) { parts_.observer.OnWarning(text); }
+
+  TuneState& state_;
+  const TuneParts& parts_;
+  const TuningSettings& settings_;
+  const size_t first_;
+  std::optional<LaunchWatchdog> own_watchdog_;
+  LaunchWatchdog& watchdog_;
+  Status memory_;  // of this rank, for the plan
+  std::vector<TuneCell> cells_;
+  std::vector<CellPlace> known_;
+  std::set<CellPlace> unusable_;  // known, but no rank can run the winner
+  std::unique_ptr<SymmetricRegion> symmetric_;
+  StartMode start_mode_ = StartMode::kBarrier;
+  int64_t begin_ns_ = 0;  // the coordinator's clock when measuring begins
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SCHEDULER_TUNE_PASS_H_

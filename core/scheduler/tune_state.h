@@ -1,0 +1,63 @@
+// What a tune is given, and what its passes leave behind.
+#ifndef COTUNE_CORE_SCHEDULER_TUNE_STATE_H_
+#define COTUNE_CORE_SCHEDULER_TUNE_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend_groups.h"
+#include "core/backend/device.h"
+#include "core/backend/launch_watchdog.h"
+#include "core/base/clock.h"
+#include "core/choice/multi_template.h"
+#include "core/database/known_cells.h"
+#include "core/problem/tuning_settings.h"
+#include "core/ranks/rank_exchange.h"
+#include "core/selection/dispatch_table.h"
+#include "core/selection/measured_winners.h"
+#include "core/selection/stage_observer.h"
+
+namespace cotune {
+
+// All of it outlives the scheduler; known may be nullptr.
+struct TuneParts {
+  RankExchange& exchange;
+  BackendGroups& groups;
+  Device& device;
+  const Clock& clock;
+  StageObserver& observer;
+  KnownCells* known = nullptr;
+  LaunchWatchdog* watchdog = nullptr;  // of the job; nullptr: one of its own
+};
+
+// How a tune ended; equal on all ranks.
+struct TuneOutcome {
+  bool committed = false;       // false: every rank keeps the table that it had
+  std::vector<int> late_ranks;  // not committed because these missed the pre-sync window
+  // Holds the winners that the scheduler began with and those of all nodes resolved so far: the
+  // ranks have agreed on it, and on nothing else. Empty when not committed.
+  DispatchTable table;
+  MeasuredWinners winners;
+  std::vector<Refusal> backend_refusals;
+  int32_t measured_cells = 0;
+  int32_t known_cells = 0;
+  int32_t skipped_cells = 0;  // not measured because the budget was used up
+  int32_t pre_syncs = 0;
+  int64_t pre_sync_ns = 0;  // spent in them by this rank
+};
+
+// What the passes of one scheduler share.
+struct TuneState {
+  TuneParts parts;
+  TuningSettings settings;
+  AgreedFields agreed;
+  std::vector<std::unique_ptr<MultiTemplate>> nodes{};
+  MeasuredWinners winners{};
+  TuneOutcome outcome{};
+  int64_t measured_ns = 0;  // of the budget, by the coordinator's clock; equal on all ranks
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_SCHEDULER_TUNE_STATE_H_

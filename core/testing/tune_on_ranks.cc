@@ -1,0 +1,90 @@
+#include "core/testing/tune_on_ranks.h"
+
+#include <thread>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace cotune {
+
+ProblemClass AllReduce(int world_size) {
+  ProblemClass cls;
+  cls.reduction = Reduction::kSum;
+  cls.world_size = world_size;
+  cls.ranks_per_node = world_size;
+  return cls;
+}
+
+ScriptedChoice Scripted(std::string name, int64_t cost_ns) {
+  ScriptedChoice choice;
+  choice.name = std::move(name);
+  choice.cost_ns = [cost_ns](uint64_t) { return cost_ns; };
+  return choice;
+}
+
+std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
+  HubForTest hub(tune.world_size);
+  hub.late_ranks = tune.late_ranks;
+  std::vector<RankView> views(tune.world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < tune.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankView& view = views[rank];
+      const MonotonicClock clock;
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      BackendForTest backend(hub, rank, tune.choices(rank));
+      backend.register_fails_on_rank = tune.register_fails_on_rank;
+      const std::unique_ptr<Device> device =
+          MakeDeviceForTest(tune.device ? tune.device(rank) : DeviceScript{});
+      BackendGroups::Options options;
+      options.name = "job";
+      for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
+      auto groups = BackendGroups::Create({&backend}, *exchange, options);
+      ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
+      TuningSettings settings = tune.settings;
+      if (tune.change_settings) tune.change_settings(rank, settings);
+      Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
+                          settings, {}, tune.base);
+      for (const auto& sizes : tune.node_sizes) {
+        ProblemClass cls = AllReduce(tune.world_size);
+        cls.in_place = &sizes != &tune.node_sizes[0];
+        cls.buffer_class = tune.buffer_class;
+        const Status added = scheduler.AddNode(*Program::SingleCollective(cls), sizes, 7);
+        if (!added) {
+          view.outcome = tl::make_unexpected(added.error());
+          return;
+        }
+      }
+      view.outcome = scheduler.Resolve();
+      for (const auto& node : scheduler.nodes()) {
+        for (const auto& [bytes, decided] : node->cells()) {
+          view.cells.push_back(decided.cell);
+        }
+      }
+      EXPECT_EQ(backend.registered_bytes, 0u) << "memory of a tune is given back";
+      view.groups_created = backend.groups_created;
+      view.plans_prepared = backend.plans_prepared;
+      view.recv_buffers = backend.recv_buffers.size();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (pre_syncs != nullptr) *pre_syncs = hub.pre_syncs;
+  return views;
+}
+
+const Verdict& VerdictOf(const CellResult& cell, const std::string& name) {
+  for (const Verdict& verdict : cell.verdicts) {
+    if (verdict.id.text() == "scripted/" + name) return verdict;
+  }
+  ADD_FAILURE() << "no verdict of " << name;
+  return cell.verdicts.front();
+}
+
+std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size, bool in_place) {
+  ProblemClass cls = AllReduce(world_size);
+  cls.in_place = in_place;
+  const int32_t index = outcome.table.Lookup(DispatchKey::Of(cls), bytes);
+  return index == DispatchTable::kNoChoice ? "" : outcome.table.choices()[index].text();
+}
+
+}  // namespace cotune

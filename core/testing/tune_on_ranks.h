@@ -1,0 +1,83 @@
+// A whole tune on ranks that are threads: for tests of the scheduler.
+#ifndef COTUNE_CORE_TESTING_TUNE_ON_RANKS_H_
+#define COTUNE_CORE_TESTING_TUNE_ON_RANKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/scheduler/scheduler.h"
+#include "core/testing/scripted_ranks.h"
+
+namespace cotune {
+
+// An all_reduce of f32.
+ProblemClass AllReduce(int world_size);
+// A choice that is named and costs so many ns a call.
+ScriptedChoice Scripted(std::string name, int64_t cost_ns);
+
+class NotedWarnings final : public StageObserver {
+ public:
+  void OnWarning(std::string_view text) override { warnings.emplace_back(text); }
+  void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
+  std::vector<std::string> warnings;
+  std::vector<TunePlan> plans;
+};
+
+// Remembers every cell that a tune records.
+class MemoryOfCells final : public KnownCells {
+ public:
+  std::optional<CellResult> Find(const Problem& problem, uint64_t) override {
+    const auto found = cells.find(problem);
+    if (found == cells.end()) return std::nullopt;
+    return found->second;
+  }
+  Status Record(const CellResult& cell, const Winner&) override {
+    cells.insert_or_assign(cell.problem, cell);
+    return {};
+  }
+  std::vector<LeftOutChoice> Begin() override { return left_out; }
+  std::map<Problem, CellResult> cells;
+  std::vector<LeftOutChoice> left_out;
+};
+
+// What one rank saw of a tune.
+struct RankView {
+  Result<TuneOutcome> outcome = Fail(ErrorCode::kInternal, "did not run");
+  NotedWarnings observer;
+  std::vector<CellResult> cells;
+  int groups_created = 0;
+  int plans_prepared = 0;
+  size_t recv_buffers = 0;  // distinct ones that calls were given
+};
+
+struct Tune {
+  int world_size = 2;
+  TuningSettings settings;
+  std::function<std::vector<ScriptedChoice>(int rank)> choices;
+  std::vector<std::vector<uint64_t>> node_sizes = {{1024}};
+  std::set<int> late_ranks;
+  KnownCells* known = nullptr;
+  std::function<void(int rank, TuningSettings&)> change_settings;
+  BufferClass buffer_class = BufferClass::kPlain;
+  int register_fails_on_rank = -1;
+  std::function<DeviceScript(int rank)> device;
+  MeasuredWinners base;
+};
+
+std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr);
+
+// The verdict of choice scripted/`name`.
+const Verdict& VerdictOf(const CellResult& cell, const std::string& name);
+// "": the table has none.
+std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size,
+                     bool in_place = false);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_TESTING_TUNE_ON_RANKS_H_
