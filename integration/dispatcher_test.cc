@@ -74,8 +74,8 @@ class DispatcherTest : public ::testing::Test {
     options.context.launcher = "test";
     options.context.job_id = "job";
     options.context.socket_path = folder_ + "/s";
-    options.tables = {table};
-    if (!fake_script.empty()) options.backend_settings["fake.script"] = fake_script;
+    options.catalogue.tables = {table};
+    if (!fake_script.empty()) options.catalogue.settings["fake.script"] = fake_script;
     Result<std::unique_ptr<Job>> job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
     job_ = std::move(*job);
@@ -86,8 +86,8 @@ class DispatcherTest : public ::testing::Test {
     JobOptions options;
     options.context.job_id = "job";
     options.context.socket_path = folder_ + "/s";
-    options.tables = {fake::BackendApi()};
-    options.backend_settings["fake.script"] = script;
+    options.catalogue.tables = {fake::BackendApi()};
+    options.catalogue.settings["fake.script"] = script;
     options.settings.collective_autotune_timeout_ns = 100'000'000;
     options.on_stuck = [&reported](const Error& error) { reported.set_value(error); };
     job_ = Job::Join(options).value();

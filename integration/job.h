@@ -1,12 +1,11 @@
-// One rank of a job: control channel, backends and their groups, made and taken down in the right
-// order.
+// One rank of a job: control channel, device, backends and their groups, made and taken down in the
+// right order.
 #ifndef COTUNE_INTEGRATION_JOB_H_
 #define COTUNE_INTEGRATION_JOB_H_
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,44 +19,34 @@
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/selection/stage_observer.h"
+#include "integration/backend_catalogue.h"
+#include "integration/call_watch.h"
 #include "integration/group_stop.h"
 #include "integration/launch_context.h"
 #include "integration/plugin_scan.h"
-#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/loader/host_services.h"
 
 namespace cotune {
 
-// severity: 0 debug, 1 info, 2 warning, 3 error.
-using LogSink = std::function<void(int severity, const std::string& text)>;
+// The reason for which a process joins.
+enum class JobPurpose : uint8_t {
+  kRun,  // to tune and to run calls: the backends in use make their groups
+  // To learn which backends there are and what the machine is, without the cost of groups. groups()
+  // and Split must not be called, nothing can be launched, and whether backends can make groups is
+  // not known.
+  kIdentify,
+  // To learn what every plugin offers here and why not: see BackendCatalogue::Mode::kSurvey. Groups
+  // are made, and a job without any backend is no error. plugin_reports() tells.
+  kSurvey,
+};
 
 struct JobOptions {
   LaunchContext context;
   TuningSettings settings;
   // What the calls of this job work on. kCuda: of the rank's GPU, see gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;
-  // Plugins the user named, files or folders: failing to load one is an error. Then the folders of
-  // the search path.
-  std::vector<std::string> plugin_paths;
-  std::vector<std::string> plugin_search_path;
-  // Backends to use, by name, in order of priority; empty: all that work on this memory, "nccl" and
-  // "host" first, then by name. One that is named and not there is an error.
-  std::vector<std::string> backends;
-  // "NAME.key" -> value, for backends; and where the user gave it, for messages.
-  std::map<std::string, std::string> backend_settings;
-  std::map<std::string, std::string> backend_setting_origins;
-  // Backends compare the calls of ranks where their library does not. No part of what a tuned
-  // database is for: the choices are the same.
-  bool check_calls = false;
-  // Function tables registered in the process, beside the plugins.
-  std::vector<const cotune_backend_api_t*> tables;
-  // To learn what every plugin offers here and why not: backends for other memory than this job's
-  // are created too, and dropped; a plugin that fails, named or not, and a job without any backend
-  // are no errors. plugin_reports() tells.
-  bool probes_all_backends = false;
-  // Without: only to learn which backends there are and what the machine is. groups() and Split
-  // must not be called then, nothing can be launched, and whether backends can make groups is not
-  // known.
-  bool makes_groups = true;
+  CatalogueOptions catalogue;
+  JobPurpose purpose = JobPurpose::kRun;
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
   StageObserver* observer = nullptr;  // may be nullptr
@@ -68,15 +57,9 @@ struct JobOptions {
   std::function<void(const Error& error)> on_stuck;
 };
 
-// Loads the plugins of a job that is not joined, as the job would; options.on_stuck is called as in
-// a job.
+// Loads the plugin files of a job that is not joined, as the job would, and makes no backend;
+// options.on_stuck is called as in a job.
 PluginScan ScanPlugins(const JobOptions& options);
-
-// How a job with these settings watches its calls into plugins.
-LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);
-// The longest time from the beginning of a call without a deadline of its own until it is reported
-// as one that never returns.
-int64_t StuckReportNs(const TuningSettings& settings);
 
 // "0.1.0".
 const char* CotuneVersion();
@@ -93,12 +76,12 @@ class Job {
   ~Job();
 
   // Watches all calls into plugins; of the job that this one was split from.
-  LaunchWatchdog& watchdog() { return *watchdog_; }
+  LaunchWatchdog& watchdog() { return watch_->watchdog(); }
   // Why no plugin may be called any more; nullptr: all is well. A thread may still be in a plugin
   // then, so that the job must not be destroyed. Any thread.
-  const Error* stuck() const { return watchdog_->stuck(); }
+  const Error* stuck() const { return watch_->watchdog().stuck(); }
   // A choice whose call is stuck is noted in this file; "": nowhere.
-  void set_journal_path(const std::string& path);
+  void set_journal_path(const std::string& path) { watch_->set_journal_path(path); }
 
   RankExchange& exchange() { return *exchange_; }
   BackendGroups& groups() { return *groups_; }
@@ -122,8 +105,10 @@ class Job {
   int world_size() const { return exchange_->world_size(); }
 
   const std::vector<PluginReport>& plugin_reports() const { return reports_; }
-  // Settings of backends that nobody could check: the backend is not used here.
-  const std::vector<std::string>& setting_warnings() const { return setting_warnings_; }
+  // As in BackendCatalogue.
+  const std::vector<std::string>& setting_warnings() const {
+    return catalogue_->setting_warnings();
+  }
   // Of this machine and the backends in use; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }
@@ -142,40 +127,26 @@ class Job {
   Job();
   // ordinal: of the GPU, where it is known already.
   Status OpenDevice(std::optional<int32_t> ordinal);
-  Status LoadBackends();
-  void Probe(const cotune_backend_api_t& table, std::vector<PluginReport>& reports) const;
-  Status CheckBackendSettings();
+  Status OpenCatalogue();
   // parent: the group that this one is made from, or nullptr.
   Status CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
                       const GroupStop* parent);
-  void WatchCalls();
   // Instead of groups: what can be known of backends without them.
   Status LearnBackends();
-  // refusals: of groups.
-  Error NoBackend(const std::vector<Refusal>& refusals) const;
   Status TakeFingerprint(const std::vector<const Backend*>& in_use);
 
-  class Services;
-  // State of the handler of a stuck call, which runs on the watchdog's thread.
-  struct StuckHandler {
-    std::mutex mutex;
-    std::string journal_path;  // under the mutex
-  };
   JobOptions options_;
   MonotonicClock clock_;
-  std::shared_ptr<StuckHandler> stuck_handler_;
-  std::shared_ptr<LaunchWatchdog> watchdog_;  // destroyed after all that it watches
+  std::shared_ptr<CallWatch> watch_;  // destroyed after all that it watches
   StageObserver ignore_;
   StageObserver* observer_ = &ignore_;
   std::shared_ptr<GroupStops> stops_;  // of all groups of the job; the exchange uses it too
   std::unique_ptr<RankExchange> exchange_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Services> services_;
-  std::vector<std::unique_ptr<Backend>> backends_;  // empty for a split job: the parent's are used
-  std::vector<Backend*> backends_in_use_;
-  std::map<std::string, std::string> builds_;  // of backends from plugins, by name
-  std::vector<PluginReport> reports_;
-  std::vector<std::string> setting_warnings_;
+  std::unique_ptr<HostServices> services_;  // nullptr for a split job: the parent's are used
+  std::shared_ptr<BackendCatalogue>
+      catalogue_;                      // shared with the jobs that are split from this one
+  std::vector<PluginReport> reports_;  // the catalogue's, with what the groups added
   std::unique_ptr<BackendGroups> groups_;
   std::unique_ptr<GroupStop> stop_;  // of groups_
   std::function<void()> drop_plans_;

@@ -92,8 +92,8 @@ TEST_F(JobTest, AScanReportsEveryFile) {
 TEST_F(JobTest, ABrokenPluginThatWasNamedIsAnError) {
   const std::string broken = Garbage("broken.so");
   JobOptions options = Options();
-  options.plugin_paths = {broken};
-  options.tables = {host::BackendApi()};
+  options.catalogue.plugin_paths = {broken};
+  options.catalogue.tables = {host::BackendApi()};
   const auto job = Job::Join(options);
   ASSERT_FALSE(job);
   EXPECT_EQ(job.error().code, ErrorCode::kPluginRefused);
@@ -104,7 +104,7 @@ TEST_F(JobTest, ABrokenPluginOnTheSearchPathIsAReport) {
   Garbage("a/broken.so");
   HostPlugin("a/cotune_host.so");
   JobOptions options = Options();
-  options.plugin_search_path = {folder_ + "/a"};
+  options.catalogue.plugin_search_path = {folder_ + "/a"};
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   EXPECT_THAT(Names(**job), ElementsAre("host"));
@@ -134,34 +134,57 @@ TEST_F(JobTest, WithoutAnyBackendItSaysWhereToLook) {
 
 TEST_F(JobTest, WithoutGroupsItKnowsBackendsAndMachine) {
   JobOptions options = Options();
-  options.tables = {host::BackendApi()};
+  options.catalogue.tables = {host::BackendApi()};
   const Fingerprint with_groups = Job::Join(options).value()->fingerprint();
-  options.makes_groups = false;
+  options.purpose = JobPurpose::kIdentify;
   const Fingerprint without = Job::Join(options).value()->fingerprint();
   EXPECT_EQ(without.backends, with_groups.backends);
   EXPECT_EQ(without.machine, with_groups.machine);
   EXPECT_EQ(without.measuring_mode, "eager");
-  options.tables.clear();
+  options.catalogue.tables.clear();
   const auto none = Job::Join(options);
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().ToText(), HasSubstr("no backend"));
 }
 
+// The same broken plugin and the same backend for other memory end a run and are rows of a survey.
+TEST_F(JobTest, ASurveyReportsWhatEndsARun) {
+  cotune_backend_api_t for_gpus = *fake::BackendApi();
+  for_gpus.memory_kinds = 1u << static_cast<unsigned>(MemoryKind::kCuda);
+  JobOptions options = Options();
+  options.catalogue.plugin_paths = {Garbage("broken.so")};
+  options.catalogue.tables = {&for_gpus};
+  const auto run = Job::Join(options);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, ErrorCode::kPluginRefused);
+
+  options.purpose = JobPurpose::kSurvey;
+  const auto survey = Job::Join(options);
+  ASSERT_TRUE(survey) << survey.error().ToText();
+  EXPECT_THAT(Names(**survey), ElementsAre()) << "what was tried is not used";
+  const std::vector<PluginReport>& reports = (*survey)->plugin_reports();
+  ASSERT_THAT(reports, SizeIs(2));
+  EXPECT_FALSE(reports[0].loaded);
+  EXPECT_EQ(reports[1].backend, "fake");
+  EXPECT_TRUE(reports[1].loaded) << "a machine without the hardware is no failure of the plugin";
+  EXPECT_THAT(reports[1].reason, HasSubstr("it has no devices"));
+}
+
 TEST_F(JobTest, HostComesFirstUnlessTheUserSaysOtherwise) {
   JobOptions options = Options();
-  options.tables = {fake::BackendApi(), host::BackendApi()};
+  options.catalogue.tables = {fake::BackendApi(), host::BackendApi()};
   {
     const auto job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
     EXPECT_THAT(Names(**job), ElementsAre("host", "fake"));
   }
-  options.backends = {"fake", "host"};
+  options.catalogue.backends = {"fake", "host"};
   {
     const auto job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
     EXPECT_THAT(Names(**job), ElementsAre("fake", "host"));
   }
-  options.backends = {"fake"};
+  options.catalogue.backends = {"fake"};
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   EXPECT_THAT(Names(**job), ElementsAre("fake"));
@@ -170,8 +193,8 @@ TEST_F(JobTest, HostComesFirstUnlessTheUserSaysOtherwise) {
 
 TEST_F(JobTest, ABackendThatIsNotThereIsAnErrorWithTheKnownOnes) {
   JobOptions options = Options();
-  options.tables = {host::BackendApi()};
-  options.backends = {"host", "nccl"};
+  options.catalogue.tables = {host::BackendApi()};
+  options.catalogue.backends = {"host", "nccl"};
   const auto job = Job::Join(options);
   ASSERT_FALSE(job);
   EXPECT_EQ(job.error().code, ErrorCode::kUsage);
@@ -180,8 +203,8 @@ TEST_F(JobTest, ABackendThatIsNotThereIsAnErrorWithTheKnownOnes) {
 
 TEST_F(JobTest, ABackendThatCannotBeCreatedIsLeftOutWithItsReason) {
   JobOptions options = Options();
-  options.tables = {fake::BackendApi(), host::BackendApi()};
-  options.backend_settings["fake.script"] = "choice usual\ncreate_unsupported no such hardware";
+  options.catalogue.tables = {fake::BackendApi(), host::BackendApi()};
+  options.catalogue.settings["fake.script"] = "choice usual\ncreate_unsupported no such hardware";
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   EXPECT_THAT(Names(**job), ElementsAre("host"));
@@ -208,14 +231,14 @@ TEST_F(JobTest, EveryBackendHearsWhetherCallsAreToBeCompared) {
   cotune_backend_api_t table = *fake::BackendApi();
   table.create = CreateAndLookAtCheckCalls;
   JobOptions options = Options();
-  options.tables = {&table};
-  options.backend_settings["fake.script"] = "choice usual default";
+  options.catalogue.tables = {&table};
+  options.catalogue.settings["fake.script"] = "choice usual default";
   {
     const auto job = Job::Join(options);
     ASSERT_TRUE(job) << job.error().ToText();
     EXPECT_EQ(check_calls_seen, "off");
   }
-  options.check_calls = true;
+  options.catalogue.check_calls = true;
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   EXPECT_EQ(check_calls_seen, "on");
@@ -225,7 +248,7 @@ TEST_F(JobTest, EveryBackendHearsWhetherCallsAreToBeCompared) {
 
 TEST_F(JobTest, AClassFitsTheGroup) {
   JobOptions options = Options();
-  options.tables = {host::BackendApi()};
+  options.catalogue.tables = {host::BackendApi()};
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   const ProblemClass sum = (*job)->Class(Collective::kAllReduce, Dtype::kF16, Reduction::kMax);
@@ -241,7 +264,7 @@ TEST_F(JobTest, AClassFitsTheGroup) {
 
 TEST_F(JobTest, SplitsAndGoesInOrder) {
   JobOptions options = Options();
-  options.tables = {host::BackendApi()};
+  options.catalogue.tables = {host::BackendApi()};
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   const auto half = (*job)->Split("half", {0});

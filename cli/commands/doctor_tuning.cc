@@ -174,11 +174,11 @@ void CheckTuning(const DoctorFlags& flags, Checkup& checkup) {
     memory = JobMemory{};
   }
   Result<std::unique_ptr<Job>> job =
-      JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, true);
+      JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, JobPurpose::kSurvey);
   if (!job && memory->kind == MemoryKind::kCuda) {
     AddError("GPU memory", job.error(), checkup);
     memory = JobMemory{};
-    job = JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, true);
+    job = JoinAlone(checkup.settings, flags.plugins, *memory, checkup.process, JobPurpose::kSurvey);
   }
   if (!job) return AddError("plugins", job.error(), checkup);
   CheckPlugins(**job, memory->kind, checkup);

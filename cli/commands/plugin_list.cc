@@ -69,7 +69,7 @@ int PluginListCommand(const PluginListFlags& flags, Process& process) {
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
   if (!memory) return console.PrintError(memory.error());
   const Result<std::unique_ptr<Job>> job =
-      JoinAlone(*settings, flags.plugins, *memory, process, true);
+      JoinAlone(*settings, flags.plugins, *memory, process, JobPurpose::kSurvey);
   if (!job && job.error().code == ErrorCode::kUsage) return console.PrintError(job.error());
   std::vector<PluginRow> rows;
   if (job) {

@@ -20,8 +20,9 @@ bool HasCudaPlugin(const ResolvedSettings& settings, const PluginFlags& plugins,
   const PluginScan scan = ScanPlugins(options);
   return std::any_of(scan.reports.begin(), scan.reports.end(), [&](const PluginReport& report) {
     const bool is_wanted =
-        options.backends.empty() || std::find(options.backends.begin(), options.backends.end(),
-                                              report.backend) != options.backends.end();
+        options.catalogue.backends.empty() ||
+        std::find(options.catalogue.backends.begin(), options.catalogue.backends.end(),
+                  report.backend) != options.catalogue.backends.end();
     return report.loaded && is_wanted &&
            (report.memory_kinds >> static_cast<unsigned>(MemoryKind::kCuda) & 1) != 0;
   });

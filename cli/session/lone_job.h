@@ -13,10 +13,10 @@
 namespace cotune::cli {
 
 // Loads the plugins and reads the machine, and warns of settings that nobody could check.
-// probes_all_backends as in JobOptions, and groups only then. Errors as Job::Join.
+// Errors as Job::Join.
 Result<std::unique_ptr<Job>> JoinAlone(const ResolvedSettings& settings, const PluginFlags& plugins,
                                        const JobMemory& memory, Process& process,
-                                       bool probes_all_backends = false);
+                                       JobPurpose purpose = JobPurpose::kIdentify);
 
 }  // namespace cotune::cli
 

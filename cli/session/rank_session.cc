@@ -187,17 +187,17 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   JobOptions options;
   options.settings = settings.values;
   options.memory = memory;
-  options.plugin_paths = plugins.plugins;
+  options.catalogue.plugin_paths = plugins.plugins;
   Environment environment = process.environment;
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!settings.values.plugin_path.empty()) {
     environment["COTUNE_PLUGIN_PATH"] = settings.values.plugin_path;
   }
-  options.plugin_search_path = DefaultPluginSearchPath(environment);
-  options.backends = plugins.backends;
-  options.backend_settings = settings.backend_values;
-  options.backend_setting_origins = settings.backend_origins;
-  options.check_calls = settings.values.check_calls;
+  options.catalogue.plugin_search_path = DefaultPluginSearchPath(environment);
+  options.catalogue.backends = plugins.backends;
+  options.catalogue.settings = settings.backend_values;
+  options.catalogue.setting_origins = settings.backend_origins;
+  options.catalogue.check_calls = settings.values.check_calls;
   options.on_stuck = [&console = process.console](const Error& error) {
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };

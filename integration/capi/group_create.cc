@@ -119,14 +119,14 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   values = settings->values;
   options.settings = values;
-  options.backend_settings = settings->backend_values;
-  options.backend_setting_origins = settings->backend_origins;
-  options.check_calls = settings->values.check_calls;
+  options.catalogue.settings = settings->backend_values;
+  options.catalogue.setting_origins = settings->backend_origins;
+  options.catalogue.check_calls = settings->values.check_calls;
   const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;
-  options.plugin_search_path = DefaultPluginSearchPath(environment);
-  options.backends = SplitAt(TextOr(given.backends, ""), ',');
+  options.catalogue.plugin_search_path = DefaultPluginSearchPath(environment);
+  options.catalogue.backends = SplitAt(TextOr(given.backends, ""), ',');
   options.rendezvous_timeout_ns =
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
   options.log = log;

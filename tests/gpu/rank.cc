@@ -32,11 +32,11 @@ Result<JobOptions> OptionsOf(const Flags& flags) {
   JobOptions options;
   options.context = **context;
   options.memory = flags.Text("memory", "cuda") == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
-  options.plugin_search_path = SplitAt(flags.Text("plugins", ""), ':');
-  options.backends = flags.List("backends", "");
+  options.catalogue.plugin_search_path = SplitAt(flags.Text("plugins", ""), ':');
+  options.catalogue.backends = flags.List("backends", "");
   for (const std::string& setting : SplitAt(flags.Text("set", ""), '|')) {
     const size_t equals = std::min(setting.find('='), setting.size() - 1);
-    options.backend_settings[setting.substr(0, equals)] = setting.substr(equals + 1);
+    options.catalogue.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
   options.log = [rank = options.context.rank](int severity, const std::string& text) {
     constexpr int kWarning = 2;

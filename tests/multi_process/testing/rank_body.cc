@@ -169,8 +169,8 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.context = {
       "test", rank, script.world_size, rank, script.world_size, "job", script.folder + "/s"};
   options.settings = script.settings;
-  if (!script.fake_script.empty()) options.backend_settings["fake.script"] = script.fake_script;
-  options.tables = {TableOf(script)};
+  if (!script.fake_script.empty()) options.catalogue.settings["fake.script"] = script.fake_script;
+  options.catalogue.tables = {TableOf(script)};
   options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
   options.observer = faulty != nullptr ? faulty.get() : &reporting;

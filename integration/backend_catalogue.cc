@@ -1,0 +1,254 @@
+#include "integration/backend_catalogue.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/base/nearest_name.h"
+#include "fmt/format.h"
+#include "integration/build_id.h"
+#include "plugins/loader/backend_adapter.h"
+
+namespace cotune {
+namespace {
+
+// Whether a backend comes before another where the user names no order. The first one's default
+// choice is the default of all: what a program without cotune would run, on GPUs and on hosts.
+bool ComesBefore(const std::string& left, const std::string& right) {
+  const auto place = [](const std::string& name) {
+    return name == "nccl" ? 0 : name == "host" ? 1 : 2;
+  };
+  return std::pair(place(left), left) < std::pair(place(right), right);
+}
+
+// Which backends there are, and the one with a name like `typed`.
+std::string KnownBackendsText(std::string_view typed, const std::vector<PluginReport>& reports) {
+  std::vector<std::string_view> known;
+  for (const PluginReport& report : reports) {
+    if (!report.backend.empty()) known.push_back(report.backend);
+  }
+  return known.empty() ? "no backend was found; see `cotune plugin list`"
+                       : KnownNamesText(typed, known);
+}
+
+// What is set for each backend: "key=value key=value", by name.
+std::map<std::string, std::string> SettingTexts(
+    const std::map<std::string, std::string>& settings) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : settings) {
+    const size_t dot = name.find('.');
+    std::string& text = texts[name.substr(0, dot)];
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name.substr(dot + 1), value);
+  }
+  return texts;
+}
+
+AdoptOptions WatchedBy(LaunchWatchdog* watchdog) {
+  AdoptOptions options;
+  options.watchdog = watchdog;
+  return options;
+}
+
+tl::unexpected<Error> WrongMemory(const cotune_backend_api_t& table, MemoryKind memory) {
+  const bool is_host = memory == MemoryKind::kHost;
+  return Fail(ErrorCode::kUnsupported,
+              fmt::format("backend {} does not work on {} memory", table.name, Name(memory)), "",
+              is_host ? "this job uses host memory, as one does where no GPU is visible or the "
+                        "setting memory says host"
+                      : "",
+              is_host ? "see `cotune doctor` for the GPUs" : "");
+}
+
+bool HasKind(uint32_t memory_kinds, MemoryKind memory) {
+  return (memory_kinds >> static_cast<unsigned>(memory) & 1) != 0;
+}
+
+}  // namespace
+
+BackendCatalogue::BackendCatalogue(CatalogueOptions options, Mode mode, const Place& place)
+    : options_(std::move(options)),
+      mode_(mode),
+      place_(place),
+      setting_texts_(SettingTexts(options_.settings)) {}
+
+Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOptions options,
+                                                                 Mode mode, const Place& place) {
+  std::unique_ptr<BackendCatalogue> made(new BackendCatalogue(std::move(options), mode, place));
+  BackendCatalogue& self = *made;
+  PluginScan scan =
+      ScanPlugins(self.options_.plugin_paths, self.options_.plugin_search_path, place.watchdog);
+  if (scan.failure && mode == Mode::kInUse) return tl::make_unexpected(*scan.failure);
+  if (Status added = self.AddTables(scan); !added) return tl::make_unexpected(added.error());
+  self.reports_ = std::move(scan.reports);
+  for (const auto& [table, path] : scan.tables) {
+    if (self.IsWanted(table->name)) self.Adopt(*table, path);
+  }
+  if (Status known = self.CheckWanted(); !known) return tl::make_unexpected(known.error());
+  self.Order();
+  if (Status known = self.CheckSettings(); !known) return tl::make_unexpected(known.error());
+  return made;
+}
+
+Status BackendCatalogue::AddTables(PluginScan& scan) const {
+  for (const cotune_backend_api_t* table : options_.tables) {
+    if (Status checked = CheckTable(table, "registered in the process"); !checked) return checked;
+    std::erase_if(scan.tables,
+                  [&](const auto& other) { return std::string(other.first->name) == table->name; });
+    scan.tables.emplace_back(table, "");
+    scan.reports.push_back(PluginReport{"", table->name, table->version, table->abi_minor,
+                                        table->memory_kinds, true, ""});
+  }
+  return {};
+}
+
+void BackendCatalogue::Adopt(const cotune_backend_api_t& table, const std::string& path) {
+  const bool fits_memory = FitsMemory(table.memory_kinds);
+  // A backend for other memory is loaded, but has nothing to do here.
+  if (!fits_memory && mode_ == Mode::kSurvey) return Probe(table);
+  if (!fits_memory && options_.backends.empty()) return;
+  Result<std::unique_ptr<Backend>> backend =
+      fits_memory ? AdoptBackend(&table, place_.services->table(), place_.device,
+                                 path.empty() ? "registered in the process" : path,
+                                 WatchedBy(place_.watchdog))
+                  : WrongMemory(table, place_.memory);
+  if (backend) {
+    // The program answers for a table of its own by its version.
+    const std::string build = path.empty() ? "" : BuildIdOf(&table, path);
+    if (!build.empty()) builds_[table.name] = build;
+    backends_.push_back(std::move(*backend));
+    return;
+  }
+  NoteFailure(table.name, backend.error(),
+              mode_ == Mode::kSurvey && backend.error().code == ErrorCode::kUnsupported);
+}
+
+void BackendCatalogue::Probe(const cotune_backend_api_t& table) {
+  const bool is_for_hosts = HasKind(table.memory_kinds, MemoryKind::kHost);
+  const Result<std::unique_ptr<Backend>> backend =
+      AdoptBackend(&table, place_.services->table(), is_for_hosts ? -1 : 0, table.name,
+                   WatchedBy(place_.watchdog));
+  if (backend) return;
+  // A machine without what it needs is no failure of the plugin.
+  NoteFailure(table.name, backend.error(), backend.error().code == ErrorCode::kUnsupported);
+}
+
+void BackendCatalogue::NoteFailure(const std::string& backend, const Error& error, bool is_idle) {
+  for (PluginReport& report : reports_) {
+    if (report.backend != backend || !report.loaded) continue;
+    report.loaded = is_idle;
+    report.reason = error.ToText();
+  }
+}
+
+Status BackendCatalogue::CheckWanted() const {
+  for (const std::string& name : options_.backends) {
+    const PluginReport* refused = nullptr;
+    bool is_loaded = false;
+    for (const PluginReport& report : reports_) {
+      if (report.backend != name) continue;
+      is_loaded = is_loaded || report.loaded;
+      if (!report.loaded && refused == nullptr) refused = &report;
+    }
+    if (is_loaded || (refused != nullptr && mode_ == Mode::kSurvey)) continue;
+    if (refused == nullptr) {
+      return Fail(ErrorCode::kUsage, fmt::format("unknown backend '{}'", name), "", "",
+                  KnownBackendsText(name, reports_));
+    }
+    return Fail(ErrorCode::kEnvironment, fmt::format("backend '{}' cannot be used", name),
+                refused->path, refused->reason,
+                "leave it out, or see `cotune plugin list` for all of them");
+  }
+  return {};
+}
+
+void BackendCatalogue::Order() {
+  const std::vector<std::string>& wanted = options_.backends;
+  const auto place = [&](const std::string& name) {
+    return std::find(wanted.begin(), wanted.end(), name) - wanted.begin();
+  };
+  std::sort(backends_.begin(), backends_.end(), [&](const auto& left, const auto& right) {
+    if (place(left->name()) != place(right->name()))
+      return place(left->name()) < place(right->name());
+    return ComesBefore(left->name(), right->name());
+  });
+  for (const auto& backend : backends_) in_use_.push_back(backend.get());
+}
+
+Status BackendCatalogue::CheckSettings() {
+  const std::set<std::string> asked = place_.services->AskedSettings();
+  for (const auto& [name, value] : options_.settings) {
+    if (asked.contains(name)) continue;
+    const std::string backend = name.substr(0, name.find('.'));
+    const auto origin = options_.setting_origins.find(name);
+    const std::string where =
+        origin == options_.setting_origins.end() ? "settings" : origin->second;
+    const auto report = std::find_if(reports_.begin(), reports_.end(),
+                                     [&](const auto& each) { return each.backend == backend; });
+    if (report == reports_.end()) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect: there is no backend "
+                      "{}; {}",
+                      name, where, backend, KnownBackendsText(backend, reports_)));
+      continue;
+    }
+    const bool is_probed = mode_ == Mode::kSurvey && report->loaded && report->reason.empty();
+    const bool is_used = std::any_of(backends_.begin(), backends_.end(),
+                                     [&](const auto& each) { return each->name() == backend; });
+    if (!is_used && !is_probed) {
+      setting_warnings_.push_back(
+          fmt::format("setting {} ({}) has no effect and is not checked: backend {} is not used "
+                      "here; see `cotune plugin list`",
+                      name, where, backend));
+      continue;
+    }
+    std::vector<std::string_view> known;
+    for (const std::string& each : asked) {
+      if (each.starts_with(backend + ".")) known.push_back(each);
+    }
+    return Fail(ErrorCode::kUsage, fmt::format("unknown setting \"{}\"", name), where,
+                known.empty() ? fmt::format("backend {} has no settings", backend)
+                              : KnownNamesText(name, known),
+                "correct it or leave it out");
+  }
+  return {};
+}
+
+std::string BackendCatalogue::IdentityOf(const Backend& backend) const {
+  // Settings may change what a backend's choices do, and so their times.
+  const auto set = setting_texts_.find(backend.name());
+  return backend.version() + (set == setting_texts_.end() ? "" : " " + set->second);
+}
+
+Error BackendCatalogue::WhyNone(const std::vector<Refusal>& group_refusals) const {
+  std::string reasons;
+  for (const Refusal& refusal : group_refusals) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
+  }
+  for (const PluginReport& report : reports_) {
+    const bool fits_or_unwanted = FitsMemory(report.memory_kinds) || !IsWanted(report.backend);
+    if (report.loaded && fits_or_unwanted) continue;
+    reasons += reasons.empty() ? "" : "; ";
+    reasons += !report.loaded ? report.reason
+                              : fmt::format("backend {} does not work on {} memory", report.backend,
+                                            Name(place_.memory));
+  }
+  return Error{ErrorCode::kEnvironment,
+               "no backend can be used",
+               "",
+               reasons.empty() ? "no plugin was found" : reasons,
+               group_refusals.empty() ? "see `cotune plugin list`, or set COTUNE_PLUGIN_PATH"
+                                      : "mend what is named, or choose another backend: --backend",
+               {}};
+}
+
+bool BackendCatalogue::IsWanted(const std::string& backend) const {
+  const std::vector<std::string>& wanted = options_.backends;
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), backend) != wanted.end();
+}
+
+bool BackendCatalogue::FitsMemory(uint32_t memory_kinds) const {
+  return HasKind(memory_kinds, place_.memory);
+}
+
+}  // namespace cotune
