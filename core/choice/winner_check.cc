@@ -201,16 +201,20 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns, LaunchWatchdog* watchdog) {
+                                                const Clock& clock, int64_t timeout_ns,
+                                                LaunchWatchdog* watchdog) {
+  const int64_t ready_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
   StepRecord<WinnerFailures> record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
     const Status prepared =
         PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
-                    first, threads, deadline_ns, watchdog, record.message.failures);
+                    first, threads, ready_by_ns, watchdog, record.message.failures);
     if (!prepared) return tl::make_unexpected(prepared.error());
   }
-  const auto all = ExchangeRecords(exchange, "winners ready", record, 0, deadline_ns);
+  // Time of its own: a rank that was slow would come too late to say what was.
+  const int64_t met_by_ns = DeadlineAfter(std::max(clock.now_ns(), ready_by_ns), timeout_ns);
+  const auto all = ExchangeRecords(exchange, "winners ready", record, 0, met_by_ns);
   if (!all) return tl::make_unexpected(all.error());
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
@@ -244,7 +248,8 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
-                                                      int64_t deadline_ns, LaunchWatchdog* watchdog,
+                                                      const Clock& clock, int64_t timeout_ns,
+                                                      LaunchWatchdog* watchdog,
                                                       MeasuredWinners& winners) {
   std::vector<std::unique_ptr<Program>> programs;
   std::vector<CellToCheck> cells;
@@ -270,11 +275,12 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
       places.emplace_back(key, bytes);
     }
   }
-  if (Status same = CompareChoiceLists(exchange, groups, cells, deadline_ns); !same) {
+  const int64_t compared_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
+  if (Status same = CompareChoiceLists(exchange, groups, cells, compared_by_ns); !same) {
     return tl::make_unexpected(same.error());
   }
   const Result<std::vector<RefusedWinner>> refused =
-      CheckWinners(exchange, groups, cells, ids, threads, deadline_ns, watchdog);
+      CheckWinners(exchange, groups, cells, ids, threads, clock, timeout_ns, watchdog);
   if (!refused) {
     if (watchdog != nullptr && watchdog->stuck() != nullptr) {
       watchdog->Keep(std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(programs)));

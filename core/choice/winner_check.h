@@ -11,6 +11,7 @@
 
 #include "core/backend/backend_groups.h"
 #include "core/backend/launch_watchdog.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
@@ -45,20 +46,24 @@ struct RefusedWinner {
 // Collective, after CompareChoiceLists of the same cells: makes each cell's winner ready on every
 // rank. (One for registered buffers is only looked up: it is made ready where such memory is.)
 // Gives the winners that all ranks refuse. kDisagreement on all ranks, naming choice, rank and
-// problem, when some ranks refuse one that others can run, or when one fails. The error of the
-// watchdog (nullptr: there is none) on a rank where a prepare never returns: the programs, like the
-// groups, must then live as long as the process.
+// problem, when some ranks refuse one that others can run, or when one fails. Making them ready may
+// take timeout_ns; a rank that takes longer is waited for as long again, so that it can say what
+// was late. The error of the watchdog (nullptr: there is none) on a rank where a prepare never
+// returns: the programs, like the groups, must then live as long as the process.
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns, LaunchWatchdog* watchdog);
+                                                const Clock& clock, int64_t timeout_ns,
+                                                LaunchWatchdog* watchdog);
 
-// Both, for winners that come from a database; `shape` gives memory and group of their problems.
+// Both, each with timeout_ns, for winners that come from a database; `shape` gives memory and group
+// of their problems.
 // Removes from `winners` those that all ranks refuse, and returns the reasons.
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
-                                                      int64_t deadline_ns, LaunchWatchdog* watchdog,
+                                                      const Clock& clock, int64_t timeout_ns,
+                                                      LaunchWatchdog* watchdog,
                                                       MeasuredWinners& winners);
 
 }  // namespace cotune

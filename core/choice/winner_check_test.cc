@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <thread>
 
+#include "core/base/clock.h"
 #include "core/testing/scripted_ranks.h"
 
 namespace cotune {
@@ -57,8 +59,9 @@ std::vector<View> Check(const MeasuredWinners& winners,
       auto groups = BackendGroups::Create({&backend}, *exchange, options);
       ASSERT_TRUE(groups) << groups.error().ToText();
       views[rank].winners = winners;
-      views[rank].refused = CheckMeasuredWinners(*exchange, **groups, AllReduce(kRanks), 7, 1,
-                                                 INT64_MAX, nullptr, views[rank].winners);
+      views[rank].refused =
+          CheckMeasuredWinners(*exchange, **groups, AllReduce(kRanks), 7, 1, MonotonicClock(),
+                               INT64_MAX, nullptr, views[rank].winners);
       views[rank].plans_prepared = backend.plans_prepared;
     });
   }
@@ -146,6 +149,77 @@ TEST(WinnerCheckTest, AnotherDefaultIsNamed) {
                 HasSubstr("ranks 4, 6 list scripted/a as its default, rank 5 does not"));
     EXPECT_EQ(view.refused.error().ranks, std::vector<int>{5});
   }
+}
+
+// A clock of a rank that is slow: so much time passes from one reading to the next.
+class SlowClock final : public Clock {
+ public:
+  explicit SlowClock(int64_t step_ns) : step_ns_(step_ns) {}
+  int64_t now_ns() const override { return time_ns += step_ns_; }
+  mutable int64_t time_ns = 0;
+
+ private:
+  const int64_t step_ns_;
+};
+
+// Notes how much time is left to each step when it begins.
+class NotingExchange final : public RankExchange {
+ public:
+  NotingExchange(RankExchange& inner, const SlowClock& clock) : inner_(inner), clock_(clock) {}
+  int rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  int job_rank(int rank) const override { return inner_.job_rank(rank); }
+  Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
+                          int64_t deadline_ns) override {
+    left_ns[std::string(step)] = deadline_ns - clock_.time_ns;
+    return inner_.Step(step, record, start_delay_ns, deadline_ns);
+  }
+  Result<PreSyncResult> PreSync(const AgreedFields& fields, int64_t window_ns,
+                                int64_t deadline_ns) override {
+    return inner_.PreSync(fields, window_ns, deadline_ns);
+  }
+  Result<AgreementOutcome> Agree(std::string_view proposal, const Accept& accept,
+                                 int64_t deadline_ns) override {
+    return inner_.Agree(proposal, accept, deadline_ns);
+  }
+  Result<std::string> Broadcast(std::string_view bytes, int64_t deadline_ns) override {
+    return inner_.Broadcast(bytes, deadline_ns);
+  }
+  Result<std::unique_ptr<RankExchange>> Subgroup(std::string_view name, std::span<const int> ranks,
+                                                 int64_t deadline_ns) override {
+    return inner_.Subgroup(name, ranks, deadline_ns);
+  }
+  Status StorePut(std::string_view key, std::string_view value) override {
+    return inner_.StorePut(key, value);
+  }
+  Result<std::string> StoreGet(std::string_view key, int64_t deadline_ns) override {
+    return inner_.StoreGet(key, deadline_ns);
+  }
+  Status StoreDelete(std::string_view key) override { return inner_.StoreDelete(key); }
+
+  std::map<std::string, int64_t> left_ns;
+
+ private:
+  RankExchange& inner_;
+  const SlowClock& clock_;
+};
+
+TEST(WinnerCheckTest, ARankThatMadeItsWinnersReadyTooSlowlyHasTimeToSaySo) {
+  constexpr int64_t kTimeoutNs = 1000;
+  HubForTest hub(1);
+  const SlowClock clock(10 * kTimeoutNs);
+  const std::unique_ptr<RankExchange> inner = MakeExchangeForTest(hub, 0);
+  NotingExchange exchange(*inner, clock);
+  BackendForTest backend(hub, 0, {Scripted("a"), Scripted("b")});
+  auto groups = BackendGroups::Create({&backend}, exchange, {});
+  ASSERT_TRUE(groups) << groups.error().ToText();
+  MeasuredWinners winners;
+  winners.Put(DispatchKey::Of(AllReduce(1)), 1024, Id("scripted/a"));
+  const auto refused = CheckMeasuredWinners(exchange, **groups, AllReduce(1), 7, 1, clock,
+                                            kTimeoutNs, nullptr, winners);
+  ASSERT_TRUE(refused) << refused.error().ToText();
+  EXPECT_GE(exchange.left_ns["choice lists"], kTimeoutNs);
+  EXPECT_GE(exchange.left_ns["winners ready"], kTimeoutNs);
 }
 
 TEST(MeasuredWinnersTest, TravelAsBytesAndMakeATable) {

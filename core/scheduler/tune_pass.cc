@@ -211,7 +211,7 @@ Status TunePass::CheckChoices() {
   if (known.empty()) return {};
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
-                   deadline_ns, parts_.watchdog);
+                   parts_.clock, settings_.warm_timeout_ns, parts_.watchdog);
   if (!refused) return tl::make_unexpected(refused.error());
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);

@@ -166,9 +166,9 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
   const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
 
-  // The race eliminated the default because it was slower than the leader by more than the noise. It
-  // is kept only if that leader failed later and the remaining choices were slower than the default
-  // in the same rounds.
+  // The race eliminated the default because it was slower than the leader by more than the noise.
+  // It is kept only if that leader failed later and the remaining choices were slower than the
+  // default in the same rounds.
   const auto is_kept = [&](const Verdict& v) {
     if (v.outcome == Outcome::kOutpaced) {
       // Near enough the same rounds: samples that did not count shift them by a few.

@@ -74,27 +74,26 @@ Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string&
 // table by itself, and accepts only that one. On all ranks or on none.
 Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
   Job& job = group.job();
-  const int64_t deadline_ns = DeadlineOf(job);
   std::string own;
   if (job.rank() == 0) {
     const int world_size = job.world_size();
     own = database.Winners(world_size, world_size, job.fingerprint()).Serialize();
   }
-  const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, deadline_ns);
+  const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, DeadlineOf(job));
   if (!bytes) return tl::make_unexpected(bytes.error());
   Result<MeasuredWinners> winners = MeasuredWinners::Parse(*bytes);
   if (!winners) return tl::make_unexpected(winners.error());
   const Result<std::vector<std::string>> refused = CheckMeasuredWinners(
       job.exchange(), job.groups(), job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
-      job.topology_digest(), job.settings().precompile_threads, deadline_ns, &job.watchdog(),
-      *winners);
+      job.topology_digest(), job.settings().precompile_threads, job.clock(),
+      job.settings().warm_timeout_ns, &job.watchdog(), *winners);
   if (!refused) return tl::make_unexpected(refused.error());
   Result<DispatchTable> table = winners->BuildTable();
   if (!table) return tl::make_unexpected(table.error());
   const std::string proposal = table->Serialize();
   const Result<AgreementOutcome> agreed = job.exchange().Agree(
       job.rank() == 0 ? proposal : "", [&](std::string_view other) { return other == proposal; },
-      deadline_ns);
+      DeadlineOf(job));
   if (!agreed) return tl::make_unexpected(agreed.error());
   if (*agreed == AgreementOutcome::kDeclined) {
     return Fail(ErrorCode::kDisagreement, "a rank declined the table of rank 0", "load database",

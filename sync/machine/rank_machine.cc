@@ -13,6 +13,12 @@ namespace {
 
 constexpr int kCoordinatorRank = 0;
 
+// A call may be made behind its deadline, for example by a rank whose work in front of it took too
+// long. The coordinator gets the same time for its verdict then.
+int64_t VerdictByNs(int64_t deadline_ns, int64_t sent_ns) {
+  return AddNs(std::max(deadline_ns, sent_ns), kVerdictGraceNs);
+}
+
 }  // namespace
 
 RankMachine::RankMachine(RankConfig config)
@@ -38,6 +44,7 @@ void RankMachine::On(const JoinAsked& event, int64_t now_ns) {
   call.token = event.token;
   call.kind = wire::CALL_JOIN;
   call.deadline_ns = event.deadline_ns;
+  call.verdict_by_ns = VerdictByNs(call.deadline_ns, now_ns);
   next_calls_[""] = 1;
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_hello() = MakeHello(config_.job, config_.rank, event.deadline_ns);
@@ -62,6 +69,7 @@ void RankMachine::On(const CallAsked& event, int64_t now_ns) {
   call.kind = event.arrive.kind();
   call.name = event.arrive.name();
   call.deadline_ns = event.arrive.deadline_ns();
+  call.verdict_by_ns = VerdictByNs(call.deadline_ns, now_ns);
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_arrive() = event.arrive;
   frame->mutable_arrive()->set_call(call.number);
@@ -78,6 +86,7 @@ void RankMachine::On(const VoteAsked& event, int64_t now_ns) {
   Call& call = found->second;
   call.token = event.token;
   call.phase = Phase::kVoted;
+  call.verdict_by_ns = VerdictByNs(call.deadline_ns, now_ns);
   // Too late is a NO for ever: the coordinator may have decided without this rank.
   call.voted_yes = event.yes && now_ns < call.deadline_ns && call.ruling == nullptr;
   auto frame = std::make_shared<wire::Frame>();
@@ -101,8 +110,7 @@ void RankMachine::On(const StoreAsked& event, int64_t now_ns) {
   }
   StartListening(now_ns);
   const uint64_t request = next_request_++;
-  const bool waits = event.request.operation() == wire::STORE_GET;
-  store_waits_[request] = {event.token, waits ? event.request.deadline_ns() : INT64_MAX};
+  store_waits_[request] = event.token;
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_store_request() = event.request;
   frame->mutable_store_request()->set_request(request);
@@ -260,10 +268,9 @@ void RankMachine::OnStoreReply(const FramePtr& frame) {
     return;
   }
   if (frame->store_reply().has_failure()) {
-    Complete(wait.mapped().token,
-             tl::make_unexpected(ErrorFromFailure(frame->store_reply().failure())));
+    Complete(wait.mapped(), tl::make_unexpected(ErrorFromFailure(frame->store_reply().failure())));
   } else {
-    Complete(wait.mapped().token, frame);
+    Complete(wait.mapped(), frame);
   }
 }
 
@@ -284,11 +291,10 @@ int64_t RankMachine::next_time_ns() const {
   for (const auto& [channel, call] : calls_) {
     // While the caller looks at a proposal nobody waits here.
     if (call.phase == Phase::kPrepared) continue;
-    next_ns = std::min(next_ns, AddNs(call.deadline_ns, kVerdictGraceNs));
+    next_ns = std::min(next_ns, call.verdict_by_ns);
   }
-  for (const auto& [request, wait] : store_waits_) {
-    next_ns = std::min(next_ns, AddNs(wait.deadline_ns, kVerdictGraceNs));
-  }
+  // A read of the store may be a look that waits for nothing, so that its deadline says nothing
+  // about rank 0: only silence does.
   return std::max(next_ns, liveness_.judge_from_ns());
 }
 
@@ -326,8 +332,8 @@ void RankMachine::FailAll(const Error& error, Source source) {
     if (doubt) own.what += "; this rank voted yes, does not know the outcome and stops";
     Complete(call.token, tl::make_unexpected(std::move(own)));
   }
-  for (const auto& [request, wait] : std::exchange(store_waits_, {})) {
-    Complete(wait.token, tl::make_unexpected(error));
+  for (const auto& [request, token] : std::exchange(store_waits_, {})) {
+    Complete(token, tl::make_unexpected(error));
   }
   if (!watches_) actions_.emplace_back(Disconnect{});
 }

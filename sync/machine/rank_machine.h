@@ -116,13 +116,10 @@ class RankMachine {
     wire::CallKind kind = wire::CALL_NONE;
     std::string name;
     int64_t deadline_ns = 0;
+    int64_t verdict_by_ns = 0;  // later it is rank 0 that is at fault
     Phase phase = Phase::kWaiting;
     bool voted_yes = false;
     FramePtr ruling;  // DECLINED that came before the caller had voted
-  };
-  struct StoreWait {
-    CallToken token = 0;
-    int64_t deadline_ns = 0;
   };
 
   void On(const JoinAsked& event, int64_t now_ns);
@@ -164,7 +161,7 @@ class RankMachine {
   bool left_ = false;
   std::map<std::string, uint64_t> next_calls_;  // by channel
   std::map<std::string, Call> calls_;           // open ones by channel
-  std::map<uint64_t, StoreWait> store_waits_;   // by request
+  std::map<uint64_t, CallToken> store_waits_;   // by request
   uint64_t next_request_ = 1;
   Liveness liveness_;  // of the coordinator, as rank 0
   std::optional<Error> failure_;

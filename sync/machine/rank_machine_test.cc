@@ -69,6 +69,14 @@ class Rank {
     At(now_ns, call);
   }
 
+  void Reads(int64_t now_ns, int64_t deadline_ns) {
+    StoreAsked read{2, {}};
+    read.request.set_operation(wire::STORE_GET);
+    read.request.set_key("k");
+    read.request.set_deadline_ns(deadline_ns);
+    At(now_ns, read);
+  }
+
   void HearsPrepare(int64_t now_ns, uint64_t call = 1) {
     wire::Frame frame;
     frame.mutable_prepare()->set_call(call);
@@ -254,6 +262,47 @@ TEST(RankMachine, WaitsForTheCoordinatorsVerdictBeforeItBlamesRankZero) {
   rank.At(kDeadlineNs + kVerdictGraceNs, RankTimeReached{});
   EXPECT_THAT(rank.error().what, HasSubstr("no answer by the deadline"));
   EXPECT_THAT(rank.error().where, HasSubstr("step 's'"));
+}
+
+TEST(RankMachine, CallBehindItsDeadlineLeavesTheCoordinatorTimeToAnswer) {
+  constexpr int64_t kLateNs = kDeadlineNs + 3 * kVerdictGraceNs;
+  Rank rank;
+  rank.Idles(0, kLateNs);
+  rank.Calls(kLateNs, wire::CALL_STEP, "s");
+  EXPECT_EQ(rank.machine().next_time_ns(), kLateNs + kVerdictGraceNs);
+  rank.At(kLateNs + kVerdictGraceNs - 1, RankTimeReached{});
+  EXPECT_FALSE(rank.completed());
+  wire::Frame release;
+  release.mutable_release()->set_call(1);
+  rank.Hears(kLateNs + kVerdictGraceNs - 1, release);
+  EXPECT_TRUE(rank.succeeded());
+}
+
+TEST(RankMachine, LateVoteLeavesTheCoordinatorTimeToAnswer) {
+  constexpr int64_t kLateNs = kDeadlineNs + 3 * kVerdictGraceNs;
+  Rank rank;
+  rank.Calls(1, wire::CALL_AGREE);
+  rank.HearsPrepare(2);
+  rank.Idles(3, kLateNs);
+  rank.At(kLateNs, VoteAsked{3, "", true});
+  EXPECT_EQ(rank.machine().next_time_ns(), kLateNs + kVerdictGraceNs);
+  rank.Hears(kLateNs + 1, LossOf(1));
+  EXPECT_THAT(rank.error().ranks, ElementsAre(1));
+}
+
+TEST(RankMachine, ReadOfTheStoreBlamesRankZeroForSilenceAlone) {
+  for (const int64_t deadline_ns : {int64_t{0}, kHeartbeatIntervalNs}) {
+    Rank rank;
+    rank.Idles(0, kHeartbeatIntervalNs);
+    rank.Reads(kHeartbeatIntervalNs, deadline_ns);
+    const int64_t silent_ns = kHeartbeatIntervalNs + kHeartbeatTimeoutNs;
+    EXPECT_EQ(rank.machine().next_time_ns(), silent_ns) << deadline_ns;
+    rank.Idles(kHeartbeatIntervalNs, silent_ns);
+    rank.At(silent_ns - 1, RankTimeReached{});
+    EXPECT_FALSE(rank.completed()) << deadline_ns;
+    rank.At(silent_ns, RankTimeReached{});
+    EXPECT_THAT(rank.error().what, HasSubstr("nothing was heard from rank 0")) << deadline_ns;
+  }
 }
 
 TEST(RankMachine, AfterAFailureEveryCallFailsTheSame) {

@@ -13,6 +13,7 @@
 #include "sync/socket/socket_exchange.h"
 #include "sync/testing/rank_processes.h"
 #include "sync/testing/scripted_rank.h"
+#include "sync/wire/limits.h"
 
 namespace cotune::sync {
 namespace {
@@ -235,6 +236,40 @@ TEST(RankProcesses, WholeJobThatIsStoppedAndContinuedGoesOn) {
   processes.Speak(0);
   ASSERT_TRUE(processes.WaitForEnd({0, 1, 2}, 2 * kDeadlineNs));
   for (const size_t rank : {0, 1, 2}) EXPECT_EQ(processes.last_line(rank), "done");
+}
+
+// A read of the store whose deadline has passed is a look that waits for nothing. It says nothing
+// about rank 0.
+TEST(RankProcesses, LookIntoTheStoreOutlastsAStopOfRankZero) {
+  const PrivateDirectory directory;
+  Processes processes;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto options = OptionsForTest(directory, rank, 2, kDeadlineNs);
+    options.heartbeat_timeout_ns = 100 * kDeadlineNs;
+    processes.Start([&](Reporter& report) {
+      const MonotonicClock clock;
+      auto exchange = ConnectSocketExchange(options, clock);
+      if (!exchange) return report.ErrorLine(exchange.error());
+      report.Line("joined");
+      while (rank == 1 && !report.HeardWord(0)) {
+        const auto value = (*exchange)->StoreGet("never put", NowNs() - 2 * kVerdictGraceNs);
+        if (value || value.error().code != ErrorCode::kDeadline) {
+          return report.ErrorLine(value.error());
+        }
+      }
+      const auto step = (*exchange)->Step("after", "", 0, NowNs() + 100 * kDeadlineNs);
+      if (!step) return report.ErrorLine(step.error());
+      report.Line("done");
+    });
+  }
+  ASSERT_TRUE(processes.WaitForLine({0, 1}, "joined", kDeadlineNs));
+  processes.Signal(0, SIGSTOP);
+  EXPECT_FALSE(processes.WaitForEnd({1}, 3 * kVerdictGraceNs)) << processes.last_line(1);
+  processes.Signal(0, SIGCONT);
+  processes.Speak(1);
+  ASSERT_TRUE(processes.WaitForEnd({0, 1}, 2 * kDeadlineNs));
+  EXPECT_EQ(processes.last_line(0), "done");
+  EXPECT_EQ(processes.last_line(1), "done");
 }
 
 TEST(RankProcesses, SlowIsNotDead) {
