@@ -1,6 +1,7 @@
 #include "integration/job.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "fmt/format.h"
@@ -20,6 +21,12 @@ std::vector<int> AllRanks(int world_size) {
   std::vector<int> ranks(world_size);
   for (int rank = 0; rank < world_size; ++rank) ranks[rank] = rank;
   return ranks;
+}
+
+// 64 bits that no other process has drawn.
+std::string RandomHex() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
 }
 
 }  // namespace
@@ -56,41 +63,75 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       job->clock_, CallWatch::Options{options.settings, options.context.rank,
                                       options.context.world_size, options.on_stuck, options.log});
   job->observer_->OnStage(Stage::kRendezvous);
-  const LaunchContext& context = options.context;
-  std::string socket_path = context.socket_path;
-  if (socket_path.empty()) {
-    Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), context.job_id);
-    if (!path) return tl::make_unexpected(path.error());
-    socket_path = std::move(*path);
-  }
-  sync::SocketExchangeOptions exchange_options;
-  exchange_options.rank = context.rank;
-  exchange_options.world_size = context.world_size;
-  exchange_options.job_id = context.job_id;
-  exchange_options.socket_path = socket_path;
-  exchange_options.code_version = kCodeVersion;
-  exchange_options.heartbeat_timeout_ns = options.heartbeat_timeout_ns;
-  exchange_options.heartbeat_interval_ns =
-      std::min<int64_t>(exchange_options.heartbeat_interval_ns, options.heartbeat_timeout_ns / 4);
-  if (options.log) {
-    exchange_options.log = [log = options.log](sync::LogSeverity severity, std::string_view text) {
-      log(1 + static_cast<int>(severity), std::string(text));
-    };
-  }
-  exchange_options.deadline_ns = DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns);
   job->stops_ = std::make_shared<GroupStops>();
-  exchange_options.on_loss = [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); };
+  const ExchangeRequest request{job->options_.context, job->clock_,
+                                DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns),
+                                [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); },
+                                options.log};
   Result<std::unique_ptr<RankExchange>> exchange =
-      sync::ConnectSocketExchange(exchange_options, job->clock_);
+      options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
   if (!exchange) return tl::make_unexpected(exchange.error());
   job->exchange_ = std::move(*exchange);
   if (Status opened = job->OpenDevice({}); !opened) return tl::make_unexpected(opened.error());
   if (Status opened = job->OpenCatalogue(); !opened) return tl::make_unexpected(opened.error());
   const Status done = options.purpose == JobPurpose::kIdentify
                           ? job->LearnBackends()
-                          : job->CreateGroups("job", AllRanks(context.world_size), nullptr);
+                          : job->CreateGroups("job", AllRanks(options.context.world_size), nullptr);
   if (!done) return tl::make_unexpected(done.error());
   return job;
+}
+
+Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& request) const {
+  const LaunchContext& context = request.context;
+  sync::SocketExchangeOptions options;
+  options.rank = context.rank;
+  options.world_size = context.world_size;
+  options.job_id = context.job_id;
+  options.socket_path = context.socket_path;
+  options.store = options_.store.get();
+  // What an attempt that was killed has left in the store must not be taken for this one.
+  if (options.store != nullptr) options.job_id += "/" + RandomHex();
+  if (options.socket_path.empty()) {
+    Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), options.job_id);
+    if (!path) return tl::make_unexpected(path.error());
+    options.socket_path = std::move(*path);
+  }
+  options.code_version = kCodeVersion;
+  options.heartbeat_timeout_ns = options_.heartbeat_timeout_ns;
+  options.heartbeat_interval_ns =
+      std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
+  if (request.log) {
+    options.log = [log = request.log](sync::LogSeverity severity, std::string_view text) {
+      log(1 + static_cast<int>(severity), std::string(text));
+    };
+  }
+  options.deadline_ns = request.deadline_ns;
+  options.on_loss = request.on_loss;
+  return sync::ConnectSocketExchange(options, request.clock);
+}
+
+Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& request) const {
+  Result<std::unique_ptr<RankExchange>> exchange = options_.connect(request);
+  if (!exchange) return exchange;
+  const int rank = (*exchange)->rank();
+  const int world_size = (*exchange)->world_size();
+  if (rank != request.context.rank || world_size != request.context.world_size) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("the exchange of the caller is rank {} of {}, and the job is rank {} "
+                            "of {}",
+                            rank, world_size, request.context.rank, request.context.world_size),
+                "JobOptions.connect", "", "make the exchange for the job's rank and world size");
+  }
+  const int64_t window_ns = std::max<int64_t>(request.deadline_ns - clock_.now_ns(), 0);
+  const Result<PreSyncResult> met =
+      (*exchange)->PreSync({{"code version", kCodeVersion}}, window_ns, request.deadline_ns);
+  if (!met) return tl::make_unexpected(met.error());
+  if (!met->met) {
+    return Fail(ErrorCode::kRankLost, "not all ranks came over the exchange of the caller",
+                "the rendezvous", "", "see whether the ranks run, or raise the join timeout",
+                met->late_ranks);
+  }
+  return exchange;
 }
 
 Status Job::LearnBackends() {

@@ -25,6 +25,7 @@
 #include "integration/launch_context.h"
 #include "integration/plugin_scan.h"
 #include "plugins/loader/host_services.h"
+#include "sync/socket/rendezvous_store.h"
 
 namespace cotune {
 
@@ -40,8 +41,28 @@ enum class JobPurpose : uint8_t {
   kSurvey,
 };
 
+// Everything that an exchange of the caller is made with.
+struct ExchangeRequest {
+  const LaunchContext& context;
+  const Clock& clock;       // outlives the exchange
+  int64_t deadline_ns = 0;  // absolute: until when all ranks must have come
+  // Stops the groups of a lost rank. An exchange that learns of a loss between calls calls it with
+  // the ranks named, from any thread; it does not wait. Without it, a loss is known at the next
+  // call. May be called as long as the exchange lives.
+  std::function<void(const Error&)> on_loss;
+  LogSink log;  // may be empty
+};
+using ConnectExchange =
+    std::function<Result<std::unique_ptr<RankExchange>>(const ExchangeRequest& request)>;
+
 struct JobOptions {
   LaunchContext context;
+  // Makes the job's control channel; empty: a Unix socket of rank 0. It gives an exchange that all
+  // ranks have joined, whose rank and size are the context's. All ranks use the same way.
+  ConnectExchange connect;
+  // With the Unix socket: how the other ranks find it. Rank 0 then adds to the job id what makes it
+  // new with every attempt. nullptr: by the path alone.
+  std::shared_ptr<sync::RendezvousStore> store;
   TuningSettings settings;
   // What the calls of this job work on. kCuda: of the rank's GPU, see gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;
@@ -125,6 +146,10 @@ class Job {
 
  private:
   Job();
+  // The exchange over a Unix socket.
+  Result<std::unique_ptr<RankExchange>> ConnectSocket(const ExchangeRequest& request) const;
+  // The exchange of the caller, after the ranks have compared their versions over it.
+  Result<std::unique_ptr<RankExchange>> ConnectOwn(const ExchangeRequest& request) const;
   // ordinal: of the GPU, where it is known already.
   Status OpenDevice(std::optional<int32_t> ordinal);
   Status OpenCatalogue();

@@ -6,11 +6,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <thread>
+#include <utility>
 
 #include "fmt/format.h"
 #include "integration/plugin_scan.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
+#include "sync/exchange/local_exchange.h"
 
 namespace cotune {
 namespace {
@@ -260,6 +264,71 @@ TEST_F(JobTest, AClassFitsTheGroup) {
   EXPECT_EQ((*job)->world_size(), 1);
   EXPECT_EQ((*job)->fingerprint().backends.count("host"), 1u);
   EXPECT_NE((*job)->topology_digest(), 0u);
+}
+
+// Ranks of two processes would meet over it; two threads with an exchange that knows no socket do.
+class JobOverOwnExchangeTest : public JobTest {
+ protected:
+  JobOptions OwnOptions(int rank, int world_size) {
+    JobOptions options = Options();
+    options.context.socket_path = "/nowhere/s";
+    options.context.rank = options.context.local_rank = rank;
+    options.context.world_size = options.context.local_size = world_size;
+    options.catalogue.tables = {host::BackendApi()};
+    return options;
+  }
+  const MonotonicClock clock_;
+  std::vector<std::unique_ptr<RankExchange>> exchanges_ = sync::MakeLocalExchanges(2, clock_);
+};
+
+TEST_F(JobOverOwnExchangeTest, RanksMakeTheirGroupsOverIt) {
+  std::vector<std::unique_ptr<Job>> jobs(2);
+  std::vector<std::function<void(const Error&)>> on_loss(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      JobOptions options = OwnOptions(rank, 2);
+      options.connect = [&, rank](const ExchangeRequest& request) {
+        on_loss[rank] = request.on_loss;
+        return Result<std::unique_ptr<RankExchange>>(std::move(exchanges_[rank]));
+      };
+      Result<std::unique_ptr<Job>> job = Job::Join(options);
+      if (job) jobs[rank] = std::move(*job);
+      if (!job) errors[rank] = job.error().ToText();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(errors, ElementsAre("", ""));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(jobs[rank]->rank(), rank);
+    EXPECT_THAT(Names(*jobs[rank]), ElementsAre("host"));
+    EXPECT_FALSE(jobs[rank]->stop().is_set());
+  }
+  on_loss[0](Error{ErrorCode::kRankLost, "rank 1 is gone", "", "", "", {1}});
+  EXPECT_TRUE(jobs[0]->stop().is_set());
+  EXPECT_THAT(jobs[0]->FirstLoss()->what, HasSubstr("rank 1 is gone"));
+}
+
+TEST_F(JobOverOwnExchangeTest, OneForAnotherJobIsAnError) {
+  JobOptions options = OwnOptions(0, 3);
+  options.connect = [&](const ExchangeRequest&) {
+    return Result<std::unique_ptr<RankExchange>>(std::move(exchanges_[0]));
+  };
+  const auto job = Job::Join(options);
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(job.error().ToText(), HasSubstr("is rank 0 of 2, and the job is rank 0 of 3"));
+}
+
+TEST_F(JobOverOwnExchangeTest, ItsFailureIsTheJobs) {
+  JobOptions options = OwnOptions(0, 2);
+  options.connect = [](const ExchangeRequest&) -> Result<std::unique_ptr<RankExchange>> {
+    return Fail(ErrorCode::kEnvironment, "no network today");
+  };
+  const auto job = Job::Join(options);
+  ASSERT_FALSE(job);
+  EXPECT_THAT(job.error().ToText(), HasSubstr("no network today"));
 }
 
 TEST_F(JobTest, SplitsAndGoesInOrder) {

@@ -127,6 +127,32 @@ enum {
   COTUNE_GROUP_MEMORY_CUDA = 1
 };
 
+/* A key-value store of the caller that all ranks of a job reach (torch's TCPStore, for example),
+ * through which they find rank 0 instead of by job_id and socket_path. Rank 0 puts one value of at
+ * most 4 KiB under one key and deletes it when all have come; the others get it. All ranks are on
+ * one host: the store carries the address, and the ranks then talk over a socket. What an attempt
+ * that ended has left under the key does no harm: the ranks wait until rank 0 has put anew.
+ *
+ * The functions give a cotune_result, COTUNE_SUCCESS or the one that fits: get gives
+ * COTUNE_ERROR_DEADLINE when nothing is under the key for timeout_ns. They throw nothing and call
+ * nothing of cotune; they are called one at a time within a group, on a thread of cotune's. One
+ * that does not return within 2 s after its timeout is given up: cotune_group_create fails with
+ * COTUNE_ERROR_DEADLINE, and as long as the function has not returned, its code and context must
+ * stay. */
+typedef struct cotune_store {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* context;
+  /* Replaces what is there; key is NUL-terminated, at most 400 characters. */
+  int32_t (*put)(void* context, const char* key, const void* data, uint64_t size,
+                 int64_t timeout_ns);
+  /* Waits for the key. Writes at most capacity bytes, and the size of the whole value to *size. */
+  int32_t (*get)(void* context, const char* key, void* data, uint64_t capacity, uint64_t* size,
+                 int64_t timeout_ns);
+  /* COTUNE_SUCCESS, too, when nothing is there. */
+  int32_t (*erase)(void* context, const char* key, int64_t timeout_ns);
+} cotune_store;
+
 typedef struct cotune_group_options {
   uint32_t struct_size;
   /* Both 0: rank and world size come from the launcher's environment (cotune run, torchrun, mpirun,
@@ -136,8 +162,9 @@ typedef struct cotune_group_options {
   cotune_group_memory memory;
   /* Equal on all ranks of a group and different for every group that is created, also for one that
    * follows another: ranks that are still leaving that one would meet the new ones. Needed with
-   * rank and world_size. Default: the launcher's id of the job, and in each process a count of the
-   * groups that were created without an id, which all ranks create in the same order. */
+   * rank and world_size, unless store is given. Default: the launcher's id of the job, and in each
+   * process a count of the groups that were created without an id, which all ranks create in the
+   * same order. */
   const char* job_id;
   /* The path of the control channel is equal on all ranks and, like job_id, another one for every
    * group. Default: by the job_id. */
@@ -157,6 +184,10 @@ typedef struct cotune_group_options {
    * it decides for all. */
   int32_t ignores_database;
   uint32_t reserved;
+  /* On all ranks or on none; read while the group is created. With it job_id may be NULL, where no
+   * other job uses the store (torch's PrefixStore makes one); then each group is created in the
+   * same order on all ranks. socket_path counts on rank 0 only. */
+  const cotune_store* store;
 } cotune_group_options;
 
 /* Joins the job and makes its group of all ranks. Settings come from the settings file and COTUNE_*

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "integration/capi/caller_store.h"
 #include "integration/capi/group_state.h"
 #include "integration/capi/read_options.h"
 #include "integration/database_path.h"
@@ -77,8 +78,9 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
         fmt::format("rank {} is not a rank of world size {}", options.rank, options.world_size),
         "cotune_group_options", "", "number the ranks from 0 to world_size - 1");
   }
-  if (options.job_id == nullptr && options.socket_path == nullptr && options.world_size > 1) {
-    return Fail(ErrorCode::kUsage, "neither job_id nor socket_path is given",
+  if (options.job_id == nullptr && options.socket_path == nullptr && options.store == nullptr &&
+      options.world_size > 1) {
+    return Fail(ErrorCode::kUsage, "neither job_id nor socket_path nor store is given",
                 "cotune_group_options", "the ranks would not find each other",
                 "give all ranks of the job the same job_id");
   }
@@ -89,6 +91,8 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
   context.socket_path = TextOr(options.socket_path, "");
   if (options.job_id != nullptr) {
     context.job_id = options.job_id;
+  } else if (options.store != nullptr) {
+    context.job_id = NextJobId("group");
   } else if (!context.socket_path.empty()) {
     context.job_id = context.socket_path;
   } else {
@@ -105,6 +109,11 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink
   Result<LaunchContext> context = ContextOf(given, environment);
   if (!context) return tl::make_unexpected(context.error());
   options.context = std::move(*context);
+  if (given.store != nullptr) {
+    auto store = MakeCallerStore(*given.store, options.context.job_id);
+    if (!store) return tl::make_unexpected(store.error());
+    options.store = std::move(*store);
+  }
   SettingSources sources;
   sources.environment = environment;
   const Result<ResolvedSettings> settings = ResolveSettings(sources);

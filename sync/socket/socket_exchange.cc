@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "core/base/fork_guard.h"
@@ -38,13 +39,55 @@ Status CheckOptions(const SocketExchangeOptions& options) {
   return {};
 }
 
+// Takes rank 0's address out of the store when the rendezvous is over, however it ended.
+class PublishedAddress {
+ public:
+  PublishedAddress(RendezvousStore& store, const Clock& clock, const LogSink& log)
+      : store_(store), clock_(clock), log_(log) {}
+  PublishedAddress(const PublishedAddress&) = delete;
+  PublishedAddress& operator=(const PublishedAddress&) = delete;
+  ~PublishedAddress() {
+    constexpr int64_t kDeleteNs = 1'000'000'000;
+    const Status deleted = store_.Delete(DeadlineAfter(clock_.now_ns(), kDeleteNs));
+    // The address is that of a socket which no later rank can join, so it does no harm.
+    if (!deleted && log_) {
+      log_(LogSeverity::kWarning,
+           "the address of rank 0 stays in the store: " + deleted.error().ToText());
+    }
+  }
+
+ private:
+  RendezvousStore& store_;
+  const Clock& clock_;
+  const LogSink& log_;
+};
+
+// The connection to the coordinator. With a store, rank 0 says there where it listens, and the
+// others learn the job's id there, too.
+Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock& clock,
+                              std::optional<PublishedAddress>& published) {
+  if (options.store != nullptr && options.rank != 0) {
+    return ReachRankZero(*options.store, options.rank, clock, options.deadline_ns);
+  }
+  if (options.store != nullptr) {
+    const RankZeroAddress address = AddressHere(options.socket_path, options.job_id);
+    if (Status put = options.store->Put(address.ToText(), options.deadline_ns); !put) {
+      return tl::make_unexpected(put.error());
+    }
+    published.emplace(*options.store, clock, options.log);
+  }
+  Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
+  if (!socket) return tl::make_unexpected(socket.error());
+  return ReachedRankZero{std::move(*socket), options.job_id};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock) {
   if (Status ok = CheckOptions(options); !ok) return tl::make_unexpected(ok.error());
   if (Status ok = GuardForks(); !ok) return tl::make_unexpected(ok.error());
-  const JobIdentity job{options.world_size, options.job_id, options.code_version};
+  JobIdentity job{options.world_size, options.job_id, options.code_version};
   std::unique_ptr<CoordinatorServer> server;
   if (options.rank == 0) {
     auto started = CoordinatorServer::Start(
@@ -57,11 +100,13 @@ Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchange
     if (!started) return tl::make_unexpected(started.error());
     server = std::move(*started);
   }
-  Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
-  if (!socket) return tl::make_unexpected(socket.error());
+  std::optional<PublishedAddress> published;
+  Result<ReachedRankZero> reached = Reach(options, clock, published);
+  if (!reached) return tl::make_unexpected(reached.error());
+  job.job_id = std::move(reached->job_id);
   auto link = SocketLink::Make(
       {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
-      std::move(*socket), std::move(server), clock, options.on_loss);
+      std::move(reached->socket), std::move(server), clock, options.on_loss);
   if (!link) return tl::make_unexpected(link.error());
   const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
   if (!joined) return tl::make_unexpected(joined.error());

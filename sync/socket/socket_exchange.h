@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/ranks/rank_exchange.h"
+#include "sync/socket/rendezvous_store.h"
 #include "sync/wire/limits.h"
 #include "sync/wire/log.h"
 
@@ -22,6 +23,10 @@ struct SocketExchangeOptions {
   std::string job_id;  // equal on all ranks of a job, different between jobs
   std::string
       socket_path;  // equal on all ranks; its directory is private to the user, made when missing
+  // How the other ranks find rank 0, which puts its socket_path and job_id there when it listens
+  // and deletes them when all have come; theirs are ignored. nullptr: by socket_path alone.
+  // Outlives the call.
+  RendezvousStore* store = nullptr;
   std::string code_version;  // ranks of different versions do not start
   int64_t heartbeat_interval_ns = kHeartbeatIntervalNs;
   int64_t heartbeat_timeout_ns =
@@ -35,10 +40,10 @@ struct SocketExchangeOptions {
 };
 
 // Returns when all ranks have come. `clock` must outlive the exchange. Errors: kUsage for options,
-// kEnvironment for the socket, kRankLost when ranks are missing at the deadline, have died, or
-// differ in a field. The exchange's destructor says goodbye; on rank 0 it waits for the others'
-// goodbyes, but at most kLingerNs. A child that the process forks later has no part in the
-// exchange: calls fail with kUsage there, and the destructor does nothing.
+// kEnvironment for the socket, those of the store, kRankLost when ranks are missing at the
+// deadline, have died, or differ in a field. The exchange's destructor says goodbye; on rank 0 it
+// waits for the others' goodbyes, but at most kLingerNs. A child that the process forks later has
+// no part in the exchange: calls fail with kUsage there, and the destructor does nothing.
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock);
 

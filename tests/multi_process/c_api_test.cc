@@ -497,7 +497,7 @@ TEST_F(CApi, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(text_of(options), HasSubstr("rank 2 is not a rank of world size 2"));
   options = Options(0, 2);
   options.socket_path = nullptr;
-  EXPECT_THAT(text_of(options), HasSubstr("neither job_id nor socket_path"));
+  EXPECT_THAT(text_of(options), HasSubstr("neither job_id nor socket_path nor store"));
   options = Options(0, 1);
   options.backends = "hst";
   EXPECT_THAT(text_of(options), HasSubstr("hst"));
