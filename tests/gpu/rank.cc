@@ -81,7 +81,7 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
     if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text);
     rank->driver_ = *driver;
   }
-  if (Status there = CheckBackends(*rank->job_, options->backends); !there) {
+  if (Status there = CheckBackends(*rank->job_, options->catalogue.backends); !there) {
     return tl::make_unexpected(there.error());
   }
   if (flags.Text("buffers", "plain") == "symmetric") {
