@@ -23,6 +23,9 @@ bool EndsTheGroup(ErrorCode code) {
 // twice the interval in which the control channel is read between calls.
 constexpr int64_t kLossWaitNs = 1'500'000'000;
 
+// The rank of the job that has the store, which cannot be told anything where it is lost.
+constexpr int32_t kStoreRank = 0;
+
 // A choice of the agreed table that is listed for the problem and yet cannot be made ready: other
 // ranks may run it, so this one must not take another choice by itself.
 Error RefusedAlone(const ChoiceId& id, Error error) {
@@ -195,18 +198,21 @@ Status Dispatcher::WithLoss(Status status) {
   Error& error = status.error();
   if (error.code != ErrorCode::kAborted || !error.ranks.empty()) return status;
   std::optional<Error> loss = job_.AwaitLoss(kLossWaitNs);
-  const bool is_of_group = loss.has_value();
-  // A peer also stops a group of living ranks when it finds that they can agree on nothing any
-  // more.
-  if (!is_of_group) loss = job_.FirstLoss();
+  if (!loss) loss = job_.FirstLoss();
   if (!loss) loss = SilentFirstRank();
-  if (loss) {
+  if (!loss) return status;
+  if (Concerns(*loss, job_.groups().job_ranks())) {
     error.ranks = loss->ranks;
     error.code = ErrorCode::kRankLost;
-    error.what +=
-        (is_of_group ? "; " : "; a peer has stopped the group after a loss in the job: ") +
-        loss->ToText();
+    error.what += "; " + loss->ToText();
+    return status;
   }
+  // A peer stops a group of living ranks where it finds that they can agree on nothing any more,
+  // and for many other reasons.
+  error.what +=
+      "; a peer has stopped the group, perhaps because the job had lost a rank outside the "
+      "group: " +
+      loss->ToText();
   return status;
 }
 
@@ -220,7 +226,11 @@ std::optional<Error> Dispatcher::SilentFirstRank() {
 }
 
 Status Dispatcher::WithLostRanks(Status status) {
-  if (status.error().code != ErrorCode::kDeadline || !status.error().ranks.empty()) return status;
+  const bool is_late = status.error().code == ErrorCode::kDeadline && status.error().ranks.empty();
+  // A rank that has found another one late lives itself, which peers that search must know.
+  const bool has_found =
+      status.error().code == ErrorCode::kRankLost && !Concerns(status.error(), {kStoreRank});
+  if (!is_late && !has_found) return status;
   // Words in the job's store: a rank that does not come costs this group's answer, and nothing
   // else.
   const BackendGroups& groups = job_.groups();
@@ -243,7 +253,10 @@ Status Dispatcher::WithLostRanks(Status status) {
     error.code = ErrorCode::kRankLost;
     error.what += "; " + known.ToText();
   };
-  if (const Status put = exchange.StorePut(key(job_.rank()), ""); !put) {
+  const Status put = exchange.StorePut(key(job_.rank()), "");
+  // The plan of this very rank has not come to its end: the peers may all have done so.
+  if (has_found || IsStillInProgress(error)) return status;
+  if (!put) {
     if (!put.error().ranks.empty()) name(put.error());
     return tl::make_unexpected(std::move(error));
   }

@@ -113,13 +113,14 @@ class Dispatcher {
   // Stops the group where the failure ends it; gives what it was stopped with.
   Status Remember(Status status);
   // A group that a peer has aborted: the control channel may know why, a rank of the group that was
-  // lost, or else one of the job, after which the peer has found that the group cannot go on.
+  // lost. The loss of a rank outside the group is only mentioned.
   Status WithLoss(Status status);
   // Asks the control channel for an answer of the job's first rank. Returns the error where that
   // rank is lost, and nothing where it answers.
   std::optional<Error> SilentFirstRank();
   // Finds the culprit of a deadline that passed without a known one: every rank that notices it
-  // puts a word into the job's store, and the first rank without a word is named.
+  // or has found a culprit puts a word into the job's store, and the first rank without a word is
+  // named. A rank whose own plan did not end searches for nobody.
   Status WithLostRanks(Status status);
   void DropPlans();
 

@@ -9,6 +9,8 @@ namespace cotune {
 
 // How often a wait for an abort looks whether it will never end.
 constexpr std::chrono::milliseconds kStuckPoll(10);
+// How long the end of a group waits for an abort. The watchdog may take minutes to call it stuck.
+constexpr std::chrono::seconds kAbortWait(5);
 
 bool Concerns(const Error& loss, const std::vector<int32_t>& job_ranks) {
   return loss.ranks.empty() || std::any_of(loss.ranks.begin(), loss.ranks.end(), [&](int rank) {
@@ -51,8 +53,9 @@ void GroupStop::FreeWaiters() {
 bool GroupStop::AwaitAbort(const LaunchWatchdog& watchdog) {
   std::unique_lock lock(stops_.mutex_);
   may_abort_ = false;
+  const auto until = std::chrono::steady_clock::now() + kAbortWait;
   while (abort_.joinable() && !has_aborted_) {
-    if (watchdog.stuck() != nullptr) return false;
+    if (watchdog.stuck() != nullptr || std::chrono::steady_clock::now() >= until) return false;
     stops_.aborted_.wait_for(lock, kStuckPoll);
   }
   return true;

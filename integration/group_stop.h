@@ -46,9 +46,9 @@ class GroupStop {
   // Frees the waiters only; Set follows when it is known what to say.
   void FreeWaiters();
 
-  // Begins no further abort and waits for one that is under way. False when `watchdog` says that a
-  // call never returns, perhaps this abort: its thread still uses the groups, so that neither they
-  // nor this object may be destroyed.
+  // Begins no further abort and waits for one that is under way, a few seconds at most. False when
+  // it still runs then, or when `watchdog` says that a call never returns, perhaps this abort: its
+  // thread still uses the groups, so that neither they nor this object may be destroyed.
   bool AwaitAbort(const LaunchWatchdog& watchdog);
 
  private:

@@ -6,7 +6,13 @@ namespace {
 // A plan may need one more turn after its deadline to say which rank is missing.
 constexpr int64_t kLastTurnsNs = 100'000'000;
 
+constexpr char kStillInProgress[] = "progress still says that the call is in progress";
+
 }  // namespace
+
+bool IsStillInProgress(const Error& error) {
+  return error.code == ErrorCode::kDeadline && error.what == kStillInProgress;
+}
 
 Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
   if (Status launched = Launch(arguments); !launched) return launched;
@@ -17,7 +23,7 @@ Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
     // A plan ends the operation at its deadline itself. One that does not would hold this rank for
     // ever, so the clock is looked at here too.
     if (clock.now_ns() < DeadlineAfter(arguments.deadline_ns, kLastTurnsNs)) continue;
-    return Fail(ErrorCode::kDeadline, "progress still says that the call is in progress", "",
+    return Fail(ErrorCode::kDeadline, kStillInProgress, "",
                 "its deadline has passed, which the backend does not look at");
   }
 }

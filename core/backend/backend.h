@@ -65,6 +65,10 @@ class Plan {
   Status Run(const LaunchArguments& arguments, const Clock& clock);
 };
 
+// Whether Plan::Run gave up a plan that did not end the operation itself: the plan of this very
+// rank is at fault then, whatever its peers do.
+bool IsStillInProgress(const Error& error);
+
 // Ordered ranks that can run the backend's choices. Destroyed after all of its plans.
 class BackendGroup {
  public:

@@ -30,8 +30,9 @@
  * A call into a backend that never returns, against the rules of the plugin ABI, holds its thread.
  * A little behind its deadline the log names it, and every other call on groups of the same job,
  * from any thread, gives COTUNE_ERROR_DEADLINE with that text at once; cotune_group_destroy then
- * leaves alone what the thread still uses, and so do cotune_memory_free and _unregister. With the
- * setting exit_when_stuck the process ends instead.
+ * leaves alone what the thread still uses, and so do cotune_memory_free and _unregister. (It waits
+ * 5 s at most for a backend that is still aborting the group.) With the setting exit_when_stuck the
+ * process ends instead.
  */
 #ifndef COTUNE_INTEGRATION_CAPI_COTUNE_H_
 #define COTUNE_INTEGRATION_CAPI_COTUNE_H_
@@ -233,7 +234,9 @@ COTUNE_API cotune_result cotune_group_set_stream(cotune_group* group, void* stre
  * COTUNE_ERROR_RANK_LOST, say, names the rank that a kernel has waited for in vain, or that is
  * known to be lost. Calls that run by NCCL are compared between the ranks only with the setting
  * check_calls (COTUNE_CHECK_CALLS=1); without it, ranks whose calls differ may get wrong data with
- * success. With it this call waits up to 2 s until what is complete is compared, too. */
+ * success. With it this call waits up to 2 s until what is complete is compared, too, and
+ * COTUNE_ERROR_RANK_LOST says when calls are not compared any more, because the job has lost a rank
+ * that need not be one of this group. */
 COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
 /* ---- Memory that all ranks reach ---- */

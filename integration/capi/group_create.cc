@@ -298,7 +298,7 @@ void cotune_group_destroy(cotune_group* group) {
   // In a forked child the threads that a destructor waits for are not there.
   if (group == nullptr || !group->home.IsHere()) return;
   // A thread that never comes back from a plugin still uses all of it. (One that is in the abort of
-  // the group, and is not known to be stuck yet, is waited for when the job goes.)
+  // the group, and is not known to be stuck yet, is waited for a few seconds when the job goes.)
   if (group->job().stuck() != nullptr) return;
   delete group;
 }

@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 namespace cotune::capi {
 
 JobNode::~JobNode() {
-  // Left as it is where a thread never comes back from a plugin: that thread still uses it.
-  if (job != nullptr && !job->AwaitDestroyable()) static_cast<void>(job.release());
+  if (job == nullptr || job->AwaitDestroyable()) return;
+  // Left as it is, with what it stands on, because a thread that does not come back from a plugin
+  // still uses it.
+  static_cast<void>(job.release());
+  static_cast<void>(observer.release());
+  static_cast<void>(new std::shared_ptr<JobNode>(std::move(parent)));
 }
 
 cotune_result ResultOf(ErrorCode code) {

@@ -176,6 +176,30 @@ TEST_F(StuckCallTest, ADestroyWaitsForNoAbortThatNeverReturns) {
   EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
 }
 
+// With the limits of calls as they are by default, a minute passes before the abort is known to be
+// stuck.
+TEST_F(StuckCallTest, ADestroyDoesNotWaitUntilAnAbortIsKnownToBeStuck) {
+  constexpr unsigned kWellBeforeS = 40;
+  setenv("COTUNE_WARM_TIMEOUT", "10m", 1);
+  setenv("COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT", "10s", 1);
+  const int status = StatusOfChild([this] {
+    cotune_group* group =
+        Create("choice a default; breach progress never_done; breach group_abort never_returns");
+    const int32_t rank = 0;
+    cotune_group* part = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    if (cotune_group_split(group, "part", &rank, 1, &part, &error) != COTUNE_SUCCESS) return false;
+    const bool has_failed = Sum(part) == COTUNE_ERROR_DEADLINE;
+    alarm(kWellBeforeS);
+    // What the thread in the abort uses belongs to the group of all ranks too.
+    cotune_group_destroy(part);
+    cotune_group_destroy(group);
+    return has_failed;
+  });
+  EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
+}
+
 TEST_F(StuckCallTest, AWinnerWhosePrepareNeverReturnsIsAnErrorOfCreateAndLoad) {
   const std::string script = "choice a default; breach prepare never_returns at=3";
   const std::string path = folder_ + "/x.tdb";

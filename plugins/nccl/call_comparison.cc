@@ -89,7 +89,19 @@ void CallComparison::Close() {
   changed_.notify_all();
 }
 
-// A lost rank of the job, and an abort, are told to the group by those who know more of them.
+// A group that has not the lost rank goes on, so that the end of the comparison must be a failure
+// of its own: a success would say that the ranks have made the same calls. A group that has it is
+// stopped with the name of the rank before the store says anything.
+Failure CallComparison::Ended(const Failure& failure) const {
+  const bool is_other_loss = failure.status == COTUNE_ABORTED ||
+                             (failure.status == COTUNE_PEER_FAILED && failure.failed_rank < 0);
+  if (!is_other_loss) return failure;
+  return {failure.status, 0, -1,
+          fmt::format("the calls of group '{}' are not compared any more, as check_calls asks for: "
+                      "a rank of the job is lost, and the job's store with it",
+                      self_.group)};
+}
+
 void CallComparison::Run() {
   while (true) {
     const std::vector<OwnCall> batch = NextBatch();
@@ -99,10 +111,7 @@ void CallComparison::Run() {
       if (goes_on && *goes_on) goes_on = Compare(own);
     }
     if (!goes_on) {
-      const Failure& failure = goes_on.error();
-      const bool is_known = failure.status == COTUNE_ABORTED ||
-                            (failure.status == COTUNE_PEER_FAILED && failure.failed_rank < 0);
-      if (!is_known) fail_(failure);
+      fail_(Ended(goes_on.error()));
       return Close();
     }
     if (!*goes_on) break;

@@ -35,8 +35,9 @@ class CallComparison {
     int rank = 0;
     int world_size = 1;
   };
-  // `fail` is called at most once, on this object's thread, with the first difference, or with the
-  // rank that has not made a call by the deadline of this rank's. The host outlives this object.
+  // `fail` is called at most once, on this object's thread, with the first difference, with the
+  // rank that has not made a call by the deadline of this rank's, or with the reason why calls are
+  // not compared any more. The host outlives this object.
   CallComparison(const cotune_host_t& host, Member self, std::function<void(const Failure&)> fail);
   // As Stop.
   ~CallComparison() { Stop(); }
@@ -80,6 +81,8 @@ class CallComparison {
   Result<bool> Compare(const OwnCall& own);
   Result<bool> ReadBatch(Peer& peer, const OwnCall& own);
   Failure Missing(const Peer& peer, const OwnCall& own) const;
+  // What `fail` is given when the comparison ends.
+  Failure Ended(const Failure& failure) const;
 
   void WaitFor(std::unique_lock<std::mutex>& lock, int64_t until_ns,
                const std::function<bool()>& done);

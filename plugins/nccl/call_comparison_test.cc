@@ -283,8 +283,9 @@ TEST(CallComparisonDeathTest, ARankThatHasGoneLeavesItsCalls) {
   });
 }
 
-// Who knows which rank of the job is lost tells the group; the comparison only stops waiting.
-TEST(CallComparisonDeathTest, ALostRankOfTheJobEndsTheComparison) {
+// The lost rank is none of this group, which goes on without the job's store: ranks whose calls
+// differ from then on must not be told that all is well.
+TEST(CallComparisonDeathTest, ALostRankOfTheJobIsAnErrorBecauseCallsAreNotComparedAnyMore) {
   IN_CHILD({
     Job job(true);
     std::promise<void> ended;
@@ -293,9 +294,10 @@ TEST(CallComparisonDeathTest, ALostRankOfTheJobEndsTheComparison) {
       if (r == 1) return ended.get_future().wait();
       EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
       job.job.LoseARank();
-      EXPECT_EQ(rank.Health(), COTUNE_OK);
-      EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_OK);
-      EXPECT_EQ(rank.Health(), COTUNE_OK);
+      EXPECT_EQ(rank.Health(), COTUNE_PEER_FAILED);
+      EXPECT_EQ(rank.error().failed_rank, -1);
+      EXPECT_THAT(rank.message(), HasSubstr("the calls of group 'g' are not compared any more"));
+      EXPECT_EQ(LaunchOnce(rank, Sum(2)), COTUNE_PEER_FAILED);
       ended.set_value();
     });
   });

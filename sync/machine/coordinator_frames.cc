@@ -13,10 +13,10 @@ namespace cotune::sync {
 void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64_t now_ns) {
   Member& member = members_[static_cast<size_t>(rank)];
   if (member.left) return;
-  // Whoever leaves or gives up ends its connection: no later loss.
-  const bool leaves = frame.has_bye() && frame.bye().channel().empty();
+  // A rank that gives up keeps its connection, as every rank does after a failure: when it ends
+  // without a goodbye, that is a loss of its own.
   if (failure_.has_value()) {
-    member.left = leaves || frame.has_give_up();
+    member.left = frame.has_bye() && frame.bye().channel().empty();
     return;
   }
   switch (frame.body_case()) {
@@ -45,9 +45,7 @@ void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64
     case wire::Frame::kGiveUp: {
       Error error = ErrorFromFailure(frame.give_up().failure());
       error.where += fmt::format("{}as rank {} saw it", error.where.empty() ? "" : ", ", rank);
-      FailAll(std::move(error));
-      member.left = true;
-      return;
+      return FailAll(std::move(error));
     }
     default:
       FailProtocol(rank, "a frame came that only the coordinator sends");
@@ -186,6 +184,12 @@ void CoordinatorMachine::FailAll(Error error) {
   failure_ = std::move(error);
 }
 
+void CoordinatorMachine::OnLoss(Error loss) {
+  if (!failure_.has_value()) return FailAll(std::move(loss));
+  Say(LogSeverity::kInfo, loss.ToText());
+  SendFailure(loss);
+}
+
 void CoordinatorMachine::SendFailure(const Error& error) {
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_failure() = FailureFromError(error);
@@ -200,9 +204,9 @@ void CoordinatorMachine::SendBye(std::vector<ConnectionId> to) {
 }
 
 void CoordinatorMachine::FailProtocol(int rank, const std::string& what) {
-  FailAll(RankLost(fmt::format("rank {} broke the protocol: {}", rank, what),
-                   fmt::format("rank {}", rank), "two versions of the code, or a defect in it",
-                   "run the same build on every rank; report it when it happens again", {rank}));
+  OnLoss(RankLost(fmt::format("rank {} broke the protocol: {}", rank, what),
+                  fmt::format("rank {}", rank), "two versions of the code, or a defect in it",
+                  "run the same build on every rank; report it when it happens again", {rank}));
 }
 
 std::vector<ConnectionId> CoordinatorMachine::ConnectionsOf(const std::vector<int>& ranks) const {

@@ -76,7 +76,8 @@ void CoordinatorMachine::On(const BadBytesCame& event, int64_t) {
   const auto rank = ranks_.find(event.id);
   if (rank != ranks_.end()) {
     FailProtocol(rank->second, event.why);
-    // The connection is closed now, which is no death, neither of this rank nor of rank 0.
+    // All know that this rank is lost to its groups. The connection is closed now, which is no
+    // death, neither of this rank nor of rank 0.
     members_[static_cast<size_t>(rank->second)].left = true;
     SendBye({event.id});
     return;
@@ -103,10 +104,7 @@ void CoordinatorMachine::On(const ConnectionEnded& event, int64_t) {
       fmt::format("rank {}{}{}", rank, place.empty() ? "" : ", which ", place),
       "the process crashed, was killed, or ended without destroying its exchange",
       fmt::format("look at the output and exit code of rank {}, then run again", rank), {rank});
-  if (!failure_.has_value()) return FailAll(std::move(loss));
-  // The exchange has failed before, but groups that did not have the first lost rank still run.
-  Say(LogSeverity::kInfo, loss.ToText());
-  SendFailure(loss);
+  OnLoss(std::move(loss));
 }
 
 void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {

@@ -120,6 +120,9 @@ class CoordinatorMachine {
   // A process that is none of the ranks that the job waits for: the job goes on without it.
   void TurnAway(ConnectionId id, const Error& error);
   void FailAll(Error error);
+  // The first loss fails the exchange. A later one is told all the same, because groups that did
+  // not have the first lost rank still run.
+  void OnLoss(Error loss);
   // To all who are still there.
   void SendFailure(const Error& error);
   void SendBye(std::vector<ConnectionId> to);

@@ -411,28 +411,45 @@ TEST(CoordinatorFailed, EveryLaterDeathIsStillTold) {
   EXPECT_THAT(desk.failure().ranks, ElementsAre(2));  // the first one stays what calls fail with
 }
 
-TEST(CoordinatorFailed, WhoeverLeavesOrGivesUpIsNoLaterDeath) {
+TEST(CoordinatorFailed, ARankThatLeavesIsNoLaterDeath) {
   wire::Frame bye;
   bye.mutable_bye();
-  wire::Frame give_up;
-  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard from rank 0");
-  for (const wire::Frame& frame : {bye, give_up}) {
-    Desk desk(3);
-    desk.JoinAll(0);
-    desk.At(1, ConnectionEnded{3});
-    desk.Frame(2, 2, frame);
-    desk.At(3, ConnectionEnded{2});
-    EXPECT_THAT(desk.sent(), IsEmpty());
-    desk.At(4, StopAsked{});
-    ASSERT_THAT(desk.sent(), SizeIs(1));
-    EXPECT_TRUE(desk.sent()[0].frame->has_bye());
-    EXPECT_THAT(desk.sent()[0].to, ElementsAre(1));
-  }
   Desk desk(3);
   desk.JoinAll(0);
-  desk.Frame(1, 2, give_up);  // the first failure
-  desk.At(2, ConnectionEnded{2});
+  desk.At(1, ConnectionEnded{3});
+  desk.Frame(2, 2, bye);
+  desk.At(3, ConnectionEnded{2});
   EXPECT_THAT(desk.sent(), IsEmpty());
+  desk.At(4, StopAsked{});
+  ASSERT_THAT(desk.sent(), SizeIs(1));
+  EXPECT_TRUE(desk.sent()[0].frame->has_bye());
+  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1));
+}
+
+// Its other groups must hear of its death as of any other rank's.
+TEST(CoordinatorFailed, ARankThatGaveUpMayStillDieAndSoMayItLeave) {
+  wire::Frame give_up;
+  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard from rank 0");
+  give_up.mutable_give_up()->mutable_failure()->add_ranks(0);
+  wire::Frame bye;
+  bye.mutable_bye();
+  for (const bool is_first_failure : {true, false}) {
+    for (const bool leaves : {true, false}) {
+      Desk desk(4);
+      desk.JoinAll(0);
+      if (!is_first_failure) desk.At(1, ConnectionEnded{4});
+      desk.Frame(2, 2, give_up);
+      if (leaves) desk.Frame(3, 2, bye);
+      desk.At(4, ConnectionEnded{2});
+      if (leaves) {
+        EXPECT_THAT(desk.sent(), IsEmpty());
+        continue;
+      }
+      ASSERT_THAT(desk.sent(), SizeIs(1)) << is_first_failure;
+      EXPECT_TRUE(desk.sent()[0].frame->has_failure());
+      EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
+    }
+  }
 }
 
 TEST(CoordinatorFailed, BrokenConnectionIsNoDeathOfRankZero) {
@@ -441,6 +458,18 @@ TEST(CoordinatorFailed, BrokenConnectionIsNoDeathOfRankZero) {
   desk.At(1, BadBytesCame{2, "no frame"});
   ASSERT_THAT(desk.sent(), SizeIs(2));
   EXPECT_TRUE(desk.sent()[0].frame->has_failure());
+  EXPECT_TRUE(desk.sent()[1].frame->has_bye());
+  EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
+}
+
+TEST(CoordinatorFailed, BytesThatAreNoFrameAreALaterLoss) {
+  Desk desk(4);
+  desk.JoinAll(0);
+  desk.At(1, ConnectionEnded{4});
+  desk.At(2, BadBytesCame{2, "no frame"});
+  ASSERT_THAT(desk.sent(), SizeIs(2));
+  EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
+  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 2, 3));
   EXPECT_TRUE(desk.sent()[1].frame->has_bye());
   EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
 }

@@ -171,7 +171,7 @@ void RankMachine::On(const CoordinatorBadBytesCame& event, int64_t) {
   FailAll(RankLost("rank 0 (the coordinator) broke the protocol: " + event.why, OpenCallsText(),
                    "two versions of the code, or a defect in it",
                    "run the same build on every rank; report it when it happens again", {0}),
-          Source::kOwn);
+          Source::kUnreadable);
 }
 
 void RankMachine::On(const CoordinatorEnded& event, int64_t) {
@@ -318,11 +318,17 @@ std::string RankMachine::OpenCallsText() const {
 
 void RankMachine::FailAll(const Error& error, Source source) {
   failure_ = error;
-  watches_ = source == Source::kCoordinator;
+  watches_ = source == Source::kCoordinator || source == Source::kOwn;
   actions_.emplace_back(ReportLoss{error});
-  if (source == Source::kOwn) {
+  if (source == Source::kOwn || source == Source::kUnreadable) {
     auto frame = std::make_shared<wire::Frame>();
     *frame->mutable_give_up()->mutable_failure() = FailureFromError(error);
+    Send(std::move(frame));
+  }
+  if (source == Source::kUnreadable) {
+    // Without it the end of the connection would pass for the death of this rank.
+    auto frame = std::make_shared<wire::Frame>();
+    frame->mutable_bye();
     Send(std::move(frame));
   }
   for (const auto& [channel, call] : std::exchange(calls_, {})) {

@@ -148,7 +148,8 @@ class RankMachine {
     kCoordinator,  // it is kept, for further losses
     kDeclined,     // it ends
     kEnded,        // it has ended
-    kOwn,          // the coordinator is told, then it ends
+    kOwn,          // the coordinator is told, then it is kept
+    kUnreadable,   // the coordinator is told, then it ends with a goodbye
   };
   void FailAll(const Error& error, Source source);
   // Events of a connection that is kept after a failure.

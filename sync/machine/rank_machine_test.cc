@@ -234,6 +234,32 @@ TEST(RankMachine, SilenceCountsOnlyWhileItListens) {
   EXPECT_THAT(rank.error().ranks, ElementsAre(0));
   ASSERT_THAT(rank.sent(), SizeIs(1));
   EXPECT_TRUE(rank.sent()[0]->has_give_up());
+}
+
+TEST(RankMachine, RankThatGaveUpStillHearsOfLossesAndSaysGoodbye) {
+  Rank rank;
+  rank.Calls(0, wire::CALL_STEP, "s");
+  rank.Idles(0, kDeadlineNs + kVerdictGraceNs);
+  rank.At(kDeadlineNs + kVerdictGraceNs, RankTimeReached{});
+  ASSERT_THAT(rank.losses(), SizeIs(1));
+  EXPECT_FALSE(rank.disconnected());
+  rank.Hears(kDeadlineNs + kVerdictGraceNs + 1, LossOf(2));
+  ASSERT_THAT(rank.losses(), SizeIs(1));
+  EXPECT_THAT(rank.losses()[0].ranks, ElementsAre(2));
+  EXPECT_THAT(rank.machine().failure()->ranks, ElementsAre(0));
+  rank.At(kDeadlineNs + kVerdictGraceNs + 2, LeaveAsked{""});
+  ASSERT_THAT(rank.sent(), SizeIs(1));
+  EXPECT_TRUE(rank.sent()[0]->has_bye());
+  EXPECT_TRUE(rank.disconnected());
+}
+
+TEST(RankMachine, RankThatCannotReadRankZeroLeavesWithAGoodbye) {
+  Rank rank;
+  rank.At(1, CoordinatorBadBytesCame{"no frame"});
+  EXPECT_THAT(rank.losses(), SizeIs(1));
+  ASSERT_THAT(rank.sent(), SizeIs(2));
+  EXPECT_TRUE(rank.sent()[0]->has_give_up());
+  EXPECT_TRUE(rank.sent()[1]->has_bye());
   EXPECT_TRUE(rank.disconnected());
 }
 

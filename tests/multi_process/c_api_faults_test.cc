@@ -349,7 +349,7 @@ TEST_F(CApiFaults, ASecondDeathEndsWaitsOfGroupsThatTheFirstLeftAlone) {
 }
 
 // A rank that needs an agreement after a death elsewhere stops the group. The other rank, which
-// waits in a call, is told of that death.
+// waits in a call, is told of that death, and that it is an abort: no rank of its group is lost.
 TEST_F(CApiFaults, AGroupThatAPeerStopsAfterADeathElsewhereSaysSo) {
   RankProcesses ranks;
   for (int rank = 0; rank < 3; ++rank) {
@@ -378,11 +378,41 @@ TEST_F(CApiFaults, AGroupThatAPeerStopsAfterADeathElsewhereSaysSo) {
   }
   for (size_t rank : {0, 1}) ranks.Say(rank);
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
-  for (size_t rank : {0, 1}) {
-    EXPECT_THAT(ranks.LinesOf(rank, "ends "),
-                ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 2 died"))))
-        << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_THAT(ranks.LinesOf(1, "ends "),
+              ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 2 died"))));
+  EXPECT_THAT(ranks.LinesOf(0, "ends "),
+              ElementsAre(AllOf(StartsWith("9 "), HasSubstr("a rank outside the group"),
+                                HasSubstr("rank 2 died"))));
+}
+
+// Rank 1's own plugin never finishes. Rank 0 is healthy and says so of rank 1, which must not name
+// rank 0 in turn.
+TEST_F(CApiFaults, ARankWhosePluginNeverFinishesNamesNobodyElse) {
+  SetFakeScript("choice a default; breach progress never_done on=1");
+  call_timeout_ns_ = kSecondNs;
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      Say(link, "ends", group, Reduce(group));
+      link.Report("done");
+      link.AwaitWord();
+      cotune_group_destroy(group);
+      return 0;
+    });
   }
+  for (size_t rank : {0, 1}) {
+    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
+  }
+  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_THAT(ranks.LinesOf(0, "ends "), ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 1"))));
+  EXPECT_THAT(ranks.LinesOf(1, "ends "),
+              ElementsAre(AllOf(StartsWith("6 "), HasSubstr("that the call is in progress"),
+                                Not(HasSubstr("is lost")))));
 }
 
 // The first rank waits for a rank that is late, until its own deadline, after a rank of another
