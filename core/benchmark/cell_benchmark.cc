@@ -187,7 +187,11 @@ Status CellBenchmark::DropUnprepared() {
   const int64_t deadline_ns =
       parts_.clock.now_ns() + parts_.settings.collective_autotune_timeout_ns;
   for (Entrant& entrant : entrants_) {
+    // Plans that are made alone were made, and noted, before.
+    const bool is_collective = entrant.caller->choice().prepare_is_collective;
+    if (is_collective) NoteAttempt(&entrant);
     const Status prepared = entrant.caller->Precompile(deadline_ns);
+    if (is_collective) NoteAttempt(nullptr);
     record.items.push_back(prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
   }
   const Result<ExchangedRecords> all = Exchange("prepared", record, 0);

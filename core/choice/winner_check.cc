@@ -109,7 +109,7 @@ constexpr size_t kPlansAtOnce = 64;
 Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
                    std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
                    size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
-                   std::vector<std::string>& failures) {
+                   const std::shared_ptr<PrepareNotes>& notes, std::vector<std::string>& failures) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
   std::vector<ChoiceCaller*> all;
   for (size_t i = 0; i < cells.size(); ++i) {
@@ -133,7 +133,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
     all.push_back(callers[i].get());
   }
   const PrecompileShare share{exchange.rank(), exchange.world_size()};
-  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog); !ready) {
+  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog, notes); !ready) {
     // The thread whose call is stuck still uses them.
     watchdog->Keep(
         std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(callers)));
@@ -142,7 +142,10 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   for (size_t i = 0; i < callers.size(); ++i) {
     if (callers[i] == nullptr) continue;
     // Those whose prepare is collective are made ready here, on all ranks in this order.
+    const bool is_noted = notes != nullptr && callers[i]->choice().prepare_is_collective;
+    if (is_noted) notes->Begin(*callers[i]);
     const Status prepared = callers[i]->Precompile(deadline_ns);
+    if (is_noted) notes->End(*callers[i]);
     if (!prepared) failures.push_back(EncodeFailure(first + i, prepared.error()));
   }
   return {};
@@ -207,13 +210,14 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns, LaunchWatchdog* watchdog) {
+                                                int64_t deadline_ns, LaunchWatchdog* watchdog,
+                                                const std::shared_ptr<PrepareNotes>& notes) {
   StepRecord record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
     const Status prepared =
         PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
-                    first, threads, deadline_ns, watchdog, record.items);
+                    first, threads, deadline_ns, watchdog, notes, record.items);
     if (!prepared) return tl::make_unexpected(prepared.error());
   }
   const Result<ExchangedRecords> all =

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/backend/backend_groups.h"
 #include "core/backend/launch_watchdog.h"
 #include "core/base/status.h"
+#include "core/choice/precompile.h"
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
@@ -47,11 +49,12 @@ struct RefusedWinner {
 // Gives the winners that all ranks refuse. kDisagreement on all ranks, naming choice, rank and
 // problem, when some ranks refuse one that others can run, or when one fails. The error of the
 // watchdog (nullptr: there is none) on a rank where a prepare never returns: the programs, like the
-// groups, must then live as long as the process.
+// groups, must then live as long as the process. `notes` may be nullptr.
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
-                                                int64_t deadline_ns, LaunchWatchdog* watchdog);
+                                                int64_t deadline_ns, LaunchWatchdog* watchdog,
+                                                const std::shared_ptr<PrepareNotes>& notes = {});
 
 // Both, for winners that come from a database; `shape` gives memory and group of their problems.
 // Removes from `winners` those that all ranks refuse, and returns the reasons.

@@ -301,7 +301,8 @@ Status Scheduler::Pass::Precompile() {
   }
   return PrecompileAll(callers, settings_.precompile_threads,
                        parts_.clock.now_ns() + settings_.warm_timeout_ns,
-                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog);
+                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog,
+                       parts_.prepare_notes);
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
@@ -396,7 +397,7 @@ Status Scheduler::Pass::CheckChoices() {
   if (known.empty()) return {};
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
-                   deadline_ns, parts_.watchdog);
+                   deadline_ns, parts_.watchdog, parts_.prepare_notes);
   if (!refused) return tl::make_unexpected(refused.error());
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);
