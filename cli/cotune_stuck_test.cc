@@ -1,8 +1,11 @@
 // The real program with backends that hang, crash and throw: it ends, says in which call, and the
 // next tune goes on without the choice.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 #include <ostream>
+#include <sstream>
 
 #include "cli/testing/cotune_program.h"
 
@@ -165,12 +168,35 @@ TEST_P(CrashTest, NamesTheCallAndIsLeftOutByTheNextTune) {
   ExpectTheNextTuneLeavesItOut(script);
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, CrashTest,
-                         ::testing::Values("launch crashes choice=bad on=0",
-                                           "launch crashes choice=bad on=1",
-                                           "launch crashes choice=bad",
-                                           "progress crashes choice=bad on=1 at=5",
-                                           "prepare crashes choice=bad on=1"));
+INSTANTIATE_TEST_SUITE_P(
+    Calls, CrashTest,
+    ::testing::Values("launch crashes choice=bad on=0", "launch crashes choice=bad on=1",
+                      "launch crashes choice=bad", "progress crashes choice=bad on=1 at=5",
+                      "prepare crashes choice=bad on=1", "prepare overflows choice=bad on=1"));
+
+class VanishTest : public StuckProgramTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(VanishTest, TwoEndsWithoutACauseLeaveTheChoiceOutAndNoOther) {
+  const std::string script = "choice slow prepare_delay_ms=300; breach " + GetParam();
+  for (int times = 1; times <= 2; ++times) {
+    const ProgramEnd end = Tune(script);
+    EXPECT_EQ(end.exit_code, 5) << end.err;
+    EXPECT_FALSE(Has(end.err, "left out")) << end.err;
+  }
+  const ProgramEnd next = Tune(script, {"--json"});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_TRUE(Has(next.err, "fake/bad is left out")) << next.err;
+  EXPECT_TRUE(Has(next.err, "the processes of two tunes were gone")) << next.err;
+  EXPECT_EQ(Document(next)["result"]["entries"][0]["choices"].size(), 2u) << next.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, VanishTest,
+                         ::testing::Values("prepare crashes_aside choice=bad on=0",
+                                           "prepare crashes_aside choice=bad on=1",
+                                           "prepare crashes_aside choice=bad",
+                                           "prepare exits choice=bad",
+                                           "prepare exits choice=bad on=1",
+                                           "launch crashes_aside choice=bad on=1"));
 
 TEST_F(StuckProgramTest, ForceTriesAChoiceAgainThatHasEndedATune) {
   const std::string script = "breach launch crashes choice=bad on=1";
@@ -208,6 +234,37 @@ TEST_F(StuckProgramTest, ARankThatIsKilledBlamesNoChoice) {
   environment_["COTUNE_FAULT"] = "benchmark@1:kill";
   ASSERT_EQ(Tune("").exit_code, 5);
   environment_.erase("COTUNE_FAULT");
+  const ProgramEnd next = Tune("", {"--json"});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_FALSE(Has(next.err, "left out")) << next.err;
+  EXPECT_EQ(Document(next)["result"]["entries"][0]["choices"].size(), 2u) << next.out;
+}
+
+TEST_F(StuckProgramTest, APluginThatEndsEveryRankIsNoSuccess) {
+  const ProgramEnd end = Tune("breach prepare exits choice=bad", {"--json"});
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_TRUE(Has(Document(end)["error"]["what"], "before it was done: a plugin may have called"))
+      << end.out;
+}
+
+// The processes that a process has started.
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid);
+  std::istringstream text(ReadFileForTest(path + "/task/" + std::to_string(pid) + "/children"));
+  return {std::istream_iterator<pid_t>(text), {}};
+}
+
+TEST_F(StuckProgramTest, ACrashSignalFromAnotherProcessBlamesNoChoice) {
+  environment_["COTUNE_COLLECTIVE_AUTOTUNE_TIMEOUT"] = "1h";
+  ProgramRun run(Command(TuneOf("breach launch never_returns choice=bad on=1", {})), environment_);
+  ASSERT_TRUE(run.WaitForError("scripted: launch begins to wait for ever"));
+  const std::vector<pid_t> ranks = ChildrenOf(run.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(kill(ranks[1], SIGABRT), 0);
+  const ProgramEnd end = run.Wait();
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_TRUE(Has(end.err, "was ended by SIGABRT")) << end.err;
+  EXPECT_FALSE(Has(end.err, "crashed: ")) << end.err;
   const ProgramEnd next = Tune("", {"--json"});
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_FALSE(Has(next.err, "left out")) << next.err;
@@ -317,8 +374,14 @@ TEST_F(StuckProgramTest, ABackendThatCrashesBeforeThereAreRanksIsNamedByEveryCom
 // ---- A full disk
 
 TEST_F(StuckProgramTest, ATuneThatCannotBeSavedSaysWhatTheJournalKeeps) {
+  // A database that is larger than what the disk then has room for.
+  std::vector<std::string> other = TuneOf("", {}, "1K:1M:x2");
+  std::replace(other.begin(), other.end(), std::string("all_reduce"),
+               std::string("all_gather,broadcast,reduce_scatter"));
+  ASSERT_EQ(Run(other).exit_code, 0);
   const std::vector<std::string> tune = TuneOf("", {}, "1K:32K:x2");
-  std::vector<std::string> command = {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 3; exec \"$@\"",
+  // Room for the notes of what is made ready, and for some of the cells.
+  std::vector<std::string> command = {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 12; exec \"$@\"",
                                       "sh"};
   const std::vector<std::string> limited = Command(tune);
   command.insert(command.end(), limited.begin(), limited.end());

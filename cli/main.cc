@@ -64,6 +64,15 @@ void UseErrorPipe(Process& process) {
   process.console.set_error_pipe(fd);
 }
 
+// Tells the process that started this rank, if one of this program did, that the rank has not left
+// in the middle.
+void SayDone(const Console& console) {
+  if (console.error_pipe() < 0) return;
+  // Where it cannot be written, nobody listens.
+  [[maybe_unused]] const ssize_t written =
+      write(console.error_pipe(), kDoneWord, sizeof(kDoneWord));
+}
+
 int Main(std::vector<std::string> arguments) {
   const Result<CommandLine> parsed = ParseCommandLine(arguments);
   const CommandLine line = parsed ? *parsed : GuessCommandLine(arguments);
@@ -79,7 +88,9 @@ int Main(std::vector<std::string> arguments) {
   // `run` loads no plugin; signals of the program that it starts are that program's.
   if (!std::holds_alternative<RunFlags>(line.flags)) CatchCrashes(console);
   SwitchMulticastOff(line.flags, process);
-  return std::visit(Dispatch{process}, line.flags);
+  const int exit_code = std::visit(Dispatch{process}, line.flags);
+  if (exit_code == 0) SayDone(console);
+  return exit_code;
 }
 
 }  // namespace

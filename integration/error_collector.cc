@@ -53,6 +53,10 @@ void ErrorCollector::Tell() {
 }
 
 void ErrorCollector::Add(RankProcess& rank, const std::string& text) {
+  if (text == kDoneWord) {
+    rank.has_said_done = true;
+    return;
+  }
   rank.has_told_error = true;
   if (std::find(told_.begin(), told_.end(), text) != told_.end()) return;
   auto known = std::find_if(waiting_.begin(), waiting_.end(),

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/signal_stack.h"
+
 namespace cotune {
 
 // How often a wait for an abort looks whether it will never end.
@@ -119,6 +121,7 @@ void GroupStops::StartAbort(GroupStop& stop) {
   if (stop.abort_.joinable() || !stop.may_abort_) return;  // once is enough
   try {
     stop.abort_ = std::thread([&stop] {
+      const SignalStack handler_stack;
       stop.groups_.AbortAll();
       // Notified under the lock: whoever waits destroys the condition variable afterwards.
       const std::lock_guard lock(stop.stops_.mutex_);

@@ -109,8 +109,6 @@ void RankSupervisor::OnSignal(int number) {
   interrupted_ = true;
   sigaddset(&passed_on_, number);
   SendAll(number);
-  // An interrupt asks, and can be repeated. The sender of these two does not wait for an answer.
-  if (number != SIGTERM && number != SIGHUP) return;
   SendAll(SIGCONT);  // a rank that is stopped hears nothing
   BeginGrace();
 }
@@ -223,7 +221,8 @@ void RankSupervisor::OnEnded(RankProcess& rank) {
     // The terminal's interrupt has reached nobody else.
     if (rank.end_signal == SIGINT || rank.end_signal == SIGQUIT) OnSignal(rank.end_signal);
   }
-  if (rank.end_signal == 0 && rank.exit_code == 0) return;
+  if (request_.says_done) errors_.ReadToTheEnd(rank);
+  if (HasEndedWell(rank)) return;
   failed_ = true;
   rank.failed_itself = !ends_others_ && !rank.was_killed;
   BeginGrace();
@@ -291,19 +290,24 @@ void RankSupervisor::CollectAll() {
 // ---- The result ----
 
 void RankSupervisor::TakeExit(const RankProcess& rank) {
-  if (rank.end_signal == 0 && rank.exit_code == 0) return;
+  if (HasEndedWell(rank)) return;
   if (rank.end_signal != 0 && sigismember(&passed_on_, rank.end_signal) == 1) {
     // A program that does not catch the signal ends as the user wanted it.
     if (result_.exit_code == 0) result_.exit_code = kInterruptedExitCode;
     return;
   }
   if (IsMentioned(rank) || !rank.failed_itself) return;
-  if (rank.end_signal == 0) {
+  if (rank.end_signal == 0 && rank.exit_code != 0) {
     if (result_.exit_code == 0) result_.exit_code = rank.exit_code;
     return;
   }
   if (rank.rank != told_rank_) AddMessage(rank, EndText(rank));
   result_.exit_code = kRankLostExitCode;
+}
+
+bool RankSupervisor::HasEndedWell(const RankProcess& rank) const {
+  if (rank.end_signal != 0 || rank.exit_code != 0) return false;
+  return !request_.says_done || rank.has_said_done;
 }
 
 bool RankSupervisor::IsMentioned(const RankProcess& rank) const {
@@ -313,6 +317,9 @@ bool RankSupervisor::IsMentioned(const RankProcess& rank) const {
 
 // "was ended by SIGKILL (Killed)"; signals without a name by their number.
 std::string RankSupervisor::EndText(const RankProcess& rank) const {
+  if (rank.end_signal == 0 && rank.exit_code == 0 && !HasEndedWell(rank)) {
+    return "ended with exit code 0 before it was done: a plugin may have called exit()";
+  }
   if (rank.end_signal == 0) return fmt::format("ended with exit code {}", rank.exit_code);
   const char* const name = sigabbrev_np(rank.end_signal);
   return name == nullptr
@@ -323,7 +330,7 @@ std::string RankSupervisor::EndText(const RankProcess& rank) const {
 std::string RankSupervisor::GoodEndsText() const {
   std::vector<int> ended;
   for (const RankProcess& rank : ranks_) {
-    if (!rank.running && rank.end_signal == 0 && rank.exit_code == 0) ended.push_back(rank.rank);
+    if (!rank.running && HasEndedWell(rank)) ended.push_back(rank.rank);
   }
   if (ended.empty()) return "";
   const size_t unnamed = ended.size() - std::min(ended.size(), kRanksNamedMax);

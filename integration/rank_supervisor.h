@@ -62,6 +62,7 @@ class RankSupervisor {
   void CollectAll();
 
   void TakeExit(const RankProcess& rank);
+  bool HasEndedWell(const RankProcess& rank) const;
   bool IsMentioned(const RankProcess& rank) const;
   std::string EndText(const RankProcess& rank) const;
   // "; rank 1 has ended with exit code 0": the rank that the others miss may have left without an

@@ -15,6 +15,9 @@ namespace cotune {
 // with a zero byte.
 inline constexpr char kErrorPipeVariable[] = "COTUNE_ERROR_PIPE";
 
+// A rank writes this to its error pipe, and a zero byte, when it has done its work.
+inline constexpr char kDoneWord[] = "done";
+
 struct SpawnRequest {
   std::vector<std::string> command;  // program and arguments; the program is searched on PATH
   int ranks = 1;
@@ -23,6 +26,9 @@ struct SpawnRequest {
   // former goes to standard error, and there is no pipe.
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   bool knows_error_pipe = false;  // the program does; else it does not get it
+  // The program writes kDoneWord to its error pipe before it gives exit code 0. Without it a rank
+  // with that code counts as lost: something in it, such as a plugin, has called exit().
+  bool says_done = false;
   // Called at once when the first rank has ended badly by itself, unless its program could not be
   // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s; rank
   // 1 has ended with exit code 0". `by_signal`: it was, and did not give an exit code.
@@ -35,7 +41,7 @@ struct SpawnRequest {
   // wants to look at it.
   bool loses_stopped_ranks = true;
   // How long ranks may go on after one has ended badly or was stopped (see above), and after a
-  // SIGTERM or SIGHUP was passed on, before they are ended by SIGKILL.
+  // SIGINT, SIGTERM, SIGHUP or SIGQUIT was passed on, before they are ended by SIGKILL.
   int64_t grace_ns = 60'000'000'000;
 };
 

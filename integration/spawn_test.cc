@@ -398,15 +398,38 @@ TEST(SpawnTest, SigtermThatRanksIgnoreIsFollowedByKill) {
   EXPECT_EQ(spawner.ExitCode(), 5);
 }
 
-TEST(SpawnTest, SigtermReachesARankThatIsStopped) {
-  SpawnerForTest spawner(
-      Shell(InFolder("exec 3<>$fifo; rm $fifo; echo ready; test $COTUNE_RANK = 0 || "
-                     "kill -STOP $$; read x <&3"),
-            2));
-  ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
-  kill(spawner.pid(), SIGTERM);
-  ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
-  EXPECT_EQ(spawner.ExitCode(), 130);
+TEST(SpawnTest, AnExitWithoutTheWordThatItIsDoneIsALoss) {
+  SpawnRequest request = Shell(
+      "test $COTUNE_RANK = 1 || printf 'done\\0' > /proc/self/fd/$COTUNE_ERROR_PIPE; exit 0", 2);
+  request.on_error = [](const std::vector<int>&, const std::string& text) {
+    ADD_FAILURE() << text;
+  };
+  request.knows_error_pipe = true;
+  EXPECT_EQ(SpawnRanks(request)->exit_code, 0);
+  request.says_done = true;
+  const Result<SpawnResult> result = SpawnRanks(request);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->exit_code, 5);
+  EXPECT_THAT(result->lost_ranks, ElementsAre(1));
+  EXPECT_THAT(result->messages,
+              ElementsAre(MatchesRegex("rank 1 .* ended with exit code 0 before it was done: .*")));
+}
+
+// Also where a rank that is stopped is no loss: nobody waits for it after the user has ended the
+// job.
+TEST(SpawnTest, ASignalThatEndsTheJobReachesARankThatIsStopped) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    SpawnRequest request =
+        Shell(InFolder("ulimit -c 0; exec 3<>$fifo; rm $fifo; echo ready; test $COTUNE_RANK = 0 || "
+                       "kill -STOP $$; read x <&3"),
+              2);
+    request.loses_stopped_ranks = false;
+    SpawnerForTest spawner(request);
+    ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+    kill(spawner.pid(), signal);
+    ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on after signal " << signal;
+    EXPECT_EQ(spawner.ExitCode(), 130) << signal;
+  }
 }
 
 // A rank that is a script, whose program runs as its child.

@@ -8,11 +8,15 @@
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "core/base/sha256.h"
+#include "core/choice/choice_caller.h"
 #include "core/choice/multi_template.h"
+#include "core/choice/precompile.h"
 #include "core/database/tuned_database_file.h"
 #include "core/database/tuning_journal.h"
 #include "fmt/format.h"
@@ -109,7 +113,10 @@ class DatabaseCells final : public KnownCells {
     constexpr int kVanishedMax = 2;
     std::vector<LeftOutChoice> left_out;
     for (const JournalBlame& blame : journal_->blames()) {
-      const auto vanished = std::count(journal_->blames().begin(), journal_->blames().end(), blame);
+      const auto vanished = std::count_if(
+          journal_->blames().begin(), journal_->blames().end(), [&](const JournalBlame& other) {
+            return !other.is_certain() && other.attempt.IsOfSameChoice(blame.attempt);
+          });
       const auto is_same = [&](const LeftOutChoice& other) {
         return other.problem_class == blame.attempt.problem_class &&
                other.choice == blame.attempt.choice;
@@ -197,7 +204,9 @@ class DatabaseCells final : public KnownCells {
     const std::string how =
         blame.is_certain()
             ? fmt::format("{} on rank {}", blame.how, blame.rank)
-            : std::string("the processes of two tunes were gone while it ran for the first time");
+            : std::string(
+                  "the processes of two tunes were gone while it was made ready or ran for the "
+                  "first time");
     return fmt::format("it has ended a tune at {} bytes: {}; {}remove {}.journal to try it again",
                        blame.attempt.bytes, how, request_.force ? "" : "use --force or ",
                        request_.database_path);
@@ -213,6 +222,36 @@ class DatabaseCells final : public KnownCells {
   TunedDatabase database_;
   TunedDatabase fresh_;     // measured by this tune, or by the one that was interrupted
   TunedDatabase recorded_;  // measured by this tune
+};
+
+// Notes the plans that this rank makes in the journal that rank 0 has begun.
+class NotesInJournal final : public PrepareNotes {
+ public:
+  NotesInJournal(std::string path, int rank) : path_(std::move(path)), rank_(rank) {}
+
+  bool IsSuspect(const ChoiceCaller& caller) override {
+    // Read at the first question, when rank 0 has begun the journal.
+    std::call_once(read_, [&] { suspects_ = SuspectsOf(path_); });
+    const JournalAttempt attempt = AttemptOf(caller);
+    return std::any_of(suspects_.begin(), suspects_.end(), [&](const JournalAttempt& suspect) {
+      return suspect.IsOfSameChoice(attempt);
+    });
+  }
+  void Begin(const ChoiceCaller& caller) override { Note(caller, false); }
+  void End(const ChoiceCaller& caller) override { Note(caller, true); }
+
+ private:
+  static JournalAttempt AttemptOf(const ChoiceCaller& caller) {
+    return {ToText(caller.problem().cls), caller.problem().bytes(), caller.id().text()};
+  }
+  void Note(const ChoiceCaller& caller, bool is_over) const {
+    AppendPrepare(path_, {AttemptOf(caller), rank_, is_over});
+  }
+
+  const std::string path_;
+  const int rank_;
+  std::once_flag read_;
+  std::vector<JournalAttempt> suspects_;
 };
 
 // Passes everything on and says whether the user asked to stop.
@@ -333,8 +372,12 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   agreed.emplace_back("table in force", fmt::format("{} sizes, digest {:x}", request.base.size(),
                                                     Sha256Prefix(request.base.Serialize())));
   const WatchOfTune watch(job, request);
+  std::shared_ptr<PrepareNotes> notes;
+  if (!request.database_path.empty()) {
+    notes = std::make_shared<NotesInJournal>(request.database_path + ".journal", job.rank());
+  }
   Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), observer,
-                       is_writer ? &known : nullptr, &job.watchdog()},
+                       is_writer ? &known : nullptr, &job.watchdog(), std::move(notes)},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     Result<Program> program = Program::SingleCollective(node.cls);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/session/last_resort.h"
 #include "core/base/status.h"
 
 namespace cotune::cli {
@@ -42,6 +43,7 @@ void OnInterrupt(int /*signal*/) {
     Say(STDOUT_FILENO, document_text);
   }
   if (now == Phase::kBefore || before >= kPatientInterrupts) {
+    NoteUserStop();
     _exit(ExitCode(ErrorCode::kInterrupted));
   }
   if (now == Phase::kDuring && before == 0 && speaks_for_job) {

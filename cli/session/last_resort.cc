@@ -32,7 +32,9 @@ std::string rank_text;  // "rank 1 " or "the process "
 std::string json_head;  // of an error document, up to its text; "": no JSON is wanted
 std::string json_tail;  // behind the text
 std::array<char, 4096> journal_path{};
+std::string stop_record;  // of the journal
 std::atomic<bool> has_journal{false};
+std::atomic<bool> has_crashed{false};
 
 std::string_view NameOf(int signal_number) {
   switch (signal_number) {
@@ -106,10 +108,27 @@ void SayAsJson(const RunningCall& call, int signal_number) {
   WriteAll(STDOUT_FILENO, json_tail);
 }
 
-void OnCrash(int signal_number) {
+// The default action ends the process when the handler returns: until then the signal is blocked. A
+// crash inside the handler ends it at once, as the handler blocks all of its signals.
+void EndBySignal(int signal_number) {
+  std::signal(signal_number, SIG_DFL);
+  std::raise(signal_number);
+}
+
+// Whether another process has sent the signal. abort() and raise() send it from this one.
+bool IsFromOutside(const siginfo_t& info) {
+  const bool was_sent =
+      info.si_code == SI_USER || info.si_code == SI_TKILL || info.si_code == SI_QUEUE;
+  return was_sent && info.si_pid != getpid();
+}
+
+void OnCrash(int signal_number, siginfo_t* info, void* /*context*/) {
   const int saved_errno = errno;
-  // The handler is not installed any more: a second crash, or the return, ends the process.
-  if (const RunningCall* call = RunningCall::Current()) {
+  // Several threads of a plugin may crash at the same time. The first says it and ends the process;
+  // the others must not end it before.
+  while (has_crashed.exchange(true)) pause();
+  const RunningCall* const call = IsFromOutside(*info) ? nullptr : RunningCall::Current();
+  if (call != nullptr) {
     const CallSubject& subject = call->subject();
     const bool has_blamed =
         has_journal.load() && !subject.choice.empty() &&
@@ -122,7 +141,7 @@ void OnCrash(int signal_number) {
     }
   }
   errno = saved_errno;
-  std::raise(signal_number);
+  EndBySignal(signal_number);
 }
 
 }  // namespace
@@ -149,8 +168,9 @@ void CatchCrashes(const Console& console) {
   const stack_t handler_stack{stack.data(), 0, stack.size()};
   sigaltstack(&handler_stack, nullptr);
   struct sigaction action {};
-  action.sa_handler = OnCrash;
-  action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
+  action.sa_sigaction = OnCrash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
+  for (const int signal_number : kCrashSignals) sigaddset(&action.sa_mask, signal_number);
   for (const int signal_number : kCrashSignals) sigaction(signal_number, &action, nullptr);
 }
 
@@ -159,12 +179,18 @@ void NoteJournal(const std::string& path) {
   if (path.empty() || path.size() >= journal_path.size()) return;
   std::copy(path.begin(), path.end(), journal_path.begin());
   journal_path[path.size()] = '\0';
+  stop_record = EncodeJournalRecord(JournalAttempt());
   has_journal.store(true);
+}
+
+void NoteUserStop() {
+  if (has_journal.load()) AppendStop(journal_path.data(), stop_record);
 }
 
 void EndStuck(const Error& error, const Console& console, bool is_first) {
   const std::string text = fmt::format("error {} ({}): {}", ExitCode(error.code),
                                        ErrorCodeName(error.code), error.ToText());
+  if (error.code == ErrorCode::kInterrupted) NoteUserStop();
   if (console.error_pipe() >= 0) {
     WriteAll(console.error_pipe(), std::string_view(text.c_str(), text.size() + 1));
   } else {

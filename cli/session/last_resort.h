@@ -19,6 +19,10 @@ void NoteRank(int rank, int world_size);
 // The journal of the tune that runs; "": there is none.
 void NoteJournal(const std::string& path);
 
+// The user ends this process at once: no choice that is under way is to blame. Safe in a signal
+// handler.
+void NoteUserStop();
+
 // Says the error, as a result too where `is_first` and JSON is wanted, and ends the process with
 // the error's code. Neither locks nor destructors stand in the way: the thread that is stuck may
 // hold any of them.

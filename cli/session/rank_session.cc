@@ -250,6 +250,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   request.ranks = ranks;
   request.grace_ns = GraceNs(settings.values);
   request.knows_error_pipe = true;
+  request.says_done = true;
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
   const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
@@ -264,7 +265,7 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   return process.console.PrintError({ErrorCode::kRankLost,
                                      what,
                                      "own ranks",
-                                     "it was ended from outside, crashed, or was stopped",
+                                     "it was ended from outside, crashed, was stopped, or left",
                                      "run again; what was measured is kept",
                                      {0}});
 }

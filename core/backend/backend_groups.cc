@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
+#include "core/base/signal_stack.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
 
@@ -276,7 +277,10 @@ void BackendGroups::AbortAll() {
       break;
     }
     try {
-      threads.emplace_back([group] { group->Abort(); });
+      threads.emplace_back([group] {
+        const SignalStack handler_stack;
+        group->Abort();
+      });
     } catch (const std::system_error&) {
       group->Abort();  // there is no thread to be had: one after the other
     }

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/signal_stack.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -26,7 +27,10 @@ thread_local const RunningCall* current __attribute__((tls_model("initial-exec")
 // An abort is a plugin's code: it may never return.
 void AbortAside(std::function<void()> abort) {
   try {
-    std::thread(std::move(abort)).detach();
+    std::thread([abort = std::move(abort)] {
+      const SignalStack handler_stack;
+      abort();
+    }).detach();
   } catch (const std::system_error&) {
     // Without a thread for it the call is reported without having been aborted.
   }

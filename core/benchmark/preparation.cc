@@ -84,7 +84,12 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
   auto record = StepRecord<PreparedChoices>::FromStatus(copies_added);
   const int64_t deadline_ns = parts_.CallDeadlineNs();
   for (RacingChoice& choice : choices) {
+    // Plans that are made alone were made, and noted, before.
+    const bool is_noted =
+        parts_.note_attempt != nullptr && choice.caller->choice().prepare_is_collective;
+    if (is_noted) parts_.note_attempt(problem_, &choice.caller->id());
     const Status prepared = choice.caller->Precompile(deadline_ns);
+    if (is_noted) parts_.note_attempt(problem_, nullptr);
     record.message.reasons.push_back(
         prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
   }

@@ -9,6 +9,9 @@
 #include <random>
 #include <system_error>
 #include <thread>
+#include <utility>
+
+#include "core/base/signal_stack.h"
 
 namespace cotune {
 
@@ -34,6 +37,7 @@ namespace {
 struct Work {
   std::vector<ChoiceCaller*> callers;  // in the order in which they are made ready
   int64_t deadline_ns = 0;
+  std::shared_ptr<PrepareNotes> notes;  // may be nullptr
   std::mutex mutex;
   std::condition_variable changed;
   size_t next = 0;     // of callers
@@ -45,8 +49,10 @@ void MakeReady(Work& work) {
   while (work.next < work.callers.size()) {
     ChoiceCaller* const caller = work.callers[work.next++];
     lock.unlock();
+    if (work.notes != nullptr) work.notes->Begin(*caller);
     // The caller remembers a failure and gives it again when it is asked to run.
     static_cast<void>(caller->Precompile(work.deadline_ns));
+    if (work.notes != nullptr) work.notes->End(*caller);
     lock.lock();
   }
   --work.running;
@@ -58,7 +64,10 @@ void StartThreads(const std::shared_ptr<Work>& work) {
   const size_t wanted = work->running;
   for (size_t i = 0; i < wanted; ++i) {
     try {
-      std::thread([work] { MakeReady(*work); }).detach();
+      std::thread([work] {
+        const SignalStack handler_stack;
+        MakeReady(*work);
+      }).detach();
     } catch (const std::system_error&) {
       // Those that could be started do the work of all; where there is none, this one does.
       std::unique_lock lock(work->mutex);
@@ -72,20 +81,16 @@ void StartThreads(const std::shared_ptr<Work>& work) {
   }
 }
 
-}  // namespace
-
-Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
-                     const PrecompileShare& share, const LaunchWatchdog* watchdog) {
+// Makes the callers ready in their order and returns when all are done, or when a call is stuck.
+Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t deadline_ns,
+                    const LaunchWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes) {
   // How often to look whether a call is stuck.
   constexpr std::chrono::milliseconds kPoll(20);
   const auto work = std::make_shared<Work>();
+  work->callers = std::move(callers);
   work->deadline_ns = deadline_ns;
-  for (const size_t i : PrecompileOrder(callers.size(), share)) {
-    if (!callers[i]->choice().prepare_is_collective) work->callers.push_back(callers[i]);
-  }
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const size_t wanted = threads > 0 ? static_cast<size_t>(threads) : cores;
-  work->running = std::min(wanted, work->callers.size());
+  work->notes = notes;
+  work->running = std::min(threads, work->callers.size());
   StartThreads(work);
   std::unique_lock lock(work->mutex);
   while (work->running > 0) {
@@ -96,6 +101,27 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
     return tl::make_unexpected(*stuck);
   }
   return {};
+}
+
+}  // namespace
+
+Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
+                     const PrecompileShare& share, const LaunchWatchdog* watchdog,
+                     const std::shared_ptr<PrepareNotes>& notes) {
+  std::vector<ChoiceCaller*> together;
+  std::vector<ChoiceCaller*> alone;
+  for (const size_t i : PrecompileOrder(callers.size(), share)) {
+    if (callers[i]->choice().prepare_is_collective) continue;
+    const bool is_suspect = notes != nullptr && notes->IsSuspect(*callers[i]);
+    (is_suspect ? alone : together).push_back(callers[i]);
+  }
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const size_t wanted = threads > 0 ? static_cast<size_t>(threads) : cores;
+  if (Status ready = MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes);
+      !ready) {
+    return ready;
+  }
+  return MakeAllReady(std::move(alone), 1, deadline_ns, watchdog, notes);
 }
 
 }  // namespace cotune

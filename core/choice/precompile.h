@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,18 @@ struct PrecompileShare {
   int world_size = 1;
 };
 
+// Hears of each prepare on the thread that makes it, so that the next tune knows which choices were
+// being made ready when the processes of this one vanished. Thread-safe; no call fails.
+class PrepareNotes {
+ public:
+  virtual ~PrepareNotes() = default;
+  // An earlier tune vanished while the choice was being made ready, perhaps beside others. It is
+  // made ready alone, after all others, so that a second such end names it and no other.
+  virtual bool IsSuspect(const ChoiceCaller& caller) = 0;
+  virtual void Begin(const ChoiceCaller& caller) = 0;
+  virtual void End(const ChoiceCaller& caller) = 0;
+};
+
 // 0..count - 1 in the order in which a rank makes them ready: its own share first, then those of
 // the others, which it finds done when compiled code is kept for all (as plugins do on one machine)
 // and otherwise helps with. Shares are even, and neighbours in the list, which often need the same
@@ -27,9 +40,10 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 // Precompiles every caller whose prepare is local, on `threads` threads (0: one per core), and
 // returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
 // error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
-// program and group, which must live as long as the process.
+// program and group, which must live as long as the process. `notes` may be nullptr.
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
-                     const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr);
+                     const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr,
+                     const std::shared_ptr<PrepareNotes>& notes = nullptr);
 
 }  // namespace cotune
 

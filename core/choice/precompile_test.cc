@@ -1,5 +1,6 @@
 #include "core/choice/precompile.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -142,6 +143,45 @@ TEST_F(PrecompileTest, CollectivePreparesWaitForTheirTurn) {
   Add("together", true);
   PrecompileAll(pointers_, 0, 0);
   EXPECT_EQ(group_->prepared, 0);
+}
+
+// Counts what is being made ready; two choices are suspects.
+class CountingNotes final : public PrepareNotes {
+ public:
+  bool IsSuspect(const ChoiceCaller& caller) override {
+    return caller.id().algorithm().starts_with("suspect");
+  }
+  void Begin(const ChoiceCaller& caller) override {
+    const std::lock_guard lock(mutex_);
+    begun.emplace_back(caller.id().algorithm());
+    const int now = ++open_;
+    if (IsSuspect(caller)) most_beside_suspect = std::max(most_beside_suspect, now - 1);
+  }
+  void End(const ChoiceCaller& /*caller*/) override {
+    const std::lock_guard lock(mutex_);
+    --open_;
+  }
+
+  std::vector<std::string> begun;
+  int most_beside_suspect = 0;
+
+ private:
+  std::mutex mutex_;
+  int open_ = 0;
+};
+
+TEST_F(PrecompileTest, SuspectsAreMadeReadyAloneAndBehindTheOthers) {
+  Add("suspect_a");
+  for (int i = 0; i < 4; ++i) Add("good");
+  Add("suspect_b");
+  const auto notes = std::make_shared<CountingNotes>();
+  ASSERT_TRUE(PrecompileAll(pointers_, 4, 0, {}, nullptr, notes));
+  EXPECT_EQ(group_->prepared, 6);
+  ASSERT_EQ(notes->begun.size(), 6u);
+  for (size_t i = 0; i < notes->begun.size(); ++i) {
+    EXPECT_EQ(notes->begun[i].starts_with("suspect"), i >= 4) << i << notes->begun[i];
+  }
+  EXPECT_EQ(notes->most_beside_suspect, 0);
 }
 
 TEST_F(PrecompileTest, WithoutAGroupThereIsNoPlan) {

@@ -103,6 +103,7 @@ constexpr size_t kPlansAtOnce = 64;
 Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
                    std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
                    size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
+                   const std::shared_ptr<PrepareNotes>& notes,
                    std::vector<WinnerFailures::Failure>& failures) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
   std::vector<ChoiceCaller*> all;
@@ -127,7 +128,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
     all.push_back(callers[i].get());
   }
   const PrecompileShare share{exchange.rank(), exchange.world_size()};
-  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog); !ready) {
+  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog, notes); !ready) {
     // The thread whose call is stuck still uses them.
     watchdog->Keep(
         std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(callers)));
@@ -136,7 +137,10 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   for (size_t i = 0; i < callers.size(); ++i) {
     if (callers[i] == nullptr) continue;
     // Those whose prepare is collective are made ready here, on all ranks in this order.
+    const bool is_noted = notes != nullptr && callers[i]->choice().prepare_is_collective;
+    if (is_noted) notes->Begin(*callers[i]);
     const Status prepared = callers[i]->Precompile(deadline_ns);
+    if (is_noted) notes->End(*callers[i]);
     if (!prepared) failures.push_back(MakeFailure(first + i, prepared.error()));
   }
   return {};
@@ -202,14 +206,15 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
-                                                LaunchWatchdog* watchdog) {
+                                                LaunchWatchdog* watchdog,
+                                                const std::shared_ptr<PrepareNotes>& notes) {
   const int64_t ready_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
   StepRecord<WinnerFailures> record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
     const Status prepared =
         PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
-                    first, threads, ready_by_ns, watchdog, record.message.failures);
+                    first, threads, ready_by_ns, watchdog, notes, record.message.failures);
     if (!prepared) return tl::make_unexpected(prepared.error());
   }
   // Time of its own: a rank that was slow would come too late to say what was.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/choice/precompile.h"
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
@@ -49,12 +51,14 @@ struct RefusedWinner {
 // problem, when some ranks refuse one that others can run, or when one fails. Making them ready may
 // take timeout_ns; a rank that takes longer is waited for as long again, so that it can say what
 // was late. The error of the watchdog (nullptr: there is none) on a rank where a prepare never
-// returns: the programs, like the groups, must then live as long as the process.
+// returns: the programs, like the groups, must then live as long as the process. `notes` may be
+// nullptr.
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
-                                                LaunchWatchdog* watchdog);
+                                                LaunchWatchdog* watchdog,
+                                                const std::shared_ptr<PrepareNotes>& notes = {});
 
 // Both, each with timeout_ns, for winners that come from a database; `shape` gives memory and group
 // of their problems.

@@ -173,10 +173,12 @@ Status ReplaceDatabaseFile(const std::string& path, std::string_view bytes) {
 void RemoveTemporaryFiles(const std::string& path) {
   const std::string start = std::filesystem::path(path).filename().string() + kTemporaryMark;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(FolderOf(path), error)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(FolderOf(path), error);
+  // Without an exception where the folder cannot be read on: what is left over is harmless.
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     const bool has_numbers = name.find_first_not_of("0123456789.", start.size()) == name.npos;
-    if (name.starts_with(start) && has_numbers) unlink(entry.path().c_str());
+    if (name.starts_with(start) && has_numbers) unlink(entry->path().c_str());
   }
 }
 

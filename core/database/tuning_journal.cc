@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "core/base/unique_fd.h"
@@ -45,7 +45,8 @@ class FileJournal final : public TuningJournal {
     }
     replayed_ = std::move(content->entries);
     blames_ = std::move(content->blames);
-    open_attempt_ = std::move(content->open_attempt);
+    for (const JournalPrepare& open : content->open_prepares) Suspect(open.attempt);
+    if (content->open_attempt) Suspect(*content->open_attempt);
     if (content->whole_bytes > 0) kind_ = content->kind;
     whole_bytes_ = content->whole_bytes;
     cut_bytes_ = bytes->size() - whole_bytes_;
@@ -60,12 +61,13 @@ class FileJournal final : public TuningJournal {
   void ForgetBlames() override { blames_.clear(); }
 
   Status Begin() override {
-    if (!open_attempt_) return fd_.is_open() ? Status() : OpenFile();
-    JournalBlame blame{std::move(*open_attempt_), 0, ""};
-    open_attempt_.reset();
-    Status written = Write(EncodeJournalRecord(blame), false);
-    blames_.push_back(std::move(blame));
-    return written;
+    if (left_open_.empty()) return fd_.is_open() ? Status() : OpenFile();
+    std::string records;
+    for (JournalAttempt& attempt : std::exchange(left_open_, {})) {
+      blames_.push_back({std::move(attempt), 0, ""});
+      records += EncodeJournalRecord(blames_.back());
+    }
+    return Write(records, false);
   }
 
   Status NoteAttempt(const JournalAttempt& attempt) override {
@@ -109,6 +111,15 @@ class FileJournal final : public TuningJournal {
     return failure;
   }
 
+  // One end counts once for a choice, at however many sizes and on however many ranks it was under
+  // way.
+  void Suspect(const JournalAttempt& attempt) {
+    const bool is_known =
+        std::any_of(left_open_.begin(), left_open_.end(),
+                    [&](const JournalAttempt& other) { return other.IsOfSameChoice(attempt); });
+    if (!is_known) left_open_.push_back(attempt);
+  }
+
   // Opens for appending behind the whole records; what lies behind them goes. Writes the header of
   // a new file.
   Status OpenFile() {
@@ -138,22 +149,48 @@ class FileJournal final : public TuningJournal {
   UniqueFd fd_;
   std::vector<DatabaseEntry> replayed_;
   std::vector<JournalBlame> blames_;
-  std::optional<JournalAttempt> open_attempt_;
-  uint64_t whole_bytes_ = 0;  // of the file, up to the end of its last whole record
+  std::vector<JournalAttempt> left_open_;  // by the last tune
+  uint64_t whole_bytes_ = 0;               // of the file, up to the end of its last whole record
   uint64_t cut_bytes_ = 0;
 };
+
+// Safe in a signal handler.
+bool AppendRecord(const char* journal_path, std::string_view record) {
+  const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  if (file < 0) return false;
+  // A record that is cut is left out by the next tune.
+  const ssize_t written = write(file, record.data(), record.size());
+  close(file);
+  return written == static_cast<ssize_t>(record.size());
+}
 
 }  // namespace
 
 bool AppendBlame(const char* journal_path, const BlameText& blame) {
-  std::array<char, 1024> record{};
+  // Larger than a blame gets: classes and choices are at most a few hundred bytes long.
+  std::array<char, 4096> record{};
   const size_t size = EncodeBlameRecord(blame, record);
-  const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-  if (file < 0) return false;
-  // A record that is cut is left out by the next tune.
-  const ssize_t written = write(file, record.data(), size);
-  close(file);
-  return written == static_cast<ssize_t>(size);
+  return size > 0 && AppendRecord(journal_path, {record.data(), size});
+}
+
+void AppendPrepare(const std::string& journal_path, const JournalPrepare& prepare) {
+  AppendRecord(journal_path.c_str(), EncodeJournalRecord(prepare));
+}
+
+void AppendStop(const char* journal_path, std::string_view record) {
+  AppendRecord(journal_path, record);
+}
+
+std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path) {
+  std::vector<JournalAttempt> suspects;
+  const Result<std::string> bytes = ReadDatabaseFile(journal_path, "journal", kJournalBytesMax);
+  if (!bytes) return suspects;
+  const Result<JournalContent> content = DecodeJournal(*bytes);
+  if (!content) return suspects;
+  for (const JournalBlame& blame : content->blames) {
+    if (!blame.is_certain()) suspects.push_back(blame.attempt);
+  }
+  return suspects;
 }
 
 Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,

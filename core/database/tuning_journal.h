@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
@@ -29,8 +30,9 @@ class TuningJournal {
   virtual JournalKind kind() const = 0;
   // Choices that have ended tunes, and have not been measured since.
   virtual const std::vector<JournalBlame>& blames() const = 0;
-  // Before anything is launched: makes the file, and turns an attempt that the last tune has left
-  // open into a blame that is not certain.
+  // Before anything is made ready: makes the file, and turns what the last tune has left open, its
+  // attempt and the plans that its ranks were making, into blames that are not certain, one a
+  // choice.
   virtual Status Begin() = 0;
   // The choice that is launched next, or, without one, that none is. Lost with the machine's power,
   // not with the process.
@@ -52,6 +54,16 @@ class TuningJournal {
 // Adds a blame to the journal at the path, if there is one, from any process: for one that is about
 // to end. Whether it is written. Safe in a signal handler.
 bool AppendBlame(const char* journal_path, const BlameText& blame);
+
+// Notes, from any rank, that it begins to make a plan or is done with it, in the journal at the
+// path, if there is one. A note that cannot be written is lost.
+void AppendPrepare(const std::string& journal_path, const JournalPrepare& prepare);
+// The choices that earlier tunes have left blames of that are not certain; none where the journal
+// cannot be read.
+std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path);
+// The user ends the tune at once: nothing that is under way is to blame. Safe in a signal handler;
+// `record` is EncodeJournalRecord(JournalAttempt()).
+void AppendStop(const char* journal_path, std::string_view record);
 
 }  // namespace cotune
 

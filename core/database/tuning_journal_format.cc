@@ -16,7 +16,7 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
 constexpr const char* kMoveAway = "move the journal away; what it held is measured again";
@@ -36,6 +36,8 @@ std::string_view FirstPayload(std::string_view bytes) {
 constexpr char kCell = 'C';
 constexpr char kAttempt = 'A';
 constexpr char kBlame = 'B';
+constexpr char kPrepare = 'P';
+constexpr char kPrepared = 'D';
 
 std::string EncodePayload(char letter, std::string_view body) {
   const std::string payload = letter + std::string(body);
@@ -68,11 +70,29 @@ std::optional<JournalAttempt> TakeAttempt(std::string_view& body) {
   return attempt;
 }
 
-// Takes one payload into the content; false when it is none.
+void TakePrepare(JournalPrepare prepare, JournalContent& content) {
+  if (!prepare.is_over) return content.open_prepares.push_back(std::move(prepare));
+  std::erase_if(content.open_prepares, [&](const JournalPrepare& open) {
+    return open.rank == prepare.rank && open.attempt == prepare.attempt;
+  });
+}
+
+// A blame explains the end of its tune. One that is not certain stands for the open prepares of its
+// choice, which the next tune has turned into it.
+void CloseExplained(const JournalBlame& blame, std::vector<JournalPrepare>& open_prepares) {
+  std::erase_if(open_prepares, [&](const JournalPrepare& open) {
+    return blame.is_certain() || blame.attempt.IsOfSameChoice(open.attempt);
+  });
+}
+
+// Takes one payload into the content; an error when it is none.
 Status TakePayload(std::string_view payload, JournalContent& content) {
   const char letter = payload.front();
   std::string_view body = payload.substr(1);
-  content.open_attempt.reset();
+  const bool is_prepare = letter == kPrepare || letter == kPrepared;
+  // All ranks have made their plans before the first choice of a cell is launched.
+  if (letter == kCell || letter == kAttempt) content.open_prepares.clear();
+  if (!is_prepare) content.open_attempt.reset();
   if (letter == kCell) {
     Result<DatabaseEntry> entry = DecodeCell(body);
     if (!entry) return tl::make_unexpected(entry.error());
@@ -81,17 +101,22 @@ Status TakePayload(std::string_view payload, JournalContent& content) {
     return {};
   }
   std::optional<JournalAttempt> attempt;
-  if (letter == kAttempt || letter == kBlame) attempt = TakeAttempt(body);
+  if (letter == kAttempt || letter == kBlame || is_prepare) attempt = TakeAttempt(body);
   JournalBlame blame;
-  if (!attempt || (letter == kBlame && !TakeNumber(body, blame.rank))) {
+  if (!attempt || (letter != kAttempt && !TakeNumber(body, blame.rank))) {
     return Fail(ErrorCode::kDatabase, "a record of the journal cannot be read");
   }
   if (letter == kAttempt) {
     if (!attempt->choice.empty()) content.open_attempt = std::move(attempt);
     return {};
   }
+  if (is_prepare) {
+    TakePrepare({std::move(*attempt), blame.rank, letter == kPrepared}, content);
+    return {};
+  }
   blame.attempt = std::move(*attempt);
   blame.how = TakeLine(body);
+  CloseExplained(blame, content.open_prepares);
   // Ranks that crash alike all say it.
   const bool is_known =
       blame.is_certain() &&
@@ -161,6 +186,13 @@ size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out) {
 std::string EncodeJournalRecord(const JournalAttempt& attempt) {
   return EncodePayload(
       kAttempt, fmt::format("{}\n{}\n{}", attempt.problem_class, attempt.bytes, attempt.choice));
+}
+
+std::string EncodeJournalRecord(const JournalPrepare& prepare) {
+  const JournalAttempt& attempt = prepare.attempt;
+  return EncodePayload(prepare.is_over ? kPrepared : kPrepare,
+                       fmt::format("{}\n{}\n{}\n{}", attempt.problem_class, attempt.bytes,
+                                   attempt.choice, prepare.rank));
 }
 
 std::string EncodeJournalRecord(const JournalBlame& blame) {

@@ -18,13 +18,24 @@ namespace cotune {
 // Whether the tune that writes it takes what the database has, or measures all anew.
 enum class JournalKind : uint32_t { kTune = 0, kForcedTune = 1 };
 
-// One choice in one cell that a tune is about to launch for the first time. No choice: all that
-// were noted before have been launched.
+// One choice in one cell that a tune is about to launch for the first time, or whose plan it makes.
+// No choice: nothing that was noted before has ended the tune.
 struct JournalAttempt {
   std::string problem_class;  // ToText
   uint64_t bytes = 0;
   std::string choice;  // id text
   bool operator==(const JournalAttempt&) const = default;
+  // At any size: a choice that ends tunes is left out of all sizes.
+  bool IsOfSameChoice(const JournalAttempt& other) const {
+    return problem_class == other.problem_class && choice == other.choice;
+  }
+};
+
+// A rank begins to make the plan of a choice, or it is done with it.
+struct JournalPrepare {
+  JournalAttempt attempt;
+  int rank = 0;
+  bool is_over = false;
 };
 
 // A choice that has ended a tune. Views, so that a handler of a crash can make one.
@@ -52,6 +63,7 @@ std::string JournalHeader(JournalKind kind);
 // for what it is, and a cell (EncodeCell) or lines of text.
 std::string EncodeJournalRecord(const DatabaseEntry& entry);
 std::string EncodeJournalRecord(const JournalAttempt& attempt);
+std::string EncodeJournalRecord(const JournalPrepare& prepare);
 std::string EncodeJournalRecord(const JournalBlame& blame);
 // The same without memory of its own, for signal handlers. The record's bytes, 0 when it does not
 // fit.
@@ -66,6 +78,8 @@ struct JournalContent {
   std::vector<JournalBlame> blames;
   // The last record: its tune ended before the choice had been launched on all ranks.
   std::optional<JournalAttempt> open_attempt;
+  // Plans that were being made when their tune ended without saying why.
+  std::vector<JournalPrepare> open_prepares;
   uint64_t whole_bytes = 0;
 };
 // Removes those that the cell shows to work.

@@ -151,6 +151,52 @@ TEST_F(TuningJournalTest, AnAttemptThatIsLeftOpenIsABlameThatIsNotCertain) {
   }
 }
 
+TEST_F(TuningJournalTest, PlansThatWereBeingMadeWhenTheTuneVanishedAreBlamedOnceAChoice) {
+  JournalAttempt larger = AttemptForTest("fake/x");
+  larger.bytes *= 2;
+  for (size_t times = 1; times <= 2; ++times) {
+    {
+      const auto journal = Open();
+      ASSERT_TRUE(journal->Begin());
+      EXPECT_EQ(journal->blames().size(), times - 1);
+      AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 0, false});
+      AppendPrepare(journal_path_, {AttemptForTest("fake/x"), 0, false});
+      AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 1, false});
+      AppendPrepare(journal_path_, {larger, 1, false});
+      AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 0, true});
+      AppendPrepare(journal_path_, {AttemptForTest("fake/done"), 1, true});
+    }
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    EXPECT_EQ(journal->blames(),
+              std::vector<JournalBlame>(times, {AttemptForTest("fake/x"), 0, ""}));
+    EXPECT_EQ(SuspectsOf(journal_path_),
+              std::vector<JournalAttempt>(times, AttemptForTest("fake/x")));
+  }
+}
+
+TEST_F(TuningJournalTest, PlansOfATuneThatSaysWhyItEndsAreNotBlamed) {
+  const JournalAttempt attempt = AttemptForTest("fake/innocent");
+  const std::string stop = EncodeJournalRecord(JournalAttempt());
+  const std::function<void()> ends[] = {
+      [&] { AppendStop(journal_path_.c_str(), stop); },
+      [&] {
+        AppendBlame(journal_path_.c_str(), {"c", 1, "fake/x", 1, "SIGSEGV in", "prepare"});
+      }};
+  for (const auto& end : ends) {
+    {
+      const auto journal = Open();
+      ASSERT_TRUE(journal->Begin());
+      AppendPrepare(journal_path_, {attempt, 0, false});
+      end();
+    }
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+    for (const JournalBlame& blame : journal->blames()) EXPECT_TRUE(blame.is_certain());
+    EXPECT_TRUE(SuspectsOf(journal_path_).empty());
+  }
+}
+
 TEST_F(TuningJournalTest, AttemptsThatAreOverAndMeasuredCellsLeaveNothing) {
   {
     const auto journal = Open();
@@ -228,6 +274,19 @@ TEST_F(TuningJournalTest, AJournalThatWasBegunTakesABlameAfterItsWriterHasGone) 
             (std::vector<JournalBlame>{{{"c", 1, "fake/x"}, 1, "prepare did not return"}}));
 }
 
+TEST_F(TuningJournalTest, ABlameIsWrittenOrSaidNotToBe) {
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->Begin());
+  }
+  const std::string long_name(1500, 'x');
+  EXPECT_TRUE(AppendBlame(journal_path_.c_str(), {"c", 1, long_name, 1, "SIGSEGV in", "launch"}));
+  const std::string endless(8000, 'x');
+  EXPECT_FALSE(AppendBlame(journal_path_.c_str(), {"c", 1, endless, 1, "SIGSEGV in", "launch"}));
+  EXPECT_EQ(Open()->blames(),
+            (std::vector<JournalBlame>{{{"c", 1, long_name}, 1, "SIGSEGV in launch"}}));
+}
+
 TEST(JournalFormatTest, ABlameThatDoesNotFitIsNone) {
   const JournalBlame blame{{"all_reduce", 64, "fake/x"}, 12, "SIGSEGV in launch"};
   const BlameText text{"all_reduce", 64, "fake/x", 12, "SIGSEGV in", "launch"};
@@ -245,9 +304,9 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 5;
+  newer[8] = 6;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 5, this cotune reads 4");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 6, this cotune reads 5");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);

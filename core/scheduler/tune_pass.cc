@@ -143,7 +143,8 @@ Status TunePass::Precompile() {
     }
   }
   return PrecompileAll(callers, settings_.precompile_threads, WarmDeadlineNs(),
-                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog);
+                       {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog,
+                       parts_.prepare_notes);
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
@@ -211,7 +212,7 @@ Status TunePass::CheckChoices() {
   if (known.empty()) return {};
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
-                   parts_.clock, settings_.warm_timeout_ns, parts_.watchdog);
+                   parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes);
   if (!refused) return tl::make_unexpected(refused.error());
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);

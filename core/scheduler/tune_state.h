@@ -11,6 +11,7 @@
 #include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
 #include "core/choice/multi_template.h"
+#include "core/choice/precompile.h"
 #include "core/database/known_cells.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
@@ -28,7 +29,8 @@ struct TuneParts {
   const Clock& clock;
   StageObserver& observer;
   KnownCells* known = nullptr;
-  LaunchWatchdog* watchdog = nullptr;  // of the job; nullptr: one of its own
+  LaunchWatchdog* watchdog = nullptr;                     // of the job; nullptr: one of its own
+  std::shared_ptr<PrepareNotes> prepare_notes = nullptr;  // of this rank; nullptr: none
 };
 
 // How a tune ended; equal on all ranks.

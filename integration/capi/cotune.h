@@ -164,8 +164,11 @@ typedef struct cotune_group_options {
   /* Equal on all ranks of a group and different for every group that is created, also for one that
    * follows another: ranks that are still leaving that one would meet the new ones. Needed with
    * rank and world_size, unless store is given. Default: the launcher's id of the job, and in each
-   * process a count of the groups that were created without an id, which all ranks create in the
-   * same order. */
+   * process a count of the calls that asked for a group without an id, rank and world size, whether
+   * they succeeded or not. All ranks make these calls in the same order, and as often: after a
+   * failure on any rank, a rank that tries again meets the others when they do so too. Ranks that
+   * cannot know of each other's failures give an id for each attempt. A group of one rank
+   * (world_size 1) is not counted. */
   const char* job_id;
   /* The path of the control channel is equal on all ranks and, like job_id, another one for every
    * group. Default: by the job_id. */

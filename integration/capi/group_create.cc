@@ -48,18 +48,30 @@ LogSink SinkOf(const cotune_group_options& options) {
   };
 }
 
-// How many groups of this process have an id that the caller did not choose.
+// How often this process was asked for a group whose id the caller did not choose, and which ranks
+// of other processes may be in.
 std::atomic<uint64_t> unnamed_groups = 0;
+// Groups that this process has alone, which no other rank counts.
+std::atomic<uint64_t> private_groups = 0;
 
-// The id of the next group without one of its own, `base` being that of this process's job. Each
-// group has another, or ranks that come early would meet the group before, which may still be
-// there. All ranks count alike, because they make their groups in the same order.
-std::string NextJobId(const std::string& base) {
-  const uint64_t before = unnamed_groups++;
-  return before == 0 ? base : fmt::format("{}/{}", base, before + 1);
+// Counts a group without an id of its own, before anything can fail: all ranks count alike, because
+// they ask for their groups in the same order, and one that fails on some ranks was asked for on
+// all. Its number, from 1; 0: it has an id, or is of this process alone.
+uint64_t CountUnnamed(const cotune_group_options& options) {
+  const bool has_launcher_shape = options.world_size == 0 && options.rank == 0;
+  const bool meets_by_store = options.store != nullptr && options.world_size > 1;
+  const bool is_unnamed = options.job_id == nullptr && (has_launcher_shape || meets_by_store);
+  return is_unnamed ? ++unnamed_groups : 0;
 }
 
-Result<LaunchContext> ContextOf(const cotune_group_options& options,
+// The id of the group with this number, `base` being that of this process's job. Each group has
+// another, or ranks that come early would meet the group before, which may still be there.
+std::string JobIdOf(const std::string& base, uint64_t number) {
+  return number == 1 ? base : fmt::format("{}/{}", base, number);
+}
+
+// `number`: of CountUnnamed.
+Result<LaunchContext> ContextOf(const cotune_group_options& options, uint64_t number,
                                 const Environment& environment) {
   if (options.world_size == 0 && options.rank == 0) {
     Result<std::optional<LaunchContext>> found = DetectLaunchContext(environment, getppid());
@@ -68,7 +80,7 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
     context.launcher = "none";
     context.job_id = fmt::format("alone-{}", getpid());
     if (*found) context = **found;
-    context.job_id = options.job_id == nullptr ? NextJobId(context.job_id) : options.job_id;
+    context.job_id = options.job_id == nullptr ? JobIdOf(context.job_id, number) : options.job_id;
     context.socket_path = TextOr(options.socket_path, context.socket_path);
     return context;
   }
@@ -91,22 +103,22 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options,
   context.socket_path = TextOr(options.socket_path, "");
   if (options.job_id != nullptr) {
     context.job_id = options.job_id;
-  } else if (options.store != nullptr) {
-    context.job_id = NextJobId("group");
+  } else if (number > 0) {
+    context.job_id = JobIdOf("group", number);
   } else if (!context.socket_path.empty()) {
     context.job_id = context.socket_path;
   } else {
-    context.job_id = NextJobId(fmt::format("alone-{}", getpid()));
+    context.job_id = fmt::format("private-{}-{}", getpid(), ++private_groups);
   }
   return context;
 }
 
 // `values`: all settings as they were resolved.
-Result<JobOptions> JobOptionsOf(const cotune_group_options& given, const LogSink& log,
-                                SettingValues& values) {
+Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t number,
+                                const LogSink& log, SettingValues& values) {
   Environment environment = ProcessEnvironment();
   JobOptions options;
-  Result<LaunchContext> context = ContextOf(given, environment);
+  Result<LaunchContext> context = ContextOf(given, number, environment);
   if (!context) return tl::make_unexpected(context.error());
   options.context = std::move(*context);
   if (given.store != nullptr) {
@@ -180,19 +192,33 @@ Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
   return group;
 }
 
+// Ranks that count their groups without an id differently never meet: an error of the rendezvous
+// says which one this process was at.
+Error WithNumber(Error error, uint64_t number, const LaunchContext& context) {
+  const bool is_of_rendezvous =
+      error.code == ErrorCode::kRankLost || error.code == ErrorCode::kDeadline;
+  if (number == 0 || context.world_size == 1 || !is_of_rendezvous) return error;
+  error.next_step += fmt::format(
+      "{}this process asked for a group without a job_id for time {}, as \"{}\": every rank must "
+      "have asked as often, or give a job_id",
+      error.next_step.empty() ? "" : "; ", number, context.job_id);
+  return error;
+}
+
 Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
   const Result<cotune_group_options> options = ReadOptions(given, "cotune_group_options");
   if (!options) return tl::make_unexpected(options.error());
+  const uint64_t number = CountUnnamed(*options);
   if (Status fits = CheckTimeouts(*options); !fits) return tl::make_unexpected(fits.error());
   const LogSink log = SinkOf(*options);
   SettingValues settings;
-  Result<JobOptions> job_options = JobOptionsOf(*options, log, settings);
+  Result<JobOptions> job_options = JobOptionsOf(*options, number, log, settings);
   if (!job_options) return tl::make_unexpected(job_options.error());
   auto node = std::make_shared<JobNode>();
   node->observer = std::make_unique<WarningObserver>(log);
   job_options->observer = node->observer.get();
   Result<std::unique_ptr<Job>> job = Job::Join(*job_options);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return tl::make_unexpected(WithNumber(job.error(), number, job_options->context));
   node->job = std::move(*job);
   if (node->job->rank() == 0) {
     for (const std::string& warning : node->job->setting_warnings()) log(kWarning, warning);

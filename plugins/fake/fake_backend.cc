@@ -1,5 +1,7 @@
 #include "plugins/fake/fake_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -267,6 +269,14 @@ Result<bool> FakePlan::Progress(int64_t until_ns) {
   return done;
 }
 
+// Calls itself until its stack has run over.
+__attribute__((noinline)) int64_t OverflowStack(const volatile int64_t* outer) {
+  if (*outer < 0) return 0;  // never, which the compiler does not know
+  volatile int64_t inner[512];
+  inner[0] = *outer + 1;
+  return OverflowStack(inner) + inner[0];
+}
+
 // Breaks the contract of the ABI where the script says so. True: progress is never done.
 bool Misbehave(FakeBackend& backend, std::string_view function, std::string_view choice = "") {
   bool is_never_done = false;
@@ -290,6 +300,14 @@ bool Misbehave(FakeBackend& backend, std::string_view function, std::string_view
       case How::kCrashes:
         std::raise(SIGSEGV);
         break;
+      case How::kCrashesAside:
+        std::thread([] { std::raise(SIGSEGV); }).join();
+        break;
+      case How::kOverflows:
+        OverflowStack(&count);
+        break;
+      case How::kExits:
+        _exit(0);
       case How::kThrows:
         throw std::runtime_error(fmt::format("scripted: {} throws", function));
       case How::kThrowsInt:

@@ -116,6 +116,9 @@ bool ReadHow(std::string_view word, How& how) {
       {"never_returns", How::kNeverReturns},
       {"never_done", How::kNeverDone},
       {"crashes", How::kCrashes},
+      {"crashes_aside", How::kCrashesAside},
+      {"overflows", How::kOverflows},
+      {"exits", How::kExits},
       {"throws", How::kThrows},
       {"throws_int", How::kThrowsInt},
   };

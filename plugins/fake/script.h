@@ -34,6 +34,9 @@
 //     never_returns               the call waits for ever, deaf to its deadline and to abort
 //     never_done                  progress says COTUNE_IN_PROGRESS at once, again and again
 //     crashes                     SIGSEGV
+//     crashes_aside               SIGSEGV on a thread that the call starts
+//     overflows                   the stack runs over
+//     exits                       _exit(0)
 //     throws                      std::runtime_error
 //     throws_int                  an exception that is no std::exception
 #ifndef COTUNE_PLUGINS_FAKE_SCRIPT_H_
@@ -71,7 +74,16 @@ struct ScriptedChoice {
   int32_t missing_on = -1;
 };
 
-enum class How { kNeverReturns, kNeverDone, kCrashes, kThrows, kThrowsInt };
+enum class How {
+  kNeverReturns,
+  kNeverDone,
+  kCrashes,
+  kCrashesAside,
+  kOverflows,
+  kExits,
+  kThrows,
+  kThrowsInt
+};
 
 struct Breach {
   std::string function;  // as the ABI's table names it

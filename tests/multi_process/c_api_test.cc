@@ -339,6 +339,50 @@ TEST_F(CApi, EveryGroupUnderALauncherIsAGroupOfItsOwn) {
   }
 }
 
+// Rank 0 has made a group of its own, and has failed at once where the others waited for it.
+TEST_F(CApi, RanksThatAskedForAGroupAsOftenMeetWhateverBecameOfTheGroupsBefore) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      setenv("XDG_RUNTIME_DIR", folder_.path().c_str(), 1);
+      setenv("COTUNE_RANK", fmt::format("{}", rank).c_str(), 1);
+      setenv("COTUNE_WORLD_SIZE", fmt::format("{}", kWorldSize).c_str(), 1);
+      setenv("COTUNE_JOB_ID", "launched", 1);
+      cotune_error error{};
+      error.struct_size = sizeof(error);
+      cotune_group* group = nullptr;
+      if (rank == 0) {
+        cotune_group_options alone = Options(0, 1);
+        alone.socket_path = nullptr;
+        alone.job_id = nullptr;
+        if (cotune_group_create(&alone, &group, &error) != COTUNE_SUCCESS) link.Report(error.text);
+        cotune_group_destroy(group);
+      }
+      cotune_group_options options = Options(0, 0);
+      options.socket_path = nullptr;
+      options.ignores_database = 1;
+      cotune_group_options failing = options;
+      failing.join_timeout_ns = rank == 0 ? -1 : 300'000'000;
+      if (cotune_group_create(&failing, &group, &error) == COTUNE_SUCCESS) link.Report("joined");
+      const bool names_group =
+          std::string(error.text).find("\"cotune-launched\"") != std::string::npos;
+      if (rank != 0 && !names_group) link.Report(error.text);
+      if (cotune_group_create(&options, &group, &error) != COTUNE_SUCCESS) {
+        link.Report(error.text);
+        return 1;
+      }
+      RunAllCollectives(group, 100, {0, 1, 2, 3}, link);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < kWorldSize; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank), SizeIs(0)) << ranks.Transcript();
+  }
+}
+
 TEST_F(CApi, KeepsWhatATuneSaysNothingOf) {
   RunRanks([](cotune_group* group, int, TestLink& link) {
     const uint64_t sizes[] = {1024};
