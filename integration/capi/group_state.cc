@@ -14,7 +14,7 @@ JobNode::~JobNode() {
   // still uses it.
   static_cast<void>(job.release());
   static_cast<void>(observer.release());
-  static_cast<void>(new std::shared_ptr<JobNode>(std::move(parent)));
+  static_cast<void>(std::make_unique<std::shared_ptr<JobNode>>(std::move(parent)).release());
 }
 
 cotune_result ResultOf(ErrorCode code) {
