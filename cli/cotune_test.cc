@@ -254,7 +254,8 @@ TEST_F(CotuneTest, AnInterruptedTuneGoesOnWhereItStopped) {
   EXPECT_TRUE(resumed.WaitForError(std::to_string(1024 - measured) + " cells to measure, " +
                                    std::to_string(measured) + " known"));
   ASSERT_EQ(kill(resumed.pid(), SIGINT), 0);
-  EXPECT_EQ(resumed.Wait().exit_code, 130);
+  const ProgramEnd second_end = resumed.Wait();
+  EXPECT_EQ(second_end.exit_code, 130) << second_end.err;
 }
 
 TEST_F(CotuneTest, AReaderThatLeavesIsAnErrorWithoutASignal) {

@@ -263,7 +263,7 @@ Result<void> FakePlan::Launch(const cotune_launch_t& launch) {
 
 Result<bool> FakePlan::Progress(int64_t until_ns) {
   if (!operation_) return Fail(COTUNE_INVALID_ARGUMENT, "nothing was launched");
-  const Result<bool> done = operation_->Advance(until_ns);
+  Result<bool> done = operation_->Advance(until_ns);
   if (!done || *done) operation_.reset();
   if (!done) return group_.Break(done.error());
   return done;
@@ -423,8 +423,8 @@ cotune_backend_api_t TableWithBreaches() {
 }  // namespace
 
 const cotune_backend_api_t* BackendApi() {
-  static const cotune_backend_api_t kTable = TableWithBreaches();
-  return &kTable;
+  static const cotune_backend_api_t table = TableWithBreaches();
+  return &table;
 }
 
 }  // namespace cotune::fake
