@@ -29,11 +29,7 @@ void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
 
 std::string RangeText(const CallExplanation& explanation) {
   if (explanation.end_bytes == UINT64_MAX) {
-    if (explanation.first_bytes == 0) return "all sizes";
     return fmt::format("sizes of {} bytes and more", explanation.first_bytes);
-  }
-  if (explanation.first_bytes == 0) {
-    return fmt::format("sizes up to {} bytes", explanation.end_bytes - 1);
   }
   return fmt::format("sizes from {} to {} bytes", explanation.first_bytes,
                      explanation.end_bytes - 1);
