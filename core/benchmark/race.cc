@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
+
 namespace cotune {
 namespace {
 
@@ -10,7 +12,10 @@ constexpr double kLeaderIntervalPercent = 1.0;
 }  // namespace
 
 Race::Race(size_t choice_count, size_t default_index, const RaceRules& rules)
-    : choices_(choice_count), default_index_(default_index), rules_(rules) {}
+    : choices_(choice_count), default_index_(default_index), rules_(rules) {
+  COTUNE_CHECK(default_index == SIZE_MAX || default_index < choice_count,
+               "the default is one of the choices");
+}
 
 std::vector<size_t> Race::Racing() const {
   std::vector<size_t> racing;
@@ -30,8 +35,10 @@ std::vector<size_t> Race::NextRound() const {
 }
 
 void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>& times_ns) {
+  COTUNE_CHECK(order.size() == times_ns.size(), "every choice of the round has a time");
   ++rounds_;
-  for (size_t i = 0; i < std::min(order.size(), times_ns.size()); ++i) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    COTUNE_CHECK(order[i] < choices_.size(), "a round runs choices of the race");
     Standing& choice = choices_[order[i]];
     choice.by_round_ns.resize(static_cast<size_t>(rounds_));
     if (times_ns[i] <= 0) continue;
@@ -45,12 +52,16 @@ void Race::AddRound(const std::vector<size_t>& order, const std::vector<int64_t>
 }
 
 void Race::ClearSamples(size_t index) {
+  COTUNE_CHECK(index < choices_.size(), "samples belong to a choice of the race");
   const State state = choices_[index].state;
   choices_[index] = Standing();
   choices_[index].state = state;
 }
 
-void Race::Disqualify(size_t index) { choices_[index].state = State::kDisqualified; }
+void Race::Disqualify(size_t index) {
+  COTUNE_CHECK(index < choices_.size(), "only a choice of the race is disqualified");
+  choices_[index].state = State::kDisqualified;
+}
 
 size_t Race::Leader() const {
   size_t leader = SIZE_MAX;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/choice/winner_check.h"
 
 namespace cotune {
@@ -11,6 +12,7 @@ MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_b
     : program_(std::move(program)),
       size_hints_bytes_(std::move(size_hints_bytes)),
       topology_digest_(topology_digest) {
+  COTUNE_CHECK(!size_hints_bytes_.empty(), "a node is tuned at one size or more");
   // Hints that round down to the same count are one cell. Less than an element for every rank is
   // none, unless nothing else is asked for.
   const ProblemClass& cls = program_.anchor();

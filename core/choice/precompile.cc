@@ -11,11 +11,13 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/signal_stack.h"
 
 namespace cotune {
 
 std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share) {
+  COTUNE_CHECK(share.rank >= 0 && share.rank < share.world_size, "a share belongs to a rank");
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937_64 shared(count);  // alike on all ranks

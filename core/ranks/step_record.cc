@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/base/check.h"
 #include "core/base/little_endian.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -33,6 +34,7 @@ std::optional<StepFailure> FailureOf(const Status& status) {
 
 std::optional<Error> FirstFailureOf(const std::vector<const StepFailure*>& failures,
                                     const std::vector<int>& job_ranks) {
+  COTUNE_CHECK(failures.size() == job_ranks.size(), "every rank has an entry");
   std::optional<Error> first;
   // A text that several ranks give is said once, in the order of the first rank that gives it.
   std::vector<std::pair<std::string_view, std::vector<int>>> ranks_by_text;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/selection/dispatch_key_record.h"
 #include "core/selection/dispatch_table.pb.h"
 #include "fmt/format.h"
@@ -31,7 +32,7 @@ DispatchKey OnPlainBuffers(DispatchKey key) {
   return key;
 }
 
-// What is wrong with the ranges of a row, or empty.
+// Returns what is wrong with the ranges of a row, or nothing.
 std::string RangeMistake(const DispatchRow& row) {
   const std::vector<SizeRange>& ranges = row.ranges;
   if (ranges.empty()) return "there is no range";
@@ -127,6 +128,7 @@ DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
 
 DispatchRow DispatchRow::Of(const DispatchKey& key,
                             std::span<const std::pair<uint64_t, ChoiceId>> winners) {
+  COTUNE_CHECK(!winners.empty(), "a row has a winner");
   // A call without data says nothing of those with data.
   if (winners.front().first == 0 && winners.size() > 1) winners = winners.subspan(1);
   return {key, MergeRanges(winners), winners.front().first};

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/base/check.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -97,7 +98,8 @@ std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, doub
                             IntervalText(fastest));
 }
 
-// What counted where the times alone would have kept the default; "" where they say enough.
+// Returns the reason that counted where the times alone would have kept the default; "" where they
+// say enough.
 std::string WhyDefaultDropped(const Verdict& winner, const Verdict& fallback) {
   const bool looks_alike =
       IntervalsOverlap(winner, fallback) || fallback.median_ns <= winner.median_ns;
@@ -212,6 +214,7 @@ std::vector<SizeRange> MergeRanges(std::span<const std::pair<uint64_t, ChoiceId>
   std::vector<SizeRange> ranges;
   for (size_t i = 0; i < winners.size(); ++i) {
     const auto& [bytes, choice] = winners[i];
+    COTUNE_CHECK(i == 0 || winners[i - 1].first < bytes, "winners ascend by their bytes");
     if (!ranges.empty() && ranges.back().choice == choice) continue;
     uint64_t first_bytes = 0;
     if (!ranges.empty()) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/check.h"
 #include "sync/wire/failure_text.h"
 #include "sync/wire/limits.h"
 #include "sync/wire/wire.pb.h"
@@ -32,6 +33,7 @@ void Meeting::Close() {
 }
 
 void Meeting::Arrive(size_t member, wire::Arrive arrive, int64_t now_ns) {
+  COTUNE_CHECK(member < arrivals_.size() && !has(member), "a member arrives once");
   if (arrived_ == 0) {
     kind_ = arrive.kind();
     name_ = arrive.name();
