@@ -24,26 +24,26 @@
 namespace cotune::nccl {
 namespace {
 
-Lacks LacksOf(const NcclLibrary& nccl, const std::string& why_no_tuner) {
-  Lacks lacks;
+MissingFeatures MissingIn(const NcclLibrary& nccl, const std::string& why_no_tuner) {
+  MissingFeatures missing;
   if (nccl.version() < kOldestTunerVersion) {
-    lacks.tuner = fmt::format("NCCL {} cannot be told an algorithm; 2.22 or newer can",
-                              VersionText(nccl.version()));
+    missing.tuner = fmt::format("NCCL {} cannot be told an algorithm; 2.22 or newer can",
+                                VersionText(nccl.version()));
   } else {
-    lacks.tuner = why_no_tuner;
+    missing.tuner = why_no_tuner;
   }
   if (!nccl.has_windows()) {
-    lacks.windows = fmt::format("NCCL {} has no symmetric memory; 2.27 or newer has",
-                                VersionText(nccl.version()));
+    missing.windows = fmt::format("NCCL {} has no symmetric memory; 2.27 or newer has",
+                                  VersionText(nccl.version()));
   }
-  return lacks;
+  return missing;
 }
 
 class NcclPlan {
  public:
-  NcclPlan(Group& group, int32_t device, const Problem& problem, const Way& way,
+  NcclPlan(Group& group, int32_t device, const Problem& problem, const CallMethod& method,
            const CallRecord& record)
-      : group_(group), device_(device), problem_(problem), way_(way), record_(record) {}
+      : group_(group), device_(device), problem_(problem), method_(method), record_(record) {}
 
   Result<void> Launch(const cotune_launch_t& launch) {
     if (launch.stream.device != device_) {
@@ -58,7 +58,7 @@ class NcclPlan {
       return Fail(COTUNE_INVALID_ARGUMENT,
                   "send and receive buffers are the same, and the problem does not say in place");
     }
-    return group_.Launch(problem_, way_, record_, {launch.send, launch.recv},
+    return group_.Launch(problem_, method_, record_, {launch.send, launch.recv},
                          static_cast<gpu::CuStream>(launch.stream.handle), launch.deadline_ns);
   }
 
@@ -66,7 +66,7 @@ class NcclPlan {
   Group& group_;
   const int32_t device_;
   const Problem problem_;
-  const Way way_;
+  const CallMethod method_;
   const CallRecord record_;
 };
 
@@ -74,9 +74,9 @@ class NcclGroup {
  public:
   using Plan = NcclPlan;
 
-  // What a plan needs of the backend: the backend's GPU, and what its NCCL cannot do.
-  NcclGroup(int32_t device, const Lacks& lacks, std::unique_ptr<Group> ranks)
-      : device_(device), lacks_(lacks), ranks_(std::move(ranks)) {}
+  // A plan needs these of the backend: its GPU, and what its NCCL cannot do.
+  NcclGroup(int32_t device, const MissingFeatures& missing, std::unique_ptr<Group> ranks)
+      : device_(device), missing_(missing), ranks_(std::move(ranks)) {}
 
   int world_size() const { return ranks_->world_size(); }
   std::optional<Failure> Health() { return ranks_->HealthOfCompleteCalls(); }
@@ -89,18 +89,19 @@ class NcclGroup {
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {
     if (auto failure = ranks_->Health()) return tl::unexpected(*failure);
-    auto way = WayOf(problem, lacks_, choice);
-    if (!way) return tl::unexpected(way.error());
-    if (auto allowed = ranks_->CheckWay(problem, *way); !allowed) {
+    auto method = MethodOf(problem, missing_, choice);
+    if (!method) return tl::unexpected(method.error());
+    if (auto allowed = ranks_->CheckMethod(problem, *method); !allowed) {
       return tl::unexpected(allowed.error());
     }
     ranks_->WatchLaunches();
-    return std::make_unique<NcclPlan>(*ranks_, device_, problem, *way, RecordOf(problem, choice));
+    return std::make_unique<NcclPlan>(*ranks_, device_, problem, *method,
+                                      RecordOf(problem, choice));
   }
 
  private:
   const int32_t device_;
-  const Lacks& lacks_;
+  const MissingFeatures& missing_;
   std::unique_ptr<Group> ranks_;
 };
 
@@ -130,9 +131,9 @@ class Backend {
           fmt::format("nccl: {} from {}", VersionText(nccl->version()), nccl->path());
       host.log(host.context, 0, text.c_str());
     }
-    Lacks lacks = LacksOf(*nccl, *why_no_tuner);
+    MissingFeatures missing = MissingIn(*nccl, *why_no_tuner);
     return std::unique_ptr<Backend>(
-        new Backend(host, std::move(*gpu), std::move(*nccl), std::move(lacks), *compares_calls));
+        new Backend(host, std::move(*gpu), std::move(*nccl), std::move(missing), *compares_calls));
   }
 
   int32_t device() const { return gpu_->ordinal(); }
@@ -150,29 +151,29 @@ class Backend {
   }
 
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
-    return sdk::ChoiceEntries(nccl::ListChoices(problem, lacks_),
+    return sdk::ChoiceEntries(nccl::ListChoices(problem, missing_),
                               COTUNE_CHOICE_CAPTURABLE | COTUNE_CHOICE_REPRODUCIBLE);
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
     auto ranks = nccl::Group::Join(host_, params, *gpu_, nccl_, compares_calls_);
     if (!ranks) return tl::unexpected(ranks.error());
-    return std::make_unique<NcclGroup>(device(), lacks_, std::move(*ranks));
+    return std::make_unique<NcclGroup>(device(), missing_, std::move(*ranks));
   }
 
  private:
-  Backend(const cotune_host_t& host, std::unique_ptr<Gpu> gpu, NcclLibrary nccl, Lacks lacks,
-          bool compares_calls)
+  Backend(const cotune_host_t& host, std::unique_ptr<Gpu> gpu, NcclLibrary nccl,
+          MissingFeatures missing, bool compares_calls)
       : host_(host),
         gpu_(std::move(gpu)),
         nccl_(std::move(nccl)),
-        lacks_(std::move(lacks)),
+        missing_(std::move(missing)),
         compares_calls_(compares_calls) {}
 
   const cotune_host_t& host_;
   const std::unique_ptr<Gpu> gpu_;
   const NcclLibrary nccl_;
-  const Lacks lacks_;
+  const MissingFeatures missing_;
   const bool compares_calls_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace cotune::nccl {
 
-// What the exported symbol of the plugin returns.
+// Returns the table for the exported symbol of the plugin.
 const cotune_backend_api_t* BackendApi();
 
 }  // namespace cotune::nccl

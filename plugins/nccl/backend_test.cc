@@ -164,7 +164,7 @@ TEST(BackendDeathTest, ATunerThatNcclDidNotFindIsToldInPrepare) {
 TEST(BackendDeathTest, WhatNcclForbidsIsToldInPrepare) {
   IN_CHILD({
     FakeNcclState& state = FakeRank::LoadLibraries();
-    state.forbidden = CellOf(Algorithm::kRing, Protocol::kLl128);
+    state.forbidden = DecisionBit(Algorithm::kRing, Protocol::kLl128);
     JobForTest job;
     RunRanks(2, [&](int r) {
       FakeRank rank(job, "g", r, 2);
@@ -184,7 +184,7 @@ TEST(BackendDeathTest, ADecisionThatNcclDoesNotFollowIsNoSilentSuccess) {
       ASSERT_NE(plan, nullptr) << rank.message();
       {
         const std::lock_guard lock(state.mutex);
-        state.forbidden = CellOf(Algorithm::kRing, Protocol::kLl128);
+        state.forbidden = DecisionBit(Algorithm::kRing, Protocol::kLl128);
       }
       EXPECT_EQ(rank.Launch(plan), COTUNE_UNSUPPORTED);
       EXPECT_THAT(rank.message(), HasSubstr("did not take ring with ll128"));

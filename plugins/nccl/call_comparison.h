@@ -81,7 +81,7 @@ class CallComparison {
   Result<bool> Compare(const OwnCall& own);
   Result<bool> ReadBatch(Peer& peer, const OwnCall& own);
   Failure Missing(const Peer& peer, const OwnCall& own) const;
-  // What `fail` is given when the comparison ends.
+  // Returns the failure that `fail` is given when the comparison ends.
   Failure Ended(const Failure& failure) const;
 
   void WaitFor(std::unique_lock<std::mutex>& lock, int64_t until_ns,

@@ -115,7 +115,7 @@ void AppendForced(const Problem& problem, const AlgorithmFacts& algorithm,
     choices.push_back(
         {.name = full_name,
          .cost_us = ForcedCostUs(problem, algorithm.algorithm, protocol, channels),
-         .way = {.decision = ForcedDecision{algorithm.algorithm, protocol.protocol, channels}}});
+         .method = {.decision = ForcedDecision{algorithm.algorithm, protocol.protocol, channels}}});
   };
   append(name, 0);
   uint64_t before = 0;
@@ -126,14 +126,14 @@ void AppendForced(const Problem& problem, const AlgorithmFacts& algorithm,
   }
 }
 
-std::string WhyNotForced(const Problem& problem, const Lacks& lacks) {
+std::string WhyNotForced(const Problem& problem, const MissingFeatures& missing) {
   if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'auto' runs";
-  return lacks.tuner;
+  return missing.tuner;
 }
 
-std::string WhyNotSymmetric(const Problem& problem, const Lacks& lacks) {
+std::string WhyNotSymmetric(const Problem& problem, const MissingFeatures& missing) {
   if (problem.world_size == 1) return "needs 2 ranks or more; with 1 rank only 'auto' runs";
-  if (!lacks.windows.empty()) return lacks.windows;
+  if (!missing.windows.empty()) return missing.windows;
   const bool is_known = problem.collective == Collective::kAllReduce ||
                         problem.collective == Collective::kAllGather ||
                         problem.collective == Collective::kReduceScatter;
@@ -155,19 +155,19 @@ double SymmetricCostUs(const Problem& problem) {
 
 }  // namespace
 
-std::vector<Choice> ListChoices(const Problem& problem, const Lacks& lacks) {
+std::vector<Choice> ListChoices(const Problem& problem, const MissingFeatures& missing) {
   std::vector<Choice> choices;
   choices.push_back({.name = "auto", .cost_us = OwnCostUs(problem), .is_default = true});
   if (problem.is_symmetric) {
-    Choice symmetric{.name = "symmetric", .reason = WhyNotSymmetric(problem, lacks)};
+    Choice symmetric{.name = "symmetric", .reason = WhyNotSymmetric(problem, missing)};
     if (symmetric.reason.empty()) {
       symmetric.cost_us = SymmetricCostUs(problem);
-      symmetric.way.uses_windows = true;
+      symmetric.method.uses_windows = true;
     }
     choices.push_back(symmetric);
   }
   if (!IsForcible(problem.collective)) return choices;
-  const std::string why_not = WhyNotForced(problem, lacks);
+  const std::string why_not = WhyNotForced(problem, missing);
   for (const AlgorithmFacts& algorithm : kAlgorithms) {
     if (!HasAlgorithm(problem.collective, algorithm.algorithm)) continue;
     if (!why_not.empty()) {
@@ -181,8 +181,9 @@ std::vector<Choice> ListChoices(const Problem& problem, const Lacks& lacks) {
   return choices;
 }
 
-Result<Way> WayOf(const Problem& problem, const Lacks& lacks, std::string_view choice_name) {
-  const std::vector<Choice> choices = ListChoices(problem, lacks);
+Result<CallMethod> MethodOf(const Problem& problem, const MissingFeatures& missing,
+                            std::string_view choice_name) {
+  const std::vector<Choice> choices = ListChoices(problem, missing);
   const auto found = std::find_if(choices.begin(), choices.end(),
                                   [&](const Choice& choice) { return choice.name == choice_name; });
   if (found == choices.end()) {
@@ -194,7 +195,7 @@ Result<Way> WayOf(const Problem& problem, const Lacks& lacks, std::string_view c
   if (!found->reason.empty()) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", choice_name, found->reason));
   }
-  return found->way;
+  return found->method;
 }
 
 }  // namespace cotune::nccl

@@ -12,18 +12,19 @@
 
 namespace cotune::nccl {
 
-// What this NCCL in this process lacks; equal on ranks with the same NCCL and environment.
-struct Lacks {
+// The features that this NCCL lacks in this process; equal on ranks with the same NCCL and
+// environment.
+struct MissingFeatures {
   std::string tuner = "";    // why no algorithm can be forced, "" when it can
   std::string windows = "";  // why no buffer can be registered, "" when it can
 };
 
 // How a call is made.
-struct Way {
+struct CallMethod {
   bool uses_windows = false;               // by the communicator that knows the registered buffers
   std::optional<ForcedDecision> decision;  // none: NCCL decides
 
-  bool operator==(const Way&) const = default;
+  bool operator==(const CallMethod&) const = default;
 };
 
 struct Choice {
@@ -31,16 +32,17 @@ struct Choice {
   std::string reason = "";  // not empty: refused, and why
   double cost_us = -1;
   bool is_default = false;
-  Way way = {};
+  CallMethod method = {};
 };
 
 // All choices of the problem in a fixed order, refused ones included; "auto" is the default.
 // Numbers of channels that NCCL would cut down to the number before are left out. Pure.
-std::vector<Choice> ListChoices(const Problem& problem, const Lacks& lacks);
+std::vector<Choice> ListChoices(const Problem& problem, const MissingFeatures& missing);
 
 // COTUNE_INVALID_ARGUMENT when the name is not a choice of this problem, COTUNE_UNSUPPORTED with
 // the reason when it is refused. Pure.
-Result<Way> WayOf(const Problem& problem, const Lacks& lacks, std::string_view choice_name);
+Result<CallMethod> MethodOf(const Problem& problem, const MissingFeatures& missing,
+                            std::string_view choice_name);
 
 }  // namespace cotune::nccl
 

@@ -26,16 +26,17 @@ Problem Floats(Collective collective, uint64_t bytes, int world_size = 4) {
   return problem;
 }
 
-std::vector<std::string> Runnable(const Problem& problem, const Lacks& lacks = {}) {
+std::vector<std::string> Runnable(const Problem& problem, const MissingFeatures& missing = {}) {
   std::vector<std::string> names;
-  for (const Choice& choice : ListChoices(problem, lacks)) {
+  for (const Choice& choice : ListChoices(problem, missing)) {
     if (choice.reason.empty()) names.push_back(choice.name);
   }
   return names;
 }
 
-std::string RefusalOf(const Problem& problem, const std::string& name, const Lacks& lacks = {}) {
-  for (const Choice& choice : ListChoices(problem, lacks)) {
+std::string RefusalOf(const Problem& problem, const std::string& name,
+                      const MissingFeatures& missing = {}) {
+  for (const Choice& choice : ListChoices(problem, missing)) {
     if (choice.name == name) return choice.reason.empty() ? "runs" : choice.reason;
   }
   return "not listed";
@@ -153,19 +154,19 @@ TEST(ChoiceListTest, NamesAreUniqueFitTheAbiAndOneIsTheDefault) {
 
 TEST(WayOfTest, ReadsTheNameBack) {
   const Problem problem = Floats(Collective::kAllReduce, 1 << 20);
-  EXPECT_EQ(*WayOf(problem, {}, "auto"), Way{});
-  EXPECT_EQ(*WayOf(problem, {}, "ring?proto=ll128&channels=16"),
-            (Way{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl128, 16}}));
-  EXPECT_EQ(*WayOf(problem, {}, "tree?proto=simple"),
-            (Way{.decision = ForcedDecision{Algorithm::kTree, Protocol::kSimple, 0}}));
+  EXPECT_EQ(*MethodOf(problem, {}, "auto"), CallMethod{});
+  EXPECT_EQ(*MethodOf(problem, {}, "ring?proto=ll128&channels=16"),
+            (CallMethod{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl128, 16}}));
+  EXPECT_EQ(*MethodOf(problem, {}, "tree?proto=simple"),
+            (CallMethod{.decision = ForcedDecision{Algorithm::kTree, Protocol::kSimple, 0}}));
 }
 
 TEST(WayOfTest, SaysWhyNot) {
   const Problem problem = Floats(Collective::kAllReduce, 64 << 20);
-  const auto unknown = WayOf(problem, {}, "nvls");
+  const auto unknown = MethodOf(problem, {}, "nvls");
   EXPECT_EQ(unknown.error().status, COTUNE_INVALID_ARGUMENT);
   EXPECT_THAT(unknown.error().message, HasSubstr("'nvls'"));
-  const auto refused = WayOf(problem, {}, "ring?proto=ll");
+  const auto refused = MethodOf(problem, {}, "ring?proto=ll");
   EXPECT_EQ(refused.error().status, COTUNE_UNSUPPORTED);
   EXPECT_THAT(refused.error().message, HasSubstr("twice the bytes"));
 }

@@ -1,4 +1,4 @@
-// What NCCL is called with, for every collective, type and reduction.
+// Tests the arguments that NCCL is called with, for every collective, type and reduction.
 #include "plugins/nccl/collective_call.h"
 
 #include <gmock/gmock.h>

@@ -48,7 +48,7 @@ class Communicator {
   // In kDeferred mode: waits until all ranks do the same, and frees the communicator; when they do
   // not by the deadline, aborts it. NCCL has no such thing with a deadline in kDirect mode.
   void Destroy(int64_t deadline_ns);
-  // What NCCL has noticed in the background: COTUNE_PEER_FAILED, COTUNE_INTERNAL.
+  // Returns what NCCL has noticed in the background: COTUNE_PEER_FAILED, COTUNE_INTERNAL.
   Result<void> AsyncError() const;
 
  private:

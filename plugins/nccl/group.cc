@@ -42,32 +42,34 @@ const char* NameOf(Protocol protocol) {
 
 }  // namespace
 
-Result<void> Group::CheckWay(const Problem& problem, const Way& way) const {
-  if (way.uses_windows && problem.count > 0 && windows_.is_empty()) {
+Result<void> Group::CheckMethod(const Problem& problem, const CallMethod& method) const {
+  if (method.uses_windows && problem.count > 0 && windows_.is_empty()) {
     return Fail(COTUNE_UNSUPPORTED, "no memory is registered with this group");
   }
-  if (!way.decision) return {};
-  const std::optional<CellSet>& allowed = allowed_[IndexOf(problem.collective)];
+  if (!method.decision) return {};
+  const std::optional<AllowedDecisions>& allowed = allowed_[IndexOf(problem.collective)];
   if (!allowed) {
     return Fail(COTUNE_UNSUPPORTED,
                 "NCCL does not ask this backend for decisions: another communicator was made "
                 "before it, and NCCL looks for its tuner once; create the backend first");
   }
-  if ((*allowed & CellOf(way.decision->algorithm, way.decision->protocol)) != 0) return {};
+  if ((*allowed & DecisionBit(method.decision->algorithm, method.decision->protocol)) != 0)
+    return {};
   return Fail(COTUNE_UNSUPPORTED,
               fmt::format("NCCL does not allow {} with {} on these GPUs, or NCCL_ALGO or "
                           "NCCL_PROTO rules it out",
-                          NameOf(way.decision->algorithm), NameOf(way.decision->protocol)));
+                          NameOf(method.decision->algorithm), NameOf(method.decision->protocol)));
 }
 
-Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRecord& record,
-                           const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns) {
+Result<void> Group::Launch(const Problem& problem, const CallMethod& method,
+                           const CallRecord& record, const CallBuffers& buffers,
+                           gpu::CuStream stream, int64_t deadline_ns) {
   const std::lock_guard lock(call_mutex_);
   if (HasFailed()) return tl::unexpected(*Declared());
   const uint64_t bytes = sdk::ProblemBytes(problem);
   const uint64_t block_bytes = problem.count * sdk::ElementBytes(problem.type);
   const Collective collective = problem.collective;
-  if (way.uses_windows && problem.count > 0 &&
+  if (method.uses_windows && problem.count > 0 &&
       (!windows_.Holds(buffers.send, collective == Collective::kAllGather ? block_bytes : bytes) ||
        !windows_.Holds(buffers.receive,
                        collective == Collective::kReduceScatter ? block_bytes : bytes))) {
@@ -86,8 +88,8 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRec
     call.is_captured = is_captured ? 1 : 0;
     comparison_->Add(call, is_captured ? CallComparison::kNever : deadline_ns);
   }
-  const NcclComm comm = way.uses_windows ? windows_.communicator().get() : plain_.get();
-  const TunerScope scope(way.decision);
+  const NcclComm comm = method.uses_windows ? windows_.communicator().get() : plain_.get();
+  const TunerScope scope(method.decision);
   const NcclResult result = Enqueue(nccl_, problem, buffers, comm, stream);
   if (HasFailed()) return tl::unexpected(*Declared());
   if (result != kNcclSuccess) {
@@ -101,13 +103,13 @@ Result<void> Group::Launch(const Problem& problem, const Way& way, const CallRec
     if (!watched) return watched;
   }
   if (problem.count == 0) return {};
-  if (way.uses_windows && scope.was_asked()) {
+  if (method.uses_windows && scope.was_asked()) {
     return Fail(COTUNE_UNSUPPORTED, "NCCL did not take its symmetric kernels for this call");
   }
-  if (way.decision && !scope.was_followed()) {
+  if (method.decision && !scope.was_followed()) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("NCCL did not take {} with {} for this call",
-                            NameOf(way.decision->algorithm), NameOf(way.decision->protocol)));
+                            NameOf(method.decision->algorithm), NameOf(method.decision->protocol)));
   }
   return {};
 }
@@ -233,7 +235,7 @@ void Group::EndCommunicators() {
   origin_.Abort();
 }
 
-// Where all ranks leave within a moment, none frees memory that a peer's kernel still reaches: each
+// When all ranks leave within a moment, none frees memory that a peer's kernel still reaches: each
 // is idle when it comes, and they wait for each other. A rank that comes alone does not wait long.
 Group::~Group() {
   watch_.Stop();

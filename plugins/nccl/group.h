@@ -45,13 +45,13 @@ class Group {
   int world_size() const { return meeting_.world_size(); }
 
   // COTUNE_UNSUPPORTED when NCCL does not let this way be forced here; the same on all ranks.
-  Result<void> CheckWay(const Problem& problem, const Way& way) const;
+  Result<void> CheckMethod(const Problem& problem, const CallMethod& method) const;
   // Has launches ended at their deadlines from here on; before the first. Any thread.
   void WatchLaunches() { watch_.Start(); }
   // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one. Outside of
   // graphs, a deadline that passes before the stream has got through it ends the group.
   // `record` is what other ranks compare, where they do.
-  Result<void> Launch(const Problem& problem, const Way& way, const CallRecord& record,
+  Result<void> Launch(const Problem& problem, const CallMethod& method, const CallRecord& record,
                       const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns);
 
   // Collective: memory of the caller for the way with windows, the same bytes on all ranks.
@@ -102,8 +102,8 @@ class Group {
   Communicator plain_;
   WindowMemory windows_;
 
-  // What NCCL lets its tuner choose from, by collective; empty where it did not ask.
-  std::array<std::optional<CellSet>, 5> allowed_{};
+  // The decisions that NCCL allows its tuner, by collective; empty where it did not ask.
+  std::array<std::optional<AllowedDecisions>, 5> allowed_{};
   uint64_t launches_ = 0;
 
   std::mutex call_mutex_;  // held while a call is in NCCL, and for launches_

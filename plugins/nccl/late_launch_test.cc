@@ -87,7 +87,7 @@ TEST(LateLaunchDeathTest, AGroupThatWasEndedGoesOnce) {
   });
 }
 
-// The deadline that counts is the earliest of the calls that are on their way.
+// The deadline that counts is the earliest of the calls that are on their method.
 TEST(LateLaunchDeathTest, AnEarlierCallIsNotForgottenForALaterOne) {
   IN_CHILD({
     WaitingRank waiting;

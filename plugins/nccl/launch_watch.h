@@ -23,10 +23,10 @@ using sdk::Gpu;
 // passed. The kernels of NCCL do not look at any clock, so without that thread a program that waits
 // for its stream would wait for a dead rank for ever.
 //
-// The events are made once, for kSlots launches that are on their way. When more are, the newest
+// The events are made once, for kSlots launches that are on their method. When more are, the newest
 // ones share an event and the latest of their deadlines. The thread is asleep until a deadline; a
 // launch wakes it only where its own deadline is earlier than what the thread sleeps for, which is
-// at most once in the time that a call may take. It never runs while nothing is on its way.
+// at most once in the time that a call may take. It never runs while nothing is on its method.
 class LaunchWatch {
  public:
   struct Launch {
@@ -35,7 +35,7 @@ class LaunchWatch {
     uint64_t number = 0;  // of the group's launches on this rank, from 1 on
     int64_t deadline_ns = 0;
   };
-  // What is known of the launches so far.
+  // The state of the launches so far.
   struct State {
     bool is_idle = true;
     // All launches up to this number are complete, those that were captured aside.

@@ -11,7 +11,7 @@
 namespace cotune::nccl {
 namespace {
 
-// What the tuner interface is made of in every version that is spoken: pointers only.
+// The tuner interface consists of pointers only in every supported version.
 TEST(NcclAbiTest, TunerTablesAreFourPointers) {
   EXPECT_EQ(sizeof(TunerV3), 4 * sizeof(void*));
   EXPECT_EQ(sizeof(TunerV4), 4 * sizeof(void*));

@@ -39,13 +39,14 @@ bool IsSameFile(const std::string& one, const std::string& other) {
   return one == other || std::filesystem::equivalent(one, other, error);
 }
 
-// What the user named, and how.
-struct Wish {
+// The library that the user named, and how.
+struct LibraryRequest {
   std::string path;
   std::string how;
 };
 
-Wish WishOf(const std::string& named, const std::map<std::string, std::string>& environment) {
+LibraryRequest RequestOf(const std::string& named,
+                         const std::map<std::string, std::string>& environment) {
   if (!named.empty()) return {named, "the setting nccl.library"};
   const auto found = environment.find(kVariable);
   if (found == environment.end() || found->second.empty()) return {};
@@ -63,28 +64,29 @@ std::string VersionText(int version) {
 
 Result<NcclLibrary> NcclLibrary::Open(const std::string& named,
                                       const std::map<std::string, std::string>& environment) {
-  const Wish wish = WishOf(named, environment);
+  const LibraryRequest request = RequestOf(named, environment);
   NcclLibrary nccl;
   std::string not_found;
   if (const std::string loaded = LoadedPath(); !loaded.empty()) {
-    if (!wish.path.empty() && !IsSameFile(wish.path, loaded)) {
+    if (!request.path.empty() && !IsSameFile(request.path, loaded)) {
       return Fail(COTUNE_UNSUPPORTED,
                   fmt::format("{} names {}, but the process has loaded NCCL from {}; two copies do "
                               "not work together: unset it, or name the loaded one",
-                              wish.how, wish.path, loaded));
+                              request.how, request.path, loaded));
     }
     if (auto done = nccl.Load(loaded, &not_found); !done) return tl::unexpected(done.error());
     if (not_found.empty()) return nccl;
   }
-  for (const std::string& candidate : gpu::LibraryCandidates({wish.path, {kSoname}}, environment)) {
+  for (const std::string& candidate :
+       gpu::LibraryCandidates({request.path, {kSoname}}, environment)) {
     std::string why;
     if (auto done = nccl.Load(candidate, &why); !done) return tl::unexpected(done.error());
     if (why.empty()) return nccl;
     not_found += (not_found.empty() ? "" : "; ") + why;
   }
-  if (!wish.path.empty()) {
+  if (!request.path.empty()) {
     return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("{} names no NCCL that can be loaded: {}", wish.how, not_found));
+                fmt::format("{} names no NCCL that can be loaded: {}", request.how, not_found));
   }
   return Fail(COTUNE_UNSUPPORTED,
               fmt::format("no NCCL: {}; install nvidia-nccl-cu13, or name it by the setting "

@@ -59,7 +59,7 @@ void TunerScope::Decide(float* cost_table, int algorithms, int protocols, int* c
       if (cost < 0) continue;
       const bool is_ours = a <= static_cast<int>(Algorithm::kRing) && p < kTunerProtocols;
       if (is_ours) {
-        allowed_ |= CellOf(static_cast<Algorithm>(a), static_cast<Protocol>(p));
+        allowed_ |= DecisionBit(static_cast<Algorithm>(a), static_cast<Protocol>(p));
       } else {
         cost = kNotAllowed;
       }
@@ -69,7 +69,7 @@ void TunerScope::Decide(float* cost_table, int algorithms, int protocols, int* c
     was_followed_ = true;
     return;
   }
-  if ((allowed_ & CellOf(decision_->algorithm, decision_->protocol)) == 0) return;
+  if ((allowed_ & DecisionBit(decision_->algorithm, decision_->protocol)) == 0) return;
   const int wanted =
       static_cast<int>(decision_->algorithm) * protocols + static_cast<int>(decision_->protocol);
   for (int cell = 0; cell < algorithms * protocols; ++cell) {

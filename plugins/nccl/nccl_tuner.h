@@ -12,7 +12,7 @@
 
 namespace cotune::nccl {
 
-// What a call wants of NCCL.
+// The decision that a call forces on NCCL.
 struct ForcedDecision {
   Algorithm algorithm = Algorithm::kRing;
   Protocol protocol = Protocol::kSimple;
@@ -22,14 +22,15 @@ struct ForcedDecision {
 };
 
 // The cells of the cost table as bits, algorithm * kTunerProtocols + protocol.
-using CellSet = uint32_t;
+using AllowedDecisions = uint32_t;
 
-constexpr CellSet CellOf(Algorithm algorithm, Protocol protocol) {
-  return CellSet{1} << (static_cast<int>(algorithm) * kTunerProtocols + static_cast<int>(protocol));
+constexpr AllowedDecisions DecisionBit(Algorithm algorithm, Protocol protocol) {
+  return AllowedDecisions{1} << (static_cast<int>(algorithm) * kTunerProtocols +
+                                 static_cast<int>(protocol));
 }
 
-// What NCCL asks of its tuner while this object lives, on the thread that made it. Without one the
-// tuner leaves every decision to NCCL, so that communicators of others are not touched.
+// Answers what NCCL asks of its tuner while this object lives, on the thread that made it. Without
+// one the tuner leaves every decision to NCCL, so that communicators of others are not touched.
 class TunerScope {
  public:
   // No decision: NCCL's own among tree and ring; the rest needs multicast, or a network.
@@ -42,8 +43,8 @@ class TunerScope {
   bool was_asked() const { return was_asked_; }
   // The decision was among those that NCCL allows, and was taken.
   bool was_followed() const { return was_followed_; }
-  // What NCCL allowed when it asked last.
-  CellSet allowed() const { return allowed_; }
+  // The decisions that NCCL allowed when it asked last.
+  AllowedDecisions allowed() const { return allowed_; }
 
   // Fills in NCCL's table as the tuner interface says. Never fails: NCCL would fail the collective.
   void Decide(float* cost_table, int algorithms, int protocols, int* channels);
@@ -53,7 +54,7 @@ class TunerScope {
   TunerScope* const outer_;
   bool was_asked_ = false;
   bool was_followed_ = false;
-  CellSet allowed_ = 0;
+  AllowedDecisions allowed_ = 0;
 };
 
 // File of the library that holds the tuner: what NCCL_TUNER_PLUGIN has to name.
@@ -61,7 +62,7 @@ const char* TunerLibraryPath();
 
 }  // namespace cotune::nccl
 
-// What NCCL looks up in the library, best first; the names are NCCL's.
+// NCCL looks these symbols up in the library, best first; the names are NCCL's.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 COTUNE_EXPORT extern const cotune::nccl::TunerV5 ncclTunerPlugin_v5;

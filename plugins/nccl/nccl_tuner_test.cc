@@ -1,4 +1,4 @@
-// What the tuner answers in the three forms of the interface.
+// Tests the tuner's answers in the three versions of the interface.
 #include "plugins/nccl/nccl_tuner.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ TEST_P(TunerTest, WhatNcclDoesNotAllowIsNotForced) {
   EXPECT_EQ(question.channels, 0);
   EXPECT_TRUE(scope.was_asked());
   EXPECT_FALSE(scope.was_followed());
-  EXPECT_EQ(scope.allowed(), 0x3fu & ~CellOf(Algorithm::kRing, Protocol::kLl128));
+  EXPECT_EQ(scope.allowed(), 0x3fu & ~DecisionBit(Algorithm::kRing, Protocol::kLl128));
 }
 
 TEST_P(TunerTest, TablesOfOtherHeightsKeepTheirRows) {

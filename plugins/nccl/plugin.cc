@@ -1,4 +1,4 @@
-// What the shared library exports, besides NCCL's tuner of nccl_tuner.h.
+// The symbols that the shared library exports, besides NCCL's tuner of nccl_tuner.h.
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/nccl/backend.h"
 

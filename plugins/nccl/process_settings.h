@@ -1,4 +1,5 @@
-// What NCCL reads from the environment of the process, once, and what this backend needs there.
+// The settings that NCCL reads once from the environment of the process, and those that this
+// backend needs there.
 #ifndef COTUNE_PLUGINS_NCCL_PROCESS_SETTINGS_H_
 #define COTUNE_PLUGINS_NCCL_PROCESS_SETTINGS_H_
 

@@ -29,7 +29,7 @@ class WindowMemory {
   Result<void> Register(const Result<void>& healthy, Communicator& origin,
                         const sdk::Rendezvous& meeting, void* data, uint64_t bytes,
                         int64_t deadline_ns);
-  // What begins at `data`, if it is registered.
+  // Removes the registration that begins at `data`, if there is one.
   void Unregister(void* data);
   void UnregisterAll();
 

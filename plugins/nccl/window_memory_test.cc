@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr Way kWindows{.uses_windows = true, .decision = std::nullopt};
+constexpr CallMethod kWindows{.uses_windows = true, .decision = std::nullopt};
 // The groups of these tests compare no calls.
 const CallRecord kRecord;
 // A caller's memory, aligned as that of the driver is.
@@ -72,7 +72,8 @@ class WindowMemoryTest : public ::testing::Test {
   FakeCudaState& cuda_;
   FakeNcclState& state_;
   JobForTest job_;
-  // Of ranks that told of a failure: a slower one may read them after the group is gone.
+  // Words of ranks that told of a failure stay: a slower rank may read them after the group is
+  // gone.
   size_t words_left_ = 0;
 };
 
@@ -85,9 +86,9 @@ TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
     const CallBuffers inside{bytes, bytes + (1 << 19)};
     EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, kRecord, inside, kStream, Soon()));
     // The other ways run on the same buffers with the algorithm that they name.
-    const Way ring{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl, 4}};
+    const CallMethod ring{.decision = ForcedDecision{Algorithm::kRing, Protocol::kLl, 4}};
     EXPECT_TRUE(group.Launch(Sum(1 << 17), ring, kRecord, inside, kStream, Soon()));
-    EXPECT_TRUE(group.Launch(Sum(1 << 17), Way{}, kRecord, inside, kStream, Soon()));
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), CallMethod{}, kRecord, inside, kStream, Soon()));
     const CallBuffers beyond{bytes, bytes + (1 << 19) + 4};
     const auto refused = group.Launch(Sum(1 << 17), kWindows, kRecord, beyond, kStream, Soon());
     ASSERT_FALSE(refused);

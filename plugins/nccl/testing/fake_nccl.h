@@ -27,7 +27,7 @@ struct FakeCall {
   gpu::CuStream stream = nullptr;
   int group_depth = 0;
   bool took_symmetric_kernel = false;
-  // What was decided, as row, column and channels of the cost table; -1: the tuner was not asked.
+  // The tuner's decision, as row, column and channels of the cost table; -1: it was not asked.
   int algorithm = -1;
   int protocol = -1;
   int channels = -1;
@@ -37,7 +37,7 @@ struct FakeNcclState {
   std::mutex mutex;
   std::condition_variable changed;
 
-  // What it does.
+  // The behaviour of the library.
   int version = 22809;
   bool init_hangs = false;            // ncclCommInitRankConfig stays in progress
   bool split_hangs = false;           // ncclCommSplit does
@@ -46,12 +46,12 @@ struct FakeNcclState {
   NcclResult init_result = kNcclSuccess;
   NcclResult collective_result = kNcclSuccess;
   NcclResult async_error = kNcclSuccess;  // of direct communicators
-  CellSet forbidden = 0;                  // cells that NCCL does not allow
+  AllowedDecisions forbidden = 0;         // cells that NCCL does not allow
   const TunerV5* static_tuner = nullptr;  // of the program, in place of NCCL_TUNER_PLUGIN
   // Whether kernels are on the GPU that wait for a peer: an abort has them leave, and notifies.
   std::atomic<bool>* kernels = nullptr;
 
-  // What was done to it.
+  // The calls that it received.
   std::vector<FakeCall> calls;
   std::vector<std::string> misuse;  // of NCCL's rules; must stay empty
   std::string tuner_symbol;         // that was found in NCCL_TUNER_PLUGIN

@@ -7,7 +7,7 @@
 
 namespace cotune::nccl {
 FakeNcclState& FakeRank::LoadLibraries() {
-  // Of whoever runs the tests: it names another copy.
+  // The environment of whoever runs the tests may name another copy.
   unsetenv("COTUNE_NCCL_LIBRARY");
   LoadFakeCuda();
   // By one thread, as a program does: ThreadSanitizer does not see the lock of the dynamic linker.

@@ -32,7 +32,7 @@ class FakeRank {
 
   const cotune_backend_api_t& api() const { return api_; }
   cotune_group_t* group() const { return group_; }
-  // Of the latest call.
+  // The status of the latest call.
   cotune_status_t status() const { return status_; }
   const cotune_error_t& error() const { return error_; }
   std::string message() const { return error_.message; }
