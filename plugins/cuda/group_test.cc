@@ -225,7 +225,7 @@ TEST_F(GroupTest, AJoinEndsAtItsDeadlineWhereKernelsOfAnotherGroupMayRun) {
   EXPECT_TRUE(second) << second.error().message;
 }
 
-// What was left to a kernel that may still run is not filled for another group under it.
+// Memory that was left to a kernel which may still run is not filled for another group.
 TEST_F(GroupTest, AfterAnEndInVainTheNextGroupWaitsForTheKernel) {
   auto group = Join("g");
   ASSERT_TRUE(group);

@@ -135,7 +135,8 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
   for (const Choice& choice : ListChoices(problem, limits)) {
     if (choice.name != name) continue;
     if (choice.reason.empty()) return choice;
-    // What won at a larger size may run here, where it is not worth listing.
+    // A choice that won at a larger size may run here, although it is not worth listing at this
+    // size.
     if (RefusalOf(*choice.family, problem).empty() &&
         choice.family->model.parameters == Parameters::kNone) {
       std::vector<Choice> found;
@@ -144,7 +145,7 @@ Result<Choice> FindChoice(const Problem& problem, std::string_view name,
     }
     return Fail(COTUNE_UNSUPPORTED, fmt::format("'{}' is refused: {}", name, choice.reason));
   }
-  // What won at one size runs at its neighbours too, where its shape is not listed.
+  // The winner of one size runs at its neighbours too, where its shape is not listed.
   for (const KernelFamily& family : KernelFamilies()) {
     if (family.collective != problem.collective || problem.world_size == 1) continue;
     std::optional<Choice> choice = WithShapeOf(name, family, problem);

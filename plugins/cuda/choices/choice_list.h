@@ -25,7 +25,7 @@ struct Choice {
   int chunk_bytes = 0;  // of kernels that have chunks: see KernelArguments
 };
 
-// What the list depends on besides the problem; equal on all ranks of a group.
+// The list depends on these besides the problem; they are equal on all ranks of a group.
 struct ChoiceLimits {
   bool has_pdl = true;  // sm_90 and newer
 };

@@ -1,4 +1,5 @@
-// What copy engines move when no kernel does: the copies of a collective on registered buffers.
+// Lists what copy engines move when no kernel does: the copies of a collective on registered
+// buffers.
 #ifndef COTUNE_PLUGINS_CUDA_CHOICES_COPY_LIST_H_
 #define COTUNE_PLUGINS_CUDA_CHOICES_COPY_LIST_H_
 
@@ -36,7 +37,7 @@ struct CopyList {
   std::vector<std::optional<BufferCopy>> own;
 };
 
-// Of a problem that has copies and does not reduce, not all_to_all in place. Pure.
+// The problem has copies and does not reduce, and it is not all_to_all in place. Pure.
 CopyList CopiesOf(const sdk::Problem& problem, int rank);
 
 // The copies of one rank for a segment of all_reduce (kernels/kernel_abi.h), not in place. The

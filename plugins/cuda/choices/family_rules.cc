@@ -68,8 +68,8 @@ std::string NeedsBytesForBarriers(const Problem& problem) {
   return NotBelow(kBytesMin, "its barriers cost time of their own");
 }
 
-// Where every GPU reaches every other at once, two exchanges are faster below these sizes than many
-// hops, and above them than a tree.
+// When every GPU reaches every other directly, two exchanges are faster than many hops below these
+// sizes, and faster than a tree above them.
 std::string NeedsBytesForRing(const Problem& problem) {
   constexpr uint64_t kBytesMin = 8 << 20;
   if (ProblemBytes(problem) >= kBytesMin) return "";

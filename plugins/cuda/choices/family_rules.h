@@ -1,5 +1,5 @@
-// What families of kernels ask of a problem: each rule says why the problem is not for a family, or
-// nothing where it is. All are pure, for problems of two ranks or more.
+// The rules by which a family of kernels takes or refuses a problem: each says why the problem is
+// not for the family, or nothing when it is. All are pure, for problems of two ranks or more.
 #ifndef COTUNE_PLUGINS_CUDA_CHOICES_FAMILY_RULES_H_
 #define COTUNE_PLUGINS_CUDA_CHOICES_FAMILY_RULES_H_
 

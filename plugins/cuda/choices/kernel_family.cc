@@ -10,7 +10,7 @@ namespace {
 using sdk::Problem;
 using enum sdk::Collective;
 
-// Where it moves data, the kernel takes a fraction of the time of the copies beside it.
+// A kernel that moves data takes a fraction of the time of the copies beside it.
 std::vector<Shape> CopyShapes(const Problem& problem, Shares /*shares*/) {
   return {{64, 512, UnrollFor(sdk::Reduces(problem) ? problem.world_size : 2)}};
 }

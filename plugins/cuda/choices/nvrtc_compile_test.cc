@@ -46,7 +46,7 @@ struct Kernel {
   std::string shape;  // "4 ranks, 512 threads, unroll 2"
 };
 
-// What of a kernel is a matter of shape: its code does the same in another one.
+// The option is a matter of shape: the kernel's code does the same in another one.
 bool IsOfShape(const std::string& option) {
   for (const char* part : {"WORLD_SIZE", "THREADS", "UNROLL", "PDL"}) {
     if (option.starts_with(fmt::format("-DCOTUNE_{}=", part))) return true;
@@ -183,7 +183,7 @@ struct LocalMemory {
   int spilled_bytes = 0;
 };
 
-// Of the kernel itself, by the assembler's words; nullopt: it says nothing.
+// Reads the kernel's use of local memory from the assembler's log; nullopt: the log says nothing.
 std::optional<LocalMemory> LocalMemoryOf(const std::string& log) {
   const size_t at = log.find(fmt::format("Function properties for {}", kKernelSymbol));
   const size_t line = at == std::string::npos ? at : log.find('\n', at);
@@ -217,7 +217,7 @@ int SpillBytesMax(const KernelSpec& spec, const std::string& architecture) {
   return bytes_max;
 }
 
-// What is wrong with a kernel; "": nothing.
+// Returns what is wrong with a kernel; "" when nothing is.
 std::string Compile(const Nvrtc& nvrtc, const Kernel& kernel, const std::string& architecture) {
   std::vector<std::string> options = NvrtcOptions(kernel.spec);
   options.emplace_back("--ptxas-options=-v");

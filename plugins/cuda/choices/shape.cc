@@ -33,7 +33,7 @@ uint64_t WorkPacks(const Problem& problem, Shares shares) {
   return shares == Shares::kOfRanks ? CeilDivide(packs, ranks) : packs;
 }
 
-// What every kernel is compiled for.
+// Every kernel is compiled for these shapes.
 bool IsCompiledFor(const Shape& shape) {
   return shape.blocks >= 1 && shape.blocks <= kBlocksMax &&
          IsOneOf(shape.threads, {64, 128, 256, 512}) && IsOneOf(shape.unroll, {1, 2, 4});
@@ -46,7 +46,7 @@ bool StepFits(const Problem& problem, Shares shares, const Shape& shape) {
                           static_cast<uint64_t>(shape.unroll);
   const auto ranks = static_cast<uint64_t>(problem.world_size);
   uint64_t slots = ranks * step_packs;
-  // What is added up, and then the results.
+  // There are slots for the parts that are added up, and then for the results.
   if (shares == Shares::kOfRanks) slots *= 2;
   // One sender, and a greeting of each thread of each rank.
   if (problem.collective == Collective::kBroadcast && shares == Shares::kNone) {
@@ -121,8 +121,9 @@ void ForEachGrid(const Problem& problem, Shares shares, AddShapes add_shapes) {
   }
 }
 
-// What all blocks send to one peer in a round of kernels in two stages is not worth a flag below
-// this: a round of a broadcast takes 2.5 us for its flags, and the link 4.2 us for three peers.
+// Fewer bytes than this, sent by all blocks to one peer in a round of kernels in two stages, are
+// not worth a flag: a round of a broadcast takes 2.5 us for its flags, and the link 4.2 us for
+// three peers.
 constexpr uint64_t kRoundBytesMin = 512 << 10;
 
 // Chunks that are small enough to fill and drain the link fast, or large enough to have few flags.
@@ -180,8 +181,8 @@ double FlaggedUs(double bytes_out, double stages, uint64_t work_bytes, const Sha
   return (rounds + stages) * std::max(link_us, block_us);
 }
 
-// What a rank sends. In shares, the root sends each of them once, and their receivers pass on as
-// much.
+// Returns the bytes that a rank sends. In shares, the root sends each of them once, and their
+// receivers pass on as much.
 double BytesOut(const Problem& problem, Shares shares) {
   const double copies = (shares == Shares::kOfRanks ? 2 : 1) * (problem.world_size - 1.0);
   return static_cast<double>(WorkPacks(problem, shares)) * copies * static_cast<double>(kPackBytes);

@@ -25,7 +25,7 @@ struct Header {
 
 uint64_t DigestOf(const std::string& bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-// What a kernel can have at most: they have some tens of KiB.
+// A larger file is no kernel: kernels have some tens of KiB.
 constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
 // The longest wait for a process that compiles: a kernel takes a second, and a process may have
 // some of them waiting for its compiler.

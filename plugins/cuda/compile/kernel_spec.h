@@ -1,4 +1,4 @@
-// What one kernel is compiled from.
+// The input that one kernel is compiled from.
 #ifndef COTUNE_PLUGINS_CUDA_COMPILE_KERNEL_SPEC_H_
 #define COTUNE_PLUGINS_CUDA_COMPILE_KERNEL_SPEC_H_
 

@@ -83,7 +83,8 @@ TEST(CollectivesTest, BlocksOfEverySize) {
 TEST(CollectivesTest, InPlace) {
   for (const KernelVariant* v : Variants({.world_size = 4})) {
     if (!v->reduction.empty() && v->reduction != "SUM") continue;
-    // What a rank still has to send would be overwritten; no choice (see RefusalOf).
+    // Data that a rank still has to send would be overwritten, so that this is no choice (see
+    // RefusalOf).
     if (v->transport == "ZERO_COPY" && v->collective == "ALL_TO_ALL") continue;
     RanksOnCpu ranks(4);
     for (const uint64_t count : {1, 17, 1000}) {

@@ -126,7 +126,7 @@ class Call {
   }
 
  private:
-  // What stays on this rank, by a kernel; never in place.
+  // A kernel copies the data that stays on this rank; never in place.
   void CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy) {
     const auto r = static_cast<size_t>(rank);
     KernelArguments call{};

@@ -24,7 +24,7 @@ TEST(FaultsTest, AnAbsentRankIsNamed) {
       EXPECT_EQ(ranks.failure(rank).is_set, 1u) << NameOf(*v) << " rank " << rank;
       EXPECT_EQ(PoisonKind(ranks.failure(rank).poison), kTimeout) << NameOf(*v) << " rank " << rank;
     }
-    // Of two_shot, one survivor may first wait for the other, who waits for the absent rank.
+    // In two_shot, one survivor may first wait for the other, who waits for the absent rank.
     EXPECT_TRUE(PoisonPeer(ranks.failure(0).poison) == 1 ||
                 PoisonPeer(ranks.failure(2).poison) == 1)
         << NameOf(*v);

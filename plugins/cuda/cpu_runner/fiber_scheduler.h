@@ -10,7 +10,7 @@ namespace cotune::cuda::cpu {
 
 struct Fiber;
 
-// Where a fiber stands in its kernel.
+// The place of a fiber in its kernel.
 struct ThreadPlace {
   unsigned int block = 0;
   unsigned int thread = 0;
@@ -78,7 +78,7 @@ class FiberScheduler {
   Fiber* main_ = nullptr;
 };
 
-// What a thread did before Release(at) has happened for one that then does Acquire(at).
+// All that a thread did before Release(at) has happened for a thread that then does Acquire(at).
 void Release(void* at);
 void Acquire(void* at);
 

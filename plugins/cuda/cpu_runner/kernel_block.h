@@ -32,8 +32,7 @@ using StoreWriter = void (*)(const DelayedStore& store);
 // From a thread of a kernel: the store is done now or, by chance, later: at the latest when a
 // thread of its block that it happened before calls FinishStores, or when the block ends.
 void DelayStore(const DelayedStore& store, StoreWriter write);
-// What happened before: all of this thread, and all that threads of its block did before the last
-// barrier.
+// Completes the earlier stores: all of this thread, and those of its block before the last barrier.
 void FinishStores();
 
 }  // namespace cotune::cuda::cpu

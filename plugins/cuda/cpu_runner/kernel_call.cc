@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kGuardBytes = 48;
 constexpr unsigned char kGuard = 0xA5;
-// What buffers hold while no launch uses them.
+// Buffers hold this byte while no launch uses them.
 constexpr unsigned char kNotInUse = 0xEE;
 
 Problem ProblemOf(const KernelVariant& v, const CallShape& shape) {
@@ -23,7 +23,7 @@ std::vector<Bytes> ExactInputs(const Problem& problem, unsigned int salt) {
   return inputs;
 }
 
-// Where a rank's part of the larger buffer begins when both are one.
+// The offset of a rank's part in the larger buffer when both buffers are one.
 uint64_t InPlaceOffset(const Problem& p, size_t rank) {
   return rank * p.count * ElementBytes(p.type);
 }

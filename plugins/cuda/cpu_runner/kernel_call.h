@@ -57,7 +57,7 @@ class Call {
 
   const Problem& problem() const { return problem_; }
   const std::vector<Bytes>& inputs() const { return inputs_; }
-  // What a rank had when its launch had ended.
+  // The receive buffer of a rank when its launch had ended.
   Bytes Received(int rank) const;
 
  private:
@@ -70,7 +70,7 @@ class Call {
   };
   unsigned char* SendOf(size_t rank);
   unsigned char* ReceiveOf(size_t rank);
-  // Of the buffer that is both, at the beginning.
+  // The initial content of the buffer that is both send and receive buffer.
   Bytes InPlaceContent(size_t rank) const;
 
   const KernelVariant& variant_;
@@ -90,7 +90,7 @@ struct VariantFilter {
   int world_size = 0;
 };
 std::vector<const KernelVariant*> Variants(const VariantFilter& filter);
-// Of these the first of each collective, algorithm and transport.
+// Among the variants that the filter passes, the first of each collective, algorithm and transport.
 std::vector<const KernelVariant*> OneOfEachKind(const VariantFilter& filter);
 
 std::string NameOf(const KernelVariant& variant);

@@ -9,7 +9,7 @@
 
 namespace cotune::cuda::cpu {
 
-// What a variant was compiled with, in the words of the -D options.
+// The -D options that a variant was compiled with.
 struct KernelVariant {
   std::string_view collective;  // "ALL_REDUCE"
   std::string_view algorithm;   // "one_shot"

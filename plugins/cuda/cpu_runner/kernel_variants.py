@@ -116,7 +116,7 @@ def tree() -> list[dict]:
     return passed_on("tree")
 
 
-# What goes around copies: of collectives that only move data it has nothing of their kind and type.
+# The kernels around copies: for collectives that only move data they do not depend on collective and type.
 def copy_engine() -> list[dict]:
     add_up = ("all_reduce_copies.cu", "ALL_REDUCE", "two_shot", "COPY_ENGINE")
     return (

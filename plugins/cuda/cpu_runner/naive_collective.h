@@ -1,4 +1,4 @@
-// What a collective must give, by plain loops over all ranks' inputs. Shares nothing with the
+// The right result of a collective, by plain loops over all ranks' inputs. Shares nothing with the
 // kernels, conversions of 16-bit floats included.
 #ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_H_
 #define COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_H_
@@ -30,8 +30,8 @@ uint64_t ReceiveElements(const Problem& problem);
 // every sum and product is exact in every type.
 Bytes ExactInput(const Problem& problem, int rank, unsigned int salt);
 
-// What `rank` receives when rank r sends inputs[r]: in rank order, 16-bit floats in f32 with one
-// rounding at the end.
+// Returns what `rank` receives when rank r sends inputs[r]: in rank order, 16-bit floats in f32
+// with one rounding at the end.
 Bytes ExpectedOutput(const Problem& problem, int rank, const std::vector<Bytes>& inputs);
 
 // The value of one element, for types that are floats.

@@ -1,5 +1,5 @@
-// What one launch leaves for the next: many calls in a row, all orders of threads, late ranks, and
-// the count of steps where it wraps around.
+// One launch leaves a correct state for the next: many calls in a row, all orders of threads, late
+// ranks, and the count of steps where it wraps around.
 #include <gtest/gtest.h>
 
 #include <algorithm>

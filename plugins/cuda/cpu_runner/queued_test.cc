@@ -1,5 +1,5 @@
-// What rings and trees promise beyond what they compute: sums that are rounded once and alike
-// everywhere, and queues that hold across launches.
+// Rings and trees promise more than right values: sums that are rounded once and alike everywhere,
+// and queues that hold across launches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kQueued = "QUEUED";
 
-// Of 16-bit floats from `low` on, below 2 * `low`: no sum of them is exact.
+// Draws 16-bit floats from [low, 2 * low), of which no sum is exact.
 std::vector<Bytes> RandomInputs(const Problem& p, float low) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<float> uniform(low, 2 * low);

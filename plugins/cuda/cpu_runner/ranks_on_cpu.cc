@@ -15,7 +15,7 @@
 namespace cotune::cuda::cpu {
 namespace {
 
-// Of each part of the scratch only the beginning is used by grids of a few threads, and filled.
+// Grids of a few threads use only the beginning of each part of the scratch; only that is filled.
 constexpr unsigned long long kUsedBytes = 512ull << 10;
 constexpr unsigned int kSwitchesBetweenSleeps = 64;
 

@@ -107,7 +107,7 @@ TEST(SpecialValuesTest, WhatLooksLikeAnEmptySlotArrives) {
   EXPECT_GE(kernels, 40u);
 }
 
-// What is only moved arrives bit by bit, whatever it is.
+// Data that is only moved arrives bit by bit, whatever it is.
 TEST(SpecialValuesTest, MovedBitsStayAsTheyAre) {
   for (const KernelVariant* v : Variants({.world_size = 3})) {
     if (!v->reduction.empty() || ElementBytes(v->type) > 4) continue;

@@ -60,7 +60,7 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   return {};
 }
 
-// Where the GPU does not come to an end, its kernels may use whatever this group has, and the
+// When the GPU does not come to an end, its kernels may still use whatever this group has, and the
 // driver would wait for them in every call that frees memory: all of it is left to the process.
 Group::~Group() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());

@@ -60,7 +60,7 @@ class Group {
   // Beside the stream of a call.
   SideStream& side_stream() { return *side_stream_; }
 
-  // What every kernel of this group gets; the call's own fields are left empty.
+  // The arguments that every kernel of this group gets; the call's own fields are left empty.
   const KernelArguments& arguments() const { return arguments_; }
 
   // The failure that made the group unusable, if any.
@@ -76,7 +76,8 @@ class Group {
     AbortWord abort;
   };
   struct Registration;
-  // Where a range that is being registered lies on all ranks, and what keeps it there.
+  // The addresses on all ranks of a range that is being registered, and the mappings that keep it
+  // there.
   struct MappedCallers {
     AddressOnRanks begin{};
     std::vector<PeerMapping> mappings;

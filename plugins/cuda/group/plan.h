@@ -42,7 +42,7 @@ class Plan {
   sdk::Result<void> QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
                                const std::vector<BufferCopy>& copies,
                                const std::optional<BufferCopy>& own);
-  // What stays on this GPU, by a kernel.
+  // Launches the kernel that copies the data which stays on this GPU.
   sdk::Result<void> CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
                              const BufferCopy& copy, void* stream);
   sdk::Result<void> LaunchKernel(const KernelArguments& arguments, void* stream, int blocks);

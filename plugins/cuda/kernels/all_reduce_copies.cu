@@ -6,7 +6,7 @@
 
 using namespace cotune::cuda;
 
-// Where a rank finds what it adds up, and where the result goes: as many bytes each.
+// The places of the addends of a rank and of the result, of the same size.
 struct Addends {
   PackArray mine;
   PackArray of_peers[kPeers];
@@ -25,7 +25,7 @@ __device__ __forceinline__ Addends OfSegment(const KernelArguments& a, unsigned 
   return found;
 }
 
-// What no block holds is so little that every rank reads all of it where it lies.
+// The rest that belongs to no block is so small that every rank reads all of it in place.
 __device__ __forceinline__ Addends OfRest(const KernelArguments& a, unsigned long long bytes,
                                           unsigned long long begin) {
   const unsigned long long rest = bytes - begin;
@@ -69,8 +69,8 @@ __device__ __forceinline__ void AddUp(const Addends& from, bool are_whole, int r
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   if (!rounds.Begin()) return;
   // All that lies in front of this launch on any rank's stream is done.
   rounds.SetFlags(0);

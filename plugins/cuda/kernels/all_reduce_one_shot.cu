@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Launch launch(a, patience);
+  SpinBudget budget(a);
+  Launch launch(a, budget);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = send.packs();
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto slot = [&](int q) {
         return scratch + (PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, budget, u == 0)) return;
       recv.Store(base + at, ReduceInRankOrder(own[u], others, a.rank));
     }
   }

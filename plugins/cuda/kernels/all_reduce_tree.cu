@@ -21,8 +21,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const bool is_aligned = IsAligned(a.send) && IsAligned(a.recv);
   const Tree tree(a.rank, static_cast<int>(blockIdx.x % COTUNE_WORLD_SIZE),
                   blockIdx.x / COTUNE_WORLD_SIZE);
-  Patience patience(a);
-  Queues queues(a, patience);
+  SpinBudget budget(a);
+  Queues queues(a, budget);
   Inlet sums[] = {Inlet(a, tree.child(0)), Inlet(a, tree.child(1))};
   Outlet up[] = {Outlet(a, tree.parent())};
   Inlet results[] = {Inlet(a, tree.parent())};

@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   const FlaggedSlots slots(a);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);

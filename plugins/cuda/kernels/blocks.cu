@@ -8,8 +8,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Launch launch(a, patience);
+  SpinBudget budget(a);
+  Launch launch(a, budget);
   const unsigned long long packs = BlockCut::Packs(a);
   // The block of the send buffer that goes to `peer`, cut as it lies there.
   const auto block_for = [&](int peer) {
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       if (!is_in(u)) continue;
       Pack others[kPeers];
       const auto slot = [&](int q) { return slot_at(a.rank, PeerAt(q, a.rank), u); };
-      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, patience, u == 0)) return;
+      if (!Receive(slot, Everybody{}, others, a.rank, launch, is_last, budget, u == 0)) return;
 #pragma unroll
       for (int q = 0; q < kPeers; ++q) {
         block_from(PeerAt(q, a.rank)).Store(base + index(u), others[q]);

@@ -9,8 +9,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   const FlaggedSlots slots(a);
   const unsigned long long block_bytes = a.count * kElementBytes;
   // The block of the send buffer that goes to `peer`, cut as it lies there, and the place of what

@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const bool is_aligned =
       IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
   const Ring ring(a.rank);
-  Patience patience(a);
-  Queues queues(a, patience);
+  SpinBudget budget(a);
+  Queues queues(a, budget);
   Inlet from[] = {Inlet(a, ring.previous())};
   Outlet to[] = {Outlet(a, ring.next())};
   if (!queues.Begin()) return;

@@ -9,8 +9,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   const unsigned long long block_bytes = a.count * kElementBytes;
   // A block of a buffer. What is read or written over the link is the block of this rank's place:
   // all are cut as that one lies there.

@@ -13,8 +13,8 @@ constexpr bool kArrivesFirst = COTUNE_THREADS * COTUNE_UNROLL > 512;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Launch launch(a, patience);
+  SpinBudget budget(a);
+  Launch launch(a, budget);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = recv.packs();
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       const int peer = PeerAt(q, a.rank);
       return scratch + (peer == a.root ? data(0) : greeting(peer));
     };
-    if (!Receive(slot, Everybody{}, values, a.rank, launch, is_last, patience, true)) return;
+    if (!Receive(slot, Everybody{}, values, a.rank, launch, is_last, budget, true)) return;
     if (is_root) continue;
 #pragma unroll
     for (int q = 0; q < kPeers; ++q) {
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       Pack value[1];
       const auto root = [&](int /*j*/) { return a.root; };
       const auto root_slot = [&](int /*j*/) { return scratch + data(u); };
-      if (!ReceiveFrom(root, root_slot, Everybody{}, value, launch, is_last, patience)) {
+      if (!ReceiveFrom(root, root_slot, Everybody{}, value, launch, is_last, budget)) {
         return;
       }
       recv.Store(base + place(u), value[0]);

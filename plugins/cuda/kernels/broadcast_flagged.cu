@@ -9,8 +9,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   const FlaggedSlots slots(a);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   const bool ends_whole = recv.end % kPackBytes == 0;
   const unsigned long long last = (packs - 1) % share;  // pack of its share
 
-  // Where the share of a rank begins that is not the root.
+  // Returns the begin of the share of a rank that is not the root.
   const auto share_of = [&](int owner) {
     return static_cast<unsigned long long>(owner < a.root ? owner : owner - 1) * share;
   };

@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const bool is_root = a.rank == a.root;
   const bool is_aligned = (!is_root || IsAligned(a.send)) && IsAligned(a.recv);
   const Ring ring(a.rank);
-  Patience patience(a);
-  Queues queues(a, patience);
+  SpinBudget budget(a);
+  Queues queues(a, budget);
   Inlet from[] = {Inlet(a, is_root ? -1 : ring.previous())};
   Outlet to[] = {Outlet(a, ring.next() == a.root ? -1 : ring.next())};
   if (!queues.Begin()) return;

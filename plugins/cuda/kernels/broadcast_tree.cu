@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   if (chunks.count() == 0) return;
   const Tree tree(a.rank, a.root, blockIdx.x);
   const bool is_aligned = (!tree.is_root() || IsAligned(a.send)) && IsAligned(a.recv);
-  Patience patience(a);
-  Queues queues(a, patience);
+  SpinBudget budget(a);
+  Queues queues(a, budget);
   Inlet from[] = {Inlet(a, tree.parent())};
   Outlet to[] = {Outlet(a, tree.child(0)), Outlet(a, tree.child(1))};
   if (!queues.Begin()) return;

@@ -11,8 +11,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Launch launch(a, patience);
+  SpinBudget budget(a);
+  Launch launch(a, budget);
   const PackArray send = ArrayAt(a.send, 0, a.count * kElementBytes);
   const PackArray recv = ArrayAt(a.recv, 0, a.count * kElementBytes);
   const unsigned long long packs = recv.packs();
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     if (is_root) {
       Pack greetings[kPeers];
       const auto slot = [&](int q) { return slot_in(a.rank, PeerAt(q, a.rank), 0); };
-      if (!Receive(slot, Everybody{}, greetings, a.rank, launch, is_last, patience, true)) return;
+      if (!Receive(slot, Everybody{}, greetings, a.rank, launch, is_last, budget, true)) return;
       continue;
     }
     // The ranks that are neither the root nor this one, beginning with the next.
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     Pack own[COTUNE_UNROLL];
     const auto root = [&](int /*u*/) { return a.root; };
     const auto from_root = [&](int u) { return slot_in(a.rank, a.root, u); };
-    if (!ReceiveFrom(root, from_root, has, own, launch, is_last, patience, true)) return;
+    if (!ReceiveFrom(root, from_root, has, own, launch, is_last, budget, true)) return;
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (!has(u)) continue;
@@ -79,14 +79,14 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
       for (int j = 0; j < kOthers; ++j) Transport::Send(slot_in(other(j), a.rank, u), own[u]);
       if (index(a.rank, u) < packs) recv.Store(index(a.rank, u), own[u]);
     }
-    // Of each pack those of all others.
+    // For each pack, the packs of all other ranks.
     constexpr int kPacks = COTUNE_UNROLL * kOthers;
     const auto owner = [&](int k) { return other(k % kOthers); };
     const auto unroll = [&](int k) { return k / kOthers; };
     Pack passed_on[kPacks];
     const auto from_owner = [&](int k) { return slot_in(a.rank, owner(k), unroll(k)); };
     const auto has_pack = [&](int k) { return has(unroll(k)); };
-    if (!ReceiveFrom(owner, from_owner, has_pack, passed_on, launch, is_last, patience)) {
+    if (!ReceiveFrom(owner, from_owner, has_pack, passed_on, launch, is_last, budget)) {
       return;
     }
 #pragma unroll

@@ -9,8 +9,8 @@ using namespace cotune::cuda;
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   const unsigned long long bytes = a.count * kElementBytes;
   const PackArray recv = ArrayAt(a.recv, 0, bytes);
   const unsigned long long packs = recv.packs();
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     is_aligned = is_aligned && IsAligned(a.peer_recv[r]);
   }
 
-  // Where the chunk of a rank that is not the root begins, and how many packs it has.
+  // Return the begin and the number of packs of the chunk of a rank that is not the root.
   const auto begin_of = [&](int owner, unsigned int c) {
     return static_cast<unsigned long long>(owner < a.root ? owner : owner - 1) * share +
            chunks.Begin(c);

@@ -2,7 +2,7 @@
 // same call. The argument is in kernel_abi.h.
 #pragma once
 
-#include "patience.cuh"
+#include "spin_budget.cuh"
 
 namespace cotune::cuda {
 
@@ -18,9 +18,9 @@ class CallGuard {
   // Begin: waiting for it in front of the first loads of data took 0.13 us a call. Only block 0
   // reads more, as all warps of a large launch that read the same line wait for each other.
   // first: of the threads that compare, counted from the end of the block.
-  __device__ __forceinline__ CallGuard(const KernelArguments& a, Patience& patience,
+  __device__ __forceinline__ CallGuard(const KernelArguments& a, SpinBudget& budget,
                                        unsigned int poison, int first)
-      : arguments_(a), patience_(patience), first_(first), poison_(poison) {
+      : arguments_(a), budget_(budget), first_(first), poison_(poison) {
     if (blockIdx.x == 0) number_ = LoadWord(&ControlAtBegin(a)->launches);
   }
 
@@ -32,9 +32,9 @@ class CallGuard {
   // which is longer on its way than the record is late. False: the group has failed, and the launch
   // must leave.
   __device__ __forceinline__ bool Begin(unsigned int step) {
-    patience_.set_number(number_);
+    budget_.set_number(number_);
     if (!IsOpen()) {
-      patience_.HasGroupFailed(step);  // any thread may be the only one that has seen it
+      budget_.HasGroupFailed(step);  // any thread may be the only one that has seen it
       return false;
     }
     if (blockIdx.x != 0 || Place() < 0 || Place() >= kPeers) return true;
@@ -55,13 +55,13 @@ class CallGuard {
   }
   __device__ __forceinline__ void SetCompared() { peer_ = -1; }
 
-  // Asked like Patience::IsOver, by a thread that waits for `peer`; -1: only for what it compares.
+  // Asked like SpinBudget::IsOver, by a thread that waits for `peer`; -1: only for what it compares.
   __device__ __forceinline__ bool IsOver(unsigned long long heard, int peer, unsigned int step) {
     if (!IsSame(heard) && Ahead(heard) == 0) {
-      patience_.Fail(kMismatch, peer_, step);
+      budget_.Fail(kMismatch, peer_, step);
       return true;
     }
-    return patience_.IsOver(peer < 0 ? peer_ : peer, step);
+    return budget_.IsOver(peer < 0 ? peer_ : peer, step);
   }
 
   // Waits until this thread's peer has told the same call. False: gave up.
@@ -98,7 +98,7 @@ class CallGuard {
   }
 
   const KernelArguments& arguments_;
-  Patience& patience_;
+  SpinBudget& budget_;
   int first_;
   unsigned int poison_;
   unsigned int number_ = 0;  // of this launch, in block 0

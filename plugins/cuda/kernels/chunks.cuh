@@ -2,7 +2,7 @@
 #pragma once
 
 #include "pack_array.cuh"
-#include "patience.cuh"
+#include "spin_budget.cuh"
 
 namespace cotune::cuda {
 
@@ -26,7 +26,7 @@ class Chunks {
         blockIdx.x < all ? static_cast<unsigned int>((all - blockIdx.x + blocks - 1) / blocks) : 0;
   }
 
-  // Of this block.
+  // The number of chunks of this block.
   __device__ __forceinline__ unsigned int count() const { return count_; }
   __device__ __forceinline__ unsigned long long Begin(unsigned int chunk) const {
     return (1ull * chunk * gridDim.x + blockIdx.x) * size_;

@@ -1,5 +1,5 @@
-// What goes around the copies of copy engines that only move data: all ranks wait for each other, or
-// this one copies what stays on its GPU.
+// The kernel around the copies of copy engines that only move data: all ranks wait for each other,
+// or this rank copies the data that stays on its GPU.
 #include "chunks.cuh"
 #include "rounds.cuh"
 
@@ -38,8 +38,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     CopyHere(a);
     return;
   }
-  Patience patience(a);
-  Rounds rounds(a, patience);
+  SpinBudget budget(a);
+  Rounds rounds(a, budget);
   if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;

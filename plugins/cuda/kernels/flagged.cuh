@@ -7,7 +7,7 @@
 
 namespace cotune::cuda {
 
-// Where chunks lie in scratch.
+// Computes the places of chunks in scratch.
 class FlaggedSlots {
  public:
   __device__ __forceinline__ explicit FlaggedSlots(const KernelArguments& a) : arguments_(a) {}

@@ -1,4 +1,4 @@
-// What host code and kernels have in common: arguments, failure record, layout of the arena.
+// The definitions that host code and kernels share: arguments, failure record, layout of the arena.
 // Included by C++, by NVRTC and by the runner on the CPU; includes nothing.
 #ifndef COTUNE_PLUGINS_CUDA_KERNELS_KERNEL_ABI_H_
 #define COTUNE_PLUGINS_CUDA_KERNELS_KERNEL_ABI_H_
@@ -32,8 +32,8 @@ struct FailureRecord {
   unsigned int number;  // of this rank's launch, counted from 1
   unsigned int step;
   unsigned int block;
-  // Of ranks that make different calls: this rank's, and that of a rank whose call is another one,
-  // or the same where this rank has not heard of the other one.
+  // When ranks make different calls: this rank's call, and that of a rank that makes another one,
+  // or this rank's again where it has not heard of the other one.
   int other;
   CallRecord own_call;
   CallRecord other_call;
@@ -66,12 +66,12 @@ struct KernelArguments {
   int world_size;
   int root;
   int chunk_bytes;  // of "flagged" and "queued": the most of the data that a block sends at once
-  // Of "copy_engine". -1: ranks only wait for each other. Else with all_reduce the segment that is
-  // to be added up, and with others send is copied to recv.
+  // For "copy_engine". -1: ranks only wait for each other. Else all_reduce adds up this segment,
+  // and the other collectives copy send to recv.
   int segment;
   CallRecord call;  // the same on all ranks, or the launch fails
-  // Of "zero_copy": each rank's buffers of this call, as mapped in this process. Those of sends
-  // where data is added up; those of receives elsewhere, and with all_reduce.
+  // For "zero_copy": each rank's buffers of this call, as mapped in this process. Send buffers
+  // where data is added up; receive buffers elsewhere, and with all_reduce.
   unsigned char* peer_send[kRanksMax];
   unsigned char* peer_recv[kRanksMax];
 };
@@ -124,7 +124,7 @@ constexpr int PoisonPeer(unsigned int poison) { return static_cast<int>(poison &
 // Calls are compared: block 0 of each launch writes the record of its call into the arena of every
 // peer and, before it ends, has seen that of every peer. It looks while it waits for data, too,
 // since data of another call may never come.
-// What is compared is the first half: the number and a digest of all else.
+// Ranks compare the first half: the number and a digest of all else.
 //  - Equal halves: the ranks make the same call.
 //  - Same number, other digest: they do not. Both ranks fail and poison the group.
 //  - The peer's number is ahead: the peer has ended this launch, so it had seen this rank's record
@@ -196,18 +196,19 @@ struct QueueWords {
   unsigned long long taken_here[kRanksMax];  // and from each source
 };
 static_assert(kQueueWordsBegin + kQueueBlocksMax * sizeof(QueueWords) <= kControlBytes);
-// Of one step, for kernels whose data says itself when it is there: that of "lamport", and then
-// that of "escape", so that calls of both, where ranks do not call the same, wait for each other
-// until their deadline instead of taking what is not for them. All bits begin as ones. The word
-// beside a slot of "escape", which is seldom used, lies in front of it, in scratch of "lamport" of
-// the same step, which no other call of the ranks uses; alone it makes no pack of "lamport".
+// Scratch of one step, for kernels whose data says itself when it is there: first the part of
+// "lamport", then the part of "escape", so that calls of both, where ranks do not call the same,
+// wait for each other until their deadline instead of taking what is not for them. All bits begin
+// as ones. The word beside a slot of "escape", which is seldom used, lies in front of it, in
+// scratch of "lamport" of the same step, which no other call of the ranks uses; alone it makes no
+// pack of "lamport".
 constexpr unsigned long long kScratchBytes = 16ull << 20;
 constexpr unsigned long long kScratchBegin = kControlBytes;
 constexpr unsigned long long kEscapeOffset = kStepBuffers * kScratchBytes;
-// Of one block index of "flagged" kernels: slots of all peers.
+// Scratch of one block index of "flagged" kernels: the slots of all peers.
 constexpr unsigned long long kFlaggedBlockBytes = 560ull << 10;
 constexpr unsigned long long kFlaggedBegin = kScratchBegin + 2 * kEscapeOffset;
-// Of one block index of "queued" kernels: slots of all queues that end here.
+// Scratch of one block index of "queued" kernels: the slots of all queues that end here.
 constexpr unsigned long long kQueueBlockBytes = 1ull << 20;
 constexpr unsigned long long kQueuesBegin = kFlaggedBegin + kRoundBlocksMax * kFlaggedBlockBytes;
 constexpr unsigned long long kArenaBytes = kQueuesBegin + kQueueBlocksMax * kQueueBlockBytes;
@@ -216,13 +217,13 @@ constexpr unsigned long long kArenaBytes = kQueuesBegin + kQueueBlocksMax * kQue
 // beside them are none that data often holds. No other meaning.
 constexpr unsigned long long kEscapeMask = 0x5BD1E995A3C59AC3ull;
 
-// What one slot takes from one peer.
+// The bytes that one slot takes from one peer.
 constexpr unsigned long long FlaggedSlotBytes(int world_size) {
   return kFlaggedBlockBytes / (kInSlots + kOutSlots) /
          static_cast<unsigned long long>(world_size - 1) / 1024 * 1024;
 }
 
-// What one message takes at most.
+// The most bytes that one message takes.
 constexpr unsigned long long QueueSlotBytes(int world_size) {
   return kQueueBlockBytes / kQueueSlots / static_cast<unsigned long long>(world_size - 1) / 1024 *
          1024;
@@ -238,7 +239,7 @@ constexpr unsigned long long CopyBlockBytes(unsigned long long bytes, int world_
   return bytes / blocks / kLineBytes * kLineBytes;
 }
 
-// What is filled with 0xFF when a group is made; all else with zero.
+// These ranges are filled with 0xFF when a group is made, and all else with zero.
 constexpr ByteRange kSentinelRanges[] = {
     // No launch has the number that this is: a record of a peer that has made no call is behind.
     {kCallRecordsBegin, kCallRecordsBegin + kRanksMax * sizeof(CallRecord)},

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "element.cuh"
-#include "patience.cuh"
+#include "spin_budget.cuh"
 
 namespace cotune::cuda {
 
@@ -51,7 +51,7 @@ class PackPieces {
     unsigned int last_word = 0;
 #pragma unroll
     for (unsigned int w = 0; w < kWords; ++w) {
-      // What lies in word w of the frame: the end of the pack's word w - 1, the beginning of w.
+      // Word w of the frame holds the end of the pack's word w - 1 and the beginning of w.
       const unsigned int low = w == 0 ? 0 : p.word[w == 0 ? 0 : w - 1];
       const unsigned int high = w == 4 ? 0 : p.word[w == 4 ? 0 : w];
       const unsigned int word = shift_ == 0 ? high : ShiftRight(low, high, 32 - shift_ * 8);
@@ -109,7 +109,7 @@ struct PackArray {
     return (reinterpret_cast<unsigned long long>(data) & (kPackBytes - 1)) == 0 &&
            (i + 1) * kPackBytes <= end && (skip == 0 || i != 0);
   }
-  // What the array has not is zero.
+  // Bytes beyond the array read as zero.
   __device__ __forceinline__ Pack Load(unsigned long long i) const {
     return IsWhole(i) ? LoadWhole(i) : LoadPieces(i);
   }

@@ -1,5 +1,5 @@
-// What a rank does with one chunk in a ring or a tree: adds its own data to what comes in, or only
-// passes on what comes in.
+// The steps of a rank for one chunk in a ring or a tree: it adds its own data to what comes in, or
+// only passes that on.
 #pragma once
 
 #include "chunks.cuh"
@@ -23,7 +23,7 @@ struct Partial {
   Pack pack[kPartialPacks];
 };
 
-// Of a pack of partial sums.
+// Element i of a pack of partial sums.
 __device__ __forceinline__ Accumulator Get(const Partial& p, int i) {
   if constexpr (kPartialPacks == 1) {
     return Get(p.pack[0], i);

@@ -45,7 +45,7 @@ class QueueEnd {
   bool is_used_;
 };
 
-// Where messages of `peer` arrive; -1: nobody.
+// The end of a queue at which messages of `peer` arrive; -1: of nobody.
 class Inlet : public QueueEnd {
  public:
   __device__ __forceinline__ Inlet(const KernelArguments& a, int peer)
@@ -74,7 +74,7 @@ class Inlet : public QueueEnd {
   const KernelArguments& arguments_;
 };
 
-// Where messages to `peer` leave; -1: nobody.
+// The end of a queue at which messages to `peer` leave; -1: to nobody.
 class Outlet : public QueueEnd {
  public:
   __device__ __forceinline__ Outlet(const KernelArguments& a, int peer)
@@ -103,12 +103,12 @@ class Outlet : public QueueEnd {
   const KernelArguments& arguments_;
 };
 
-// What a block does with several ends at once.
+// The work of a block on several ends at once.
 class Queues {
  public:
-  __device__ __forceinline__ Queues(const KernelArguments& a, Patience& patience)
-      : patience_(patience),
-        guard_(a, patience, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()) {}
+  __device__ __forceinline__ Queues(const KernelArguments& a, SpinBudget& budget)
+      : budget_(budget),
+        guard_(a, budget, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()) {}
 
   // By all threads in front of the first wait, behind what reads the counts of the ends: the launch
   // waits for all of that once. False: the group has failed.
@@ -170,12 +170,12 @@ class Queues {
     if (!end.is_used()) return true;
     for (unsigned int polls = 1; !end.IsReady(); ++polls) {
       if (polls % kPollsPerLook != 0) continue;
-      if (patience_.IsOverOrOtherCall(end.peer(), end.message())) return false;
+      if (budget_.IsOverOrOtherCall(end.peer(), end.message())) return false;
     }
     return true;
   }
 
-  Patience& patience_;
+  SpinBudget& budget_;
   CallGuard guard_;
 };
 

@@ -9,10 +9,10 @@ namespace cotune::cuda {
 // The rounds of this block with the blocks of the same index on all peers.
 class Rounds {
  public:
-  __device__ __forceinline__ Rounds(const KernelArguments& a, Patience& patience)
+  __device__ __forceinline__ Rounds(const KernelArguments& a, SpinBudget& budget)
       : arguments_(a),
-        patience_(patience),
-        guard_(a, patience, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()),
+        budget_(budget),
+        guard_(a, budget, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()),
         count_(reinterpret_cast<unsigned long long*>(a.arena[a.rank] + kRoundsBegin) + blockIdx.x),
         first_(*const_cast<volatile unsigned long long*>(count_)) {}
 
@@ -23,7 +23,7 @@ class Rounds {
     return guard_.Begin(static_cast<unsigned int>(first_));
   }
 
-  // Of round `round` of this launch, counted from 0.
+  // The number of the group's rounds so far at round `round` of this launch, counted from 0.
   __device__ __forceinline__ unsigned long long Number(unsigned int round) const {
     return first_ + round;
   }
@@ -52,7 +52,7 @@ class Rounds {
     bool gives_up = q < kPeers && !WaitForFlag(PeerAt(q, arguments_.rank), round);
     gives_up = gives_up || !guard_.Compare(static_cast<unsigned int>(Number(round)));
     if (q == kPeers)
-      gives_up = gives_up || patience_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
+      gives_up = gives_up || budget_.HasGroupFailed(static_cast<unsigned int>(Number(round)));
     return __syncthreads_or(gives_up) == 0;
   }
 
@@ -73,13 +73,13 @@ class Rounds {
     const unsigned long long* flag = FlagAt(arguments_.rank, peer);
     for (unsigned int polls = 1; LoadAcquire(flag) <= Number(round); ++polls) {
       const auto step = static_cast<unsigned int>(Number(round));
-      if (polls % kPollsPerLook == 0 && patience_.IsOver(peer, step)) return false;
+      if (polls % kPollsPerLook == 0 && budget_.IsOver(peer, step)) return false;
     }
     return true;
   }
 
   const KernelArguments& arguments_;
-  Patience& patience_;
+  SpinBudget& budget_;
   CallGuard guard_;
   unsigned long long* count_;
   unsigned long long first_;

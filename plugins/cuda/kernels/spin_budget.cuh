@@ -1,4 +1,4 @@
-// What every kernel that waits for peers needs: who they are, and when to give up.
+// Every kernel that waits for peers needs this: who they are, and when to give up.
 #pragma once
 
 #include "prelude.cuh"
@@ -79,9 +79,9 @@ __device__ __noinline__ void GiveUp(const KernelArguments& a, FailureKind kind, 
 
 // How long a launch waits, and what ends it before. One a thread. What it does while a thread waits
 // is inlined: a call that comes back would cost every kernel the registers that it must not touch.
-class Patience {
+class SpinBudget {
  public:
-  __device__ __forceinline__ explicit Patience(const KernelArguments& a) : arguments_(a) {}
+  __device__ __forceinline__ explicit SpinBudget(const KernelArguments& a) : arguments_(a) {}
 
   // The number of this launch, in block 0 alone.
   __device__ __forceinline__ void set_number(unsigned int number) { number_ = number; }

@@ -50,7 +50,7 @@ struct Transport {
   static __device__ __forceinline__ bool IsPlain(const Raw& raw) { return IsThere(raw); }
   static __device__ __forceinline__ bool Complete(unsigned char* /*slot*/, Raw& /*raw*/,
                                                   int /*peer*/, unsigned int /*step*/,
-                                                  Patience& /*patience*/) {
+                                                  SpinBudget& /*budget*/) {
     return true;
   }
   static __device__ __forceinline__ Pack Value(const Raw& raw) { return raw.pack; }
@@ -109,13 +109,13 @@ struct Transport {
   // Once it is there: waits for the word beside it, if it has one, and takes that out. False: gave
   // up.
   static __device__ __forceinline__ bool Complete(unsigned char* slot, Raw& raw, int peer,
-                                                  unsigned int step, Patience& patience) {
+                                                  unsigned int step, SpinBudget& budget) {
     unsigned int* w = raw.pack.word;
     const bool low = w[1] == kAllOnes && w[0] == kEscaped;
     const bool high = w[3] == kAllOnes && w[2] == kEscaped;
     if (!low && !high) return true;
     const unsigned long long were_empty =
-        TakeBeside(patience.arguments(), slot - kEscapeOffset, peer, step, patience.number());
+        TakeBeside(budget.arguments(), slot - kEscapeOffset, peer, step, budget.number());
     if (were_empty == kNothing) return false;
     if (low && (were_empty & 1) != 0) w[0] = kAllOnes;
     if (high && (were_empty & 2) != 0) w[2] = kAllOnes;
@@ -138,17 +138,17 @@ struct Transport {
                                                                unsigned char* word, int peer,
                                                                unsigned int step,
                                                                unsigned int number) {
-    Patience patience(a);
-    patience.set_number(number);
+    SpinBudget budget(a);
+    budget.set_number(number);
     unsigned long long value = LoadRelaxedHalf(word);
     for (unsigned int polls = 1; value == kNothing; ++polls) {
-      if (polls % kPollsPerLook == 0 && patience.IsOverOrOtherCall(peer, step)) return kNothing;
+      if (polls % kPollsPerLook == 0 && budget.IsOverOrOtherCall(peer, step)) return kNothing;
       value = LoadRelaxedHalf(word);
     }
     StoreRelaxedHalf(word, kNothing);
     if (LoadRelaxedHalf(word) != kNothing) {
       // Never so: a peer that wrote again has broken the protocol.
-      patience.Fail(kProtocol, peer, step);
+      budget.Fail(kProtocol, peer, step);
       return kNothing;
     }
     return value;
@@ -167,8 +167,8 @@ __device__ __forceinline__ bool IsEmpty(const Pack& p) {
 // One launch of a kernel: where its threads stand in the work, and its place in the count of steps.
 class Launch {
  public:
-  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience)
-      : Launch(a, patience, LoadWordPair(ControlAtBegin(a))) {}
+  __device__ __forceinline__ Launch(const KernelArguments& a, SpinBudget& budget)
+      : Launch(a, budget, LoadWordPair(ControlAtBegin(a))) {}
 
   __device__ __forceinline__ CallGuard& guard() { return guard_; }
 
@@ -216,9 +216,9 @@ class Launch {
  private:
   // state: the step and the poison. One access: with three of them all warps of a large launch wait
   // for the same line, 0.2 us of 5.
-  __device__ __forceinline__ Launch(const KernelArguments& a, Patience& patience,
+  __device__ __forceinline__ Launch(const KernelArguments& a, SpinBudget& budget,
                                     const WordPair& state)
-      : arguments_(a), step_(state.first), guard_(a, patience, state.second, 0) {}
+      : arguments_(a), step_(state.first), guard_(a, budget, state.second, 0) {}
 
   __device__ __forceinline__ ArenaControl* control() const {
     return ControlOf(arguments_, arguments_.rank);
@@ -250,7 +250,7 @@ constexpr bool kComparesInLoop = COTUNE_UNROLL == 1;
 template <int kCount, typename From, typename SlotOf, typename Sends>
 __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
                                             Pack (&values)[kCount], Launch& launch, bool is_last,
-                                            Patience& patience, bool compares = false) {
+                                            SpinBudget& budget, bool compares = false) {
   const unsigned int step = launch.step();
   CallGuard& guard = launch.guard();
   typename Transport::Raw raw[kCount];
@@ -277,7 +277,7 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
       if (missing < 0 && (!compares || !kComparesInLoop || guard.IsSame(heard))) {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
-          if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, patience)) {
+          if (sends(j) && !Transport::Complete(slot(j), raw[j], from(j), step, budget)) {
             return false;
           }
         }
@@ -304,17 +304,17 @@ __device__ __forceinline__ bool ReceiveFrom(From from, SlotOf slot, Sends sends,
     if (sends(j) && !IsEmpty(raw[j].pack)) is_clear = false;
   }
   // Never so: a peer that wrote again has broken the protocol.
-  if (!is_clear) patience.Fail(kProtocol, from(0), step);
+  if (!is_clear) budget.Fail(kProtocol, from(0), step);
   return is_clear;
 }
 
 // The same for all peers of `rank`.
 template <typename SlotOf, typename Sends>
 __device__ __forceinline__ bool Receive(SlotOf slot, Sends sends, Pack (&values)[kPeers], int rank,
-                                        Launch& launch, bool is_last, Patience& patience,
+                                        Launch& launch, bool is_last, SpinBudget& budget,
                                         bool compares = false) {
   return ReceiveFrom([&](int q) { return PeerAt(q, rank); }, slot, sends, values, launch, is_last,
-                     patience, compares);
+                     budget, compares);
 }
 
 // For when every rank sends.

@@ -19,7 +19,7 @@ using sdk::Descriptor;
 // Random bits that only those know who were told.
 using Secret = std::array<uint64_t, 2>;
 
-// What goes with a descriptor.
+// The label that goes with a descriptor.
 struct DescriptorLabel {
   int64_t sender = 0;
   Secret secret{};  // of the receiver
@@ -57,7 +57,7 @@ class DescriptorSocket {
   static std::vector<std::string> DefaultBases(
       const std::map<std::string, std::string>& environment);
 
-  // Of this end, for Send of another process: the folder that the socket is in.
+  // The name of this end, for Send of another process: the folder that the socket is in.
   const std::string& name() const { return folder_.path(); }
   // Receive takes only what is labelled with it.
   const Secret& secret() const { return secret_; }

@@ -15,17 +15,17 @@
 
 namespace cotune::cuda {
 
-// What a rank tells the others of its memory; goes through the job's store as bytes.
+// A rank's description of its memory for the others; it goes through the job's store as bytes.
 struct MemoryOffer {
   gpu::CuIpcMemHandle handle{};  // of memory that this backend has allocated
   int64_t pid = 0;
   uint64_t bytes = 0;
-  // Of a caller's memory: its allocation, and the socket that takes the peers' descriptors.
+  // For a caller's memory: its allocation, and the socket that takes the peers' descriptors.
   uint64_t allocation_bytes = 0;
   uint64_t offset = 0;
   char socket[DescriptorSocket::kNameBytesMax] = {};
   uint64_t secret[2] = {};
-  // Of an arena: the rank's GPU has programmatic dependent launch.
+  // For an arena: the rank's GPU has programmatic dependent launch.
   uint64_t has_pdl = 0;
 };
 

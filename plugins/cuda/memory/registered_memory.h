@@ -28,8 +28,8 @@ class RegisteredMemory {
   void Remove(const void* begin);
 
   bool is_empty() const { return ranges_.empty(); }
-  // Where `bytes` from `data` on lie on all ranks; [hot]. COTUNE_INVALID_ARGUMENT when they are not
-  // all in one range.
+  // Returns the addresses on all ranks of `bytes` from `data` on; [hot]. COTUNE_INVALID_ARGUMENT
+  // when they are not all in one range.
   sdk::Result<AddressOnRanks> Find(const void* data, uint64_t bytes) const;
 
  private:

@@ -16,7 +16,7 @@ Result<StreamCapture> CaptureOf(const Gpu& gpu, gpu::CuStream stream) {
     return tl::unexpected(checked.error());
   }
   if (status == gpu::kCuCaptureNone) return StreamCapture{};
-  // Of a capture that was invalidated the number is not told.
+  // The driver does not tell the number of a capture that was invalidated.
   capture.state = status == gpu::kCuCaptureActive ? StreamCapture::State::kActive
                                                   : StreamCapture::State::kInvalidated;
   return capture;

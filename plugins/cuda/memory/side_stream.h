@@ -10,7 +10,7 @@
 
 namespace cotune::cuda {
 
-// What a stream is part of.
+// The capture that a stream is part of.
 struct StreamCapture {
   enum class State : uint8_t { kNone, kActive, kInvalidated };
   State state = State::kNone;
@@ -25,8 +25,8 @@ bool CanFork(const StreamCapture& side, const StreamCapture& stream);
 class SideStream {
  public:
   static sdk::Result<std::unique_ptr<SideStream>> Make(const Gpu& gpu);
-  // What was queued still runs to its end. A stream that is part of a capture which has not ended
-  // is left to the process.
+  // Queued work still runs to its end. A stream that is part of a capture which has not ended is
+  // left to the process.
   ~SideStream();
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
@@ -34,7 +34,7 @@ class SideStream {
   // The stream for work that follows all that is on `stream` now; until Join nothing else may fork.
   // `stream` itself, which is right too, where CanFork says no.
   sdk::Result<gpu::CuStream> Fork(gpu::CuStream stream);
-  // What is queued on `stream` from here on follows what was queued since Fork.
+  // Work that is queued on `stream` from here on follows all that was queued since Fork.
   sdk::Result<void> Join(gpu::CuStream stream);
 
  private:

@@ -87,7 +87,7 @@ COTUNE_EXPORT CuResult cuMemAlloc_v2(CuDevicePointer* pointer, size_t) {
 COTUNE_EXPORT CuResult cuMemFree_v2(CuDevicePointer) { return Freed(State().allocated); }
 
 COTUNE_EXPORT CuResult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) {
-  // What is never freed is no leak of the test's.
+  // Memory that is never freed is no leak of the test's.
   static std::mutex mutex;
   static auto* const blocks = new std::vector<std::unique_ptr<char[]>>;
   const std::lock_guard lock(mutex);
