@@ -2,7 +2,7 @@
 
 _WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
-# What no user runs is compiled at the level that takes the compiler least time; sanitizers have theirs in .bazelrc.
+# Code that no user runs is compiled at the level that takes the compiler least time; sanitizers have theirs in .bazelrc.
 TEST_OPTIMIZATION = select({
     "//bazel:sanitized": [],
     "//conditions:default": ["-Og"],

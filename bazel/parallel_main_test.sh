@@ -21,7 +21,7 @@ expect signal 1 '^part 1 of the test failed' 1
 expect early_exit 1 'failed: status 0, it ended in the middle of a case' 1
 expect expectation 1 '\[       OK \] Sample\.(A|C)' 2
 
-# What hangs shows what it has printed when the time is up.
+# A test that hangs shows its output when the time is up.
 exec 3< <(BREAK=hang exec "$sample" 2>&1; )
 hanging=$!
 while ! { [[ -n "$(pgrep -P "$hanging")" ]] && [[ -e "$TEST_TMPDIR/hangs" ]]; }; do read -rt 0.1 <> <(:) || true; done

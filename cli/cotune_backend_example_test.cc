@@ -36,7 +36,7 @@ void Replace(const std::string& from, const std::string& to, std::string& text) 
   }
 }
 
-// What `./dev dist` installs for those who write plugins.
+// Installs the files that `./dev dist` installs for authors of plugins.
 void InstallInto(const fs::path& tree) {
   fs::create_directories(tree / "include/cotune/sdk");
   fs::create_directories(tree / "lib");

@@ -68,7 +68,7 @@ void UseErrorPipe(Process& process) {
 // in the middle.
 void SayDone(const Console& console) {
   if (console.error_pipe() < 0) return;
-  // Where it cannot be written, nobody listens.
+  // A message that cannot be written has no reader.
   [[maybe_unused]] const ssize_t written =
       write(console.error_pipe(), kDoneWord, sizeof(kDoneWord));
 }

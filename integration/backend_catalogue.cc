@@ -32,7 +32,7 @@ std::string KnownBackendsText(std::string_view typed, const std::vector<PluginRe
                        : KnownNamesText(typed, known);
 }
 
-// What is set for each backend: "key=value key=value", by name.
+// The settings of each backend by its name: "key=value key=value".
 std::map<std::string, std::string> SettingTexts(
     const std::map<std::string, std::string>& settings) {
   std::map<std::string, std::string> texts;

@@ -89,7 +89,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   options.job_id = context.job_id;
   options.socket_path = context.socket_path;
   options.store = options_.store.get();
-  // What an attempt that was killed has left in the store must not be taken for this one.
+  // Keys that a killed attempt has left in the store must not be taken for this one's.
   if (options.store != nullptr) options.job_id += "/" + RandomHex();
   if (options.socket_path.empty()) {
     Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), options.job_id);

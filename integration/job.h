@@ -64,7 +64,8 @@ struct JobOptions {
   // new with every attempt. nullptr: by the path alone.
   std::shared_ptr<sync::RendezvousStore> store;
   TuningSettings settings;
-  // What the calls of this job work on. kCuda: of the rank's GPU, see gpu::OrdinalOfRank.
+  // The memory that the calls of this job work on. kCuda: of the rank's GPU, see
+  // gpu::OrdinalOfRank.
   MemoryKind memory = MemoryKind::kHost;
   CatalogueOptions catalogue;
   JobPurpose purpose = JobPurpose::kRun;
@@ -130,7 +131,7 @@ class Job {
   const std::vector<std::string>& setting_warnings() const {
     return catalogue_->setting_warnings();
   }
-  // Of this machine and the backends in use; equal on all ranks.
+  // The fingerprint of this machine and the backends in use; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }
   // Plans must go before a group that a tune makes anew: whoever keeps plans says here how to drop
@@ -139,7 +140,8 @@ class Job {
   void DropPlans() {
     if (drop_plans_) drop_plans_();
   }
-  // What runs when no table says anything: the default choice of the first backend that has one.
+  // Returns what runs when no table says anything: the default choice of the first backend that has
+  // one.
   Result<Choice> DefaultChoice(const Program& program, const Problem& problem) const;
   // A class of this job's group and memory, out of place.
   ProblemClass Class(Collective collective, Dtype dtype, Reduction reduction) const;

@@ -17,8 +17,8 @@ constexpr int kEntries = 10'000;
 constexpr const char* kAlgorithms[] = {"one_shot",         "two_shot",         "ring?chunk=16384",
                                        "ring?chunk=65536", "tree?chunk=16384", "tree?chunk=65536"};
 
-// What a tune leaves of one choice: a default and a winner measured to the end, the others outpaced
-// early.
+// Makes the verdict of one choice after a tune: a default and a winner are measured to the end, the
+// others are eliminated early.
 Verdict VerdictOf(std::mt19937_64& random, size_t algorithm, size_t samples, int64_t median_ns) {
   Verdict verdict{.id = ChoiceId::Parse(std::string("host/") + kAlgorithms[algorithm]).value()};
   verdict.is_default = algorithm == 0;

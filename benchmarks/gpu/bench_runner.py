@@ -29,7 +29,7 @@ from rank_processes import NO_MULTICAST, RankProcesses, transcript  # noqa: E402
 ALL_DONE, SOME_FAILED, NO_GPU = 0, 1, 3
 # Cells that are left when it is used up run the defaults, and the tune counts as failed.
 TUNE_BUDGET_S = 400
-# Of calls on registered buffers that have a table of their own.
+# Calls on registered buffers have a table of their own from this size on.
 REGISTERED_BYTES_MIN = 1 << 20
 GROUPS = ("tune", "cotune", "cotune_registered", "nccl", "nccl_symmetric", "symm_mem", "host_call")
 DESCRIPTION = """Measures, on all GPUs of this machine, in bf16 and by one method: cotune (tuned here first), NCCL, NCCL on

@@ -1,5 +1,5 @@
-// What one call costs the host: cotune_all_reduce of 1 KiB against the bare launch of an empty
-// kernel.
+// Measures what one call costs the host: cotune_all_reduce of 1 KiB against the bare launch of an
+// empty kernel.
 //
 //   host_call DATABASE PLUGIN_FOLDERS, one process for each GPU, as ranks of a job
 //
@@ -73,7 +73,7 @@ Group Join(const char* plugins) {
   return Group(group);
 }
 
-// What a rank uses; memory and context go with the process.
+// The resources of a rank; memory and context go with the process.
 struct Rank {
   CudaDriver driver;
   Group group;

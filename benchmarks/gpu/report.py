@@ -24,7 +24,7 @@ BEGIN = "<!-- written by benchmarks/gpu/report.py: begin -->"
 END = "<!-- written by benchmarks/gpu/report.py: end -->"
 OURS = "cotune"
 REGISTERED = "cotune_registered"  # the same on registered buffers
-# Of the table, in this order; two contenders can be one column.
+# The columns of the table, in this order; two contenders can be one column.
 PEERS = {
     "NCCL": ("nccl",),
     "NCCL symmetric": ("nccl_symmetric",),

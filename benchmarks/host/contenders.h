@@ -35,7 +35,7 @@ class Contender {
   virtual void Prepare(const Workload& workload) = 0;
   // One call; what Prepare got still lives.
   virtual void Run() = 0;
-  // What ran, for the table; empty when there is nothing to tell.
+  // The choice that ran, for the table; empty when there is nothing to say.
   virtual std::string Chosen() { return ""; }
 };
 

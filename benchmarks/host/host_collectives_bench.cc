@@ -61,7 +61,7 @@ double BusFactor(uint32_t collective, double ranks) {
   return collective == COTUNE_BROADCAST ? 1 : (ranks - 1) / ranks;
 }
 
-// What all ranks write, in memory that they share: rank r's time of the present round.
+// Memory that all ranks share and write: rank r's time of the present round.
 struct Times {
   double round_us[64];
 };

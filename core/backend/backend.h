@@ -1,4 +1,4 @@
-// What the pipeline needs of a backend. plugins/loader implements it over the C ABI; tests
+// The interface of a backend to the pipeline. plugins/loader implements it over the C ABI; tests
 // implement it directly.
 #ifndef COTUNE_CORE_BACKEND_BACKEND_H_
 #define COTUNE_CORE_BACKEND_BACKEND_H_
@@ -39,7 +39,7 @@ struct ChoiceList {
   std::vector<Refusal> refusals;
 };
 
-// Where the operands of a launch lie and on which stream it runs.
+// The operands of a launch, and the stream that it runs on.
 struct LaunchArguments {
   const void* send = nullptr;
   void* recv = nullptr;
@@ -88,7 +88,7 @@ class BackendGroup {
   virtual void Abort() = 0;
 };
 
-// Who takes part: name is unique in the job and new for every attempt.
+// The ranks of a group and its name, which is unique in the job and new for every attempt.
 struct GroupParameters {
   std::string name;
   int32_t rank = 0;                // of this process in the group

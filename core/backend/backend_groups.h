@@ -33,7 +33,7 @@ class BackendGroups {
     std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
     int32_t device = -1;
     int64_t deadline_ns = 0;  // absolute, for Create
-    // What the user has set for a backend, by its name: "key=value key=value". Ranks with different
+    // The user's settings of each backend, by its name: "key=value key=value". Ranks with different
     // settings of a backend do not share a group of it.
     std::map<std::string, std::string> settings;
     // The ids that tell builds of one version of a backend apart, by its name; backends without are
@@ -72,9 +72,8 @@ class BackendGroups {
   bool HasRegisteredMemory() const { return !registered_.empty(); }
 
   // Aborts the member's group and makes a new one on all ranks; all its plans are destroyed before.
-  // What its old group had registered is registered again.
-  // A member whose group cannot be made anew is left out on all ranks: its group is nullptr
-  // afterwards.
+  // Memory that its old group had registered is registered again. A member whose group cannot be
+  // made anew is left out on all ranks: its group is nullptr afterwards.
   Status Recreate(BackendMember& member, int64_t deadline_ns);
 
   // Frees every waiter of every group on this rank. Any thread, while the object lives. A backend

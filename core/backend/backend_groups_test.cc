@@ -222,8 +222,8 @@ TEST(BackendGroupsTest, AGroupThatOneRankCannotMakeIsLeftOutOnAllWithTheReason) 
   }
 }
 
-// What three ranks see when each registers 64 bytes with two backends, of which "other" refuses on
-// the rank `refused_on`, -1: on none.
+// The views of three ranks when each registers 64 bytes with two backends, of which "other" refuses
+// on the rank `refused_on`, -1: on none.
 struct MemoryView {
   Status registered;
   bool is_registered = false;

@@ -60,16 +60,16 @@ class Device {
   virtual void* stream() const = 0;
   // Makes the device that of the calling thread, which from now on is the one that uses it.
   virtual Status Attach() = 0;
-  // What is enqueued on stream `after` from now on runs behind what stream `before` holds now.
-  // Nothing while either is being captured: inside a graph, order is the caller's.
+  // Work that is enqueued on stream `after` from now on runs behind all that stream `before` holds
+  // now. Nothing while either is being captured: inside a graph, order is the caller's.
   virtual Status OrderStreams(void* before, void* after) = 0;
   // Waits for everything that the stream holds. kDeadline: it had not run by then.
   virtual Status Synchronize(void* stream, int64_t deadline_ns) = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a
   // measurement is keyed by.
   virtual std::string measuring_mode() const = 0;
-  // What can be allocated now, about: of the machine for host memory, all ranks together; of this
-  // rank's GPU. nullopt: not known.
+  // Returns about how many bytes can be allocated now: for host memory by all ranks of the machine
+  // together, for a GPU on this rank's. nullopt: not known.
   virtual std::optional<uint64_t> AvailableBytes() const = 0;
   // kEnvironment when there is no memory left.
   virtual Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) = 0;

@@ -30,7 +30,7 @@ class SymmetricRegion {
   void* data() { return memory_->data(); }
   uint64_t left_bytes() const { return memory_->bytes() - used_bytes_; }
 
-  // Of a region, for buffers of these sizes.
+  // The size of a region for buffers of these sizes.
   static uint64_t BytesFor(std::initializer_list<uint64_t> buffer_bytes);
 
   // The next piece, aligned to 256 bytes; the region outlives it. kInternal when it is used up.

@@ -1,4 +1,4 @@
-// What every cell of a tune is measured with.
+// The parts that every cell of a tune is measured with.
 #ifndef COTUNE_CORE_BENCHMARK_BENCHMARK_PARTS_H_
 #define COTUNE_CORE_BENCHMARK_BENCHMARK_PARTS_H_
 

@@ -18,8 +18,8 @@ constexpr uint64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0x5C};
 // NaN for floats, -1 and 255 for integers: no right answer contains it.
 constexpr std::byte kPoison{0xFF};
-// What a block begins with comes from the host: at most so often its period, 128 KiB to 1 MiB. A
-// power of two, so that it ends at whole lines of memory.
+// The beginning of a block is written by the host: at most so many of its periods, 128 KiB to 1
+// MiB. A power of two, so that it ends at whole lines of memory.
 constexpr uint64_t kFrontPeriods = 128;
 
 uint64_t SendBytes(const Problem& problem) {
@@ -29,7 +29,7 @@ uint64_t RecvBytes(const Problem& problem) {
   return problem.recv_elements() * SizeBytes(problem.cls.dtype);
 }
 
-// Of the send buffer's allocation, which is all in place.
+// The bytes of the send buffer's allocation, the only one in place.
 uint64_t FirstBytes(const Problem& problem) {
   return problem.cls.in_place ? std::max(SendBytes(problem), RecvBytes(problem))
                               : SendBytes(problem);
@@ -220,7 +220,7 @@ Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   Result<std::unique_ptr<DeviceBuffer>> result =
       in_place ? device_.Allocate((*first)->bytes()) : PoisonedBuffer(operands.second->bytes());
   if (!result) return tl::make_unexpected(result.error());
-  // What a call does not write stays as it was.
+  // Bytes that a call does not write stay as they were.
   if (in_place) made = device_.Copy(**result, **first);
   if (made) {
     made = PutBlocks(**result, in_place ? RecvOffset() : 0, ExpectedBlocks(problem_, rank_, kind));

@@ -15,7 +15,7 @@
 
 namespace cotune {
 
-// What a correctness run left in the buffers.
+// The state of the buffers after a correctness run.
 struct OperandCheck {
   uint64_t wrong_elements = 0;  // of the receive buffer
   bool wrote_outside = false;   // guard bytes in front of or behind a buffer changed
@@ -35,7 +35,7 @@ class OperandBuffers {
   static Result<std::unique_ptr<OperandBuffers>> Allocate(Device& device, const Problem& problem,
                                                           int rank,
                                                           SymmetricRegion* symmetric = nullptr);
-  // Of the region that is enough for so many copies of a symmetric problem's operands.
+  // The size of a region that is enough for so many copies of a symmetric problem's operands.
   static uint64_t RegionBytes(const Problem& problem, int32_t copies);
 
   // Bytes of the device's memory that it takes in all, guards included.
@@ -49,8 +49,8 @@ class OperandBuffers {
   // what a program just wrote is still there then, and where they are twice the cache and more, as
   // they drive themselves out. The same on all ranks.
   static int32_t WantedCopies(const Problem& problem, uint64_t cache_bytes);
-  // Of those wanted, as many as take no more than half of what the device has left, or as the
-  // symmetric region holds.
+  // Returns as many of the wanted copies as take no more than half of what the device has left, or
+  // as the symmetric region holds.
   int32_t AffordableCopies(int32_t wanted) const;
   // Until there are so many, with data in them. The same number on all ranks. kEnvironment: no
   // memory.
@@ -74,7 +74,7 @@ class OperandBuffers {
     std::byte* send = nullptr;
     std::byte* recv = nullptr;
   };
-  // Of one kind of data, each as a whole allocation with its guards.
+  // The images of one kind of data, each a whole allocation with its guards.
   struct Image {
     std::unique_ptr<DeviceBuffer> first;   // before a call
     std::unique_ptr<DeviceBuffer> result;  // after it: of `second`, or of `first` in place

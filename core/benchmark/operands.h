@@ -20,11 +20,11 @@ struct OperandBlock {
   std::vector<std::byte> period;  // what it begins with; may be more than the block
 };
 
-// What one rank's send buffer holds, send_elements() of the dtype, without gaps. `salt` makes runs
-// differ, so that a result left over from the run before does not pass.
+// The content of one rank's send buffer: send_elements() of the dtype, without gaps. `salt` makes
+// runs differ, so that a result left over from the run before does not pass.
 std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt);
 
-// What the receive buffer of `rank` must hold: recv_elements() of the dtype, without gaps.
+// The right content of the receive buffer of `rank`: recv_elements() of the dtype, without gaps.
 std::vector<OperandBlock> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt);
 
 // As much of the block as there is room for, from its beginning on.

@@ -98,7 +98,7 @@ class OperandsTest : public ::testing::Test {
     return sends;
   }
 
-  // What `rank` receives, element by element from the definition of the collective.
+  // Computes what `rank` receives, element by element from the definition of the collective.
   static Buffer Naive(const Problem& problem, const std::vector<Buffer>& sends, int rank) {
     Buffer recv(problem.recv_elements());
     const uint64_t count = problem.count;

@@ -122,7 +122,7 @@ TEST(RaceTest, RoundsAreComparedPairByPair) {
     return (choice == 1 ? 1000 : 1015) * speed(round);
   });
   EXPECT_FALSE(close.is_eliminated(0));
-  // Where pairs say nothing (each is faster in every other round) nobody is dropped by them.
+  // Pairs that say nothing (each is faster in every other round) eliminate no choice.
   Race equal(2, SIZE_MAX, RaceRules{.min_rounds = 8, .max_rounds = 30});
   RunToEnd(equal, [&](size_t choice, int32_t round) -> int64_t {
     return (static_cast<int32_t>(choice) == round % 2 ? 1000 : 1100) * speed(round);

@@ -1,4 +1,4 @@
-// What the ranks tell each other in the steps of a tune: one message type for each exchange.
+// The messages of the ranks in the steps of a tune: one type for each exchange.
 #ifndef COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 #define COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 

@@ -1,4 +1,4 @@
-// What rank 0 knows from before a tune, on every rank.
+// Gives every rank the knowledge that rank 0 has from before a tune.
 #ifndef COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
 #define COTUNE_CORE_SCHEDULER_RANK_ZERO_KNOWLEDGE_H_
 

@@ -43,7 +43,7 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
     plan.buffer_bytes_per_rank =
         std::max(plan.buffer_bytes_per_rank,
                  OperandBuffers::AllocatedBytes(problem, copies) + staging_bytes);
-    // Where memory is short, there are fewer copies.
+    // There are fewer copies when memory is short.
     cost.least_bytes_per_rank = std::max(cost.least_bytes_per_rank,
                                          OperandBuffers::AllocatedBytes(problem) + staging_bytes);
   }

@@ -1,4 +1,4 @@
-// What a tune will take: time and memory, before it begins.
+// Estimates the time and memory of a tune before it begins.
 #ifndef COTUNE_CORE_SCHEDULER_TUNE_COST_H_
 #define COTUNE_CORE_SCHEDULER_TUNE_COST_H_
 

@@ -1,4 +1,4 @@
-// What a tune is given, and what its passes leave behind.
+// The input of a tune, and the results of its passes.
 #ifndef COTUNE_CORE_SCHEDULER_TUNE_STATE_H_
 #define COTUNE_CORE_SCHEDULER_TUNE_STATE_H_
 
@@ -49,7 +49,7 @@ struct TuneOutcome {
   int64_t pre_sync_ns = 0;  // spent in them by this rank
 };
 
-// What the passes of one scheduler share.
+// The state that the passes of one scheduler share.
 struct TuneState {
   TuneParts parts;
   TuningSettings settings;

@@ -15,8 +15,8 @@
 
 namespace cotune {
 
-// What a call is looked up by, besides its bytes. Equal on all ranks by construction. A table
-// belongs to one group, so the group is not in the key.
+// The key that a call is looked up by, besides its bytes. Equal on all ranks by construction. A
+// table belongs to one group, so the group is not in the key.
 struct DispatchKey {
   Collective collective = Collective::kAllReduce;
   Dtype dtype = Dtype::kF32;

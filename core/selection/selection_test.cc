@@ -162,7 +162,7 @@ TEST(SelectWinnerTest, ADefaultThatTheRaceDroppedIsComparedInItsOwnRounds) {
               HasSubstr("17.0 % slower than the default host/tree (100.0 us, outpaced), "
                         "which the race dropped after 8 samples, slower than the "
                         "leader of its rounds beyond the noise; "));
-  // Who had been faster failed, and who is left never was.
+  // The choice that had been faster failed, and the one that is left never was.
   ring.samples_ns.assign(20, 117'000);
   const Winner winner = SelectWinner(Cell({ring, dropped}), {}).value();
   EXPECT_EQ(winner.id, Id("host/tree"));

@@ -1,5 +1,5 @@
-// What measuring leaves behind: plain data that travels from the benchmark to selection, database
-// and explain.
+// The results of measuring: plain data that travels from the benchmark to selection, database and
+// explain.
 #ifndef COTUNE_CORE_SELECTION_VERDICT_H_
 #define COTUNE_CORE_SELECTION_VERDICT_H_
 
@@ -32,8 +32,8 @@ enum class StartMode : uint8_t {
 };
 const char* StartModeName(StartMode mode);  // "window", "barrier", "device"
 
-// What all ranks agreed of one choice at one size. Times are of one call, in ns: the largest end
-// less the smallest start over ranks, divided by `repetitions`.
+// The result of one choice at one size, agreed by all ranks. Times are of one call, in ns: the
+// largest end less the smallest start over ranks, divided by `repetitions`.
 struct Verdict {
   ChoiceId id;
   Outcome outcome = Outcome::kTimed;
@@ -62,8 +62,8 @@ struct CellResult {
   int32_t invalid_rounds = 0;  // samples that did not count because a rank started late
   int32_t buffer_copies = 1;   // of send and receive buffer that timed calls went round over
   int32_t sm_clock_mhz = 0;    // of the slowest GPU after the last sample; 0: not known
-  // What throttled a GPU when the measuring began or ended: "hw_thermal,sw_power_cap"; "": nothing
-  // that is known.
+  // The reasons that throttled a GPU when the measuring began or ended: "hw_thermal,sw_power_cap";
+  // "": none is known.
   std::string throttle_reasons{};
 
   bool operator==(const CellResult& other) const;

@@ -35,7 +35,7 @@ struct CellScript {
   TuningSettings settings;
 };
 
-// What one rank has of the cell. The stages behind preparation find it prepared.
+// The parts of the cell on one rank. The stages behind preparation find it prepared.
 struct CellOnRank {
   const BenchmarkParts& parts;
   const Problem& problem;

@@ -16,8 +16,8 @@ ChoiceId IdForTest(std::string_view text);
 // host/tree.
 DatabaseEntry EntryForTest(uint64_t count);
 
-// Of a few machines, classes and counts, so that identities collide; measured in one of a few
-// seconds.
+// Draws from a few machines, classes and counts, so that identities collide; measured in one of a
+// few seconds.
 DatabaseEntry RandomEntryForTest(std::mt19937_64& random);
 
 }  // namespace cotune

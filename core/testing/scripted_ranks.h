@@ -20,7 +20,7 @@
 
 namespace cotune {
 
-// What the ranks of one test share. Thread-safe.
+// The state that the ranks of one test share. Thread-safe.
 class HubForTest {
  public:
   explicit HubForTest(int world_size) : world_size_(world_size) {}
@@ -99,7 +99,7 @@ class BackendForTest final : public Backend {
   std::string version_ = "1";
 };
 
-// What a device says of itself.
+// A device's description of itself.
 struct DeviceScript {
   std::optional<uint64_t> available_bytes{};
   uint64_t cache_bytes = 0;

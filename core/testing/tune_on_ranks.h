@@ -46,7 +46,7 @@ class MemoryOfCells final : public KnownCells {
   std::vector<LeftOutChoice> left_out;
 };
 
-// What one rank saw of a tune.
+// The view of one rank of a tune.
 struct RankView {
   Result<TuneOutcome> outcome = Fail(ErrorCode::kInternal, "did not run");
   NotedWarnings observer;

@@ -117,14 +117,14 @@ enum { /* 0 for collectives that do not reduce */
 
 typedef struct cotune_group cotune_group;
 
-/* What the buffers of a group's calls lie in. */
+/* The memory that the buffers of a group's calls lie in. */
 typedef int32_t cotune_group_memory;
 enum {
   COTUNE_GROUP_MEMORY_HOST = 0,
-  /* Of the GPU whose context is current on the calling thread; with none, of the one whose ordinal
-   * is the rank's number on its host, or of the only one that the process sees. cudaSetDevice makes
-   * a context; torch.cuda.set_device only where it changes the device, and a first tensor in any
-   * case. cotune_group_device tells. Every rank needs a GPU of its own. */
+  /* The memory of the GPU whose context is current on the calling thread; with none, of the one
+   * whose ordinal is the rank's number on its host, or of the only one that the process sees.
+   * cudaSetDevice makes a context; torch.cuda.set_device only where it changes the device, and a
+   * first tensor in any case. cotune_group_device tells. Every rank needs a GPU of its own. */
   COTUNE_GROUP_MEMORY_CUDA = 1
 };
 
@@ -219,7 +219,7 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
  * so. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
-/* Of this process in the group; -1 and 0 for NULL. */
+/* The rank of this process in the group and the size of the group; -1 and 0 for NULL. */
 COTUNE_API int32_t cotune_group_rank(const cotune_group* group);
 COTUNE_API int32_t cotune_group_size(const cotune_group* group);
 
@@ -307,8 +307,8 @@ typedef struct cotune_tune_options {
   const uint64_t* sizes_bytes; /* NULL: 1 KiB to 4 MiB in steps of 4 */
   size_t size_count;
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
-  /* What it holds is not measured again; what is new is added. NULL: nothing is read or written.
-   * Only rank 0 touches the file. */
+  /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or
+   * written. Only rank 0 touches the file. */
   const char* database_path;
   int32_t is_in_place;  /* 0 or 1: which of the two is tuned; calls in place have winners of their
                          * own, those of a broadcast excepted */
@@ -353,9 +353,9 @@ typedef struct cotune_call {
   uint64_t count;
 } cotune_call;
 
-/* What this call runs and why, as lines of text. Writes at most `size` bytes, NUL included, and the
- * length of the whole text to *length. buffer may be NULL when size is 0, length may be NULL. Not
- * collective. After cotune_load only rank 0 knows why a choice won. */
+/* Explains as lines of text what this call runs and why. Writes at most `size` bytes, NUL included,
+ * and the length of the whole text to *length. buffer may be NULL when size is 0, length may be
+ * NULL. Not collective. After cotune_load only rank 0 knows why a choice won. */
 COTUNE_API cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
                                         size_t size, size_t* length);
 

@@ -192,7 +192,7 @@ TEST_F(StuckCallTest, ADestroyDoesNotWaitUntilAnAbortIsKnownToBeStuck) {
     if (cotune_group_split(group, "part", &rank, 1, &part, &error) != COTUNE_SUCCESS) return false;
     const bool has_failed = Sum(part) == COTUNE_ERROR_DEADLINE;
     alarm(kWellBeforeS);
-    // What the thread in the abort uses belongs to the group of all ranks too.
+    // The memory that the thread in the abort uses belongs to the group of all ranks too.
     cotune_group_destroy(part);
     cotune_group_destroy(group);
     return has_failed;

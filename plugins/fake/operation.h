@@ -17,7 +17,7 @@ namespace cotune::fake {
 using sdk::Failure;
 using sdk::Result;
 
-// What the operations of a group share.
+// The state that the operations of a group share.
 struct GroupState {
   const cotune_host_t* host = nullptr;
   std::string name;
@@ -33,7 +33,7 @@ struct GroupState {
   int64_t now_ns() const { return host->now_ns(host->context); }
 };
 
-// What the script makes of one launch.
+// The script's effect on one launch.
 struct Misbehaviour {
   int64_t least_ns = 0;  // it takes at least that long
   bool hangs = false;

@@ -87,7 +87,7 @@ bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choi
   return false;
 }
 
-// What is wrong with the line; empty when it was read.
+// Reads a line of a choice. Returns what is wrong with it; empty when it was read.
 std::string ReadChoice(std::string_view rest, Script& script) {
   ScriptedChoice choice;
   choice.name = TakeWord(rest);

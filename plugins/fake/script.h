@@ -1,4 +1,5 @@
-// What the fake backend offers and how it misbehaves: the setting "fake.script".
+// The script of the fake backend says what it offers and how it misbehaves: the setting
+// "fake.script".
 //
 // One statement a line; ";" ends a line too. Empty lines and lines that start with "#" do not
 // count. RANK is a rank of the group.

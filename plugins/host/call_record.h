@@ -1,4 +1,4 @@
-// What a rank runs at the moment, as the others compare it with their own.
+// The record of the call that a rank runs at the moment; the others compare it with their own.
 #ifndef COTUNE_PLUGINS_HOST_CALL_RECORD_H_
 #define COTUNE_PLUGINS_HOST_CALL_RECORD_H_
 

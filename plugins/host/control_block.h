@@ -18,7 +18,7 @@ constexpr uint32_t ProgressNumber(uint32_t iteration, uint32_t step) {
   return (iteration << 8) + step;
 }
 
-// What a rank waits for, published so that others can tell a late rank from its victims.
+// The wait of a rank, published so that others can tell a late rank from its victims.
 struct PublishedWait {
   enum class Kind : uint8_t { kNone, kOneRank, kArrivals, kAllRanks };
   Kind kind = Kind::kNone;
@@ -69,8 +69,8 @@ constexpr uint64_t PackCall(uint32_t number, uint32_t digest) {
 
 enum class Membership : uint32_t { kAbsent, kMember, kLeft };
 
-// Of a group that has just come to be. Progress numbers wrap around soon after it, so that this is
-// nothing that only long jobs meet.
+// The first iteration of a new group. Progress numbers wrap around soon after it, so that not only
+// long jobs meet this.
 inline constexpr uint32_t kFirstIteration = (1u << 24) - 1000;
 
 struct alignas(kCacheLineBytes) RankWords {
@@ -79,7 +79,7 @@ struct alignas(kCacheLineBytes) RankWords {
   std::atomic<uint32_t> arrivals;      // of this rank, to name the ones that a barrier lacks
   std::atomic<int32_t> processor;      // 1 + the one that it ran on when it last began a call
   std::atomic<uint64_t> send_address;  // in this rank's process, while others may read it
-  // Of the latest calls with elements, by their number in the group: number and digest of their
+  // The latest calls with elements, by their number in the group: number and digest of their
   // record, in the line of the progress, with which they arrive at the others; and the record. A
   // rank is at most two iterations, and so two such calls, in front of another.
   std::atomic<uint64_t> calls[kCallsKept];

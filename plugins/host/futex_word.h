@@ -12,7 +12,8 @@ constexpr bool HasReached(uint32_t value, uint32_t target) {
   return static_cast<int32_t>(value - target) >= 0;
 }
 
-// Who sees to it that of a store and a sleeper one sees the other; see process_fence.h.
+// Either the storing or the sleeping side has the fence by which one of them sees the other; see
+// process_fence.h.
 enum class WakeFence { kOfStorer, kOfSleeper };
 
 // Lives in memory that processes share; all bytes zero is a valid initial state. Any thread. Store

@@ -15,7 +15,7 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// What /proc/PID/stat says of a process.
+// The state of a process by /proc/PID/stat.
 struct ProcessState {
   char state = '?';  // R, S, D, T, Z, ...
   uint64_t start_ticks = 0;
@@ -25,7 +25,7 @@ struct ProcessState {
 // line is not of that form.
 bool ParseProcessStat(std::string_view line, ProcessState& state);
 
-// Of the calling process.
+// The identity of the calling process.
 ProcessIdentity OwnIdentity();
 
 // False once the process has ended, also while nobody has collected its exit status. A process that

@@ -20,7 +20,7 @@
 // all ranks have ended iteration n - 2. Lines that carry iteration n say the same of their writer
 // as progress (n, 0).
 //
-// Where a schedule ends with a signal in its last iteration n, a rank does not store (n + 1, 0)
+// In a schedule that ends with a signal in its last iteration n, a rank does not store (n + 1, 0)
 // (EndsQuietly). Whoever waits for that number is in iteration n + 2, and gets it by the first
 // signal or the end of n + 1, which need nothing of n + 2.
 #ifndef COTUNE_PLUGINS_HOST_SCHEDULE_H_
@@ -56,11 +56,11 @@ constexpr uint64_t LinesOf(uint64_t bytes) {
 
 enum class Space : uint8_t { kInput, kOutput, kSlot, kPeerInput, kLines, kStaging };
 
-// Where an operation reads or writes: the chunk of block `block` of the caller's send or receive
-// buffer, or region `block` of the slot of rank `rank`, or (as the source of a copy only) block
-// `block` of the send buffer of rank `rank`, straight from that process; or region
-// `block` of the tagged lines of rank `rank` (kPutLines and kTakeLines only), or part `block` of
-// private memory of the executor. `partial` marks f32 partial results of a 16-bit type (see
+// The place that an operation reads or writes: the chunk of block `block` of the caller's send or
+// receive buffer, or region `block` of the slot of rank `rank`, or (as the source of a copy only)
+// block `block` of the send buffer of rank `rank`, straight from that process; or region `block` of
+// the tagged lines of rank `rank` (kPutLines and kTakeLines only), or part `block` of private
+// memory of the executor. `partial` marks f32 partial results of a 16-bit type (see
 // ReduceArguments).
 struct Place {
   Space space = Space::kInput;
@@ -140,8 +140,9 @@ struct Schedule {
   bool IsActive(const Op& op, uint64_t iteration) const;
 };
 
-// What all algorithms share of a schedule: the size of a chunk, for a slot of `slot_bytes` of which
-// a step takes about `chunk_bytes`, split into `regions` regions that hold partial results or not.
+// The part of a schedule that all algorithms share: the size of a chunk, for a slot of `slot_bytes`
+// of which a step takes about `chunk_bytes`, split into `regions` regions that hold partial results
+// or not.
 struct SlotShape {
   int regions = 1;  // 0: the slot is not used, and any chunk fits
   int parts = 1;

@@ -17,8 +17,8 @@ namespace cotune::host {
 
 inline constexpr uint32_t kSegmentVersion = 5;  // of the control block and this record
 
-// What group rank 0 tells the others through the job's store. Plain bytes; all ranks are processes
-// of one machine and one plugin version.
+// The message of group rank 0 to the others through the job's store. Plain bytes; all ranks are
+// processes of one machine and one plugin version.
 struct SegmentAnnouncement {
   uint32_t version = kSegmentVersion;
   int32_t pid = 0;
@@ -49,7 +49,8 @@ class SharedSegment {
   static Result<SharedSegment> Open(const SegmentAnnouncement& announcement, int world_size,
                                     uint64_t slot_bytes);
 
-  // What Open of the other ranks needs; the segment's file must stay open until they have it.
+  // Returns what Open of the other ranks needs; the segment's file must stay open until they have
+  // it.
   SegmentAnnouncement Announce() const;
 
   // Takes the pages of `rank`'s lines and slot now, so that a lack of memory is an error here and

@@ -1,4 +1,4 @@
-// What callers of a backend's table see of the classes behind it: results, failures, exceptions.
+// Callers of a backend's table see the results, failures and exceptions of the classes behind it.
 #include "plugins/sdk/backend_shell.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 enum class Throws { kNothing, kStandard, kNoMemory, kInt };
 
-// What the calls of the backend below do, and what is left of it.
+// The behaviour of the backend below, and what is left of it.
 struct ProbeState {
   Throws throws = Throws::kNothing;
   Result<void> answer;

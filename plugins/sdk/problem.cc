@@ -16,7 +16,7 @@ std::optional<Collective> CollectiveFromAbi(uint32_t collective) {
 
 const char* MemoryName(uint32_t kind) { return kind == COTUNE_MEMORY_CUDA ? "CUDA" : "host"; }
 
-// What a backend cannot do although the problem may be sound.
+// Refuses what a backend cannot do although the problem may be sound.
 Result<void> CheckSupport(const cotune_problem_t& p, const ProblemLimits& limits) {
   if (p.memory_kind != limits.memory_kind) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("memory kind {}: only {} memory", p.memory_kind,
@@ -56,7 +56,7 @@ Extent ExtentOf(const void* buffer, uint64_t bytes) {
   return {begin, begin + bytes};
 }
 
-// Where the receive buffer lies from the send buffer when the operation is in place.
+// The offset of the receive buffer from the send buffer when the operation is in place.
 int64_t InPlaceOffset(const Problem& problem, int rank) {
   const auto block = static_cast<int64_t>(problem.count * ElementBytes(problem.type));
   if (problem.collective == Collective::kAllGather) return -rank * block;

@@ -32,7 +32,7 @@ constexpr bool Reduces(const Problem& problem) {
 // "bytes" of the ABI's table.
 uint64_t ProblemBytes(const Problem& problem);
 
-// What a backend runs at all.
+// The limits of what a backend runs at all.
 struct ProblemLimits {
   uint32_t memory_kind = COTUNE_MEMORY_HOST;
   int ranks_max = 1;

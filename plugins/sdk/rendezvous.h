@@ -89,7 +89,7 @@ class Rendezvous {
   std::optional<Failure> WhoGaveUp() const;
 
  private:
-  // What precedes a word in the store.
+  // The header of a word in the store.
   struct Header;
 
   std::string KeyOf(const std::string& phase, int rank) const;

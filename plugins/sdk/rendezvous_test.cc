@@ -1,4 +1,4 @@
-// What each rank of a group reads of the others, and that nothing stays in the job's store.
+// Each rank of a group reads the words of the others, and nothing stays in the job's store.
 #include "plugins/sdk/rendezvous.h"
 
 #include <gmock/gmock.h>
@@ -162,7 +162,7 @@ TEST_F(RendezvousTest, AFailureIsToldToAllAndLeavesNothing) {
   EXPECT_EQ(store_.keys(), 0u);
 }
 
-// What a rank that comes late has to read is not deleted by those that gave it up.
+// Ranks that gave up a late rank do not delete what it has to read.
 TEST_F(RendezvousTest, ALateRankStillReadsWhyTheOthersFailed) {
   Rendezvous first = Rank(0);
   const auto alone = first.Exchange("offer", OfferOf(0), NowNs(nullptr));

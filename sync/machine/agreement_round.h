@@ -23,7 +23,8 @@ class AgreementRound {
   void Start(size_t members);
   void Stop() { phase_ = Phase::kIdle; }
 
-  // What to tell all members now. A second vote or acknowledgement of one member changes nothing.
+  // Returns what to tell all members now. A second vote or acknowledgement of one member changes
+  // nothing.
   Next OnVote(size_t member, bool yes);
   Next OnAcknowledge(size_t member);
 

@@ -18,7 +18,7 @@
 
 namespace cotune::sync {
 
-// What a channel asks the coordinator to do.
+// The actions that a channel asks of the coordinator.
 struct ChannelOutput {
   struct Send {
     std::vector<int> ranks;
@@ -51,7 +51,7 @@ class Channel {
   int64_t next_time_ns() const;
 
   bool left_by_all() const;
-  // Where the rank was seen last: "waits in step 'x'", "was last in pre-sync".
+  // Says where the rank was seen last: "waits in step 'x'", "was last in pre-sync".
   std::string PlaceText(int rank) const;
   // Members that wait for others now.
   std::vector<int> WaitingRanks() const;

@@ -1,4 +1,4 @@
-// What the coordinator does with the frames of ranks that have joined, and how it fails.
+// Handles the frames of ranks that have joined, and the coordinator's failures.
 #include <fmt/format.h>
 
 #include <algorithm>

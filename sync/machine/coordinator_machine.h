@@ -1,5 +1,5 @@
-// What the coordinator does, as (event, now) -> actions. The socket server, the in-process exchange
-// and the simulated network run this same machine.
+// The coordinator as a state machine: (event, now) -> actions. The socket server, the in-process
+// exchange and the simulated network run this same machine.
 #ifndef COTUNE_SYNC_MACHINE_COORDINATOR_MACHINE_H_
 #define COTUNE_SYNC_MACHINE_COORDINATOR_MACHINE_H_
 

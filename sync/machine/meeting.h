@@ -1,4 +1,4 @@
-// Who has come to one call of a channel, and who is somewhere else.
+// Tracks which ranks have come to one call of a channel, and which are somewhere else.
 #ifndef COTUNE_SYNC_MACHINE_MEETING_H_
 #define COTUNE_SYNC_MACHINE_MEETING_H_
 

@@ -1,5 +1,5 @@
-// What one rank does on its control channel, as (event, now) -> actions. The socket client, the
-// in-process exchange and the simulated network run this same machine.
+// One rank's end of its control channel as a state machine: (event, now) -> actions. The socket
+// client, the in-process exchange and the simulated network run this same machine.
 #ifndef COTUNE_SYNC_MACHINE_RANK_MACHINE_H_
 #define COTUNE_SYNC_MACHINE_RANK_MACHINE_H_
 

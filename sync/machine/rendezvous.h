@@ -1,4 +1,4 @@
-// Who may join a job: the first words of a rank against what rank 0 runs.
+// Decides who may join a job: compares the first words of a rank against what rank 0 runs.
 #ifndef COTUNE_SYNC_MACHINE_RENDEZVOUS_H_
 #define COTUNE_SYNC_MACHINE_RENDEZVOUS_H_
 
@@ -12,7 +12,7 @@
 
 namespace cotune::sync {
 
-// What must be equal on all ranks before anything else is compared.
+// These values must be equal on all ranks before anything else is compared.
 struct JobIdentity {
   int world_size = 1;
   std::string job_id;        // at most kNameBytesMax characters

@@ -21,7 +21,7 @@
 
 namespace cotune::sync {
 
-// What a rank does, one after another, after it has joined.
+// The calls of a rank, one after another, after it has joined.
 struct SimulatedCall {
   wire::CallKind kind = wire::CALL_STEP;  // step, pre-sync or agreement
   std::string name = "";                  // of a step
@@ -77,7 +77,7 @@ class SimulatedJob {
   // Until every rank has done its calls, failed or crashed; false when that is never.
   bool Run();
 
-  // Of the join (index 0) and the calls that have ended.
+  // The outcomes of the join (index 0) and of the calls that have ended.
   const std::vector<SimulatedOutcome>& outcomes(int rank) const;
   bool crashed(int rank) const;
   // How long it was paused in all, and how long it takes after a pause to blame others again.

@@ -27,7 +27,7 @@ constexpr int64_t kDeadlineNs = 2'000 * kMillisecondNs;
 
 enum class Table { kNone, kNew, kDefault, kStopped };
 
-// What a rank does with the end of an agreement. The right one stops when it was lost; a wrong one
+// A rank's reaction to the end of an agreement. The right one stops when it was lost; a wrong one
 // is tried below.
 using Policy = std::function<Table(const Result<FramePtr>&)>;
 

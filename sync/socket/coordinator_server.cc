@@ -331,7 +331,7 @@ int64_t CoordinatorServer::Loop::LingerNs() const {
   if (!machine_.failure().has_value()) return options_.linger_ns;
   const int64_t now_ns = clock_.now_ns();
   const int64_t until_ns = std::max(machine_.tell_until_ns(), now_ns);
-  // What is queued for the ranks needs its time even when nobody else may come.
+  // Frames that are queued for the ranks need time even when nobody else may come.
   return until_ns == now_ns ? options_.linger_ns : std::min(until_ns - now_ns, options_.linger_ns);
 }
 

@@ -18,8 +18,7 @@
 
 namespace cotune::sync {
 
-// What a process under test is given: a way to report lines to the parent, and to wait for its
-// word.
+// The tools of a process under test: a way to report lines to the parent, and to wait for its word.
 class Reporter {
  public:
   Reporter(int report_fd, int word_fd) : report_fd_(report_fd), word_fd_(word_fd) {}

@@ -1,4 +1,4 @@
-// What the control channel tells the user beside errors.
+// The messages of the control channel to the user beside errors.
 #ifndef COTUNE_SYNC_WIRE_LOG_H_
 #define COTUNE_SYNC_WIRE_LOG_H_
 

@@ -25,8 +25,8 @@ using ::testing::SizeIs;
 constexpr int kWorldSize = 4;
 constexpr int64_t kPatienceNs = 120 * kSecondNs;
 
-// What a test's ranks run with. A plugin is a copy: it counts only as a file that nobody else may
-// write.
+// The environment that a test's ranks run with. A plugin is a copy: it counts only as a file that
+// nobody else may write.
 class CApi : public ::testing::Test {
  protected:
   using Work = std::function<void(cotune_group*, int rank, TestLink&)>;

@@ -35,7 +35,7 @@ nccl::CallRecord Call(nccl::Reduction reduction) {
   return nccl::RecordOf({.reduction = reduction, .count = 1000, .world_size = kRanks}, "auto");
 }
 
-// What one rank has in its process. Its first failure becomes the line "failed ...".
+// The state of one rank in its process. Its first failure becomes the line "failed ...".
 class Rank {
  public:
   Rank(int rank, const std::string& socket, TestLink& link) : link_(link) {

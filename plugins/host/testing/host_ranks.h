@@ -49,7 +49,7 @@ class JobForTest {
 int64_t MonotonicNs();
 inline constexpr int64_t kSecondNs = 1'000'000'000;
 
-// What one rank does. Returns an empty text, or what went wrong.
+// The work of one rank. Returns an empty text, or what went wrong.
 using RankBody = std::function<std::string(int rank)>;
 
 // One forked process for each rank. Wait collects what they report; a process that ends without a

@@ -87,7 +87,7 @@ void ReduceElement(const Problem& problem, uint64_t index,
   Access::Write(sum, to);
 }
 
-// Where the element of the output comes from, for collectives that move data only.
+// The origin of an element of the output, for collectives that only move data.
 struct Origin {
   int rank;
   uint64_t index;

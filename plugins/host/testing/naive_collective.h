@@ -1,4 +1,4 @@
-// What a collective must give, by plain loops over all ranks' inputs.
+// The right result of a collective, by plain loops over all ranks' inputs.
 #ifndef COTUNE_PLUGINS_HOST_TESTING_NAIVE_COLLECTIVE_H_
 #define COTUNE_PLUGINS_HOST_TESTING_NAIVE_COLLECTIVE_H_
 
@@ -18,8 +18,8 @@ uint64_t ReceiveElements(const Problem& problem);
 // every order of summing gives the same bits in every type.
 std::vector<std::byte> ExactInput(const Problem& problem, int rank);
 
-// What rank `rank` must receive when rank r sends inputs[r]. Sums run in rank order in the element
-// type, for 16-bit floats in f32 with one rounding at the end.
+// Returns what rank `rank` must receive when rank r sends inputs[r]. Sums run in rank order in the
+// element type, for 16-bit floats in f32 with one rounding at the end.
 std::vector<std::byte> ExpectedOutput(const Problem& problem, int rank,
                                       const std::vector<std::vector<std::byte>>& inputs);
 

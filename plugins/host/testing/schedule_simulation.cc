@@ -24,7 +24,7 @@ void Join(std::vector<uint32_t>& into, const std::vector<uint32_t>& from) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
 }
 
-// Where the send buffer begins within the receive buffer, and the other way round, when in place.
+// The offset of the send buffer in the receive buffer, or the other way round, when in place.
 uint64_t BlockOffset(const Problem& problem, int rank) {
   return static_cast<uint64_t>(rank) * problem.count * ElementBytes(problem.type);
 }

@@ -1,5 +1,5 @@
-// What tests of the C API start in the processes of their ranks: only cotune.h, the shared library
-// and plugins.
+// The code that tests of the C API start in the processes of their ranks: only cotune.h, the shared
+// library and plugins.
 #ifndef COTUNE_TESTS_MULTI_PROCESS_TESTING_C_API_RANKS_H_
 #define COTUNE_TESTS_MULTI_PROCESS_TESTING_C_API_RANKS_H_
 

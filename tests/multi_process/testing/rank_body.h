@@ -1,4 +1,4 @@
-// What a rank of these tests does: join, tune, run calls by the table and check every value.
+// The work of a rank in these tests: join, tune, run calls by the table and check every value.
 #ifndef COTUNE_TESTS_MULTI_PROCESS_TESTING_RANK_BODY_H_
 #define COTUNE_TESTS_MULTI_PROCESS_TESTING_RANK_BODY_H_
 

@@ -62,7 +62,7 @@ class RankProcesses {
   void Say(size_t number);
   void Signal(size_t number, int signal);
 
-  // Of a process that has ended: its exit code, or -signal.
+  // The end of a process: its exit code, or -signal.
   int ExitOf(size_t number) const { return children_[number].exit; }
   const std::vector<std::string>& LinesOf(size_t number) const { return children_[number].lines; }
   // Lines that begin with `start`, without it.
