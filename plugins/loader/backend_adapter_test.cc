@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -469,66 +468,6 @@ TEST_F(BackendAdapterTest, LaunchHandsOverBuffersStreamAndDeadline) {
   EXPECT_EQ(probe_.launch.stream.kind, static_cast<uint32_t>(COTUNE_STREAM_HOST));
   EXPECT_EQ(probe_.launch.stream.device, -1);
   EXPECT_EQ(probe_.launch.deadline_ns, 77);
-}
-
-TEST(CheckTableTest, EachFieldThatIsWrongHasItsStep) {
-  const auto refused = [](const cotune_backend_api_t* table) {
-    const Status checked = CheckTable(table, "here");
-    EXPECT_FALSE(checked.has_value());
-    if (checked) return std::string();
-    EXPECT_EQ(checked.error().code, ErrorCode::kPluginRefused);
-    EXPECT_EQ(checked.error().where, "here");
-    return checked.error().what + ": " + checked.error().cause;
-  };
-  EXPECT_EQ(refused(nullptr), "plugin refused at step 'table': the table of functions is NULL");
-  cotune_backend_api_t table = Table();
-  EXPECT_TRUE(CheckTable(&table, "here").has_value());
-  // Exactly version 1.0, and a table from the future.
-  table.struct_size = offsetof(cotune_backend_api_t, plan_destroy) + sizeof(void*);
-  EXPECT_TRUE(CheckTable(&table, "here").has_value());
-  table.struct_size -= 1;
-  EXPECT_THAT(refused(&table), HasSubstr("step 'table size': struct_size is"));
-  table.struct_size = 4096;
-  table.abi_minor = 12;
-  EXPECT_TRUE(CheckTable(&table, "here").has_value());
-  for (const char* name : {"", "Fake", "1st", "a-b", "a/b", "abcdefghijklmnopqrstuvwxyz_123456"}) {
-    table = Table();
-    table.name = name;
-    EXPECT_THAT(refused(&table), HasSubstr("step 'name': '" + std::string(name) + "' is not"));
-  }
-  table = Table();
-  table.build_flags ^= COTUNE_BUILD_ASAN;
-  EXPECT_THAT(refused(&table), HasSubstr("step 'sanitizers': the plugin was built with"));
-  table = Table();
-  table.build_flags ^= COTUNE_BUILD_UBSAN;  // needs no agreement
-  EXPECT_TRUE(CheckTable(&table, "here").has_value());
-  table = Table();
-  table.version = nullptr;
-  EXPECT_THAT(refused(&table), HasSubstr("step 'version'"));
-}
-
-// Sets one function of the table to NULL and says which the refusal names.
-template <typename Function>
-std::string WithoutFunction(Function cotune_backend_api_t::*function) {
-  cotune_backend_api_t table = Table();
-  table.*function = nullptr;
-  const Status checked = CheckTable(&table, "here");
-  return checked ? "" : checked.error().cause;
-}
-
-TEST(CheckTableTest, EveryFunctionIsRequired) {
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::create), "create is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::destroy), "destroy is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::get_extension), "get_extension is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::list_choices), "list_choices is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::group_create), "group_create is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::group_health), "group_health is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::group_abort), "group_abort is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::group_destroy), "group_destroy is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::prepare), "prepare is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::launch), "launch is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::progress), "progress is NULL");
-  EXPECT_EQ(WithoutFunction(&cotune_backend_api_t::plan_destroy), "plan_destroy is NULL");
 }
 
 }  // namespace
