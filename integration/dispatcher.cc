@@ -13,6 +13,7 @@ namespace {
 
 // Plans that are kept; the one used longest ago goes first. A model calls tens of different sizes.
 constexpr size_t kPlansMax = 1024;
+constexpr size_t kTablesMax = 8;
 
 // Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
 bool EndsTheGroup(ErrorCode code) {
@@ -77,8 +78,23 @@ void Dispatcher::DropPlans() {
 }
 
 void Dispatcher::SetTable(DispatchTable table) {
+  if (tables_.size() == kTablesMax) DropOldestTable();
   tables_.push_back(std::make_unique<DispatchTable>(std::move(table)));
   table_.store(tables_.back().get(), std::memory_order_release);
+}
+
+void Dispatcher::DropOldestTable() {
+  const DispatchTable* const oldest = tables_.front().get();
+  if (latest_.table == oldest) latest_ = {};
+  for (auto plan = plans_.begin(); plan != plans_.end();) {
+    if ((*plan)->key.table != oldest) {
+      ++plan;
+      continue;
+    }
+    plan_of_.erase((*plan)->key);
+    plan = plans_.erase(plan);
+  }
+  tables_.erase(tables_.begin());
 }
 
 bool Dispatcher::IsInPlace(const Call& call) const {
@@ -338,8 +354,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   if (key.choice_index != DispatchTable::kNoChoice) {
     const ChoiceId& id = key.table->choices()[key.choice_index];
     const std::optional<Choice> listed = ListedChoice(plan->program, key.problem, id);
-    const Status prepared =
-        prepare(listed ? *listed : Choice{id, false, false, false, false, -1, 0, 0});
+    const Status prepared = prepare(listed ? *listed : Choice{.id = id});
     if (prepared) return plan;
     if (listed || EndsTheGroup(prepared.error().code)) {
       return tl::make_unexpected(RefusedAlone(id, prepared.error()));

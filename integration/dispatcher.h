@@ -49,7 +49,7 @@ class Dispatcher {
   explicit Dispatcher(Job& job);
   ~Dispatcher();
 
-  // The table that every rank has committed.
+  // The table that every rank has committed. Not while a call runs.
   void SetTable(DispatchTable table);
   const DispatchTable& table() const { return *table_.load(std::memory_order_acquire); }
 
@@ -123,12 +123,15 @@ class Dispatcher {
   // named. A rank whose own plan did not end searches for nobody.
   Status WithLostRanks(Status status);
   void DropPlans();
+  // Collective in the sense of the job, as the ranks set their tables in the same order.
+  void DropOldestTable();
 
   Job& job_;
   const int rank_;
   const int world_size_;
   std::atomic<const DispatchTable*> table_;
-  // Tables stay until the dispatcher goes: a lookup may still be reading one.
+  // Cached plans of earlier tables name their table. The oldest goes, with its plans, when there
+  // are too many; the last is in force.
   std::vector<std::unique_ptr<DispatchTable>> tables_;
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;

@@ -382,6 +382,44 @@ TEST_F(DispatcherTest, KeepsABoundedNumberOfPlans) {
   }
 }
 
+// The fake backend with a count of the plans that live.
+int live_plans = 0;
+cotune_backend_api_t FakeThatCountsPlans() {
+  cotune_backend_api_t table = *fake::BackendApi();
+  table.prepare = [](cotune_group_t* group, const cotune_problem_t* problem, const char* name,
+                     int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+    const cotune_status_t status =
+        fake::BackendApi()->prepare(group, problem, name, deadline_ns, plan, error);
+    if (status == COTUNE_OK) ++live_plans;
+    return status;
+  };
+  table.plan_destroy = [](cotune_plan_t* plan) {
+    --live_plans;
+    fake::BackendApi()->plan_destroy(plan);
+  };
+  return table;
+}
+
+TEST_F(DispatcherTest, TablesThatFollowEachOtherLeaveABoundedNumberOfPlans) {
+  static const cotune_backend_api_t backend = FakeThatCountsPlans();
+  live_plans = 0;
+  JoinWith(&backend, "choice a default; choice b");
+  int most = 0;
+  for (int i = 0; i < 100; ++i) {
+    const ChoiceId winner = Id(i % 2 == 0 ? "fake/a" : "fake/b");
+    dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, winner}}));
+    for (const uint64_t count : {100, 200}) {
+      const Call call = SumOf(count);
+      ASSERT_TRUE(dispatcher_->Run(call));
+      EXPECT_EQ(recv_, std::vector<float>(count, 3.0F));
+      EXPECT_EQ(dispatcher_->Explain(call)->choice, winner);
+    }
+    most = std::max(most, live_plans);
+  }
+  EXPECT_LE(most, 8 * 2);
+  EXPECT_GE(most, 2);
+}
+
 TEST_F(DispatcherTest, ACallWithAPlanAllocatesNothing) {
   JoinWith(host::BackendApi());
   const Call call = SumOf(1000);

@@ -25,7 +25,6 @@ struct Choice {
   bool prepare_is_collective = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;
-  uint64_t fused_nodes = 0;  // nodes of the program that run inside it besides the anchor
 };
 
 // A way that exists but cannot run this program, with the reason, kept to the end for explain.

@@ -66,8 +66,8 @@ class PrecompileTest : public ::testing::Test {
   }
 
   ChoiceCaller* Add(const std::string& name, bool is_collective = false) {
-    Choice choice{
-        *ChoiceId::FromBackend("test", name), false, false, false, is_collective, -1, 0, 0};
+    Choice choice{.id = *ChoiceId::FromBackend("test", name),
+                  .prepare_is_collective = is_collective};
     callers_.push_back(std::make_unique<ChoiceCaller>(program_, Problem{program_.anchor(), 1, 0},
                                                       std::move(choice), member_));
     pointers_.push_back(callers_.back().get());

@@ -258,8 +258,7 @@ class CallsForTest final : public TimedCalls {
   // Once with each of the arguments that the repetitions come to.
   Result<TimedSpan> Run(int64_t, int64_t) override {
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
-      if (Status ran = plan_.Run(arguments_[i], clock_); !ran)
-        return tl::make_unexpected(ran.error());
+      if (Status ran = plan_.Run(arguments_[i], clock_); !ran) return Propagate(ran);
     }
     return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
   }
@@ -353,8 +352,7 @@ ChoiceList BackendForTest::ListChoices(const Program&, const Problem&) const {
       list.refusals.push_back({id.text(), scripted.refused});
       continue;
     }
-    Choice choice{id, false, false, false, false, -1, 0, 0};
-    choice.is_default = scripted.is_default;
+    Choice choice{.id = id, .is_default = scripted.is_default};
     list.choices.push_back(std::move(choice));
   }
   return list;

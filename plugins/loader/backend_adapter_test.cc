@@ -149,9 +149,8 @@ class BackendAdapterTest : public ::testing::Test {
     return backend_->CreateGroup(parameters).value();
   }
   Result<std::unique_ptr<Plan>> Prepare(BackendGroup& group) {
-    return group.Prepare(
-        Program::SingleCollective(problem_.cls).value(), problem_,
-        Choice{ChoiceId::Parse("probe/a").value(), false, false, false, false, -1, 0, 0}, 5);
+    return group.Prepare(Program::SingleCollective(problem_.cls).value(), problem_,
+                         Choice{.id = ChoiceId::Parse("probe/a").value()}, 5);
   }
 
   const MonotonicClock clock_;
@@ -411,9 +410,8 @@ TEST_F(BackendAdapterTest, ProgramsOfMoreThanOneCollectiveAreRefused) {
   EXPECT_THAT(list.choices, IsEmpty());
   EXPECT_THAT(list.refusals.at(0).reason, HasSubstr("fusion extension not offered"));
   const auto group = Group();
-  const auto plan = group->Prepare(
-      program, problem_,
-      Choice{ChoiceId::Parse("probe/a").value(), false, false, false, false, -1, 0, 0}, 5);
+  const auto plan =
+      group->Prepare(program, problem_, Choice{.id = ChoiceId::Parse("probe/a").value()}, 5);
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error().code, ErrorCode::kUnsupported);
 }

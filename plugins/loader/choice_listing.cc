@@ -44,7 +44,7 @@ constexpr size_t kEntryBytesMin =
     offsetof(cotune_choice_t, reason) + sizeof(cotune_choice_t::reason);
 
 Choice ToChoice(ChoiceId id, const cotune_choice_t& entry) {
-  Choice choice{std::move(id), false, false, false, false, -1, 0, 0};
+  Choice choice{.id = std::move(id)};
   choice.is_default = (entry.flags & COTUNE_CHOICE_DEFAULT) != 0;
   choice.is_capturable = (entry.flags & COTUNE_CHOICE_CAPTURABLE) != 0;
   choice.is_reproducible = (entry.flags & COTUNE_CHOICE_REPRODUCIBLE) != 0;

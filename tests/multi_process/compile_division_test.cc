@@ -85,14 +85,7 @@ int MakeAllReady(int rank, const std::string& folder, TestLink& link) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers;
   std::vector<ChoiceCaller*> pointers;
   for (int i = 0; i < kKernels; ++i) {
-    Choice choice{ChoiceId::FromBackend("test", fmt::format("kernel_{}", i)).value(),
-                  false,
-                  false,
-                  false,
-                  false,
-                  -1,
-                  0,
-                  0};
+    Choice choice{.id = ChoiceId::FromBackend("test", fmt::format("kernel_{}", i)).value()};
     callers.push_back(
         std::make_unique<ChoiceCaller>(program, Problem{cls, 1, 0}, std::move(choice), member));
     pointers.push_back(callers.back().get());

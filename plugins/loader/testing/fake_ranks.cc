@@ -35,8 +35,7 @@ FakeRank::FakeRank(RankExchange& rank_exchange, const Clock& rank_clock, const s
 
 Result<std::unique_ptr<Plan>> FakeRank::Prepare(const Problem& problem, const std::string& name) {
   const Program program = Program::SingleCollective(problem.cls).value();
-  const Choice choice{
-      ChoiceId::FromBackend(backend->name(), name).value(), false, false, false, false, -1, 0, 0};
+  const Choice choice{.id = ChoiceId::FromBackend(backend->name(), name).value()};
   return group->Prepare(program, problem, choice, clock.now_ns() + kPatienceNs);
 }
 
