@@ -53,6 +53,13 @@ inline tl::unexpected<Error> Fail(ErrorCode code, std::string what, std::string 
                                    std::move(next_step), std::move(ranks)});
 }
 
+// Hands the error of a result on to the caller: `if (!opened) return Propagate(opened);`. The
+// result must have failed.
+template <typename T>
+tl::unexpected<Error> Propagate(const Result<T>& failed) {
+  return tl::make_unexpected(failed.error());
+}
+
 // Name of the code as written in messages and JSON, for example "rank_lost".
 const char* ErrorCodeName(ErrorCode code);
 

@@ -27,7 +27,7 @@ class CudaCalls : public TimedCalls {
     if (alignment_ != nullptr) {
       const int64_t timeout_ns = std::max<int64_t>(1, deadline_ns - clock_.now_ns());
       if (Status s = alignment_->Enqueue(stream_.handle(), start_ns, timeout_ns); !s) {
-        return tl::make_unexpected(s.error());
+        return Propagate(s);
       }
     }
     Status queued = stream_.RecordStart();
@@ -35,7 +35,7 @@ class CudaCalls : public TimedCalls {
     if (queued) queued = stream_.RecordEnd();
     // Also when something failed: the barrier must not keep the stream.
     Release();
-    if (!queued) return tl::make_unexpected(queued.error());
+    if (!queued) return Propagate(queued);
     Result<TimedSpan> span = stream_.AwaitSpan(deadline_ns);
     if (alignment_ == nullptr || alignment_->late_rank() < 0) return span;
     Error late{ErrorCode::kDeadline,
@@ -81,7 +81,7 @@ class GraphCalls final : public CudaCalls {
       }
       return {};
     });
-    if (!graph) return tl::make_unexpected(graph.error());
+    if (!graph) return Propagate(graph);
     Status made = Checked(driver_, driver_->GraphInstantiate(&exec_, *graph, 0),
                           "cuGraphInstantiateWithFlags");
     driver_->GraphDestroy(*graph);
@@ -137,7 +137,7 @@ Result<std::unique_ptr<TimedCalls>> MakeTimedCalls(const TimingPlace& place, Pla
   }
   auto calls = std::make_unique<GraphCalls>(place);
   if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   return calls;
 }

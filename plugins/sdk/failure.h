@@ -24,6 +24,13 @@ inline tl::unexpected<Failure> Fail(cotune_status_t status, std::string message,
   return tl::unexpected<Failure>(Failure{status, native_code, failed_rank, std::move(message)});
 }
 
+// Hands the failure of a result on to the caller: `if (!opened) return Propagate(opened);`. The
+// result must have failed.
+template <typename T>
+tl::unexpected<Failure> Propagate(const Result<T>& failed) {
+  return tl::unexpected<Failure>(failed.error());
+}
+
 // Writes the failure into the caller's struct (may be null) and returns its status.
 cotune_status_t Report(const Failure& failure, cotune_error_t* error);
 
