@@ -406,6 +406,11 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   } else {
     report.saved = *saved;
   }
+  // A rank may be late because of the interrupt, and the user asked for no more than an end.
+  if (!report.outcome.late_ranks.empty() && observer.StopRequested()) {
+    Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
+    return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), known, is_writer));
+  }
   report.elapsed_ns = job.clock().now_ns() - begin_ns;
   return report;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -85,8 +86,9 @@ void StartThreads(const std::shared_ptr<Work>& work) {
 
 // Makes the callers ready in their order and returns when all are done, or when a call is stuck.
 Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t deadline_ns,
-                    const LaunchWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes) {
-  // How often to look whether a call is stuck.
+                    const LaunchWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes,
+                    const std::function<bool()>& is_asked_to_stop) {
+  // How often to look whether a call is stuck or the user wants to stop.
   constexpr std::chrono::milliseconds kPoll(20);
   const auto work = std::make_shared<Work>();
   work->callers = std::move(callers);
@@ -96,6 +98,7 @@ Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t 
   StartThreads(work);
   std::unique_lock lock(work->mutex);
   while (work->running > 0) {
+    if (is_asked_to_stop && is_asked_to_stop()) work->next = work->callers.size();
     work->changed.wait_for(lock, kPoll);
     const Error* const stuck = watchdog == nullptr ? nullptr : watchdog->stuck();
     if (stuck == nullptr) continue;
@@ -109,7 +112,8 @@ Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t 
 
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
                      const PrecompileShare& share, const LaunchWatchdog* watchdog,
-                     const std::shared_ptr<PrepareNotes>& notes) {
+                     const std::shared_ptr<PrepareNotes>& notes,
+                     const std::function<bool()>& is_asked_to_stop) {
   std::vector<ChoiceCaller*> together;
   std::vector<ChoiceCaller*> alone;
   for (const size_t i : PrecompileOrder(callers.size(), share)) {
@@ -119,11 +123,12 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
   }
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const size_t wanted = threads > 0 ? static_cast<size_t>(threads) : cores;
-  if (Status ready = MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes);
+  if (Status ready =
+          MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes, is_asked_to_stop);
       !ready) {
     return ready;
   }
-  return MakeAllReady(std::move(alone), 1, deadline_ns, watchdog, notes);
+  return MakeAllReady(std::move(alone), 1, deadline_ns, watchdog, notes, is_asked_to_stop);
 }
 
 }  // namespace cotune

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -41,9 +42,12 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 // returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
 // error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
 // program and group, which must live as long as the process. `notes` may be nullptr.
+// `is_asked_to_stop` is asked by the calling thread until it says true: then the calls that have
+// begun come to their end, and no other begins.
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
                      const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr,
-                     const std::shared_ptr<PrepareNotes>& notes = nullptr);
+                     const std::shared_ptr<PrepareNotes>& notes = nullptr,
+                     const std::function<bool()>& is_asked_to_stop = {});
 
 }  // namespace cotune
 

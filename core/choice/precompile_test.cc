@@ -31,6 +31,7 @@ class SlowGroup final : public BackendGroup {
     if (choice.id.algorithm() == "throws") throw std::runtime_error("out of luck");
     if (choice.id.algorithm() == "throws_int") throw 42;
     if (wanted_at_once > 1) MeetOthers();
+    is_gate_open.wait(false);
     return std::make_unique<EmptyPlan>();
   }
   Status RegisterMemory(void*, uint64_t, int64_t) override {
@@ -41,6 +42,7 @@ class SlowGroup final : public BackendGroup {
   void Abort() override {}
 
   std::atomic<int> prepared = 0;
+  std::atomic<bool> is_gate_open = true;
   int wanted_at_once = 1;
 
  private:
@@ -126,6 +128,19 @@ TEST_F(PrecompileTest, AFailureIsRememberedUntilReset) {
   EXPECT_EQ(group_->prepared, 1);
   bad->Reset();
   EXPECT_FALSE(bad->Precompile(0).has_value());
+  EXPECT_EQ(group_->prepared, 2);
+}
+
+TEST_F(PrecompileTest, AfterAnInterruptNoOtherPrepareBegins) {
+  for (int i = 0; i < 6; ++i) Add("good");
+  group_->is_gate_open = false;
+  const auto have_both_begun = [this] {
+    if (group_->prepared < 2) return false;
+    group_->is_gate_open = true;
+    group_->is_gate_open.notify_all();
+    return true;
+  };
+  ASSERT_TRUE(PrecompileAll(pointers_, 2, 0, {}, nullptr, nullptr, have_both_begun));
   EXPECT_EQ(group_->prepared, 2);
 }
 

@@ -108,6 +108,21 @@ TEST(SchedulerTest, AMissedWindowGivesEveryRankTheDefaultTableAndOneWarning) {
   EXPECT_THAT(views[0].observer.warnings[0], HasSubstr("rank 2 missed the pre-sync window"));
 }
 
+TEST(SchedulerTest, AnInterruptThatOneRankHearsOfEndsAllBeforeTheyMeasure) {
+  Tune tune;
+  tune.world_size = 3;
+  tune.choices = [](int) { return std::vector<ScriptedChoice>{Scripted("a", 1000)}; };
+  tune.interrupted_ranks = {1};
+  int pre_syncs = 0;
+  for (const RankView& view : RunTune(tune, &pre_syncs)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kInterrupted);
+    EXPECT_EQ(view.outcome.error().what, "the tune was interrupted");
+    EXPECT_TRUE(view.cells.empty());
+  }
+  EXPECT_EQ(pre_syncs, 0);
+}
+
 TEST(SchedulerTest, DifferentChoiceListsAreNamed) {
   Tune tune;
   tune.choices = [](int rank) {

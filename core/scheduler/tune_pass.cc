@@ -17,6 +17,11 @@
 #include "fmt/ranges.h"
 
 namespace cotune {
+namespace {
+
+constexpr char kWasInterrupted[] = "the tune was interrupted";
+
+}  // namespace
 
 TunePass::TunePass(TuneState& state, size_t first)
     : state_(state),
@@ -144,16 +149,26 @@ Status TunePass::Precompile() {
   }
   return PrecompileAll(callers, settings_.precompile_threads, WarmDeadlineNs(),
                        {parts_.exchange.rank(), parts_.exchange.world_size()}, parts_.watchdog,
-                       parts_.prepare_notes);
+                       parts_.prepare_notes, [this] { return parts_.observer.StopRequested(); });
 }
 
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status TunePass::Warm() {
-  auto record = StepRecord<ProcessorsOfRank>::FromStatus(memory_);
+  // One rank may have heard of the interrupt during its precompile and another not yet: all end
+  // here.
+  const Status interrupted =
+      parts_.observer.StopRequested() ? Fail(ErrorCode::kInterrupted, kWasInterrupted) : Status{};
+  auto record = StepRecord<ProcessorsOfRank>::FromStatus(interrupted ? memory_ : interrupted);
   record.message.usable = UsableProcessors();
   const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
   if (!all) return Propagate(all);
+  const auto is_interrupt = [](const auto& rank) {
+    return rank.failure && rank.failure->code == ErrorCode::kInterrupted;
+  };
+  if (std::any_of(all->records.begin(), all->records.end(), is_interrupt)) {
+    return Fail(ErrorCode::kInterrupted, kWasInterrupted);
+  }
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }

@@ -52,8 +52,8 @@ class StageObserver {
   virtual void OnCellStart(int32_t /*index*/, int32_t /*total*/, const Problem&) {}
   virtual void OnCellDone(int32_t /*index*/, int32_t /*total*/, const CellResult&, const Winner&) {}
   virtual void OnWarning(std::string_view) {}
-  // Asked on every rank before each cell; when one rank says true, all stop there with
-  // kInterrupted.
+  // Asked on every rank during the precompile, behind it and before each cell; when one rank says
+  // true, all stop there with kInterrupted.
   virtual bool StopRequested() { return false; }
 };
 

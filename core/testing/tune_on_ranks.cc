@@ -43,6 +43,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
+      view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
       Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
                           settings, {}, tune.base);
       for (const auto& sizes : tune.node_sizes) {

@@ -25,6 +25,8 @@ class NotedWarnings final : public StageObserver {
  public:
   void OnWarning(std::string_view text) override { warnings.emplace_back(text); }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
+  bool StopRequested() override { return is_interrupted; }
+  bool is_interrupted = false;
   std::vector<std::string> warnings;
   std::vector<TunePlan> plans;
 };
@@ -62,6 +64,7 @@ struct Tune {
   std::function<std::vector<ScriptedChoice>(int rank)> choices;
   std::vector<std::vector<uint64_t>> node_sizes = {{1024}};
   std::set<int> late_ranks;
+  std::set<int> interrupted_ranks;  // from the beginning
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
   BufferClass buffer_class = BufferClass::kPlain;
