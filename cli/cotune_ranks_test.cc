@@ -197,6 +197,23 @@ TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
             std::string::npos);
 }
 
+// The others hold nothing yet, and would wait for the rank for a minute.
+TEST_F(RanksTest, ARankThatDiesBeforeAllHaveJoinedEndsTheTuneAtOnce) {
+  environment_["COTUNE_FAULT"] = "rendezvous@1:kill";
+  for (const bool json : {false, true}) {
+    std::vector<std::string> command = {"tune",    "--ranks", "3",    "--collective", "all_reduce",
+                                        "--sizes", "1K",      "--db", database_};
+    if (json) command.emplace_back("--json");
+    const ProgramEnd end = Run(command);
+    EXPECT_EQ(end.exit_code, 5) << end.err;
+    EXPECT_EQ(Count(end.err, "cotune: error 5 (rank_lost): rank 1 (pid "), 1u) << end.err;
+    EXPECT_EQ(Count(end.err, "was ended by SIGKILL (Killed) before the ranks had joined"), 1u)
+        << end.err;
+    EXPECT_EQ(Count(end.err, "\n"), 1u) << end.err;
+    EXPECT_EQ(Count(end.out, "before the ranks had joined"), json ? 1u : 0u) << end.out;
+  }
+}
+
 TEST_F(RanksTest, AMissedWindowIsOneWarningAndOneError) {
   environment_["COTUNE_FAULT"] = "pre_sync@1:delay=300";
   environment_["COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT"] = "50ms";

@@ -53,6 +53,10 @@ void ErrorCollector::Tell() {
 }
 
 void ErrorCollector::Add(RankProcess& rank, const std::string& text) {
+  if (text == kJoinedWord) {
+    rank.has_joined = true;
+    return;
+  }
   if (text == kDoneWord) {
     rank.has_said_done = true;
     return;

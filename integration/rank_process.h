@@ -18,6 +18,7 @@ struct RankProcess {
   int error_fd = -1;  // likewise, where errors are collected
   std::string partial_error;
   bool has_told_error = false;
+  bool has_joined = false;  // as it has said
   bool has_said_done = false;
   bool running = true;
   bool stopped = false;

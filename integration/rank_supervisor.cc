@@ -221,7 +221,7 @@ void RankSupervisor::OnEnded(RankProcess& rank) {
     // The terminal's interrupt has reached nobody else.
     if (rank.end_signal == SIGINT || rank.end_signal == SIGQUIT) OnSignal(rank.end_signal);
   }
-  if (request_.says_done) errors_.ReadToTheEnd(rank);
+  if (request_.reports_milestones) errors_.ReadToTheEnd(rank);
   if (HasEndedWell(rank)) return;
   failed_ = true;
   rank.failed_itself = !ends_others_ && !rank.was_killed;
@@ -247,10 +247,31 @@ void RankSupervisor::HandleLoss() {
                      Describe(first, fmt::format("{} after {:.1f} s{}", EndText(first), seconds,
                                                  GoodEndsText())));
   }
+  if (IsLostBeforeJoin(first)) return EndUnjoined();
   if (!request_.ends_others) return;
   ends_others_ = true;
   SendAll(SIGTERM);
   SendAll(SIGCONT);  // a rank that is stopped hears nothing
+}
+
+// A rank that gives an exit code of its own says why, or another rank is about to.
+bool RankSupervisor::IsLostBeforeJoin(const RankProcess& lost) {
+  if (!request_.reports_milestones || lost.has_told_error) return false;
+  if (lost.end_signal == 0 && lost.exit_code != 0) return false;
+  for (RankProcess& rank : ranks_) {
+    if (rank.error_fd >= 0) errors_.Read(rank);
+  }
+  return std::none_of(ranks_.begin(), ranks_.end(),
+                      [](const RankProcess& rank) { return rank.has_joined; });
+}
+
+void RankSupervisor::EndUnjoined() {
+  result_.was_lost_before_join = true;
+  for (RankProcess& rank : ranks_) {
+    if (!rank.running) continue;
+    rank.was_killed = true;
+    kill(-rank.pid, SIGKILL);
+  }
 }
 
 // ---- Ending them ----
@@ -301,13 +322,16 @@ void RankSupervisor::TakeExit(const RankProcess& rank) {
     if (result_.exit_code == 0) result_.exit_code = rank.exit_code;
     return;
   }
-  if (rank.rank != told_rank_) AddMessage(rank, EndText(rank));
+  if (rank.rank != told_rank_) {
+    AddMessage(
+        rank, EndText(rank) + (result_.was_lost_before_join ? " before the ranks had joined" : ""));
+  }
   result_.exit_code = kRankLostExitCode;
 }
 
 bool RankSupervisor::HasEndedWell(const RankProcess& rank) const {
   if (rank.end_signal != 0 || rank.exit_code != 0) return false;
-  return !request_.says_done || rank.has_said_done;
+  return !request_.reports_milestones || rank.has_said_done;
 }
 
 bool RankSupervisor::IsMentioned(const RankProcess& rank) const {

@@ -53,6 +53,8 @@ class RankSupervisor {
   void OnEnded(RankProcess& rank);
   // After an end: says whose it was, and ends the others where that is asked for.
   void HandleLoss();
+  bool IsLostBeforeJoin(const RankProcess& lost);
+  void EndUnjoined();
 
   // From now on ranks have a bounded time to end.
   void BeginGrace();

@@ -15,7 +15,9 @@ namespace cotune {
 // with a zero byte.
 inline constexpr char kErrorPipeVariable[] = "COTUNE_ERROR_PIPE";
 
-// A rank writes this to its error pipe, and a zero byte, when it has done its work.
+// A rank writes these to its error pipe, each with a zero byte: when all ranks have joined the job,
+// and when it has done its work.
+inline constexpr char kJoinedWord[] = "joined";
 inline constexpr char kDoneWord[] = "done";
 
 struct SpawnRequest {
@@ -26,9 +28,11 @@ struct SpawnRequest {
   // former goes to standard error, and there is no pipe.
   std::function<void(const std::vector<int>& ranks, const std::string& text)> on_error;
   bool knows_error_pipe = false;  // the program does; else it does not get it
-  // The program writes kDoneWord to its error pipe before it gives exit code 0. Without it a rank
-  // with that code counts as lost: something in it, such as a plugin, has called exit().
-  bool says_done = false;
+  // The program writes kJoinedWord to its error pipe when it has joined, and kDoneWord before it
+  // gives exit code 0. Without the latter a rank with that code counts as lost: something in it,
+  // such as a plugin, has called exit(). When a rank is lost before any has joined, the others are
+  // ended at once by SIGKILL: they hold nothing, and would wait for it until their deadline.
+  bool reports_milestones = false;
   // Called at once when the first rank has ended badly by itself, unless its program could not be
   // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s; rank
   // 1 has ended with exit code 0". `by_signal`: it was, and did not give an exit code.
@@ -51,6 +55,8 @@ struct SpawnResult {
   // was ended by SIGKILL (Killed)"; and these ranks, ascending.
   std::vector<std::string> messages;
   std::vector<int> lost_ranks;
+  // The others were ended, because that rank was lost before the ranks had joined.
+  bool was_lost_before_join = false;
 };
 
 // Runs the ranks with COTUNE_RANK, COTUNE_WORLD_SIZE, COTUNE_JOB_ID and the switches that keep

@@ -406,13 +406,55 @@ TEST(SpawnTest, AnExitWithoutTheWordThatItIsDoneIsALoss) {
   };
   request.knows_error_pipe = true;
   EXPECT_EQ(SpawnRanks(request)->exit_code, 0);
-  request.says_done = true;
+  request.reports_milestones = true;
   const Result<SpawnResult> result = SpawnRanks(request);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->exit_code, 5);
   EXPECT_THAT(result->lost_ranks, ElementsAre(1));
   EXPECT_THAT(result->messages,
               ElementsAre(MatchesRegex("rank 1 .* ended with exit code 0 before it was done: .*")));
+}
+
+TEST(SpawnTest, ALossBeforeTheRanksHaveJoinedEndsTheOthersAtOnce) {
+  SpawnRequest request =
+      Shell(InFolder(std::string("test $COTUNE_RANK = 1 && kill -KILL $$; ") + kWaitForEver), 3);
+  request.on_error = [](const std::vector<int>&, const std::string&) {};
+  request.knows_error_pipe = true;
+  request.reports_milestones = true;
+  request.grace_ns = INT64_MAX / 4;
+  const Result<SpawnResult> result = SpawnRanks(request);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->exit_code, 5);
+  EXPECT_TRUE(result->was_lost_before_join);
+  EXPECT_THAT(result->lost_ranks, ElementsAre(1));
+  EXPECT_THAT(result->messages,
+              ElementsAre(MatchesRegex("rank 1 .* was ended by SIGKILL \\(Killed\\) before the "
+                                       "ranks had joined")));
+}
+
+TEST(SpawnTest, ALossAfterTheRanksHaveJoinedIsTheirsToNotice) {
+  // Rank 0 reads until rank 1, which alone can write, is gone, and then says what it makes of that.
+  const std::string fifo = std::string(getenv("TEST_TMPDIR")) + "/held_by_rank_1";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  SpawnRequest request = Shell(
+      "pipe=/proc/self/fd/$COTUNE_ERROR_PIPE; printf 'joined\\0' > $pipe; "
+      "test $COTUNE_RANK = 1 && { exec 3> " +
+          fifo +
+          "; kill -KILL $$; }; "
+          "read x < " +
+          fifo + "; printf 'lost\\0' > $pipe; exit 5",
+      2);
+  std::vector<std::string> errors;
+  request.on_error = [&errors](const std::vector<int>&, const std::string& text) {
+    errors.push_back(text);
+  };
+  request.knows_error_pipe = true;
+  request.reports_milestones = true;
+  const Result<SpawnResult> result = SpawnRanks(request);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_FALSE(result->was_lost_before_join);
+  EXPECT_EQ(result->exit_code, 5);
+  EXPECT_THAT(errors, ElementsAre("lost"));
 }
 
 // Also where a rank that is stopped is no loss: nobody waits for it after the user has ended the

@@ -39,6 +39,15 @@ int64_t GraceNs(const TuningSettings& settings) {
          kLastWordsNs;
 }
 
+// Tells the process that started this rank, if one of this program did, that the ranks notice a loss
+// by themselves from here on.
+void SayJoined(const Console& console) {
+  if (console.error_pipe() < 0) return;
+  // A word that cannot be written has no reader.
+  [[maybe_unused]] const ssize_t written =
+      write(console.error_pipe(), kJoinedWord, sizeof(kJoinedWord));
+}
+
 // Whether this program, started by the user, has started this rank.
 bool IsOwnRank(const Process& process) {
   const auto pipe = process.environment.find(kErrorPipeVariable);
@@ -129,6 +138,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return Propagate(job);
   has_joined = true;
+  SayJoined(process.console);
   BeginInterruptible();
   std::string database;
   if (work.uses_database) {
@@ -250,24 +260,27 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   request.ranks = ranks;
   request.grace_ns = GraceNs(settings.values);
   request.knows_error_pipe = true;
-  request.says_done = true;
+  request.reports_milestones = true;
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
   const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
+  const bool nobody_speaks = rank_0_is_lost || result->was_lost_before_join;
   std::string what;
   for (const std::string& message : result->messages) {
-    const bool is_of_rank_0 = what.empty() && message.starts_with("rank 0 ");
-    if (is_of_rank_0) what = message;
-    if (!is_of_rank_0) process.console.Warn(message);
+    const bool is_the_error =
+        what.empty() && nobody_speaks && (!rank_0_is_lost || message.starts_with("rank 0 "));
+    if (is_the_error) what = message;
+    if (!is_the_error) process.console.Warn(message);
   }
-  if (!rank_0_is_lost) return result->exit_code;
+  if (!nobody_speaks) return result->exit_code;
   // Rank 0 would have said what happened.
-  return process.console.PrintError({ErrorCode::kRankLost,
-                                     what,
-                                     "own ranks",
-                                     "it was ended from outside, crashed, was stopped, or left",
-                                     "run again; what was measured is kept",
-                                     {0}});
+  return process.console.PrintError(
+      {ErrorCode::kRankLost,
+       what,
+       "own ranks",
+       "it was ended from outside, crashed, was stopped, or left",
+       result->was_lost_before_join ? "run again" : "run again; what was measured is kept",
+       {result->lost_ranks.front()}});
 }
 
 Result<SpawnResult> SpawnAndListen(SpawnRequest request, Process& process) {
