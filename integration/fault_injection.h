@@ -27,10 +27,8 @@ struct Fault {
 // have.
 Result<Fault> ParseFault(std::string_view text, int world_size = INT_MAX);
 
-// Passes everything on to `inner` and carries the fault out when its stage comes on its rank. inner
-// outlives it.
-std::unique_ptr<StageObserver> MakeFaultObserver(const Fault& fault, int rank,
-                                                 StageObserver& inner);
+// Carries the fault out when its stage begins on its rank.
+std::unique_ptr<StageObserver> MakeFaultListener(const Fault& fault, int rank);
 
 }  // namespace cotune
 

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   job->watch_ = std::make_shared<CallWatch>(
       job->clock_, CallWatch::Options{options.settings, options.context.rank,
                                       options.context.world_size, options.on_stuck, options.log});
-  job->observer_->OnStage(Stage::kRendezvous);
+  MarkStage(*job->observer_, Stage::kRendezvous);
   job->stops_ = std::make_shared<GroupStops>();
   const ExchangeRequest request{job->options_.context, job->clock_,
                                 DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns),
@@ -176,7 +176,7 @@ Status Job::OpenCatalogue() {
 
 Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
                          const GroupStop* parent) {
-  observer_->OnStage(Stage::kGroups);
+  MarkStage(*observer_, Stage::kGroups);
   BackendGroups::Options options;
   options.name = name;
   options.job_ranks.assign(job_ranks.begin(), job_ranks.end());

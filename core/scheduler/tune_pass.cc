@@ -33,32 +33,29 @@ TunePass::~TunePass() {
 }
 
 Status TunePass::Run() {
-  parts_.observer.OnStage(Stage::kChoices);
   ListChoices();
-  parts_.observer.OnStage(Stage::kKnownCells);
   if (Status known = LookUpKnownCells(); !known) return known;
   Plan();
   // Before plans are made: those that need registered memory are refused where there is none.
   if (Status made = MakeSymmetricRegion(); !made) return made;
-  parts_.observer.OnStage(Stage::kPrecompile);
   if (Status ready = Precompile(); !ready) {
     // The thread whose call is stuck still uses them.
     parts_.watchdog->Keep(std::make_shared<std::vector<TuneCell>>(std::move(cells_)));
     return ready;
   }
-  parts_.observer.OnStage(Stage::kWarm);
   if (Status warm = Warm(); !warm) return warm;
-  parts_.observer.OnStage(Stage::kPreSync);
   const Result<bool> met = PreSync();
   if (!met) return tl::make_unexpected(met.error());
   if (!*met) return {};
-  if (Status checked = CheckChoices(); !checked) return checked;
   if (Status measured = Benchmark(); !measured) return measured;
   return AgreeAndSelect();
 }
 
 void TunePass::ListChoices() {
+  const StageSpan stage(parts_.observer, Stage::kChoices);
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    const ScopedSpan node(parts_.observer, SpanKind::kNode, std::string(kNodeSpan),
+                          ToText(state_.nodes[i]->program().anchor()));
     for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
       state_.nodes[i]->ListChoices(parts_.groups, hint);
     }
@@ -66,6 +63,7 @@ void TunePass::ListChoices() {
 }
 
 Status TunePass::LookUpKnownCells() {
+  const StageSpan stage(parts_.observer, Stage::kKnownCells);
   const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
   if (!left_out) return tl::make_unexpected(left_out.error());
   std::vector<CellPlace> all;
@@ -130,6 +128,7 @@ Status TunePass::MakeSymmetricRegion() {
 }
 
 Status TunePass::Precompile() {
+  const StageSpan stage(parts_.observer, Stage::kPrecompile);
   std::vector<ChoiceCaller*> callers;
   for (TuneCell& cell : cells_) {
     const Problem problem = cell.place.problem();
@@ -150,6 +149,7 @@ Status TunePass::Precompile() {
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status TunePass::Warm() {
+  const StageSpan stage(parts_.observer, Stage::kWarm);
   auto record = StepRecord<ProcessorsOfRank>::FromStatus(memory_);
   record.message.usable = UsableProcessors();
   const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
@@ -167,6 +167,14 @@ Status TunePass::Warm() {
 }
 
 Result<bool> TunePass::PreSync() {
+  const StageSpan stage(parts_.observer, Stage::kPreSync);
+  const Result<bool> met = MeetInWindow();
+  if (!met || !*met) return met;
+  if (Status checked = CheckChoices(); !checked) return tl::make_unexpected(checked.error());
+  return true;
+}
+
+Result<bool> TunePass::MeetInWindow() {
   const AgreedFields fields =
       PreSyncFields(state_.agreed, settings_, std::span(state_.nodes).subspan(first_));
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
@@ -266,10 +274,10 @@ Status TunePass::AgreeAndSelect() {
   MeasuredWinners winners = MergedWinners();
   Result<DispatchTable> table = winners.BuildTable();
   if (!table) return tl::make_unexpected(table.error());
-  parts_.observer.OnStage(Stage::kAgree);
+  const StageSpan stage(parts_.observer, Stage::kAgree);
   const std::string own = table->Serialize();
   const auto accept = [&](std::string_view proposal) {
-    parts_.observer.OnStage(Stage::kVote);
+    MarkStage(parts_.observer, Stage::kVote);
     return proposal == own;
   };
   const Result<AgreementOutcome> agreed =
@@ -287,7 +295,7 @@ Status TunePass::AgreeAndSelect() {
   state_.outcome.table = std::move(*table);
   state_.outcome.winners = state_.winners;
   state_.outcome.committed = true;
-  parts_.observer.OnStage(Stage::kCommitted);
+  MarkStage(parts_.observer, Stage::kCommitted);
   return {};
 }
 

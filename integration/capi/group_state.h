@@ -24,9 +24,9 @@ namespace cotune::capi {
 class WarningObserver final : public StageObserver {
  public:
   explicit WarningObserver(LogSink log) : log_(std::move(log)) {}
-  void OnWarning(std::string_view text) override {
-    constexpr int kWarning = 2;
-    log_(kWarning, std::string(text));
+  void OnEvent(const Event& event) override {
+    if (event.type != EventType::kLine) return;
+    log_(static_cast<int>(event.severity), std::string(event.name));
   }
 
  private:
