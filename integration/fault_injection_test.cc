@@ -1,4 +1,4 @@
-#include "integration/fault_injection.h"
+#include "integration/testing/fault_injection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -19,7 +19,6 @@
 #include "fmt/ranges.h"
 #include "integration/database_path.h"
 #include "integration/event_recorder.h"
-#include "integration/fault_injection.h"
 #include "integration/plugin_scan.h"
 #include "integration/spawn.h"
 
@@ -66,7 +65,7 @@ bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
 struct Watchers {
   std::unique_ptr<Progress> progress;       // of rank 0
   std::unique_ptr<EventRecorder> recorder;  // where a trace was asked for
-  std::unique_ptr<StageObserver> fault;
+  std::unique_ptr<StageObserver> further;
   std::unique_ptr<EventStream> events;
 };
 
@@ -90,12 +89,11 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
     watchers.recorder = std::make_unique<EventRecorder>();
     listeners.push_back(watchers.recorder.get());
   }
-  const auto fault_text = process.environment.find("COTUNE_FAULT");
-  if (fault_text != process.environment.end() && !fault_text->second.empty()) {
-    const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
-    if (!fault) return tl::make_unexpected(fault.error());
-    watchers.fault = MakeFaultListener(*fault, rank);
-    listeners.push_back(watchers.fault.get());
+  if (process.make_listener) {
+    Result<std::unique_ptr<StageObserver>> made = process.make_listener(context);
+    if (!made) return tl::make_unexpected(made.error());
+    watchers.further = std::move(*made);
+    if (watchers.further != nullptr) listeners.push_back(watchers.further.get());
   }
   watchers.events = std::make_unique<EventStream>(clock, std::move(listeners));
   return watchers;

@@ -1,4 +1,4 @@
-#include "integration/fault_injection.h"
+#include "integration/testing/fault_injection.h"
 
 #include <signal.h>
 #include <unistd.h>

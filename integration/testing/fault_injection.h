@@ -1,6 +1,6 @@
 // Faults on purpose, for tests of what happens when a rank dies, stops or comes late.
-#ifndef COTUNE_INTEGRATION_FAULT_INJECTION_H_
-#define COTUNE_INTEGRATION_FAULT_INJECTION_H_
+#ifndef COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
+#define COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
 
 #include <climits>
 #include <cstdint>
@@ -13,8 +13,7 @@
 namespace cotune {
 
 // "stage@rank:kill", ":stop", ":exit" or ":delay=MS", with ":N" behind it for the Nth time the
-// stage comes (default 1). stage is a Name(Stage). A test facility: COTUNE_FAULT in the environment
-// of the command line.
+// stage comes (default 1). stage is a Name(Stage).
 struct Fault {
   enum class Action { kKill, kStop, kExit, kDelay };
   Stage stage = Stage::kRendezvous;
@@ -32,4 +31,4 @@ std::unique_ptr<StageObserver> MakeFaultListener(const Fault& fault, int rank);
 
 }  // namespace cotune
 
-#endif  // COTUNE_INTEGRATION_FAULT_INJECTION_H_
+#endif  // COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
