@@ -102,7 +102,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
       std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
   if (request.log) {
     options.log = [log = request.log](sync::LogSeverity severity, std::string_view text) {
-      log(1 + static_cast<int>(severity), std::string(text));
+      log(SeverityOf(1 + static_cast<int>(severity)), std::string(text));
     };
   }
   options.deadline_ns = request.deadline_ns;
@@ -161,8 +161,14 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
 
 Status Job::OpenCatalogue() {
   const CatalogueOptions& options = options_.catalogue;
+  PluginLog log;
+  if (options_.log) {
+    log = [sink = options_.log](int32_t severity, const std::string& text) {
+      sink(SeverityOf(severity), text);
+    };
+  }
   services_ = std::make_unique<HostServices>(
-      *exchange_, clock_, options.settings, options_.log,
+      *exchange_, clock_, options.settings, std::move(log),
       std::map<std::string, std::string>{{"check_calls", options.check_calls ? "on" : "off"}});
   const auto mode = options_.purpose == JobPurpose::kSurvey ? BackendCatalogue::Mode::kSurvey
                                                             : BackendCatalogue::Mode::kInUse;

@@ -215,9 +215,8 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.on_stuck = [&console = process.console](const Error& error) {
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };
-  options.log = [&console = process.console](int severity, const std::string& text) {
-    constexpr int kWarning = 2;
-    if (severity >= kWarning) {
+  options.log = [&console = process.console](Severity severity, const std::string& text) {
+    if (severity >= Severity::kWarning) {
       console.Warn(text);
     } else if (console.flags().verbose) {
       console.PrintLog("cotune: " + text + "\n");

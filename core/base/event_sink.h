@@ -3,6 +3,7 @@
 #ifndef COTUNE_CORE_BASE_EVENT_SINK_H_
 #define COTUNE_CORE_BASE_EVENT_SINK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,11 @@ namespace cotune {
 
 // The numbers are those of the plugin ABI and of the C API.
 enum class Severity : int32_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+// The severity that a plugin or a caller means by its number; one beyond the last is an error.
+constexpr Severity SeverityOf(int32_t number) {
+  return static_cast<Severity>(std::clamp<int32_t>(number, 0, 3));
+}
 
 enum class EventType : uint8_t {
   kBegin,    // a span begins on this thread

@@ -94,6 +94,13 @@ TEST(EventStreamTest, ThreadsEmitAtOnceAndListenersHearOneAtATime) {
   EXPECT_EQ(notes.names.size(), size_t{2} * kThreads * kSpans);
 }
 
+TEST(SeverityTest, NumbersOfPluginsAreNames) {
+  EXPECT_EQ(SeverityOf(0), Severity::kDebug);
+  EXPECT_EQ(SeverityOf(2), Severity::kWarning);
+  EXPECT_EQ(SeverityOf(17), Severity::kError);
+  EXPECT_EQ(SeverityOf(-1), Severity::kDebug);
+}
+
 TEST(StageNamesTest, AnEventSaysWhichStageItBeginsOrEnds) {
   for (int i = 0; i < kStages; ++i) {
     const auto stage = static_cast<Stage>(i);
