@@ -113,7 +113,7 @@ Result<std::vector<TraceOfRank>> GatherTraces(Job& job, TraceOfRank own) {
   const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
   auto all = ExchangeRecords(job.exchange(), "trace",
                              StepRecord<TraceOfRank>{std::nullopt, std::move(own)}, 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }

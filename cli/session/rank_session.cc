@@ -91,7 +91,7 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
   }
   if (process.make_listener) {
     Result<std::unique_ptr<StageObserver>> made = process.make_listener(context);
-    if (!made) return tl::make_unexpected(made.error());
+    if (!made) return Propagate(made);
     watchers.further = std::move(*made);
     if (watchers.further != nullptr) listeners.push_back(watchers.further.get());
   }
@@ -130,19 +130,19 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   const std::string asked_database = work.uses_database ? settings.values.database : "";
   Result<Watchers> watchers =
       MakeWatchers(context, clock, asked_database, !work.trace_path.empty(), process);
-  if (!watchers) return tl::make_unexpected(watchers.error());
+  if (!watchers) return Propagate(watchers);
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = watchers->events.get();
   Result<std::unique_ptr<Job>> job = Job::Join(options);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   has_joined = true;
   BeginInterruptible();
   std::string database;
   if (work.uses_database) {
     Result<std::string> path =
         DatabasePath(settings.values.database, process.environment, (*job)->fingerprint());
-    if (!path) return tl::make_unexpected(path.error());
+    if (!path) return Propagate(path);
     database = std::move(*path);
   }
   if (context.rank == 0) {
@@ -160,7 +160,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   NoteJournal("");
   EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();
-  if (!report) return tl::make_unexpected(report.error());
+  if (!report) return Propagate(report);
   std::vector<TraceOfRank> traces;
   if (watchers->recorder != nullptr) {
     traces = GatherTracesOrWarn(**job, *watchers->recorder, process.console);

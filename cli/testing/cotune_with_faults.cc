@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
       -> cotune::Result<std::unique_ptr<cotune::StageObserver>> {
     if (text.empty()) return std::unique_ptr<cotune::StageObserver>();
     const cotune::Result<cotune::Fault> fault = cotune::ParseFault(text, context.world_size);
-    if (!fault) return tl::make_unexpected(fault.error());
+    if (!fault) return Propagate(fault);
     return cotune::MakeFaultListener(*fault, context.rank);
   };
   return cotune::cli::Main(argc, argv, environment, make_listener);

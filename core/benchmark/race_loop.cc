@@ -52,7 +52,7 @@ Status RaceLoop::Run(std::span<RacingChoice> choices) {
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
-    if (!times_ns) return tl::make_unexpected(times_ns.error());
+    if (!times_ns) return Propagate(times_ns);
     CountSamples(choices, order, *times_ns);
     const bool is_spent = budget_ns_ > 0 && steps_.coordinator_now_ns() - begin_ns >= budget_ns_;
     // Only where there are rounds enough to come.
@@ -101,16 +101,16 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
     const int64_t start_delay_ns = is_last ? 0 : StartDelayNs(choices[order[turn]]);
     Result<ExchangedRecords<TakenSample>> all = steps_.Exchange(
         is_last ? "round end" : choices[order[turn]].caller->id().text(), record, start_delay_ns);
-    if (!all) return tl::make_unexpected(all.error());
+    if (!all) return Propagate(all);
     if (turn > 0 && !choices[order[turn - 1]].has_failed) {
       RacingChoice& before = choices[order[turn - 1]];
       const Result<int64_t> time_ns = TakeSample(before, *all, planned_start_ns);
-      if (!time_ns) return tl::make_unexpected(time_ns.error());
+      if (!time_ns) return Propagate(time_ns);
       times_ns[turn - 1] = *time_ns;
       if (before.has_failed && !is_last) {
         // Making the group anew took time: line up once more.
         all = steps_.Exchange("again", StepRecord<TakenSample>{}, start_delay_ns);
-        if (!all) return tl::make_unexpected(all.error());
+        if (!all) return Propagate(all);
       }
     }
     record = StepRecord<TakenSample>{};
@@ -127,7 +127,7 @@ Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecord
                                      int64_t planned_start_ns) {
   if (const std::optional<Error> failure = all.FirstFailure()) {
     if (Status removed = removal_.RemoveFailed(choice, all, *failure); !removed) {
-      return tl::make_unexpected(removed.error());
+      return Propagate(removed);
     }
     return 0;
   }

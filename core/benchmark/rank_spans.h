@@ -13,7 +13,7 @@ namespace cotune {
 // This rank's part of the step behind its timed calls; Message has a span.
 template <typename Message>
 StepRecord<Message> RecordOf(const Result<TimedSpan>& span) {
-  if (!span) return StepRecord<Message>::FromStatus(tl::make_unexpected(span.error()));
+  if (!span) return StepRecord<Message>::FromStatus(Propagate(span));
   StepRecord<Message> record;
   record.message.span = {span->start_ns, span->end_ns};
   return record;
