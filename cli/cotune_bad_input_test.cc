@@ -253,10 +253,10 @@ TEST_F(BadInputTest, SmallThingsHaveANextStep) {
       << end.err;
   environment_.erase("COTUNE_WARM");
   environment_.erase("COTUNE_FOO");
-  environment_["COTUNE_FAULT"] = "warm@7:kill";
+  SetFault("warm@7:kill");
   ExpectError({"tune", "--ranks", "2", "--sizes", "1K", "--db", database_}, 2, "usage",
               {"'warm@7:kill' names rank 7 (COTUNE_FAULT)", "ranks 0 to 1"});
-  environment_.erase("COTUNE_FAULT");
+  SetFault("");
   environment_["HOME"] = "here";
   environment_.erase("XDG_CACHE_HOME");
   ExpectError({"explain", "broadcast", "1K", "f32"}, 3, "environment",
@@ -349,12 +349,19 @@ TEST_F(BadInputTest, RanksWithOtherSettingsDisagree) {
   EXPECT_FALSE(std::filesystem::exists(database_));
 }
 
-TEST_F(BadInputTest, ARankThatDiesIsNamed) {
+TEST_F(BadInputTest, TheProgramThatShipsInjectsNoFault) {
   environment_["COTUNE_FAULT"] = "benchmark@1:kill";
+  const ProgramEnd end = TuneSmall(database_);
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find("COTUNE_FAULT is ignored"), std::string::npos) << end.err;
+}
+
+TEST_F(BadInputTest, ARankThatDiesIsNamed) {
+  SetFault("benchmark@1:kill");
   const ProgramEnd end = TuneSmall(database_);
   EXPECT_EQ(end.exit_code, 5) << end.err;
   EXPECT_NE(end.err.find("rank 1"), std::string::npos) << end.err;
-  environment_["COTUNE_FAULT"] = "benchmark@0:kill";
+  SetFault("benchmark@0:kill");
   const ProgramEnd without_rank_0 = TuneSmall(database_, {"--json"});
   EXPECT_EQ(without_rank_0.exit_code, 5) << without_rank_0.err;
   EXPECT_EQ(Document(without_rank_0)["error"]["ranks"], nlohmann::json({0}));

@@ -119,7 +119,7 @@ TEST_F(RanksTest, ExplainIsAboutTheRanksOfItsLauncher) {
 
 // The ranks read it, their parent does not.
 TEST_F(RanksTest, WhatFailsOnEveryRankBeforeTheyMeetIsSaidOnce) {
-  environment_["COTUNE_FAULT"] = "nowhere@1:kill";
+  SetFault("nowhere@1:kill");
   const ProgramEnd end = Run({"tune", "--ranks", "4", "--sizes", "1K", "--db", database_});
   EXPECT_EQ(end.exit_code, 2) << end.err;
   EXPECT_EQ(Count(end.err, "'nowhere@1:kill' is not a fault"), 1u) << end.err;
@@ -199,7 +199,7 @@ TEST_F(RanksTest, RunHasNoJsonAndPassesSettingsOn) {
 
 // The others hold nothing yet, and would wait for the rank for a minute.
 TEST_F(RanksTest, ARankThatDiesBeforeAllHaveJoinedEndsTheTuneAtOnce) {
-  environment_["COTUNE_FAULT"] = "rendezvous@1:kill";
+  SetFault("rendezvous@1:kill");
   for (const bool json : {false, true}) {
     std::vector<std::string> command = {"tune",    "--ranks", "3",    "--collective", "all_reduce",
                                         "--sizes", "1K",      "--db", database_};
@@ -215,7 +215,7 @@ TEST_F(RanksTest, ARankThatDiesBeforeAllHaveJoinedEndsTheTuneAtOnce) {
 }
 
 TEST_F(RanksTest, AMissedWindowIsOneWarningAndOneError) {
-  environment_["COTUNE_FAULT"] = "pre_sync@1:delay=300";
+  SetFault("pre_sync@1:delay=300");
   environment_["COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT"] = "50ms";
   const ProgramEnd end = TuneSmall(database_);
   EXPECT_EQ(end.exit_code, 5) << end.err;

@@ -231,9 +231,9 @@ TEST_F(StuckProgramTest, ACrashKeepsWhatWasMeasured) {
 }
 
 TEST_F(StuckProgramTest, ARankThatIsKilledBlamesNoChoice) {
-  environment_["COTUNE_FAULT"] = "benchmark@1:kill";
+  SetFault("benchmark@1:kill");
   ASSERT_EQ(Tune("").exit_code, 5);
-  environment_.erase("COTUNE_FAULT");
+  SetFault("");
   const ProgramEnd next = Tune("", {"--json"});
   EXPECT_EQ(next.exit_code, 0) << next.err;
   EXPECT_FALSE(Has(next.err, "left out")) << next.err;

@@ -66,6 +66,36 @@ TEST_F(CotuneTest, JsonHoldsTheWholeTune) {
   }
 }
 
+TEST_F(CotuneTest, TheTimesOfTheStagesArePartsOfTheWhole) {
+  const ProgramEnd end = Run({"tune", "--ranks", "2", "--collective", "all_reduce,broadcast",
+                              "--sizes", "1K,8K", "--json", "-v", "--db", database_});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  const nlohmann::json result = Document(end)["result"];
+  const nlohmann::json& times = result["times"];
+  double sum_us = 0;
+  for (const char* stage :
+       {"choices_us", "compile_us", "warm_us", "sync_us", "measure_us", "agree_us", "save_us"}) {
+    EXPECT_GT(times[stage].get<double>(), 0) << stage;
+    sum_us += times[stage].get<double>();
+  }
+  EXPECT_LE(sum_us, result["elapsed_us"].get<double>());
+  ASSERT_EQ(times["nodes"].size(), 2u);
+  double measured_us = 0;
+  for (const nlohmann::json& node : times["nodes"]) {
+    EXPECT_GT(node["choices_us"].get<double>(), 0) << node;
+    EXPECT_GT(node["compile_us"].get<double>(), 0) << node;
+    measured_us += node["measure_us"].get<double>();
+  }
+  EXPECT_NEAR(measured_us, times["measure_us"].get<double>(), 1e-3);
+  EXPECT_NE(end.err.find("times: choices "), std::string::npos) << end.err;
+
+  const ProgramEnd known = Run({"tune", "--ranks", "2", "--collective", "all_reduce,broadcast",
+                                "--sizes", "1K,8K", "--json", "--db", database_});
+  ASSERT_EQ(known.exit_code, 0) << known.err;
+  EXPECT_EQ(Document(known)["result"]["times"]["measure_us"], 0.0);
+  EXPECT_EQ(known.err.find("times: "), std::string::npos) << known.err;
+}
+
 TEST_F(CotuneTest, ImmediateModeSyncsForEachNode) {
   const auto pre_syncs = [&](const char* mode) {
     const ProgramEnd end = Run({"tune", "--ranks", "2", "--sizes", "1K", "--mode", mode, "--json",

@@ -50,11 +50,10 @@ void CallWatch::Report::OnStuck(const StuckCall& call, Error error) {
     error.where = fmt::format("rank {}", options.rank);
     error.ranks = {options.rank};
   }
-  constexpr int kError = 3;
   if (options.on_stuck) {
     options.on_stuck(error);
   } else if (options.log) {
-    options.log(kError, error.ToText());
+    options.log(Severity::kError, error.ToText());
   }
 }
 

@@ -10,13 +10,14 @@
 
 #include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
+#include "core/base/event_sink.h"
 #include "core/base/status.h"
 #include "core/problem/tuning_settings.h"
 
 namespace cotune {
 
-// severity: 0 debug, 1 info, 2 warning, 3 error.
-using LogSink = std::function<void(int severity, const std::string& text)>;
+// Called from any thread.
+using LogSink = std::function<void(Severity severity, const std::string& text)>;
 
 // The deadlines of a watchdog under these settings.
 LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);

@@ -192,7 +192,7 @@ Status Dispatcher::Run(const Call& call) {
   const bool is_coarse = call.timeout_ns >= kCoarseTimeoutNs;
   arguments.deadline_ns =
       DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), call.timeout_ns);
-  job_.observer().OnStage(Stage::kDispatch);
+  MarkStage(job_.observer(), Stage::kDispatch);
   return Remember((*plan)->caller->Launch(arguments, clock));
 }
 

@@ -1,4 +1,4 @@
-#include "integration/fault_injection.h"
+#include "integration/testing/fault_injection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,13 +53,6 @@ TEST(FaultTest, RefusesEverythingElse) {
   }
 }
 
-class CountingObserver final : public StageObserver {
- public:
-  void OnStage(Stage) override { ++stages; }
-  bool StopRequested() override { return true; }
-  int stages = 0;
-};
-
 Fault ExitAt(Stage stage, int rank, int nth) {
   Fault fault;
   fault.stage = stage;
@@ -70,23 +63,19 @@ Fault ExitAt(Stage stage, int rank, int nth) {
 }
 
 TEST(FaultTest, HappensAtItsStageRankAndTimeOnly) {
-  CountingObserver inner;
-  const auto other_rank = MakeFaultObserver(ExitAt(Stage::kCheck, 1, 1), 0, inner);
-  other_rank->OnStage(Stage::kCheck);
-  const auto here = MakeFaultObserver(ExitAt(Stage::kCheck, 1, 2), 1, inner);
-  here->OnStage(Stage::kCheck);
-  here->OnStage(Stage::kBenchmark);
-  EXPECT_EQ(inner.stages, 3);
-  EXPECT_TRUE(here->StopRequested());
-  EXPECT_EXIT(here->OnStage(Stage::kCheck), ::testing::ExitedWithCode(86), "");
+  const auto other_rank = MakeFaultListener(ExitAt(Stage::kCheck, 1, 1), 0);
+  MarkStage(*other_rank, Stage::kCheck);
+  const auto here = MakeFaultListener(ExitAt(Stage::kCheck, 1, 2), 1);
+  { const StageSpan once(*here, Stage::kCheck); }
+  MarkStage(*here, Stage::kBenchmark);
+  EXPECT_EXIT(MarkStage(*here, Stage::kCheck), ::testing::ExitedWithCode(86), "");
 }
 
 TEST(FaultTest, Kills) {
-  CountingObserver inner;
   Fault fault = ExitAt(Stage::kAgree, 0, 1);
   fault.action = Fault::Action::kKill;
-  const auto observer = MakeFaultObserver(fault, 0, inner);
-  EXPECT_EXIT(observer->OnStage(Stage::kAgree), ::testing::KilledBySignal(SIGKILL), "");
+  const auto listener = MakeFaultListener(fault, 0);
+  EXPECT_EXIT(MarkStage(*listener, Stage::kAgree), ::testing::KilledBySignal(SIGKILL), "");
 }
 
 }  // namespace

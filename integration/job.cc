@@ -62,7 +62,7 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   job->watch_ = std::make_shared<CallWatch>(
       job->clock_, CallWatch::Options{options.settings, options.context.rank,
                                       options.context.world_size, options.on_stuck, options.log});
-  job->observer_->OnStage(Stage::kRendezvous);
+  MarkStage(*job->observer_, Stage::kRendezvous);
   job->stops_ = std::make_shared<GroupStops>();
   const ExchangeRequest request{job->options_.context, job->clock_,
                                 DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns),
@@ -102,7 +102,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
       std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
   if (request.log) {
     options.log = [log = request.log](sync::LogSeverity severity, std::string_view text) {
-      log(1 + static_cast<int>(severity), std::string(text));
+      log(SeverityOf(1 + static_cast<int>(severity)), std::string(text));
     };
   }
   options.deadline_ns = request.deadline_ns;
@@ -161,8 +161,14 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
 
 Status Job::OpenCatalogue() {
   const CatalogueOptions& options = options_.catalogue;
+  PluginLog log;
+  if (options_.log) {
+    log = [sink = options_.log](int32_t severity, const std::string& text) {
+      sink(SeverityOf(severity), text);
+    };
+  }
   services_ = std::make_unique<HostServices>(
-      *exchange_, clock_, options.settings, options_.log,
+      *exchange_, clock_, options.settings, std::move(log),
       std::map<std::string, std::string>{{"check_calls", options.check_calls ? "on" : "off"}});
   const auto mode = options_.purpose == JobPurpose::kSurvey ? BackendCatalogue::Mode::kSurvey
                                                             : BackendCatalogue::Mode::kInUse;
@@ -176,7 +182,7 @@ Status Job::OpenCatalogue() {
 
 Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ranks,
                          const GroupStop* parent) {
-  observer_->OnStage(Stage::kGroups);
+  MarkStage(*observer_, Stage::kGroups);
   BackendGroups::Options options;
   options.name = name;
   options.job_ranks.assign(job_ranks.begin(), job_ranks.end());

@@ -12,13 +12,18 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "core/base/clock.h"
+#include "core/base/event_sink.h"
 #include "core/base/sha256.h"
 #include "core/choice/choice_caller.h"
 #include "core/choice/multi_template.h"
 #include "core/choice/precompile.h"
+#include "core/choice/prepare_spans.h"
 #include "core/database/tuned_database_file.h"
 #include "core/database/tuning_journal.h"
+#include "core/selection/event_stream.h"
 #include "fmt/format.h"
 #include "integration/rank_zero_status.h"
 
@@ -253,28 +258,30 @@ class NotesInJournal final : public PrepareNotes {
   std::vector<JournalAttempt> suspects_;
 };
 
-// Passes everything on and says whether the user asked to stop.
-class InterruptObserver final : public StageObserver {
+// Says whether the user asked to stop.
+class StopListener final : public StageObserver {
  public:
-  InterruptObserver(StageObserver& inner, const std::atomic<bool>* interrupted)
-      : inner_(inner), interrupted_(interrupted) {}
-  void OnStage(Stage stage) override { inner_.OnStage(stage); }
-  void OnPlan(const TunePlan& plan) override { inner_.OnPlan(plan); }
-  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
-    inner_.OnCellStart(index, total, problem);
-  }
-  void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
-                  const Winner& winner) override {
-    inner_.OnCellDone(index, total, cell, winner);
-  }
-  void OnWarning(std::string_view text) override { inner_.OnWarning(text); }
-  bool StopRequested() override {
-    return inner_.StopRequested() || (interrupted_ != nullptr && interrupted_->load());
-  }
+  explicit StopListener(const std::atomic<bool>* interrupted) : interrupted_(interrupted) {}
+  bool StopRequested() override { return interrupted_ != nullptr && interrupted_->load(); }
 
  private:
-  StageObserver& inner_;
   const std::atomic<bool>* interrupted_;
+};
+
+// The stream of one tune. A thread that is left behind in a call may still emit into it when the
+// tune is over; then nobody listens.
+class StreamOfTune {
+ public:
+  StreamOfTune(const Clock& clock, std::vector<StageObserver*> listeners)
+      : stream_(std::make_shared<EventStream>(clock, std::move(listeners))) {}
+  ~StreamOfTune() { stream_->Close(); }
+  StreamOfTune(const StreamOfTune&) = delete;
+  StreamOfTune& operator=(const StreamOfTune&) = delete;
+
+  const std::shared_ptr<EventStream>& shared() const { return stream_; }
+
+ private:
+  const std::shared_ptr<EventStream> stream_;
 };
 
 // For as long as the tune runs: a stop ends calls that take long, and a call that is stuck is
@@ -348,11 +355,34 @@ Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer) {
   return error;
 }
 
+// On rank 0, whose failure all ranks learn of.
+void SaveWhatIsNew(Job& job, DatabaseCells& known, TuneReport& report, EventSink& events) {
+  const StageSpan stage(events, Stage::kSave);
+  Result<bool> saved = false;
+  if (job.rank() == 0 && report.outcome.committed) saved = known.Save();
+  if (const std::string kept = known.WhatIsKept(); !saved && !kept.empty()) {
+    Error failure = saved.error();
+    failure.next_step += "; " + kept;
+    saved = tl::make_unexpected(std::move(failure));
+  }
+  const Status save_status = saved ? Status{} : Status(Propagate(saved));
+  if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
+    report.save_failure = shared.error();
+  } else {
+    report.saved = *saved;
+  }
+}
+
 }  // namespace
 
 Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   TuneReport report;
   job.DropPlans();
+  StopListener stop(request.interrupted);
+  TimesListener times;
+  const StreamOfTune stream(job.clock(), {&job.observer(), &times, &stop});
+  EventStream& events = *stream.shared();
+  std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();
   DatabaseCells known(request, job.fingerprint());
   const bool is_writer = job.rank() == 0;
@@ -360,10 +390,10 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
     return Propagate(shared);
 
-  InterruptObserver observer(job.observer(), request.interrupted);
   AgreedFields agreed = {{"cotune version", request.cotune_version},
                          {"force", request.force ? "true" : "false"},
-                         {"command", request.command}};
+                         {"command", request.command},
+                         {"trace", request.is_traced ? "true" : "false"}};
   for (const auto& [name, value] : job.fingerprint().machine)
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
@@ -375,7 +405,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   if (!request.database_path.empty()) {
     notes = std::make_shared<NotesInJournal>(request.database_path + ".journal", job.rank());
   }
-  Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), observer,
+  notes = std::make_shared<PrepareSpans>(stream.shared(), std::move(notes));
+  Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), events,
                        is_writer ? &known : nullptr, &job.watchdog(), std::move(notes)},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
@@ -392,26 +423,15 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
 
-  observer.OnStage(Stage::kSave);
-  Result<bool> saved = false;
-  if (is_writer && report.outcome.committed) saved = known.Save();
-  if (const std::string kept = known.WhatIsKept(); !saved && !kept.empty()) {
-    Error failure = saved.error();
-    failure.next_step += "; " + kept;
-    saved = tl::make_unexpected(std::move(failure));
-  }
-  const Status save_status = saved ? Status{} : Status(Propagate(saved));
-  if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
-    report.save_failure = shared.error();
-  } else {
-    report.saved = *saved;
-  }
+  SaveWhatIsNew(job, known, report, events);
   // A rank may be late because of the interrupt, and the user asked for no more than an end.
-  if (!report.outcome.late_ranks.empty() && observer.StopRequested()) {
+  if (!report.outcome.late_ranks.empty() && events.StopRequested()) {
     Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
     return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), known, is_writer));
   }
   report.elapsed_ns = job.clock().now_ns() - begin_ns;
+  span.reset();
+  report.times = times.times();
   return report;
 }
 

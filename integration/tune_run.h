@@ -10,6 +10,7 @@
 
 #include "core/database/tuned_database.h"
 #include "core/scheduler/scheduler.h"
+#include "core/scheduler/tune_times.h"
 #include "integration/job.h"
 
 namespace cotune {
@@ -25,6 +26,9 @@ struct TuneRequest {
   std::string database_path;     // "": nothing is read or written
   std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
   bool force = false;            // measure again what the database has
+  // Whether the listeners of the job record it. The ranks compare it, because they gather what they
+  // have recorded when the tune is over.
+  bool is_traced = false;
   std::string cotune_version;
   // Winners of the table that the group runs by, equal on all ranks: what is tuned is merged into
   // them, and the ranks agree once, on the result.
@@ -44,6 +48,7 @@ struct TuneReport {
   // Why the database could not be written, on all ranks. What was measured is in the report all the
   // same, and in the journal.
   std::optional<Error> save_failure{};
+  TuneTimes times{};  // of this rank
 };
 
 // Collective: the same request on every rank. Only rank 0 reads and writes the database; its errors

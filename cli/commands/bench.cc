@@ -7,6 +7,7 @@
 #include "cli/output/bench_table.h"
 #include "cli/output/explanation.h"
 #include "cli/output/json_output.h"
+#include "cli/output/times_text.h"
 #include "cli/session/rank_session.h"
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
@@ -46,6 +47,9 @@ int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& 
       console.flags().json ? BenchJson(summary)
                            : BenchTableText(summary.entries, *tuned, flags.tuned));
   if (written != 0) return written;
+  if (console.flags().verbose && !console.flags().quiet) {
+    console.PrintLog(TimesText(summary.times));
+  }
   if (const std::string text = ThrottlingText(summary.entries); !text.empty()) console.Warn(text);
   const std::optional<Error> incomplete = WhyIncomplete(report);
   if (incomplete) {
@@ -88,8 +92,8 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }
   return TuneAsRank(**context, *settings, flags.plugins,
-                    RankWork{.selection = *selection, .memory = *memory}, process,
-                    [&](Job& job, const TuneReport& report, const std::string&) {
+                    RankWork{.selection = *selection, .memory = *memory, .trace_path = flags.trace},
+                    process, [&](Job& job, const TuneReport& report, const std::string&) {
                       return PrintBench(flags, settings->values.database, job, report, process);
                     });
 }

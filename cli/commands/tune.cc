@@ -6,6 +6,7 @@
 #include "cli/output/explanation.h"
 #include "cli/output/json_output.h"
 #include "cli/output/number_text.h"
+#include "cli/output/times_text.h"
 #include "cli/output/winner_table.h"
 #include "cli/session/rank_session.h"
 #include "core/base/counted.h"
@@ -28,6 +29,9 @@ int PrintTune(const TuneReport& report, const std::string& database, Process& pr
                                  : report.saved      ? "saved"
                                                      : "database",
                                  database));
+  }
+  if (console.flags().verbose && !console.flags().quiet) {
+    console.PrintLog(TimesText(summary.times));
   }
   if (summary.skipped_cells > 0) {
     console.Warn(
@@ -61,8 +65,11 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
   if (!*context) {
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }
-  const RankWork work{
-      .selection = *selection, .memory = *memory, .uses_database = true, .force = flags.force};
+  const RankWork work{.selection = *selection,
+                      .memory = *memory,
+                      .uses_database = true,
+                      .force = flags.force,
+                      .trace_path = flags.trace};
   return TuneAsRank(**context, *settings, flags.plugins, work, process,
                     [&process](Job&, const TuneReport& report, const std::string& database) {
                       return PrintTune(report, database, process);

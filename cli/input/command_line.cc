@@ -110,6 +110,13 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
                    "in place: the result overwrites the data to send");
 }
 
+void AddTrace(CLI::App& command, std::string& path) {
+  command
+      .add_option("--trace", path,
+                  "write when which rank did what, for a viewer of Chrome traces (Perfetto)")
+      ->type_name("FILE");
+}
+
 void AddTune(Parsing& parsing) {
   CLI::App& command =
       *parsing.app.add_subcommand("tune", "measure, agree on winners, write the tuned database");
@@ -128,6 +135,7 @@ void AddTune(Parsing& parsing) {
           "deferred: all collectives at once; immediate: one by one [deferred]")
       ->check(CLI::IsMember({"deferred", "immediate"}))
       ->type_name("MODE");
+  AddTrace(command, parsing.tune.trace);
   AddSettings(command, parsing.tune.settings);
   AddOutput(command, parsing.output);
 }
@@ -140,6 +148,7 @@ void AddBench(Parsing& parsing) {
   AddProblems(command, parsing.bench.problems);
   AddPlugins(command, parsing.bench.plugins);
   command.add_flag("--tuned", parsing.bench.tuned, "print only what the tuned database dispatches");
+  AddTrace(command, parsing.bench.trace);
   AddSettings(command, parsing.bench.settings);
   AddOutput(command, parsing.output);
 }

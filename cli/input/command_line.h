@@ -49,6 +49,7 @@ struct TuneFlags {
   PluginFlags plugins;
   SettingFlags settings;
   bool force = false;
+  std::string trace;  // "": none
 };
 struct BenchFlags {
   int ranks = 0;
@@ -56,6 +57,7 @@ struct BenchFlags {
   PluginFlags plugins;
   SettingFlags settings;
   bool tuned = false;
+  std::string trace;  // "": none
 };
 struct ExplainFlags {
   int ranks = 0;

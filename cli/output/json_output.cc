@@ -24,6 +24,24 @@ Json EntriesJson(const std::vector<DatabaseEntry>& entries) {
   return json;
 }
 
+Json TimesJson(const TuneTimes& times) {
+  Json nodes = Json::array();
+  for (const NodeTimes& node : times.nodes) {
+    nodes.push_back({{"node", node.node},
+                     {"choices_us", MicrosecondsJson(node.choices_ns)},
+                     {"compile_us", MicrosecondsJson(node.compile_ns)},
+                     {"measure_us", MicrosecondsJson(node.measure_ns)}});
+  }
+  return {{"choices_us", MicrosecondsJson(times.all.choices_ns)},
+          {"compile_us", MicrosecondsJson(times.all.compile_ns)},
+          {"warm_us", MicrosecondsJson(times.all.warm_ns)},
+          {"sync_us", MicrosecondsJson(times.all.sync_ns)},
+          {"measure_us", MicrosecondsJson(times.all.measure_ns)},
+          {"agree_us", MicrosecondsJson(times.all.agree_ns)},
+          {"save_us", MicrosecondsJson(times.all.save_ns)},
+          {"nodes", std::move(nodes)}};
+}
+
 Json SummaryJson(const TuneSummary& summary) {
   return {{"committed", summary.committed},
           {"late_ranks", summary.late_ranks},
@@ -33,6 +51,7 @@ Json SummaryJson(const TuneSummary& summary) {
           {"pre_syncs", summary.pre_syncs},
           {"pre_sync_us", MicrosecondsJson(summary.pre_sync_ns)},
           {"elapsed_us", MicrosecondsJson(summary.elapsed_ns)},
+          {"times", TimesJson(summary.times)},
           {"backend_refusals", RefusalsJson(summary.backend_refusals)},
           {"winners", WinnersJson(summary.entries)},
           {"entries", EntriesJson(summary.entries)}};

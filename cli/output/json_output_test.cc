@@ -34,9 +34,28 @@ TuneSummary Summary() {
   summary.measured_cells = 2;
   summary.pre_syncs = 1;
   summary.pre_sync_ns = 1'500'000;
+  summary.times.all = {.choices_ns = 1000,
+                       .compile_ns = 2000,
+                       .warm_ns = 3000,
+                       .sync_ns = 4000,
+                       .measure_ns = 5000,
+                       .agree_ns = 6000,
+                       .save_ns = 7500};
+  summary.times.nodes = {
+      {.node = "all_reduce/sum", .choices_ns = 500, .compile_ns = 2500, .measure_ns = 4500}};
   summary.entries = {EntryForTest(1024), EntryForTest(4096)};
   summary.backend_refusals = {{"cuda", "no device"}};
   return summary;
+}
+
+TEST(JsonOutputTest, TuneAndBenchHoldTheTimesOfTheStages) {
+  const Json expected = Json::parse(R"({
+    "choices_us": 1.0, "compile_us": 2.0, "warm_us": 3.0, "sync_us": 4.0, "measure_us": 5.0,
+    "agree_us": 6.0, "save_us": 7.5,
+    "nodes": [{"node": "all_reduce/sum", "choices_us": 0.5, "compile_us": 2.5, "measure_us": 4.5}]
+  })");
+  EXPECT_EQ(Checked(TuneJson(Summary()))["result"]["times"], expected);
+  EXPECT_EQ(Checked(BenchJson(Summary()))["result"]["times"], expected);
 }
 
 TEST(JsonOutputTest, TuneHoldsWinnersAndEntries) {

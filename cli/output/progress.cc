@@ -93,7 +93,12 @@ void Progress::Redraw() {
   line_is_drawn_ = true;
 }
 
-void Progress::OnStage(Stage stage) {
+void Progress::OnEvent(const Event& event) {
+  if (event.type == EventType::kLine) ShowLine(event.severity, event.name);
+  if (const auto stage = StageBegunBy(event)) ShowStage(*stage);
+}
+
+void Progress::ShowStage(Stage stage) {
   // Thousands of these belong to cells, which have lines of their own.
   if (stage == Stage::kCheck || stage == Stage::kBenchmark || stage == Stage::kDispatch) return;
   if (options_.verbose && !options_.quiet) Print(fmt::format("stage {}", Name(stage)));
@@ -117,9 +122,13 @@ void Progress::OnCellDone(int32_t index, int32_t total, const CellResult& cell,
   if (options_.redraw) Redraw();
 }
 
-void Progress::OnWarning(std::string_view text) {
-  ++warnings_;
-  Print(fmt::format("cotune: warning: {}", text));
+void Progress::ShowLine(Severity severity, std::string_view text) {
+  if (severity >= Severity::kWarning) {
+    ++warnings_;
+    Print(fmt::format("cotune: warning: {}", text));
+  } else if (options_.verbose && !options_.quiet) {
+    Print(fmt::format("cotune: {}", text));
+  }
 }
 
 }  // namespace cotune::cli

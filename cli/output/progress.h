@@ -58,12 +58,11 @@ class Progress final : public StageObserver {
   Progress(const Clock& clock, Options options, Write write)
       : clock_(clock), options_(std::move(options)), write_(std::move(write)) {}
 
-  void OnStage(Stage stage) override;
+  void OnEvent(const Event& event) override;
   void OnPlan(const TunePlan& plan) override;
   void OnCellStart(int32_t index, int32_t total, const Problem& problem) override;
   void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
                   const Winner& winner) override;
-  void OnWarning(std::string_view text) override;
   // Once the place of the database is known.
   void set_database(std::string database) { options_.database = std::move(database); }
   // Takes the redrawn line away; before anything else is printed.
@@ -72,6 +71,8 @@ class Progress final : public StageObserver {
   int64_t warnings() const { return warnings_; }
 
  private:
+  void ShowStage(Stage stage);
+  void ShowLine(Severity severity, std::string_view text);
   void Print(std::string_view line);
   void Redraw();
 

@@ -77,12 +77,12 @@ std::string Shown(bool redraw, bool quiet, bool verbose) {
   const DatabaseEntry entry = EntryForTest(256);
   options.database = "x.tdb";
   Progress progress(clock, options, [&](std::string_view text) { shown += text; });
-  progress.OnStage(Stage::kChoices);
+  MarkStage(progress, Stage::kChoices);
   progress.OnPlan(Plan());
   progress.OnCellStart(0, 4, entry.cell.problem);
-  progress.OnStage(Stage::kBenchmark);
+  MarkStage(progress, Stage::kBenchmark);
   progress.OnCellDone(0, 4, entry.cell, entry.winner);
-  progress.OnWarning("late");
+  EmitLine(progress, Severity::kWarning, "late");
   progress.Clear();
   EXPECT_EQ(progress.warnings(), 1);
   return shown;

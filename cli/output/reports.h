@@ -9,6 +9,7 @@
 
 #include "core/backend/backend.h"
 #include "core/database/tuned_database.h"
+#include "core/scheduler/tune_times.h"
 
 namespace cotune::cli {
 
@@ -23,6 +24,7 @@ struct TuneSummary {
   int32_t pre_syncs = 0;
   int64_t pre_sync_ns = 0;
   int64_t elapsed_ns = 0;
+  TuneTimes times{};                   // of rank 0
   std::vector<DatabaseEntry> entries;  // of the problems that were asked for
   std::vector<Refusal> backend_refusals;
 };

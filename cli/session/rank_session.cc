@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cli/output/json_output.h"
 #include "cli/output/progress.h"
 #include "cli/session/interrupts.h"
 #include "cli/session/last_resort.h"
 #include "cli/session/lone_job.h"
+#include "cli/session/trace_file.h"
 #include "core/base/counted.h"
+#include "core/selection/event_stream.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/database_path.h"
-#include "integration/fault_injection.h"
+#include "integration/event_recorder.h"
 #include "integration/plugin_scan.h"
 #include "integration/spawn.h"
 
@@ -39,8 +42,8 @@ int64_t GraceNs(const TuningSettings& settings) {
          kLastWordsNs;
 }
 
-// Tells the process that started this rank, if one of this program did, that the ranks notice a loss
-// by themselves from here on.
+// Tells the process that started this rank, if one of this program did, that the ranks notice a
+// loss by themselves from here on.
 void SayJoined(const Console& console) {
   if (console.error_pipe() < 0) return;
   // A word that cannot be written has no reader.
@@ -67,18 +70,19 @@ bool SpeaksOf(const Error& error, bool has_joined, int rank, int world_size) {
   return rank == (speaker < world_size ? speaker : 0);
 }
 
-// Watchers of one rank, in the order of construction.
+// The listeners of one rank, in the order in which they hear.
 struct Watchers {
-  std::unique_ptr<StageObserver> base;
-  Progress* progress = nullptr;  // of rank 0
-  std::unique_ptr<StageObserver> fault;
-  StageObserver& outermost() { return fault ? *fault : *base; }
+  std::unique_ptr<Progress> progress;       // of rank 0
+  std::unique_ptr<EventRecorder> recorder;  // where a trace was asked for
+  std::unique_ptr<StageObserver> further;
+  std::unique_ptr<EventStream> events;
 };
 
 Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
-                              const std::string& database, Process& process) {
+                              const std::string& database, bool is_traced, Process& process) {
   const int rank = context.rank;
   Watchers watchers;
+  std::vector<StageObserver*> listeners;
   if (rank == 0) {
     const OutputFlags& flags = process.console.flags();
     Progress::Options options{.redraw = process.log_is_terminal,
@@ -86,19 +90,21 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
                               .quiet = flags.quiet,
                               .verbose = flags.verbose,
                               .database = database};
-    auto progress = std::make_unique<Progress>(
+    watchers.progress = std::make_unique<Progress>(
         clock, options, [&process](std::string_view text) { process.console.PrintLog(text); });
-    watchers.progress = progress.get();
-    watchers.base = std::move(progress);
-  } else {
-    watchers.base = std::make_unique<StageObserver>();
+    listeners.push_back(watchers.progress.get());
   }
-  const auto fault_text = process.environment.find("COTUNE_FAULT");
-  if (fault_text != process.environment.end() && !fault_text->second.empty()) {
-    const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
-    if (!fault) return Propagate(fault);
-    watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
+  if (is_traced) {
+    watchers.recorder = std::make_unique<EventRecorder>();
+    listeners.push_back(watchers.recorder.get());
   }
+  if (process.make_listener) {
+    Result<std::unique_ptr<StageObserver>> made = process.make_listener(context);
+    if (!made) return Propagate(made);
+    watchers.further = std::move(*made);
+    if (watchers.further != nullptr) listeners.push_back(watchers.further.get());
+  }
+  watchers.events = std::make_unique<EventStream>(clock, std::move(listeners));
   return watchers;
 }
 
@@ -110,6 +116,7 @@ TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
   request.database_path = database;
   request.command = work.uses_database ? "tune" : "bench";
   request.force = work.force;
+  request.is_traced = !work.trace_path.empty();
   request.cotune_version = CotuneVersion();
   request.interrupted = &Interrupted();
   return request;
@@ -130,11 +137,12 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
                         const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
-  Result<Watchers> watchers = MakeWatchers(context, clock, asked_database, process);
+  Result<Watchers> watchers =
+      MakeWatchers(context, clock, asked_database, !work.trace_path.empty(), process);
   if (!watchers) return Propagate(watchers);
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
-  options.observer = &watchers->outermost();
+  options.observer = watchers->events.get();
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return Propagate(job);
   has_joined = true;
@@ -163,12 +171,18 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();
   if (!report) return Propagate(report);
-  if (report->save_failure) {
-    // The user sees what was measured all the same; as JSON there is one document, the error.
-    if (context.rank == 0 && !process.console.flags().json) print(**job, *report, database);
-    return tl::make_unexpected(*report->save_failure);
+  std::vector<TraceOfRank> traces;
+  if (watchers->recorder != nullptr) {
+    traces = GatherTracesOrWarn(**job, *watchers->recorder, process.console);
   }
-  return context.rank == 0 ? print(**job, *report, database) : 0;
+  int exit_code = 0;
+  // The user sees what was measured although it could not be saved; as JSON there is one document,
+  // the error.
+  const bool has_document = process.console.flags().json && report->save_failure;
+  if (context.rank == 0 && !has_document) exit_code = print(**job, *report, database);
+  if (context.rank == 0) WriteTraceFile(work.trace_path, traces, process.console);
+  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
+  return exit_code;
 }
 
 }  // namespace
@@ -211,9 +225,8 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.on_stuck = [&console = process.console](const Error& error) {
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };
-  options.log = [&console = process.console](int severity, const std::string& text) {
-    constexpr int kWarning = 2;
-    if (severity >= kWarning) {
+  options.log = [&console = process.console](Severity severity, const std::string& text) {
+    if (severity >= Severity::kWarning) {
       console.Warn(text);
     } else if (console.flags().verbose) {
       console.PrintLog("cotune: " + text + "\n");
@@ -318,6 +331,7 @@ TuneSummary Summarize(const TuneReport& report, const std::string& database) {
           .pre_syncs = report.outcome.pre_syncs,
           .pre_sync_ns = report.outcome.pre_sync_ns,
           .elapsed_ns = report.elapsed_ns,
+          .times = report.times,
           .entries = report.entries,
           .backend_refusals = report.outcome.backend_refusals};
 }

@@ -56,6 +56,7 @@ struct RankWork {
   JobMemory memory;
   bool uses_database = false;  // else nothing is read or written
   bool force = false;
+  std::string trace_path;  // "": no trace
 };
 
 // One rank of a tune, from joining to the end. `print` is called on rank 0 with what was found and

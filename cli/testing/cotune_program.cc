@@ -24,8 +24,16 @@ CotuneProgramTest::CotuneProgramTest() : database_(folder_.path() + "/x.tdb") {
   }
 }
 
-std::vector<std::string> CotuneProgramTest::Command(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {std::filesystem::absolute("cli/cotune")};
+void CotuneProgramTest::SetFault(const std::string& fault) {
+  has_fault_ = !fault.empty();
+  environment_["COTUNE_FAULT"] = fault;
+  if (!has_fault_) environment_.erase("COTUNE_FAULT");
+}
+
+std::vector<std::string> CotuneProgramTest::Command(
+    const std::vector<std::string>& arguments) const {
+  std::vector<std::string> command = {
+      std::filesystem::absolute(has_fault_ ? "cli/cotune_with_faults" : "cli/cotune")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }

@@ -16,8 +16,11 @@ class CotuneProgramTest : public testing::Test {
  protected:
   CotuneProgramTest();
 
-  // The command line of the program under test.
-  static std::vector<std::string> Command(const std::vector<std::string>& arguments);
+  // The command line of the program under test: the one that ships, or that which reacts to
+  // COTUNE_FAULT once a fault is set.
+  std::vector<std::string> Command(const std::vector<std::string>& arguments) const;
+  // "" sets none.
+  void SetFault(const std::string& fault);
   ProgramEnd Run(const std::vector<std::string>& arguments) const;
   // A tune of two small cells by two ranks into this database.
   ProgramEnd TuneSmall(const std::string& database,
@@ -28,6 +31,7 @@ class CotuneProgramTest : public testing::Test {
   const ShortFolder folder_;
   const std::string database_;
   std::map<std::string, std::string> environment_;
+  bool has_fault_ = false;
 };
 
 }  // namespace cotune::cli

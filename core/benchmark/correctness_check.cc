@@ -37,7 +37,7 @@ StepRecord<CheckedCall> CorrectnessCheck::RunOnThisRank(RacingChoice& choice, Ch
 }
 
 Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
-  parts_.observer.OnStage(Stage::kCheck);
+  const StageSpan stage(parts_.observer, Stage::kCheck, choice.caller->id().text());
   const uint32_t salt = checks_++;
   const auto all =
       steps_.Exchange("check " + choice.caller->id().text(), RunOnThisRank(choice, by, salt));

@@ -80,6 +80,14 @@ Result<PreparedCell> Preparation::AllocateBuffers() {
   return prepared;
 }
 
+Status Preparation::Prepare(RacingChoice& choice, int64_t deadline_ns) {
+  // The others have their plan already.
+  if (!choice.caller->choice().prepare_is_collective) return choice.caller->Precompile(deadline_ns);
+  const ScopedSpan compile(parts_.observer, SpanKind::kCompile, std::string(kCompileSpan),
+                           ToText(problem_.cls), choice.caller->id().text());
+  return choice.caller->Precompile(deadline_ns);
+}
+
 Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingChoice> choices) {
   auto record = StepRecord<PreparedChoices>::FromStatus(copies_added);
   const int64_t deadline_ns = parts_.CallDeadlineNs();
@@ -88,7 +96,7 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
     const bool is_noted =
         parts_.note_attempt != nullptr && choice.caller->choice().prepare_is_collective;
     if (is_noted) parts_.note_attempt(problem_, &choice.caller->id());
-    const Status prepared = choice.caller->Precompile(deadline_ns);
+    const Status prepared = Prepare(choice, deadline_ns);
     if (is_noted) parts_.note_attempt(problem_, nullptr);
     record.message.reasons.push_back(
         prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));

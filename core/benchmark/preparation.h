@@ -32,6 +32,7 @@ class Preparation {
 
  private:
   Result<PreparedCell> AllocateBuffers();
+  Status Prepare(RacingChoice& choice, int64_t deadline_ns);
   // Makes a plan of each choice. `copies_added` is this rank's failure to add copies of the
   // operands, which the others learn of here.
   Status PrepareChoices(const Status& copies_added, std::span<RacingChoice> choices);

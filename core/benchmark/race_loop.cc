@@ -50,9 +50,10 @@ Status RaceLoop::Run(std::span<RacingChoice> choices) {
   Race race = MakeRace(choices);
   const int64_t begin_ns = steps_.coordinator_now_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
-    parts_.observer.OnStage(Stage::kBenchmark);
+    const StageSpan stage(parts_.observer, Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
     if (!times_ns) return Propagate(times_ns);
+    CountSamples(choices, order, *times_ns);
     const bool is_spent = budget_ns_ > 0 && steps_.coordinator_now_ns() - begin_ns >= budget_ns_;
     // Only where there are rounds enough to come.
     if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
@@ -68,6 +69,19 @@ Status RaceLoop::Run(std::span<RacingChoice> choices) {
   }
   WriteTimes(race, choices);
   return {};
+}
+
+// Behind the round, so that no sample waits for a listener.
+void RaceLoop::CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
+                            const std::vector<int64_t>& times_ns) {
+  for (size_t turn = 0; turn < order.size(); ++turn) {
+    if (times_ns[turn] <= 0) continue;
+    const ChoiceCaller& caller = *choices[order[turn]].caller;
+    parts_.observer.OnEvent({.type = EventType::kCounter,
+                             .name = kSampleCounter,
+                             .choice = caller.id().text(),
+                             .value = times_ns[turn]});
+  }
 }
 
 int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {

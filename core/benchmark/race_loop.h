@@ -44,6 +44,8 @@ class RaceLoop {
   // started late.
   Result<std::vector<int64_t>> MeasureRound(std::span<RacingChoice> choices,
                                             const std::vector<size_t>& order);
+  void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
+                    const std::vector<int64_t>& times_ns);
   int64_t StartDelayNs(const RacingChoice& choice) const;
   // The time of one call out of all ranks' records; 0 as above.
   Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,

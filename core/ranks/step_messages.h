@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/event_sink.h"
+
 namespace cotune {
 
 // Each type names its step for errors. A default value is what a rank sends that has failed before
@@ -129,10 +131,30 @@ struct ClockReading {
   bool operator==(const ClockReading&) const = default;
 };
 
+// What a rank has recorded of a tune.
+struct TraceOfRank {
+  static constexpr std::string_view kName = "trace of a rank";
+  struct Entry {
+    EventType type = EventType::kMark;  // kBegin: a whole span
+    SpanKind kind = SpanKind::kStage;
+    uint32_t lane = 0;    // 0: the thread that tunes
+    uint32_t name = 0;    // of texts
+    uint32_t node = 0;    // of texts
+    uint32_t choice = 0;  // of texts
+    int64_t time_ns = 0;  // on the clock that the ranks share
+    int64_t value = 0;    // the extent of a span in ns, or what a counter counts
+    bool operator==(const Entry&) const = default;
+  };
+  std::vector<std::string> texts{};
+  std::vector<Entry> entries{};  // in the order of their times
+  uint64_t dropped = 0;          // entries that were too many to keep
+  bool operator==(const TraceOfRank&) const = default;
+};
+
 using StepMessage =
     std::variant<Done, BackendList, MemoryToRegister, GpuOfRank, TableWish, ProcessorsOfRank,
                  ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers, PreparedChoices,
-                 CheckedCall, WarmCalls, TakenSample, ClockReading>;
+                 CheckedCall, WarmCalls, TakenSample, ClockReading, TraceOfRank>;
 
 }  // namespace cotune
 

@@ -90,7 +90,41 @@ struct MessageWriter {
     out.set_sm_mhz(message.sm_mhz);
     Write(message.throttle_reasons, *out.mutable_throttle_reasons());
   }
+  void operator()(const TraceOfRank& message) const {
+    proto::TraceOfRank& out = *record.mutable_trace_of_rank();
+    Write(message.texts, *out.mutable_texts());
+    for (const TraceOfRank::Entry& entry : message.entries) {
+      proto::TraceOfRank::Entry& each = *out.add_entries();
+      each.set_type(static_cast<uint32_t>(entry.type));
+      each.set_kind(static_cast<uint32_t>(entry.kind));
+      each.set_lane(entry.lane);
+      each.set_name(entry.name);
+      each.set_node(entry.node);
+      each.set_choice(entry.choice);
+      each.set_time_ns(entry.time_ns);
+      each.set_value(entry.value);
+    }
+    out.set_dropped(message.dropped);
+  }
 };
+
+// nullopt: an entry is none that a rank records.
+std::optional<StepMessage> Read(const proto::TraceOfRank& in) {
+  TraceOfRank message{.texts = Read(in.texts()), .dropped = in.dropped()};
+  const size_t texts = message.texts.size();
+  message.entries.reserve(in.entries().size());
+  for (const proto::TraceOfRank::Entry& each : in.entries()) {
+    if (each.type() > static_cast<uint32_t>(EventType::kLine) ||
+        each.kind() > static_cast<uint32_t>(SpanKind::kCompile) || each.name() >= texts ||
+        each.node() >= texts || each.choice() >= texts) {
+      return std::nullopt;
+    }
+    message.entries.push_back({static_cast<EventType>(each.type()),
+                               static_cast<SpanKind>(each.kind()), each.lane(), each.name(),
+                               each.node(), each.choice(), each.time_ns(), each.value()});
+  }
+  return message;
+}
 
 WinnerFailures Read(const proto::WinnerFailures& in) {
   WinnerFailures message;
@@ -138,6 +172,8 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
       return TakenSample{Read(in.taken_sample())};
     case proto::StepRecord::kClockReading:
       return ClockReading{in.clock_reading().sm_mhz(), Read(in.clock_reading().throttle_reasons())};
+    case proto::StepRecord::kTraceOfRank:
+      return Read(in.trace_of_rank());
     case proto::StepRecord::MESSAGE_NOT_SET:
       return std::nullopt;
   }

@@ -65,6 +65,10 @@ const std::vector<StepMessage>& MessagesOfAllTypes() {
       WarmCalls{{-1, 4}},
       TakenSample{{INT64_MIN, INT64_MAX}},
       ClockReading{1980, {"hw_thermal"}},
+      TraceOfRank{{"", "warm", "host/a"},
+                  {{EventType::kBegin, SpanKind::kCompile, 3, 1, 0, 2, INT64_MAX, 7},
+                   {EventType::kCounter, SpanKind::kStage, 0, 1, 1, 1, 1, INT64_MIN}},
+                  12},
   };
   return messages;
 }

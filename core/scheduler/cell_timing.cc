@@ -24,6 +24,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
                 ToText(place.problem()));
   }
   const Problem problem = place.problem();
+  const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
   Result<DecidedCell> decided = Benchmark(*cell, problem);
   if (!decided) return decided;
@@ -74,13 +75,13 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
 void CellTiming::Report(const DecidedCell& decided) {
   TuneParts& parts = state_.parts;
   if (!decided.winner) {
-    parts.observer.OnWarning(decided.winner.error().ToText());
+    EmitLine(parts.observer, Severity::kWarning, decided.winner.error().ToText());
     return;
   }
   if (parts.exchange.rank() == 0 && parts.known != nullptr) {
     // Losing the journal costs a repeated measurement later, never this tune.
     if (Status recorded = parts.known->Record(decided.cell, *decided.winner); !recorded) {
-      parts.observer.OnWarning(recorded.error().ToText());
+      EmitLine(parts.observer, Severity::kWarning, recorded.error().ToText());
     }
   }
   parts.observer.OnCellDone(cells_done_, static_cast<int32_t>(cells_.size()), decided.cell,

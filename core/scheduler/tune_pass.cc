@@ -38,32 +38,29 @@ TunePass::~TunePass() {
 }
 
 Status TunePass::Run() {
-  parts_.observer.OnStage(Stage::kChoices);
   ListChoices();
-  parts_.observer.OnStage(Stage::kKnownCells);
   if (Status known = LookUpKnownCells(); !known) return known;
   Plan();
   // Before plans are made: those that need registered memory are refused where there is none.
   if (Status made = MakeSymmetricRegion(); !made) return made;
-  parts_.observer.OnStage(Stage::kPrecompile);
   if (Status ready = Precompile(); !ready) {
     // The thread whose call is stuck still uses them.
     parts_.watchdog->Keep(std::make_shared<std::vector<TuneCell>>(std::move(cells_)));
     return ready;
   }
-  parts_.observer.OnStage(Stage::kWarm);
   if (Status warm = Warm(); !warm) return warm;
-  parts_.observer.OnStage(Stage::kPreSync);
   const Result<bool> met = PreSync();
   if (!met) return Propagate(met);
   if (!*met) return {};
-  if (Status checked = CheckChoices(); !checked) return checked;
   if (Status measured = Benchmark(); !measured) return measured;
   return AgreeAndSelect();
 }
 
 void TunePass::ListChoices() {
+  const StageSpan stage(parts_.observer, Stage::kChoices);
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
+    const ScopedSpan node(parts_.observer, SpanKind::kNode, std::string(kNodeSpan),
+                          ToText(state_.nodes[i]->program().anchor()));
     for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
       state_.nodes[i]->ListChoices(parts_.groups, hint);
     }
@@ -71,6 +68,7 @@ void TunePass::ListChoices() {
 }
 
 Status TunePass::LookUpKnownCells() {
+  const StageSpan stage(parts_.observer, Stage::kKnownCells);
   const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
   if (!left_out) return Propagate(left_out);
   std::vector<CellPlace> all;
@@ -135,6 +133,7 @@ Status TunePass::MakeSymmetricRegion() {
 }
 
 Status TunePass::Precompile() {
+  const StageSpan stage(parts_.observer, Stage::kPrecompile);
   std::vector<ChoiceCaller*> callers;
   for (TuneCell& cell : cells_) {
     const Problem problem = cell.place.problem();
@@ -155,6 +154,7 @@ Status TunePass::Precompile() {
 // A long wait with heartbeats: compiling takes from nothing to minutes, and differs from rank to
 // rank. Only behind it does the short window of the pre-sync make sense.
 Status TunePass::Warm() {
+  const StageSpan stage(parts_.observer, Stage::kWarm);
   // One rank may have heard of the interrupt during its precompile and another not yet: all end
   // here.
   const Status interrupted =
@@ -182,6 +182,14 @@ Status TunePass::Warm() {
 }
 
 Result<bool> TunePass::PreSync() {
+  const StageSpan stage(parts_.observer, Stage::kPreSync);
+  const Result<bool> met = MeetInWindow();
+  if (!met || !*met) return met;
+  if (Status checked = CheckChoices(); !checked) return Propagate(checked);
+  return true;
+}
+
+Result<bool> TunePass::MeetInWindow() {
   const AgreedFields fields =
       PreSyncFields(state_.agreed, settings_, std::span(state_.nodes).subspan(first_));
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
@@ -281,10 +289,10 @@ Status TunePass::AgreeAndSelect() {
   MeasuredWinners winners = MergedWinners();
   Result<DispatchTable> table = winners.BuildTable();
   if (!table) return Propagate(table);
-  parts_.observer.OnStage(Stage::kAgree);
+  const StageSpan stage(parts_.observer, Stage::kAgree);
   const std::string own = table->Serialize();
   const auto accept = [&](std::string_view proposal) {
-    parts_.observer.OnStage(Stage::kVote);
+    MarkStage(parts_.observer, Stage::kVote);
     return proposal == own;
   };
   const Result<AgreementOutcome> agreed =
@@ -302,7 +310,7 @@ Status TunePass::AgreeAndSelect() {
   state_.outcome.table = std::move(*table);
   state_.outcome.winners = state_.winners;
   state_.outcome.committed = true;
-  parts_.observer.OnStage(Stage::kCommitted);
+  MarkStage(parts_.observer, Stage::kCommitted);
   return {};
 }
 

@@ -38,7 +38,9 @@ class TunePass {
   Status MakeSymmetricRegion();
   Status Precompile();
   Status Warm();
+  // False: ranks missed the window.
   Result<bool> PreSync();
+  Result<bool> MeetInWindow();
   // Compares the choices that the ranks list for all cells, and checks that each rank can run the
   // winners of the known ones.
   Status CheckChoices();
@@ -48,7 +50,7 @@ class TunePass {
   Status AgreeAndSelect();
 
   int64_t WarmDeadlineNs() const { return parts_.clock.now_ns() + settings_.warm_timeout_ns; }
-  void Warn(const std::string& text) { parts_.observer.OnWarning(text); }
+  void Warn(const std::string& text) { EmitLine(parts_.observer, Severity::kWarning, text); }
 
   TuneState& state_;
   const TuneParts& parts_;

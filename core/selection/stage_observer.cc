@@ -36,4 +36,26 @@ std::string_view Name(Stage stage) {
   return "invalid";
 }
 
+std::optional<Stage> FindStage(std::string_view name) {
+  for (int i = 0; i < kStages; ++i) {
+    const auto stage = static_cast<Stage>(i);
+    if (Name(stage) == name) return stage;
+  }
+  return std::nullopt;
+}
+
+std::optional<Stage> StageBegunBy(const Event& event) {
+  const bool begins = event.type == EventType::kBegin || event.type == EventType::kMark;
+  return begins && event.kind == SpanKind::kStage ? FindStage(event.name) : std::nullopt;
+}
+
+std::optional<Stage> StageEndedBy(const Event& event) {
+  const bool ends = event.type == EventType::kEnd && event.kind == SpanKind::kStage;
+  return ends ? FindStage(event.name) : std::nullopt;
+}
+
+void MarkStage(EventSink& sink, Stage stage) {
+  sink.OnEvent({.type = EventType::kMark, .kind = SpanKind::kStage, .name = Name(stage)});
+}
+
 }  // namespace cotune

@@ -1,17 +1,21 @@
-// Who watches a tune: progress lines, journals, fault injection in tests. Nothing it does changes a
-// decision.
+// The listeners of a tune, and the words of its events.
 #ifndef COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
 #define COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
+#include "core/base/event_sink.h"
 #include "core/selection/selection.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {
 
-// The moments of a tune and of a call, in order. Names as text are the words of Name().
+// The stages of a tune and of a call, in order: spans of SpanKind::kStage and, where only the
+// moment counts, marks. Names as text are the words of Name().
 enum class Stage : uint8_t {
   kRendezvous,  // before the ranks meet
   kGroups,      // before backends create their groups
@@ -28,7 +32,25 @@ enum class Stage : uint8_t {
   kSave,       // before the database is written
   kDispatch,   // before a call by the tuned table
 };
+inline constexpr int kStages = static_cast<int>(Stage::kDispatch) + 1;
 std::string_view Name(Stage stage);  // "rendezvous", "groups", ..., "dispatch"
+std::optional<Stage> FindStage(std::string_view name);
+// The stage that begins with the event.
+std::optional<Stage> StageBegunBy(const Event& event);
+// The stage that ends with the event.
+std::optional<Stage> StageEndedBy(const Event& event);
+
+void MarkStage(EventSink& sink, Stage stage);
+
+// A stage from its construction to the end of its scope.
+class StageSpan {
+ public:
+  StageSpan(EventSink& sink, Stage stage, std::string choice = "")
+      : span_(sink, SpanKind::kStage, std::string(Name(stage)), "", std::move(choice)) {}
+
+ private:
+  const ScopedSpan span_;
+};
 
 // What is about to be measured; equal on all ranks.
 struct TunePlan {
@@ -43,15 +65,14 @@ struct TunePlan {
   uint64_t workspace_bytes_per_rank = 0;  // largest cell
 };
 
-// Calls come from the thread that tunes. Default: ignore.
-class StageObserver {
+// A listener of the stream. All but OnEvent come from the thread that tunes; they carry what has no
+// form as a line or a number. Default: ignore.
+class StageObserver : public EventSink {
  public:
-  virtual ~StageObserver() = default;
-  virtual void OnStage(Stage) {}
+  void OnEvent(const Event&) override {}
   virtual void OnPlan(const TunePlan&) {}
   virtual void OnCellStart(int32_t /*index*/, int32_t /*total*/, const Problem&) {}
   virtual void OnCellDone(int32_t /*index*/, int32_t /*total*/, const CellResult&, const Winner&) {}
-  virtual void OnWarning(std::string_view) {}
   // Asked on every rank during the precompile, behind it and before each cell; when one rank says
   // true, all stop there with kInterrupted.
   virtual bool StopRequested() { return false; }

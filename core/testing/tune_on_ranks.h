@@ -23,7 +23,9 @@ ScriptedChoice Scripted(std::string name, int64_t cost_ns);
 
 class NotedWarnings final : public StageObserver {
  public:
-  void OnWarning(std::string_view text) override { warnings.emplace_back(text); }
+  void OnEvent(const Event& event) override {
+    if (event.type == EventType::kLine) warnings.emplace_back(event.name);
+  }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
   bool StopRequested() override { return is_interrupted; }
   bool is_interrupted = false;

@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t kJoinTimeoutNs = 60'000'000'000;
 constexpr int64_t kCallTimeoutNs = 30'000'000'000;
 constexpr size_t kSplitNameMax = 100;
-constexpr int kWarning = 2;  // of a log's severities
 
 std::string TextOr(const char* text, const std::string& fallback) {
   return text == nullptr ? fallback : text;
@@ -38,12 +37,14 @@ std::vector<std::string> SplitAt(const std::string& text, char separator) {
 
 LogSink SinkOf(const cotune_group_options& options) {
   if (options.log != nullptr) {
-    return [log = options.log, context = options.log_context](
-               int severity, const std::string& text) { log(context, severity, text.c_str()); };
+    return [log = options.log, context = options.log_context](Severity severity,
+                                                              const std::string& text) {
+      log(context, static_cast<int32_t>(severity), text.c_str());
+    };
   }
-  return [](int severity, const std::string& text) {
-    if (severity < kWarning) return;
-    std::fprintf(stderr, "cotune: %s: %s\n", severity == kWarning ? "warning" : "error",
+  return [](Severity severity, const std::string& text) {
+    if (severity < Severity::kWarning) return;
+    std::fprintf(stderr, "cotune: %s: %s\n", severity == Severity::kWarning ? "warning" : "error",
                  text.c_str());
   };
 }
@@ -131,7 +132,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   const Result<ResolvedSettings> settings = ResolveSettings(sources);
   if (!settings) return Propagate(settings);
   if (options.context.rank == 0) {
-    for (const std::string& warning : settings->warnings) log(kWarning, warning);
+    for (const std::string& warning : settings->warnings) log(Severity::kWarning, warning);
   }
   if (given.memory != COTUNE_GROUP_MEMORY_HOST && given.memory != COTUNE_GROUP_MEMORY_CUDA) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no memory {}", given.memory),
@@ -152,8 +153,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
   options.log = log;
   options.on_stuck = [log, exits = settings->values.exit_when_stuck](const Error& error) {
-    constexpr int kError = 3;
-    log(kError, error.ToText());
+    log(Severity::kError, error.ToText());
     // Without destructors: they would wait for the thread that is stuck.
     if (exits) _exit(ExitCode(error.code));
   };
@@ -221,7 +221,8 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   if (!job) return tl::make_unexpected(WithNumber(job.error(), number, job_options->context));
   node->job = std::move(*job);
   if (node->job->rank() == 0) {
-    for (const std::string& warning : node->job->setting_warnings()) log(kWarning, warning);
+    for (const std::string& warning : node->job->setting_warnings())
+      log(Severity::kWarning, warning);
   }
   DatabasePlan database{
       DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),

@@ -24,9 +24,9 @@ namespace cotune::capi {
 class WarningObserver final : public StageObserver {
  public:
   explicit WarningObserver(LogSink log) : log_(std::move(log)) {}
-  void OnWarning(std::string_view text) override {
-    constexpr int kWarning = 2;
-    log_(kWarning, std::string(text));
+  void OnEvent(const Event& event) override {
+    if (event.type != EventType::kLine) return;
+    log_(event.severity, std::string(event.name));
   }
 
  private:
@@ -73,7 +73,7 @@ struct cotune_group {
   // Which table is in force, or why none, said once at the first call, by rank 0.
   cotune::LogSink log;
   std::string table_text;
-  int table_severity = 1;
+  cotune::Severity table_severity = cotune::Severity::kInfo;
   bool has_said_table = false;
   std::string error_text;
   cotune_result error_result = COTUNE_SUCCESS;

@@ -15,10 +15,6 @@
 namespace cotune::capi {
 namespace {
 
-// Severities of a log.
-constexpr int kInfo = 1;
-constexpr int kWarning = 2;
-
 int64_t DeadlineOf(const Job& job) {
   return DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns);
 }
@@ -102,7 +98,7 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
   }
   if (job.rank() == 0 && group.log) {
     for (const std::string& reason : *refused) {
-      group.log(kWarning, "an entry of the tuned database is left out: " + reason);
+      group.log(Severity::kWarning, "an entry of the tuned database is left out: " + reason);
     }
   }
   group.winners = std::move(*winners);
@@ -115,7 +111,7 @@ void SetTableText(cotune_group& group, const std::string& path) {
       fmt::format("calls run by the tuned database {}: {} for {}", path,
                   Counted(static_cast<int64_t>(group.winners.size()), "measured size"),
                   Counted(group.job().world_size(), "rank"));
-  group.table_severity = kInfo;
+  group.table_severity = Severity::kInfo;
 }
 
 Status Load(cotune_group& group, const char* path) {
@@ -172,7 +168,7 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
   if (!all) return Propagate(all);
   bool all_want = true;
   for (const auto& other : all->records) all_want = all_want && other.message.wants_database;
-  group.table_severity = kInfo;
+  group.table_severity = Severity::kInfo;
   if (!all_want) {
     group.table_text =
         "calls run the default choices: the program, or the setting load_database, wants no tuned "
@@ -190,7 +186,7 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
   if (!used && LeavesDoubt(used.error().code)) return used;
   if (job.rank() != 0) return {};
   group.table_text = "calls run the default choices: " + used.error().ToText();
-  if (!found.is_missing && !is_split) group.table_severity = kWarning;
+  if (!found.is_missing && !is_split) group.table_severity = Severity::kWarning;
   return {};
 }
 

@@ -165,7 +165,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   group.table_text =
       fmt::format("calls run by what this program has tuned: {}",
                   Counted(static_cast<int64_t>(group.winners.size()), "measured size"));
-  group.table_severity = 1;
+  group.table_severity = Severity::kInfo;
   return {};
 }
 

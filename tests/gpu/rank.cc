@@ -38,9 +38,8 @@ Result<JobOptions> OptionsOf(const Flags& flags) {
     const size_t equals = std::min(setting.find('='), setting.size() - 1);
     options.catalogue.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
-  options.log = [rank = options.context.rank](int severity, const std::string& text) {
-    constexpr int kWarning = 2;
-    if (severity >= kWarning) std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
+  options.log = [rank = options.context.rank](Severity severity, const std::string& text) {
+    if (severity >= Severity::kWarning) std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
   };
   return options;
 }

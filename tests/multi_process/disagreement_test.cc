@@ -82,6 +82,15 @@ TEST(Disagreement, OnForce) {
   ExpectAllName(ranks, "force");
 }
 
+TEST(Disagreement, OnATrace) {
+  const PrivateFolder folder;
+  RankProcesses ranks;
+  StartJob(ranks, ThreeRanks(folder), [](int rank, JobScript& own) {
+    if (rank == kOdd) own.is_traced = true;
+  });
+  ExpectAllName(ranks, "trace");
+}
+
 TEST(Disagreement, OnTheProgramsOfEqualNumber) {
   const PrivateFolder folder;
   RankProcesses ranks;

@@ -3,14 +3,18 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/sha256.h"
+#include "core/selection/event_stream.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/dispatcher.h"
-#include "integration/fault_injection.h"
 #include "integration/job.h"
+#include "integration/testing/fault_injection.h"
 #include "integration/tune_run.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
@@ -24,10 +28,12 @@ class ReportingObserver final : public StageObserver {
   ReportingObserver(const JobScript& script, int rank, TestLink& link)
       : script_(script), rank_(rank), link_(link) {}
 
-  void OnStage(Stage stage) override {
-    if (stage == last_) return;  // checks and rounds come many times
-    last_ = stage;
-    link_.Report(fmt::format("stage {}", Name(stage)));
+  void OnEvent(const Event& event) override {
+    if (event.type == EventType::kLine) link_.Report(fmt::format("warning {}", event.name));
+    const std::optional<Stage> stage = StageBegunBy(event);
+    if (!stage || stage == last_) return;  // checks and rounds come many times
+    last_ = *stage;
+    link_.Report(fmt::format("stage {}", Name(*stage)));
   }
   void OnCellDone(int32_t index, int32_t /*total*/, const CellResult& /*cell*/,
                   const Winner& /*winner*/) override {
@@ -35,7 +41,6 @@ class ReportingObserver final : public StageObserver {
     if (script_.pauses_after_first_cell && rank_ == 0 && index == 0) link_.AwaitWord();
     if (index + 1 == script_.interrupt_after_cells) interrupted_ = true;
   }
-  void OnWarning(std::string_view text) override { link_.Report(fmt::format("warning {}", text)); }
 
   const std::atomic<bool>& interrupted() const { return interrupted_; }
 
@@ -147,6 +152,7 @@ TuneRequest RequestOf(const JobScript& script, const Job& job,
   }
   request.database_path = script.database_path;
   request.force = script.force;
+  request.is_traced = script.is_traced;
   request.cotune_version = script.cotune_version;
   request.interrupted = &interrupted;
   return request;
@@ -159,12 +165,16 @@ const cotune_backend_api_t* TableOf(const JobScript& script) {
 
 Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   ReportingObserver reporting(script, rank, link);
+  std::vector<StageObserver*> listeners = {&reporting};
   std::unique_ptr<StageObserver> faulty;
   if (!script.fault.empty()) {
     const Result<Fault> fault = ParseFault(script.fault);
     if (!fault) return Propagate(fault);
-    faulty = MakeFaultObserver(*fault, rank, reporting);
+    faulty = MakeFaultListener(*fault, rank);
+    listeners.push_back(faulty.get());
   }
+  const MonotonicClock clock;
+  EventStream events(clock, listeners);
   JobOptions options;
   options.context = {
       "test", rank, script.world_size, rank, script.world_size, "job", script.folder + "/s"};
@@ -173,7 +183,7 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.catalogue.tables = {TableOf(script)};
   options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
-  options.observer = faulty != nullptr ? faulty.get() : &reporting;
+  options.observer = &events;
   Result<std::unique_ptr<Job>> job = Job::Join(options);
   if (!job) return Propagate(job);
   Dispatcher dispatcher(**job);

@@ -24,6 +24,7 @@ struct JobScript {
   std::string database_path;  // "": none
   std::string cotune_version = "1";
   bool force = false;
+  bool is_traced = false;
   TuningSettings settings;
   int64_t rendezvous_timeout_ns = 20 * kSecondNs;
   int64_t heartbeat_timeout_ns = 5 * kSecondNs;

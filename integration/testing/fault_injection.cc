@@ -1,10 +1,11 @@
-#include "integration/fault_injection.h"
+#include "integration/testing/fault_injection.h"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <ctime>
+#include <optional>
 
 #include "fmt/format.h"
 
@@ -21,19 +22,10 @@ bool ParseNumber(std::string_view text, int64_t& value) {
 
 std::string StageNames() {
   std::string names;
-  for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
+  for (int i = 0; i < kStages; ++i) {
     names += fmt::format("{}{}", i == 0 ? "" : ", ", Name(static_cast<Stage>(i)));
   }
   return names;
-}
-
-bool ParseStage(std::string_view text, Stage& stage) {
-  for (int i = 0; i <= static_cast<int>(Stage::kDispatch); ++i) {
-    if (Name(static_cast<Stage>(i)) != text) continue;
-    stage = static_cast<Stage>(i);
-    return true;
-  }
-  return false;
 }
 
 bool ParseAction(std::string_view text, Fault& fault) {
@@ -72,30 +64,18 @@ void CarryOut(const Fault& fault) {
   }
 }
 
-class FaultObserver final : public StageObserver {
+class FaultListener final : public StageObserver {
  public:
-  FaultObserver(const Fault& fault, int rank, StageObserver& inner)
-      : fault_(fault), rank_(rank), inner_(inner) {}
+  FaultListener(const Fault& fault, int rank) : fault_(fault), rank_(rank) {}
 
-  void OnStage(Stage stage) override {
-    inner_.OnStage(stage);
-    if (stage == fault_.stage && rank_ == fault_.rank && ++seen_ == fault_.nth) CarryOut(fault_);
+  void OnEvent(const Event& event) override {
+    const bool is_its_stage = StageBegunBy(event) == fault_.stage;
+    if (is_its_stage && rank_ == fault_.rank && ++seen_ == fault_.nth) CarryOut(fault_);
   }
-  void OnPlan(const TunePlan& plan) override { inner_.OnPlan(plan); }
-  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
-    inner_.OnCellStart(index, total, problem);
-  }
-  void OnCellDone(int32_t index, int32_t total, const CellResult& cell,
-                  const Winner& winner) override {
-    inner_.OnCellDone(index, total, cell, winner);
-  }
-  void OnWarning(std::string_view text) override { inner_.OnWarning(text); }
-  bool StopRequested() override { return inner_.StopRequested(); }
 
  private:
   const Fault fault_;
   const int rank_;
-  StageObserver& inner_;
   int32_t seen_ = 0;
 };
 
@@ -109,9 +89,9 @@ Result<Fault> ParseFault(std::string_view text, int world_size) {
   };
   Fault fault;
   const size_t at = text.find('@');
-  if (at == std::string_view::npos || !ParseStage(text.substr(0, at), fault.stage)) {
-    return malformed(text.substr(0, at));
-  }
+  const std::optional<Stage> stage = FindStage(text.substr(0, at));
+  if (at == std::string_view::npos || !stage) return malformed(text.substr(0, at));
+  fault.stage = *stage;
   std::string_view rest = text.substr(at + 1);
   const size_t colon = rest.find(':');
   int64_t rank = 0;
@@ -134,9 +114,8 @@ Result<Fault> ParseFault(std::string_view text, int world_size) {
   return fault;
 }
 
-std::unique_ptr<StageObserver> MakeFaultObserver(const Fault& fault, int rank,
-                                                 StageObserver& inner) {
-  return std::make_unique<FaultObserver>(fault, rank, inner);
+std::unique_ptr<StageObserver> MakeFaultListener(const Fault& fault, int rank) {
+  return std::make_unique<FaultListener>(fault, rank);
 }
 
 }  // namespace cotune

@@ -1,6 +1,6 @@
 // Faults on purpose, for tests of what happens when a rank dies, stops or comes late.
-#ifndef COTUNE_INTEGRATION_FAULT_INJECTION_H_
-#define COTUNE_INTEGRATION_FAULT_INJECTION_H_
+#ifndef COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
+#define COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
 
 #include <climits>
 #include <cstdint>
@@ -13,8 +13,7 @@
 namespace cotune {
 
 // "stage@rank:kill", ":stop", ":exit" or ":delay=MS", with ":N" behind it for the Nth time the
-// stage comes (default 1). stage is a Name(Stage). A test facility: COTUNE_FAULT in the environment
-// of the command line.
+// stage comes (default 1). stage is a Name(Stage).
 struct Fault {
   enum class Action { kKill, kStop, kExit, kDelay };
   Stage stage = Stage::kRendezvous;
@@ -27,11 +26,9 @@ struct Fault {
 // have.
 Result<Fault> ParseFault(std::string_view text, int world_size = INT_MAX);
 
-// Passes everything on to `inner` and carries the fault out when its stage comes on its rank. inner
-// outlives it.
-std::unique_ptr<StageObserver> MakeFaultObserver(const Fault& fault, int rank,
-                                                 StageObserver& inner);
+// Carries the fault out when its stage begins on its rank.
+std::unique_ptr<StageObserver> MakeFaultListener(const Fault& fault, int rank);
 
 }  // namespace cotune
 
-#endif  // COTUNE_INTEGRATION_FAULT_INJECTION_H_
+#endif  // COTUNE_INTEGRATION_TESTING_FAULT_INJECTION_H_
