@@ -185,7 +185,7 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.settings = catalogue_->setting_texts();
   options.builds = catalogue_->builds();
   Result<std::unique_ptr<BackendGroups>> groups =
-      BackendGroups::Create(catalogue_->backends(), *exchange_, options);
+      BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
   if (!groups) return tl::make_unexpected(groups.error());
   groups_ = std::move(*groups);
   stop_ = stops_->Add(*groups_, parent);

@@ -1,4 +1,5 @@
-// What the ranks tell each other in the steps of a tune: one message type for each exchange.
+// What the ranks tell each other in the steps of a tune: one message type for each exchange. Every
+// time in them is a duration: processes may have clocks that do not agree.
 #ifndef COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 #define COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 
@@ -22,7 +23,7 @@ struct Done {
 // The backends that a rank has, by name, version, build and settings.
 struct BackendList {
   static constexpr std::string_view kName = "list of backends";
-  int64_t deadline_ns = 0;  // of this rank for making their groups
+  int64_t deadline_left_ns = 0;  // of this rank, for making their groups
   std::vector<std::string> identities{};
   bool operator==(const BackendList&) const = default;
 };
@@ -94,10 +95,11 @@ struct PreparedChoices {
   bool operator==(const PreparedChoices&) const = default;
 };
 
-// From the start of a rank's timed calls to their end, on the clock that the ranks share.
+// A rank's timed calls: from the job's begin to their start, which every rank knows on a clock of
+// its own, and how long they took.
 struct RankSpan {
-  int64_t start_ns = 0;
-  int64_t end_ns = 0;
+  int64_t start_elapsed_ns = 0;
+  int64_t duration_ns = 0;
   bool operator==(const RankSpan&) const = default;
 };
 
