@@ -127,6 +127,7 @@ class Dispatcher {
   Job& job_;
   const int rank_;
   const int world_size_;
+  const int32_t ranks_per_node_;
   std::atomic<const DispatchTable*> table_;
   // Tables stay until the dispatcher goes: a lookup may still be reading one.
   std::vector<std::unique_ptr<DispatchTable>> tables_;

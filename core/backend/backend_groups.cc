@@ -113,6 +113,7 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
       fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
   parameters.rank = exchange_.rank();
   parameters.job_ranks = options_.job_ranks;
+  parameters.host_of_rank = options_.host_of_rank;
   parameters.device = options_.device;
   parameters.deadline_ns = deadline_ns;
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);

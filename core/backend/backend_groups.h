@@ -29,8 +29,9 @@ struct BackendMember {
 class BackendGroups {
  public:
   struct Options {
-    std::string name;                // unique in the job
-    std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
+    std::string name;                   // unique in the job
+    std::vector<int32_t> job_ranks;     // rank in the job of every rank of the exchange
+    std::vector<int32_t> host_of_rank;  // as in Places; empty: all are on one host
     int32_t device = -1;
     int64_t deadline_ns = 0;  // absolute, on the clock of Create and for it
     // What the user has set for a backend, by its name: "key=value key=value". Ranks with different

@@ -20,6 +20,13 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
+// The host that a rank is on; ranks with equal identities share it.
+struct HostOfRank {
+  static constexpr std::string_view kName = "host of a rank";
+  std::string identity{};
+  bool operator==(const HostOfRank&) const = default;
+};
+
 // The backends that a rank has, by name, version, build and settings.
 struct BackendList {
   static constexpr std::string_view kName = "list of backends";
@@ -132,9 +139,9 @@ struct ClockReading {
 };
 
 using StepMessage =
-    std::variant<Done, BackendList, MemoryToRegister, GpuOfRank, TableWish, ProcessorsOfRank,
-                 ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers, PreparedChoices,
-                 CheckedCall, WarmCalls, TakenSample, ClockReading>;
+    std::variant<Done, HostOfRank, BackendList, MemoryToRegister, GpuOfRank, TableWish,
+                 ProcessorsOfRank, ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers,
+                 PreparedChoices, CheckedCall, WarmCalls, TakenSample, ClockReading>;
 
 }  // namespace cotune
 

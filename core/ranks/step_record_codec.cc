@@ -28,6 +28,9 @@ struct MessageWriter {
   proto::StepRecord& record;
 
   void operator()(const Done& /*message*/) const { record.mutable_done(); }
+  void operator()(const HostOfRank& message) const {
+    record.mutable_host_of_rank()->set_identity(message.identity);
+  }
   void operator()(const BackendList& message) const {
     proto::BackendList& out = *record.mutable_backend_list();
     out.set_deadline_left_ns(message.deadline_left_ns);
@@ -105,6 +108,8 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
   switch (in.message_case()) {
     case proto::StepRecord::kDone:
       return Done{};
+    case proto::StepRecord::kHostOfRank:
+      return HostOfRank{in.host_of_rank().identity()};
     case proto::StepRecord::kBackendList:
       return BackendList{in.backend_list().deadline_left_ns(),
                          Read(in.backend_list().identities())};

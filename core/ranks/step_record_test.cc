@@ -51,6 +51,7 @@ StepRecord<ChoiceTexts> RecordOfBytes(size_t bytes) {
 const std::vector<StepMessage>& MessagesOfAllTypes() {
   static const std::vector<StepMessage> messages = {
       Done{},
+      HostOfRank{"5f0c"},
       BackendList{-5, {"host 1.0", ""}},
       MemoryToRegister{UINT64_MAX},
       GpuOfRank{50 << 20, "GPU-1", true},

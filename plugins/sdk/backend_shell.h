@@ -26,6 +26,7 @@ namespace cotune::sdk {
 //     static constexpr char kVersion[] = "1.0.0";
 //     static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
 //     static constexpr int kRanksMax = 64;      // of a group
+//     static constexpr bool kNeedsOneHost = true;  // groups over several are refused
 //     // COTUNE_UNSUPPORTED: nothing can run on this machine. device: -1 for host memory.
 //     static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device);
 //     int32_t device() const;                   // that of Create
@@ -140,6 +141,9 @@ class BackendShell {
     return Make(group, error, [&]() -> Result<std::unique_ptr<Group>> {
       auto fits = CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device());
       if (!fits) return tl::unexpected(fits.error());
+      if constexpr (Backend::kNeedsOneHost) {
+        if (auto one = CheckOneHost(*params); !one) return tl::unexpected(one.error());
+      }
       return Of(backend).Join(*params);
     });
   }
