@@ -218,9 +218,10 @@ typedef struct cotune_group_params_t {
   int32_t device; /* CUDA ordinal, -1 for host */
   uint32_t reserved;
   int64_t deadline_ns;
-  /* 1.2. world_size entries: the host of each rank of the group, numbered from 0 in the order in which
-   * ranks are first on them. NULL, or a struct_size that ends before it: all are on one host. A
-   * backend whose ranks must share a host gives COTUNE_UNSUPPORTED for several, with a reason. */
+  /* Since 1.2. world_size entries: the host of each rank of the group, numbered from 0 in the order
+   * in which ranks are first on them. NULL, or a struct_size that ends before it: all are on one
+   * host. A backend whose ranks must share a host gives COTUNE_UNSUPPORTED for several, with a
+   * reason. */
   const int32_t* host_of_rank;
 } cotune_group_params_t;
 

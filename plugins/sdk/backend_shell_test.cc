@@ -111,7 +111,6 @@ struct ProbeBackend : Counted {
   static constexpr char kVersion[] = "7";
   static constexpr uint32_t kMemoryKind = kKind;
   static constexpr int kRanksMax = 4;
-  static constexpr bool kNeedsOneHost = true;
 
   static Result<std::unique_ptr<ProbeBackend>> Create(const cotune_host_t& /*host*/,
                                                       int32_t /*device*/) {
