@@ -79,14 +79,14 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
   PluginScan scan =
       ScanPlugins(self.options_.plugin_paths, self.options_.plugin_search_path, place.watchdog);
   if (scan.failure && mode == Mode::kInUse) return tl::make_unexpected(*scan.failure);
-  if (Status added = self.AddTables(scan); !added) return tl::make_unexpected(added.error());
+  if (Status added = self.AddTables(scan); !added) return Propagate(added);
   self.reports_ = std::move(scan.reports);
   for (const auto& [table, path] : scan.tables) {
     if (self.IsWanted(table->name)) self.Adopt(*table, path);
   }
-  if (Status known = self.CheckWanted(); !known) return tl::make_unexpected(known.error());
+  if (Status known = self.CheckWanted(); !known) return Propagate(known);
   self.Order();
-  if (Status known = self.CheckSettings(); !known) return tl::make_unexpected(known.error());
+  if (Status known = self.CheckSettings(); !known) return Propagate(known);
   return made;
 }
 

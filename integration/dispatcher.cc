@@ -127,7 +127,7 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   const bool bad_root = call.root < 0 || call.root >= cls.world_size;
   const bool bad_reduction = Reduces(call.collective) != (call.reduction != Reduction::kNone);
   if (bad_root || bad_reduction || (call.root != 0 && call.collective != Collective::kBroadcast)) {
-    return tl::make_unexpected(Validate(cls).error());
+    return Propagate(Validate(cls));
   }
   if (!HasBuffers(call)) {
     return Fail(ErrorCode::kUsage,
@@ -170,7 +170,7 @@ Status Dispatcher::Run(const Call& call) {
   if (const Error* stuck = job_.stuck()) return tl::make_unexpected(*stuck);
   if (job_.stop().is_set()) return job_.stop().status();
   const Result<CachedPlan*> plan = PlanOf(call);
-  if (!plan) return Remember(tl::make_unexpected(plan.error()));
+  if (!plan) return Remember(Propagate(plan));
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
@@ -300,7 +300,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
     return latest_.plan;
   }
   const Result<Problem> problem = ProblemOf(call);
-  if (!problem) return tl::make_unexpected(problem.error());
+  if (!problem) return Propagate(problem);
   Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table));
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
@@ -314,7 +314,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
     return plans_.front().get();
   }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
-  if (!plan) return tl::make_unexpected(plan.error());
+  if (!plan) return Propagate(plan);
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
   if (plans_.size() > kPlansMax) {
@@ -327,7 +327,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key) {
   Result<Program> program = Program::SingleCollective(key.problem.cls);
-  if (!program) return tl::make_unexpected(program.error());
+  if (!program) return Propagate(program);
   auto plan = std::make_unique<CachedPlan>(key, std::move(*program));
   const int64_t deadline_ns =
       job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
@@ -353,8 +353,8 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     plan->table_choice_refused = fmt::format("{}: {}", id.text(), prepared.error().ToText());
   }
   const Result<Choice> fallback = job_.DefaultChoice(plan->program, key.problem);
-  if (!fallback) return tl::make_unexpected(fallback.error());
-  if (Status prepared = prepare(*fallback); !prepared) return tl::make_unexpected(prepared.error());
+  if (!fallback) return Propagate(fallback);
+  if (Status prepared = prepare(*fallback); !prepared) return Propagate(prepared);
   return plan;
 }
 
@@ -377,7 +377,7 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
   // Other ranks may not be asked at all: a plan that all of them make together must wait for a
   // call.
   const Result<Program> program = Program::SingleCollective(key.problem.cls);
-  if (!program) return tl::make_unexpected(program.error());
+  if (!program) return Propagate(program);
   std::optional<Choice> first;
   if (key.choice_index != DispatchTable::kNoChoice) {
     first = ListedChoice(*program, key.problem, key.table->choices()[key.choice_index]);
@@ -386,7 +386,7 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
   }
   if (first && first->prepare_is_collective) return std::pair(first->id, std::string());
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
-  if (!plan) return tl::make_unexpected(plan.error());
+  if (!plan) return Propagate(plan);
   std::pair<ChoiceId, std::string> chosen((*plan)->caller->id(), (*plan)->table_choice_refused);
   // Behind all others, so that this rank drops no plan that its peers keep.
   if (plans_.size() < kPlansMax) {
@@ -398,12 +398,12 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   const Result<Problem> problem = ProblemOf(call);
-  if (!problem) return tl::make_unexpected(problem.error());
+  if (!problem) return Propagate(problem);
   const DispatchTable& current = table();
   const PlanKey key = KeyOf(call, *problem, current);
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
   const Result<std::pair<ChoiceId, std::string>> chosen = ChosenFor(key);
-  if (!chosen) return tl::make_unexpected(chosen.error());
+  if (!chosen) return Propagate(chosen);
   CallExplanation explanation{chosen->first, false, 0, UINT64_MAX, chosen->second};
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();

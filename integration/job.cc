@@ -71,19 +71,19 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
                                 options.log};
   Result<std::unique_ptr<RankExchange>> exchange =
       options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
-  if (!exchange) return tl::make_unexpected(exchange.error());
+  if (!exchange) return Propagate(exchange);
   job->exchange_ = std::move(*exchange);
   Result<Places> places = ExchangePlaces(
       *job->exchange_, options.host_identity.empty() ? BootId() : options.host_identity,
       request.deadline_ns);
-  if (!places) return tl::make_unexpected(places.error());
+  if (!places) return Propagate(places);
   job->places_ = std::move(*places);
-  if (Status opened = job->OpenDevice({}); !opened) return tl::make_unexpected(opened.error());
-  if (Status opened = job->OpenCatalogue(); !opened) return tl::make_unexpected(opened.error());
+  if (Status opened = job->OpenDevice({}); !opened) return Propagate(opened);
+  if (Status opened = job->OpenCatalogue(); !opened) return Propagate(opened);
   const Status done = options.purpose == JobPurpose::kIdentify
                           ? job->LearnBackends()
                           : job->CreateGroups("job", AllRanks(options.context.world_size), nullptr);
-  if (!done) return tl::make_unexpected(done.error());
+  if (!done) return Propagate(done);
   return job;
 }
 
@@ -108,7 +108,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   if (options.store != nullptr) options.job_id += "/" + RandomHex();
   if (options.socket_path.empty()) {
     Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), options.job_id);
-    if (!path) return tl::make_unexpected(path.error());
+    if (!path) return Propagate(path);
     options.socket_path = std::move(*path);
   }
   options.code_version = kCodeVersion;
@@ -140,7 +140,7 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& req
   const int64_t window_ns = std::max<int64_t>(request.deadline_ns - clock_.now_ns(), 0);
   const Result<PreSyncResult> met =
       (*exchange)->PreSync({{"code version", kCodeVersion}}, window_ns, request.deadline_ns);
-  if (!met) return tl::make_unexpected(met.error());
+  if (!met) return Propagate(met);
   if (!met->met) {
     return Fail(ErrorCode::kRankLost, "not all ranks came over the exchange of the caller",
                 "the rendezvous", "", "see whether the ranks run, or raise the join timeout",
@@ -169,7 +169,7 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
       .may_share_gpus = shares != environment.end() && shares->second == "1"};
   Result<std::unique_ptr<Device>> device = gpu::MakeCudaDevice(
       place, *exchange_, clock_, clock_.now_ns() + options_.settings.warm_timeout_ns);
-  if (!device) return tl::make_unexpected(device.error());
+  if (!device) return Propagate(device);
   device_ = std::move(*device);
   return {};
 }
@@ -183,7 +183,7 @@ Status Job::OpenCatalogue() {
                                                             : BackendCatalogue::Mode::kInUse;
   Result<std::unique_ptr<BackendCatalogue>> catalogue = BackendCatalogue::Open(
       options, mode, {options_.memory, device_->ordinal(), services_.get(), &watchdog()});
-  if (!catalogue) return tl::make_unexpected(catalogue.error());
+  if (!catalogue) return Propagate(catalogue);
   catalogue_ = std::move(*catalogue);
   reports_ = catalogue_->reports();
   return {};
@@ -202,7 +202,7 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.builds = catalogue_->builds();
   Result<std::unique_ptr<BackendGroups>> groups =
       BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
-  if (!groups) return tl::make_unexpected(groups.error());
+  if (!groups) return Propagate(groups);
   groups_ = std::move(*groups);
   stop_ = stops_->Add(*groups_, parent);
   job_ranks_ = job_ranks;
@@ -223,7 +223,7 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
   fingerprint_.machine = MachineFields();
   if (options_.memory == MemoryKind::kCuda) {
     Result<std::map<std::string, std::string>> fields = gpu::GpuFields(device_->ordinal());
-    if (!fields) return tl::make_unexpected(fields.error());
+    if (!fields) return Propagate(fields);
     fingerprint_.machine.merge(*fields);
   }
   fingerprint_.measuring_mode = device_->measuring_mode();
@@ -243,19 +243,19 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   job->watch_ = watch_;
   Result<std::unique_ptr<RankExchange>> exchange = exchange_->Subgroup(
       name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
-  if (!exchange) return tl::make_unexpected(exchange.error());
+  if (!exchange) return Propagate(exchange);
   job->exchange_ = std::move(*exchange);
   job->places_ = places_.OfRanks(ranks);
   // Backends are bound to it, whatever is current on this thread by now.
   if (Status opened = job->OpenDevice(device_->ordinal()); !opened) {
-    return tl::make_unexpected(opened.error());
+    return Propagate(opened);
   }
   job->catalogue_ = catalogue_;
   job->reports_ = reports_;
   std::vector<int> job_ranks;
   for (int rank : ranks) job_ranks.push_back(job_ranks_[rank]);
   if (Status created = job->CreateGroups("split/" + name, job_ranks, stop_.get()); !created) {
-    return tl::make_unexpected(created.error());
+    return Propagate(created);
   }
   return job;
 }

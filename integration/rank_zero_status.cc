@@ -10,7 +10,7 @@ Status ShareRankZeroStatus(Job& job, const Status& own, std::string_view step) {
   const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
   const auto all =
       ExchangeRecords(job.exchange(), step, StepRecord<Done>::FromStatus(own), 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (!own) return own;
   if (const std::optional<Error> failure = all->FirstFailure()) {
     // The text comes from rank 0 and is whole; which rank had it is not the user's concern.

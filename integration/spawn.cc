@@ -180,7 +180,7 @@ Result<SpawnResult> SpawnRanks(const SpawnRequest& request) {
           if (fd >= 0) close(fd);
         }
       }
-      return tl::make_unexpected(started.error());
+      return Propagate(started);
     }
     ranks.push_back(std::move(*started));
   }

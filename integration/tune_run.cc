@@ -42,13 +42,13 @@ class DatabaseCells final : public KnownCells {
     } else if (journal.error().code == ErrorCode::kEnvironment) {
       write_failure_ = journal.error();
     } else {
-      return tl::make_unexpected(journal.error());
+      return Propagate(journal);
     }
     Result<TunedDatabase> loaded = TunedDatabase::Load(request_.database_path);
     if (loaded) {
       database_ = std::move(*loaded);
     } else if (loaded.error().code != ErrorCode::kEnvironment || FileExists()) {
-      return tl::make_unexpected(loaded.error());
+      return Propagate(loaded);
     }
     if (journal_ != nullptr) {
       for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
@@ -69,7 +69,7 @@ class DatabaseCells final : public KnownCells {
       if (journal_ != nullptr) journal_->ForgetBlames();
       // A tune without force was interrupted: what it has measured is kept, and measured anew.
       const Result<bool> saved = Save(false);
-      if (!saved) return tl::make_unexpected(saved.error());
+      if (!saved) return Propagate(saved);
       fresh_ = {};
       kept_cells_ = 0;
       if (journal_ == nullptr) return {};
@@ -171,16 +171,15 @@ class DatabaseCells final : public KnownCells {
     if (journal_ == nullptr) return false;
     if (fresh_.empty()) {
       const Status cleared = has_begun_ ? journal_->Clear() : Status();
-      if (!cleared) return tl::make_unexpected(cleared.error());
+      if (!cleared) return Propagate(cleared);
       return false;
     }
     MergeFresh(is_forced);
     // A cell that the database had is measured anew only where its winner is left out: that one
     // goes, whatever the times of the two say.
     database_.Replace(recorded_);
-    if (Status saved = database_.Save(request_.database_path); !saved)
-      return tl::make_unexpected(saved.error());
-    if (Status cleared = journal_->Clear(); !cleared) return tl::make_unexpected(cleared.error());
+    if (Status saved = database_.Save(request_.database_path); !saved) return Propagate(saved);
+    if (Status cleared = journal_->Clear(); !cleared) return Propagate(cleared);
     return true;
   }
 
@@ -317,7 +316,7 @@ Result<std::vector<std::pair<Problem, uint64_t>>> ProblemsOf(const TuneRequest& 
   std::vector<std::pair<Problem, uint64_t>> problems;
   for (const TuneNode& node : request.nodes) {
     Result<Program> program = Program::SingleCollective(node.cls);
-    if (!program) return tl::make_unexpected(program.error());
+    if (!program) return Propagate(program);
     const MultiTemplate cells(std::move(*program),
                               node.sizes_bytes.empty()
                                   ? job.settings().collective_multi_kernel_hints_bytes
@@ -333,7 +332,7 @@ Result<std::vector<std::pair<Problem, uint64_t>>> ProblemsOf(const TuneRequest& 
 Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& job) {
   if (Status opened = known.Open(); !opened) return opened;
   const auto problems = ProblemsOf(request, job);
-  if (!problems) return tl::make_unexpected(problems.error());
+  if (!problems) return Propagate(problems);
   return known.CheckWritable(*problems);
 }
 
@@ -359,7 +358,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
   if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
-    return tl::make_unexpected(shared.error());
+    return Propagate(shared);
 
   InterruptObserver observer(job.observer(), request.interrupted);
   AgreedFields agreed = {{"cotune version", request.cotune_version},
@@ -381,11 +380,11 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     Result<Program> program = Program::SingleCollective(node.cls);
-    if (!program) return tl::make_unexpected(program.error());
+    if (!program) return Propagate(program);
     if (Status added =
             scheduler.AddNode(std::move(*program), node.sizes_bytes, job.topology_digest());
         !added) {
-      return tl::make_unexpected(added.error());
+      return Propagate(added);
     }
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
@@ -401,7 +400,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     failure.next_step += "; " + kept;
     saved = tl::make_unexpected(std::move(failure));
   }
-  const Status save_status = saved ? Status{} : Status(tl::make_unexpected(saved.error()));
+  const Status save_status = saved ? Status{} : Status(Propagate(saved));
   if (Status shared = ShareRankZeroStatus(job, save_status, "save database"); !shared) {
     report.save_failure = shared.error();
   } else {

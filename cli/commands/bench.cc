@@ -19,9 +19,9 @@ namespace {
 // read, because then every call runs its default.
 Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& process) {
   const Result<std::string> path = DatabasePath(asked, process.environment, job.fingerprint());
-  if (!path) return tl::make_unexpected(path.error());
+  if (!path) return Propagate(path);
   const Result<TunedDatabase> database = TunedDatabase::Load(*path);
-  if (!database && !asked.empty()) return tl::make_unexpected(database.error());
+  if (!database && !asked.empty()) return Propagate(database);
   if (!database) {
     const bool is_missing = database.error().code == ErrorCode::kEnvironment;
     if (!is_missing) process.console.Warn(database.error().ToText());

@@ -15,29 +15,29 @@ namespace {
 // An output that exists takes part, so that nothing it holds is lost.
 Result<MergeSummary> Merge(const DbMergeFlags& flags) {
   const Result<DatabaseLock> lock = DatabaseLock::Acquire(flags.output);
-  if (!lock) return tl::make_unexpected(lock.error());
+  if (!lock) return Propagate(lock);
   TunedDatabase merged;
   std::string old_bytes;
   struct stat status {};
   const bool has_output = lstat(flags.output.c_str(), &status) == 0;
   if (has_output) {
     Result<TunedDatabase> old = TunedDatabase::Load(flags.output);
-    if (!old) return tl::make_unexpected(old.error());
+    if (!old) return Propagate(old);
     const Result<std::string> bytes = old->Serialize();
-    if (!bytes) return tl::make_unexpected(bytes.error());
+    if (!bytes) return Propagate(bytes);
     old_bytes = *bytes;
     merged = std::move(*old);
   }
   for (const std::string& input : flags.inputs) {
     const Result<TunedDatabase> database = TunedDatabase::Load(input);
-    if (!database) return tl::make_unexpected(database.error());
+    if (!database) return Propagate(database);
     merged.Merge(*database);
   }
   const Result<std::string> bytes = merged.Serialize();
-  if (!bytes) return tl::make_unexpected(bytes.error());
+  if (!bytes) return Propagate(bytes);
   const bool is_changed = !has_output || *bytes != old_bytes;
   if (is_changed) {
-    if (Status saved = merged.Save(flags.output); !saved) return tl::make_unexpected(saved.error());
+    if (Status saved = merged.Save(flags.output); !saved) return Propagate(saved);
   }
   return MergeSummary{flags.output, flags.inputs, merged.size(), is_changed};
 }

@@ -23,18 +23,18 @@ struct Shown {
 
 Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
-  if (!settings) return tl::make_unexpected(settings.error());
+  if (!settings) return Propagate(settings);
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
-  if (!memory) return tl::make_unexpected(memory.error());
+  if (!memory) return Propagate(memory);
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   const std::string& asked = flags.file.empty() ? settings->values.database : flags.file;
   Result<std::string> path = DatabasePath(asked, process.environment, (*job)->fingerprint());
-  if (!path) return tl::make_unexpected(path.error());
+  if (!path) return Propagate(path);
   const Result<TunedDatabase> database = TunedDatabase::Load(*path);
-  if (!database) return tl::make_unexpected(database.error());
+  if (!database) return Propagate(database);
   Result<std::vector<DatabaseEntry>> entries = database->entries();
-  if (!entries) return tl::make_unexpected(entries.error());
+  if (!entries) return Propagate(entries);
   Shown shown{std::move(*path), {}};
   for (DatabaseEntry& entry : *entries) {
     std::optional<Miss> miss = WhyNotValid(entry.fingerprint, (*job)->fingerprint());

@@ -15,9 +15,9 @@ namespace {
 
 Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
-  if (!settings) return tl::make_unexpected(settings.error());
+  if (!settings) return Propagate(settings);
   const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
-  if (!memory) return tl::make_unexpected(memory.error());
+  if (!memory) return Propagate(memory);
   int ranks = flags.ranks;
   if (ranks == 0) {
     // Beside the ranks of a job it is about that.
@@ -26,25 +26,25 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   }
   std::string rounding;
   const Result<Problem> problem = SelectProblem(flags, memory->kind, ranks, &rounding);
-  if (!problem) return tl::make_unexpected(problem.error());
+  if (!problem) return Propagate(problem);
   process.console.Note(rounding);
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   const Fingerprint& here = (*job)->fingerprint();
   const std::string& asked = settings->values.database;
   const Result<std::string> path = DatabasePath(asked, process.environment, here);
-  if (!path) return tl::make_unexpected(path.error());
+  if (!path) return Propagate(path);
   Result<TunedDatabase> database = TunedDatabase::Load(*path);
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.
     const bool is_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
-    if (!is_missing) return tl::make_unexpected(database.error());
+    if (!is_missing) return Propagate(database);
     database = TunedDatabase();
   }
   Result<Explanation> explanation = Explain(*database, *path, *problem, here);
   if (!explanation || explanation->range) return explanation;
   const Result<Program> program = Program::SingleCollective(problem->cls);
-  if (!program) return tl::make_unexpected(program.error());
+  if (!program) return Propagate(program);
   // No choice can be named when no backend can run the call either.
   const Result<Choice> fallback = (*job)->DefaultChoice(*program, *problem);
   if (fallback) explanation->fallback = fallback->id;

@@ -329,7 +329,7 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
     // A misspelt flag leaves its value behind as an argument; the flag is the better thing to name.
     const Status extras = CheckExtras(*command);
     if (!extras && extras.error().what.starts_with("unknown flag")) {
-      return tl::make_unexpected(CheckExtras(parsing.app).error());
+      return Propagate(CheckExtras(parsing.app));
     }
     return Usage(error.what(), name, "");
   }
@@ -337,7 +337,7 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
   if (parsing.version && name.empty() && parsing.app.remaining(true).empty()) {
     return CommandLine{parsing.output, "version", VersionFlags{}};
   }
-  if (Status extras = CheckExtras(parsing.app); !extras) return tl::make_unexpected(extras.error());
+  if (Status extras = CheckExtras(parsing.app); !extras) return Propagate(extras);
   return CommandLine{parsing.output, name, TakeFlags(parsing, name)};
 }
 

@@ -114,16 +114,16 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   };
   const auto collectives = SelectNames(or_default(flags.collectives, "all"), AllCollectives(),
                                        ParseCollective, "--collective");
-  if (!collectives) return tl::make_unexpected(collectives.error());
+  if (!collectives) return Propagate(collectives);
   const auto dtypes =
       SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype");
-  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  if (!dtypes) return Propagate(dtypes);
   const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
                                       ParseReduction, "--reduction");
-  if (!reductions) return tl::make_unexpected(reductions.error());
+  if (!reductions) return Propagate(reductions);
   auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
                              ParseBufferClass, "--buffers");
-  if (!buffers) return tl::make_unexpected(buffers.error());
+  if (!buffers) return Propagate(buffers);
   ProblemSelection selection;
   if (memory == MemoryKind::kHost) {
     selection.left_out_symmetric = std::erase(*buffers, BufferClass::kSymmetric) > 0;
@@ -134,7 +134,7 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
                 "leave --buffers out");
   }
   auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
-  if (!sizes) return tl::make_unexpected(sizes.error());
+  if (!sizes) return Propagate(sizes);
 
   selection.sizes_bytes = std::move(*sizes);
   if (!flags.sizes && !default_sizes_bytes.empty()) {
@@ -148,7 +148,7 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
         cls.memory = memory;
         cls.in_place = flags.in_place;
         cls.world_size = cls.ranks_per_node = world_size;
-        if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
+        if (Status valid = Validate(cls); !valid) return Propagate(valid);
         for (const BufferClass buffer_class : *buffers) {
           cls.buffer_class = buffer_class;
           selection.classes.push_back(cls);
@@ -160,7 +160,7 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
   const Status left =
       LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes");
-  if (!left) return tl::make_unexpected(left.error());
+  if (!left) return Propagate(left);
   return selection;
 }
 

@@ -115,7 +115,7 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
   }
   if (nearest == nullptr) return std::optional<DatabaseEntry>();
   Result<DatabaseEntry> entry = nearest->Decode();
-  if (!entry) return tl::make_unexpected(entry.error());
+  if (!entry) return Propagate(entry);
   return std::optional<DatabaseEntry>(std::move(*entry));
 }
 
@@ -203,7 +203,7 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   explanation.database = database_path;
   const Result<DispatchTable> table =
       database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
-  if (!table) return tl::make_unexpected(table.error());
+  if (!table) return Propagate(table);
   Problem looked_up = asked;
   const DispatchKey own_key = DispatchKey::Of(asked.cls);
   looked_up.cls.buffer_class = table->DecidingKey(own_key, asked.bytes()).buffer_class;
@@ -220,7 +220,7 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   if (!beyond.empty()) explanation.notes.push_back(beyond);
   Result<std::optional<DatabaseEntry>> entry =
       NearestEntry(database, looked_up, *explanation.range, here);
-  if (!entry) return tl::make_unexpected(entry.error());
+  if (!entry) return Propagate(entry);
   explanation.entry = std::move(*entry);
   return explanation;
 }

@@ -87,7 +87,7 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
   const auto fault_text = process.environment.find("COTUNE_FAULT");
   if (fault_text != process.environment.end() && !fault_text->second.empty()) {
     const Result<Fault> fault = ParseFault(fault_text->second, context.world_size);
-    if (!fault) return tl::make_unexpected(fault.error());
+    if (!fault) return Propagate(fault);
     watchers.fault = MakeFaultObserver(*fault, rank, *watchers.base);
   }
   return watchers;
@@ -122,19 +122,19 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
   Result<Watchers> watchers = MakeWatchers(context, clock, asked_database, process);
-  if (!watchers) return tl::make_unexpected(watchers.error());
+  if (!watchers) return Propagate(watchers);
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
   options.observer = &watchers->outermost();
   Result<std::unique_ptr<Job>> job = Job::Join(options);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   has_joined = true;
   BeginInterruptible();
   std::string database;
   if (work.uses_database) {
     Result<std::string> path =
         DatabasePath(settings.values.database, process.environment, (*job)->fingerprint());
-    if (!path) return tl::make_unexpected(path.error());
+    if (!path) return Propagate(path);
     database = std::move(*path);
   }
   if (context.rank == 0) {
@@ -152,7 +152,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   NoteJournal("");
   EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();
-  if (!report) return tl::make_unexpected(report.error());
+  if (!report) return Propagate(report);
   if (report->save_failure) {
     // The user sees what was measured all the same; as JSON there is one document, the error.
     if (context.rank == 0 && !process.console.flags().json) print(**job, *report, database);

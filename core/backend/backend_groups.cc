@@ -77,7 +77,7 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   }
   Result<ExchangedRecords<BackendList>> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -99,7 +99,7 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   const int64_t deadline_ns = DeadlineAfter(clock.now_ns(), left_ns);
   for (BackendMember& member : groups->members_) {
     if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
-      return tl::make_unexpected(created.error());
+      return Propagate(created);
     }
   }
   std::erase_if(groups->members_,
@@ -118,10 +118,10 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   parameters.deadline_ns = deadline_ns;
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
   StepRecord<Done> record;
-  if (!group) record = StepRecord<Done>::FromStatus(tl::make_unexpected(group.error()));
+  if (!group) record = StepRecord<Done>::FromStatus(Propagate(group));
   Result<ExchangedRecords<Done>> all = ExchangeRecords(
       exchange_, "group " + parameters.name, record, 0, DeadlineAfter(deadline_ns, kReasonsNs));
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (const std::optional<Error> failure = all->FirstFailure()) {
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
     return {};
@@ -162,7 +162,7 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
     const auto had = std::find(range.backends.begin(), range.backends.end(), name);
     if (had == range.backends.end()) continue;
     const Result<Status> registered = RegisterWith(member, range.begin, range.bytes, deadline_ns);
-    if (!registered) return tl::make_unexpected(registered.error());
+    if (!registered) return Propagate(registered);
     if (*registered) continue;
     range.backends.erase(had);
     refusals_.push_back(
@@ -181,7 +181,7 @@ Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, ui
   std::optional<Error> failure;
   if (all) failure = all->FirstFailure();
   if (own && (!all || failure)) member.group->UnregisterMemory(data);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (failure) return Status(tl::make_unexpected(std::move(*failure)));
   return Status();
 }
@@ -206,7 +206,7 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
   record.message.bytes = bytes;
   const Result<ExchangedRecords<MemoryToRegister>> all =
       ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     if (all->records[rank].message == all->records[0].message) continue;
@@ -222,7 +222,7 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
   for (BackendMember& member : members_) {
     if (member.group == nullptr) continue;
     const Result<Status> registered = RegisterWith(member, data, bytes, deadline_ns);
-    failed = registered ? *registered : tl::make_unexpected(registered.error());
+    failed = registered ? *registered : Propagate(registered);
     if (failed) {
       registered_.back().backends.push_back(member.backend->name());
       continue;

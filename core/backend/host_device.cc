@@ -54,8 +54,7 @@ class HostCalls final : public TimedCalls {
     // the plan before has left there, and the ranks come out of it together. One call alone is
     // long.
     if (repetitions_ > 1) {
-      if (Status ran = plan_.Run(arguments_.back(), clock_); !ran)
-        return tl::make_unexpected(ran.error());
+      if (Status ran = plan_.Run(arguments_.back(), clock_); !ran) return Propagate(ran);
     }
     // Spinning keeps the start exact; a start time is only given when every rank has a core.
     do {
@@ -63,7 +62,7 @@ class HostCalls final : public TimedCalls {
     } while (span.start_ns < start_ns);
     for (int32_t i = 0; i < repetitions_; ++i) {
       const LaunchArguments& arguments = arguments_[static_cast<size_t>(i) % arguments_.size()];
-      if (Status ran = plan_.Run(arguments, clock_); !ran) return tl::make_unexpected(ran.error());
+      if (Status ran = plan_.Run(arguments, clock_); !ran) return Propagate(ran);
     }
     span.end_ns = clock_.now_ns();
     return span;

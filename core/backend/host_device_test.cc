@@ -45,7 +45,7 @@ class HostCallsTest : public testing::Test {
     LaunchArguments arguments;
     arguments.send = &data_;
     auto calls = device->Prepare(plan_, {&arguments, 1}, repetitions);
-    if (!calls) return tl::make_unexpected(calls.error());
+    if (!calls) return Propagate(calls);
     return (*calls)->Run(start_ns, deadline_ns);
   }
 

@@ -24,7 +24,7 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
       Fail(ErrorCode::kUsage, "0 bytes are no memory to register");
   const Status attached = device.Attach();
   if (!attached) {
-    memory = tl::make_unexpected(attached.error());
+    memory = Propagate(attached);
   } else if (bytes > 0) {
     memory = device.AllocateShareable(bytes);
   }
@@ -34,10 +34,10 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
     region->memory_ = std::move(*memory);
     data = region->memory_->data();
   } else {
-    allocated = tl::make_unexpected(memory.error());
+    allocated = Propagate(memory);
   }
   if (Status registered = groups.RegisterMemory(allocated, data, bytes, deadline_ns); !registered) {
-    return tl::make_unexpected(registered.error());
+    return Propagate(registered);
   }
   region->is_registered_ = true;
   return region;

@@ -56,7 +56,7 @@ Status Calibration::Run(RacingChoice& choice) {
   if (warm == 0) return {};
   const auto all = steps_.Exchange(
       "warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0), runs_.SpanBeginNs()));
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (const std::optional<Error> failure = all->FirstFailure()) {
     return removal_.RemoveFailed(choice, *all, *failure);
   }

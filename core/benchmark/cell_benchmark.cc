@@ -20,7 +20,7 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
 
 Result<DecidedCell> CellBenchmark::Run(const Problem& problem) {
   Result<PreparedCell> prepared = Preparation(parts_, problem, steps_).Run(choices_);
-  if (!prepared) return tl::make_unexpected(prepared.error());
+  if (!prepared) return Propagate(prepared);
   prepared_ = std::move(*prepared);
   OperandBuffers& buffers = *prepared_.buffers;
   ChoiceRuns runs(parts_, problem, buffers, steps_);
@@ -30,12 +30,12 @@ Result<DecidedCell> CellBenchmark::Run(const Problem& problem) {
                                       buffers.copies(), problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
   if (Status done = CheckAndCalibrate(problem, check, calibration); !done) {
-    return tl::make_unexpected(done.error());
+    return Propagate(done);
   }
   RaceLoop race(parts_, steps_, runs, removal, repetitions, budget_ns_);
-  if (Status raced = race.Run(choices_); !raced) return tl::make_unexpected(raced.error());
+  if (Status raced = race.Run(choices_); !raced) return Propagate(raced);
   Result<CellClocks> clocks = ClockReport(parts_, steps_).Run(prepared_);
-  if (!clocks) return tl::make_unexpected(clocks.error());
+  if (!clocks) return Propagate(clocks);
 
   CellResult result;
   result.problem = problem;

@@ -30,7 +30,7 @@ Result<TimedSpan> ChoiceRuns::RunGuarded(
   // A fresh plan when the group was made anew; otherwise it is there already.
   if (Status prepared = choice.caller->Precompile(arguments.deadline_ns); !prepared) {
     if (member.group != nullptr) member.group->Abort();
-    return tl::make_unexpected(prepared.error());
+    return Propagate(prepared);
   }
   parts_.watchdog.Watch(*member.group, choice.subject, arguments.deadline_ns);
   Result<TimedSpan> span = calls(arguments);
@@ -39,7 +39,7 @@ Result<TimedSpan> ChoiceRuns::RunGuarded(
   // did, and which rank was late.
   if (problem_.cls.memory == MemoryKind::kCuda) {
     if (Status health = member.group->Health(); !health) {
-      span = tl::make_unexpected(health.error());
+      span = Propagate(health);
     }
   }
   if (!span) {
@@ -65,7 +65,7 @@ Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetition
       choice.timed.reset();
       auto timed =
           choice.caller->PrepareTimed(parts_.device, ArgumentsOfCopies(arguments), repetitions);
-      if (!timed) return tl::make_unexpected(timed.error());
+      if (!timed) return Propagate(timed);
       choice.timed = std::move(*timed);
       choice.timed_repetitions = repetitions;
     }

@@ -23,7 +23,7 @@ Result<CellClocks> ClockReport::Run(const PreparedCell& prepared) {
                        clocks->throttle_reasons.end());
   }
   const auto all = steps_.Exchange("clocks", record);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }

@@ -27,7 +27,7 @@ StepRecord<CheckedCall> CorrectnessCheck::RunOnThisRank(RacingChoice& choice, Ch
       runs_.SpanBeginNs());
   if (record.failure) return record;
   const Result<OperandCheck> check = buffers_.Check(salt, copies);
-  if (!check) return StepRecord<CheckedCall>::FromStatus(tl::make_unexpected(check.error()));
+  if (!check) return StepRecord<CheckedCall>::FromStatus(Propagate(check));
   CheckedCall& call = record.message;
   call.wrong_elements = check->wrong_elements;
   if (check->wrong_elements > 0) call.mistake = "wrong values";
@@ -42,7 +42,7 @@ Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
   const uint32_t salt = checks_++;
   const auto all =
       steps_.Exchange("check " + choice.caller->id().text(), RunOnThisRank(choice, by, salt));
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (const std::optional<Error> failure = all->FirstFailure()) {
     return removal_.RemoveFailed(choice, *all, *failure);
   }

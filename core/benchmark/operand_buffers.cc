@@ -114,11 +114,11 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
   buffers->symmetric_ = symmetric;
   if (symmetric != nullptr) symmetric->Reset();
   Result<Operands> operands = buffers->MakeOperands();
-  if (!operands) return tl::make_unexpected(operands.error());
+  if (!operands) return Propagate(operands);
   buffers->copies_.push_back(std::move(*operands));
   for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
     Result<Image> image = buffers->MakeImage(kind);
-    if (!image) return tl::make_unexpected(image.error());
+    if (!image) return Propagate(image);
     buffers->images_[kind] = std::move(*image);
   }
   return buffers;
@@ -132,14 +132,14 @@ Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::AllocateOperand(uint64_t p
 Result<OperandBuffers::Operands> OperandBuffers::MakeOperands() {
   Operands made;
   Result<std::unique_ptr<DeviceBuffer>> first = AllocateOperand(FirstBytes(problem_));
-  if (!first) return tl::make_unexpected(first.error());
+  if (!first) return Propagate(first);
   made.first = std::move(*first);
   auto* first_payload = static_cast<std::byte*>(made.first->data()) + kGuardBytes;
   made.send = first_payload + SendOffset();
   made.recv = first_payload + RecvOffset();
   if (problem_.cls.in_place) return made;
   Result<std::unique_ptr<DeviceBuffer>> second = AllocateOperand(RecvBytes(problem_));
-  if (!second) return tl::make_unexpected(second.error());
+  if (!second) return Propagate(second);
   made.second = std::move(*second);
   made.recv = static_cast<std::byte*>(made.second->data()) + kGuardBytes;
   return made;
@@ -148,7 +148,7 @@ Result<OperandBuffers::Operands> OperandBuffers::MakeOperands() {
 Status OperandBuffers::AddCopies(int32_t copies) {
   while (this->copies() < copies) {
     Result<Operands> operands = MakeOperands();
-    if (!operands) return tl::make_unexpected(operands.error());
+    if (!operands) return Propagate(operands);
     if (Status filled = FillCopy(*operands, 0); !filled) return filled;
     copies_.push_back(std::move(*operands));
   }
@@ -159,7 +159,7 @@ Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::PoisonedBuffer(uint64_t by
   Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes);
   if (!buffer) return buffer;
   if (Status poisoned = PoisonBetweenGuards(**buffer); !poisoned) {
-    return tl::make_unexpected(poisoned.error());
+    return Propagate(poisoned);
   }
   return buffer;
 }
@@ -210,22 +210,22 @@ Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
 Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   const Operands& operands = copies_[0];
   Result<std::unique_ptr<DeviceBuffer>> first = PoisonedBuffer(operands.first->bytes());
-  if (!first) return tl::make_unexpected(first.error());
+  if (!first) return Propagate(first);
   const bool has_send =
       problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
   Status made;
   if (has_send) made = PutBlocks(**first, SendOffset(), SendBlocks(problem_, rank_, kind));
-  if (!made) return tl::make_unexpected(made.error());
+  if (!made) return Propagate(made);
   const bool in_place = operands.second == nullptr;
   Result<std::unique_ptr<DeviceBuffer>> result =
       in_place ? device_.Allocate((*first)->bytes()) : PoisonedBuffer(operands.second->bytes());
-  if (!result) return tl::make_unexpected(result.error());
+  if (!result) return Propagate(result);
   // What a call does not write stays as it was.
   if (in_place) made = device_.Copy(**result, **first);
   if (made) {
     made = PutBlocks(**result, in_place ? RecvOffset() : 0, ExpectedBlocks(problem_, rank_, kind));
   }
-  if (!made) return tl::make_unexpected(made.error());
+  if (!made) return Propagate(made);
   return Image{std::move(*first), std::move(*result)};
 }
 
@@ -255,10 +255,10 @@ Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t ki
   const Image& image = images_[kind];
   DeviceBuffer& received = copy.second == nullptr ? *copy.first : *copy.second;
   const Result<bool> is_right = device_.Equal(received, *image.result);
-  if (!is_right) return tl::make_unexpected(is_right.error());
+  if (!is_right) return Propagate(is_right);
   Result<bool> keeps_send = true;
   if (copy.second != nullptr) keeps_send = device_.Equal(*copy.first, *image.first);
-  if (!keeps_send) return tl::make_unexpected(keeps_send.error());
+  if (!keeps_send) return Propagate(keeps_send);
   if (*is_right && *keeps_send) return OperandCheck{};
   try {
     return CountDifferences(copy, kind);
@@ -271,13 +271,13 @@ Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint
   OperandCheck check;
   std::vector<std::byte> seen(copy.first->bytes());
   if (Status read = device_.Read(*copy.first, seen); !read) {
-    return tl::make_unexpected(read.error());
+    return Propagate(read);
   }
   check.wrote_outside = !GuardsIntact(seen);
   if (copy.second != nullptr) {
     std::vector<std::byte> sent(copy.first->bytes());
     if (Status read = device_.Read(*images_[kind].first, sent); !read) {
-      return tl::make_unexpected(read.error());
+      return Propagate(read);
     }
     check.changed_send = seen != sent;
     // One at a time, as StagingBytes says.
@@ -285,7 +285,7 @@ Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint
     seen = {};
     seen.resize(copy.second->bytes());
     if (Status read = device_.Read(*copy.second, seen); !read) {
-      return tl::make_unexpected(read.error());
+      return Propagate(read);
     }
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);
   }

@@ -41,7 +41,7 @@ Result<PreparedCell> Preparation::Run(std::span<RacingChoice> choices) {
   if (!prepared) return prepared;
   const Status copies_added = prepared->buffers->AddCopies(copies_);
   if (Status done = PrepareChoices(copies_added, choices); !done) {
-    return tl::make_unexpected(done.error());
+    return Propagate(done);
   }
   return prepared;
 }
@@ -58,11 +58,11 @@ Result<PreparedCell> Preparation::AllocateBuffers() {
     prepared.clocks_before = parts_.device.ReadClocks();
     record.message.knows_clocks = prepared.clocks_before.has_value();
   } else {
-    record = StepRecord<CellBuffers>::FromStatus(tl::make_unexpected(buffers.error()));
+    record = StepRecord<CellBuffers>::FromStatus(Propagate(buffers));
   }
   record.message.is_asked_to_stop = parts_.observer.StopRequested();
   const auto all = steps_.Exchange("buffers", record);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   for (const auto& other : all->records) {
     if (other.message.is_asked_to_stop) {
       return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
@@ -94,7 +94,7 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
         prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
   }
   const auto all = steps_.Exchange("prepared", record);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
   for (const auto& other : all->records) {
     if (other.message.reasons.size() != choices.size()) {

@@ -52,7 +52,7 @@ Status RaceLoop::Run(std::span<RacingChoice> choices) {
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     parts_.observer.OnStage(Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
-    if (!times_ns) return tl::make_unexpected(times_ns.error());
+    if (!times_ns) return Propagate(times_ns);
     const bool is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns_;
     // Only where there are rounds enough to come.
     if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
@@ -87,16 +87,16 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
     const int64_t start_delay_ns = is_last ? 0 : StartDelayNs(choices[order[turn]]);
     Result<ExchangedRecords<TakenSample>> all = steps_.Exchange(
         is_last ? "round end" : choices[order[turn]].caller->id().text(), record, start_delay_ns);
-    if (!all) return tl::make_unexpected(all.error());
+    if (!all) return Propagate(all);
     if (turn > 0 && !choices[order[turn - 1]].has_failed) {
       RacingChoice& before = choices[order[turn - 1]];
       const Result<int64_t> time_ns = TakeSample(before, *all, planned_start_ns);
-      if (!time_ns) return tl::make_unexpected(time_ns.error());
+      if (!time_ns) return Propagate(time_ns);
       times_ns[turn - 1] = *time_ns;
       if (before.has_failed && !is_last) {
         // Making the group anew took time: line up once more.
         all = steps_.Exchange("again", StepRecord<TakenSample>{}, start_delay_ns);
-        if (!all) return tl::make_unexpected(all.error());
+        if (!all) return Propagate(all);
       }
     }
     record = StepRecord<TakenSample>{};
@@ -113,7 +113,7 @@ Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecord
                                      int64_t planned_start_ns) {
   if (const std::optional<Error> failure = all.FirstFailure()) {
     if (Status removed = removal_.RemoveFailed(choice, all, *failure); !removed) {
-      return tl::make_unexpected(removed.error());
+      return Propagate(removed);
     }
     return 0;
   }

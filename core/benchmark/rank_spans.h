@@ -14,7 +14,7 @@ namespace cotune {
 // begin on the clock of the span.
 template <typename Message>
 StepRecord<Message> RecordOf(const Result<TimedSpan>& span, int64_t begin_ns) {
-  if (!span) return StepRecord<Message>::FromStatus(tl::make_unexpected(span.error()));
+  if (!span) return StepRecord<Message>::FromStatus(Propagate(span));
   StepRecord<Message> record;
   record.message.span = {span->start_ns - begin_ns, span->end_ns - span->start_ns};
   return record;

@@ -16,7 +16,7 @@ Result<DecidedCell> WinnerRecheck::Run(std::span<RacingChoice> choices, CellResu
     });
     RacingChoice& choice = choices[static_cast<size_t>(at - verdicts.begin())];
     if (Status checked = check_.Run(choice, CheckBy::kTimedCalls); !checked) {
-      return tl::make_unexpected(checked.error());
+      return Propagate(checked);
     }
     if (!choice.has_failed) return decided;
     at->outcome = choice.verdict.outcome;

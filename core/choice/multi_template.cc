@@ -63,7 +63,7 @@ Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_byte
   const auto found = cells_.find(size_hint_bytes);
   if (found != cells_.end()) return &found->second;
   Result<DecidedCell> cell = timer.TimeCell(*this, size_hint_bytes);
-  if (!cell) return tl::make_unexpected(cell.error());
+  if (!cell) return Propagate(cell);
   return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
 }
 

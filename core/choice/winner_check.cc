@@ -176,7 +176,7 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
     digests.message.digests.push_back(Sha256Prefix(text));
   }
   const auto all = ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -198,7 +198,7 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
   texts.message.choices =
       TextsOf(ListChoicesOf(groups, *cells[*differs].program, cells[*differs].problem));
   const auto lists = ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
-  if (!lists) return tl::make_unexpected(lists.error());
+  if (!lists) return Propagate(lists);
   return ListsDiffer(groups, cells[*differs].problem, lists->records);
 }
 
@@ -215,12 +215,12 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
     const Status prepared =
         PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
                     first, threads, ready_by_ns, watchdog, notes, record.message.failures);
-    if (!prepared) return tl::make_unexpected(prepared.error());
+    if (!prepared) return Propagate(prepared);
   }
   // Time of its own: a rank that was slow would come too late to say what was.
   const int64_t met_by_ns = DeadlineAfter(std::max(clock.now_ns(), ready_by_ns), timeout_ns);
   const auto all = ExchangeRecords(exchange, "winners ready", record, 0, met_by_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -271,7 +271,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
     cls.in_place = key.in_place;
     cls.root = 0;
     Result<Program> program = Program::SingleCollective(cls);
-    if (!program) return tl::make_unexpected(program.error());
+    if (!program) return Propagate(program);
     programs.push_back(std::make_unique<Program>(std::move(*program)));
     for (const auto& [bytes, winner] : by_size) {
       const Problem problem{cls, CountForBytes(cls, bytes), topology_digest};
@@ -282,7 +282,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
   }
   const int64_t compared_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
   if (Status same = CompareChoiceLists(exchange, groups, cells, compared_by_ns); !same) {
-    return tl::make_unexpected(same.error());
+    return Propagate(same);
   }
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(exchange, groups, cells, ids, threads, clock, timeout_ns, watchdog);
@@ -290,7 +290,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
     if (watchdog != nullptr && watchdog->stuck() != nullptr) {
       watchdog->Keep(std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(programs)));
     }
-    return tl::make_unexpected(refused.error());
+    return Propagate(refused);
   }
   std::vector<std::string> reasons;
   for (const RefusedWinner& each : *refused) {

@@ -38,9 +38,9 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
     return record.texts(static_cast<int>(reference) - 1);
   };
   Result<Fingerprint> fingerprint = FromRecord(record.fingerprint());
-  if (!fingerprint) return tl::make_unexpected(fingerprint.error());
+  if (!fingerprint) return Propagate(fingerprint);
   Result<ChoiceId> winner = ReadChoice(record.winner(), text_of, "winner");
-  if (!winner) return tl::make_unexpected(winner.error());
+  if (!winner) return Propagate(winner);
   const std::optional<std::string_view> class_text =
       record.problem_class() == 0 ? std::nullopt : text_of(record.problem_class());
   if (!class_text) return BadField("problem_class", "there is none");
@@ -53,7 +53,7 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
   entry.cell.program_digest = record.program_digest();
   entry.measured_unix_s = record.measured_unix_s();
   if (Status read = ReadDetailRecord(record.detail(), text_of, entry); !read) {
-    return tl::make_unexpected(read.error());
+    return Propagate(read);
   }
   return entry;
 }

@@ -46,16 +46,16 @@ Status ReadOptionalChoice(uint32_t reference, const TextLookup& text_of, std::st
                           std::optional<ChoiceId>& choice) {
   if (reference == 0) return {};
   Result<ChoiceId> read = ReadChoice(reference, text_of, field);
-  if (!read) return tl::make_unexpected(read.error());
+  if (!read) return Propagate(read);
   choice = std::move(*read);
   return {};
 }
 
 Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup& text_of) {
   Result<ChoiceId> id = ReadChoice(record.choice(), text_of, "verdicts.choice");
-  if (!id) return tl::make_unexpected(id.error());
+  if (!id) return Propagate(id);
   Result<std::string> reason = ReadText(record.reason(), text_of, "verdicts.reason");
-  if (!reason) return tl::make_unexpected(reason.error());
+  if (!reason) return Propagate(reason);
   if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kDeadline)) {
     return BadField("verdicts.outcome", fmt::format("value {} is not known", record.outcome()));
   }
@@ -80,14 +80,14 @@ Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const Text
                                CellResult& cell) {
   for (const proto::VerdictRecord& verdict_record : record.verdicts()) {
     Result<Verdict> verdict = ReadVerdict(verdict_record, text_of);
-    if (!verdict) return tl::make_unexpected(verdict.error());
+    if (!verdict) return Propagate(verdict);
     cell.verdicts.push_back(std::move(*verdict));
   }
   for (const proto::RefusalRecord& refusal : record.refusals()) {
     Result<std::string> choice = ReadText(refusal.choice(), text_of, "refusals.choice");
-    if (!choice) return tl::make_unexpected(choice.error());
+    if (!choice) return Propagate(choice);
     Result<std::string> reason = ReadText(refusal.reason(), text_of, "refusals.reason");
-    if (!reason) return tl::make_unexpected(reason.error());
+    if (!reason) return Propagate(reason);
     cell.refusals.push_back({std::move(*choice), std::move(*reason)});
   }
   return {};
@@ -183,14 +183,14 @@ Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record) {
   Status read = ReadFingerprintFields(record.machine(), "fingerprint.machine", fingerprint.machine);
   if (read)
     read = ReadFingerprintFields(record.backends(), "fingerprint.backends", fingerprint.backends);
-  if (!read) return tl::make_unexpected(read.error());
+  if (!read) return Propagate(read);
   fingerprint.measuring_mode = record.measuring_mode();
   return fingerprint;
 }
 
 Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::string_view field) {
   Result<std::string> text = ReadText(reference, text_of, field);
-  if (!text) return tl::make_unexpected(text.error());
+  if (!text) return Propagate(text);
   Result<ChoiceId> choice = ChoiceId::Parse(*text);
   if (!choice) return BadField(field, choice.error().ToText());
   return choice;
@@ -213,16 +213,16 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   }
   entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
   Result<std::string> reasons = ReadText(record.throttle_reasons(), text_of, "throttle_reasons");
-  if (!reasons) return tl::make_unexpected(reasons.error());
+  if (!reasons) return Propagate(reasons);
   entry.cell.throttle_reasons = std::move(*reasons);
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);
   if (!read) return read;
   Result<std::string> why = ReadText(record.why(), text_of, "why");
-  if (!why) return tl::make_unexpected(why.error());
+  if (!why) return Propagate(why);
   Result<std::string> version = ReadText(record.cotune_version(), text_of, "cotune_version");
-  if (!version) return tl::make_unexpected(version.error());
+  if (!version) return Propagate(version);
   winner.median_ns = record.winner_median_ns();
   winner.runner_up_median_ns = record.runner_up_median_ns();
   winner.fallback_median_ns = record.fallback_median_ns();

@@ -30,7 +30,7 @@ Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_vie
     cells.emplace_back();
     if (encoded.empty()) continue;
     Result<DatabaseEntry> entry = DecodeCell(encoded);
-    if (!entry) return tl::make_unexpected(entry.error());
+    if (!entry) return Propagate(entry);
     cells.back() = DecidedCell{std::move(entry->cell), std::move(entry->winner)};
   }
   return cells;

@@ -277,7 +277,7 @@ Result<std::vector<DatabaseEntry>> TunedDatabase::entries() const {
   entries.reserve(rows_.size());
   for (const DatabaseRow& row : rows_) {
     Result<DatabaseEntry> entry = row.Decode();
-    if (!entry) return tl::make_unexpected(entry.error());
+    if (!entry) return Propagate(entry);
     entries.push_back(std::move(*entry));
   }
   return entries;
@@ -306,7 +306,7 @@ Result<TunedDatabase> TunedDatabase::FromBytes(std::string bytes) {
                 "give the path of a file that cotune wrote");
   }
   Result<std::vector<DatabaseRow>> rows = DecodeDatabase(std::move(bytes));
-  if (!rows) return tl::make_unexpected(rows.error());
+  if (!rows) return Propagate(rows);
   TunedDatabase database;
   database.rows_ = std::move(*rows);
   return database;
@@ -314,7 +314,7 @@ Result<TunedDatabase> TunedDatabase::FromBytes(std::string bytes) {
 
 Result<TunedDatabase> TunedDatabase::Load(const std::string& path) {
   Result<std::string> bytes = ReadDatabaseFile(path, "tuned database", kFileBytesMax);
-  if (!bytes) return tl::make_unexpected(bytes.error());
+  if (!bytes) return Propagate(bytes);
   Result<TunedDatabase> database = FromBytes(std::move(*bytes));
   if (!database) {
     Error error = database.error();

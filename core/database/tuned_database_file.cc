@@ -108,7 +108,7 @@ Status CreateTemporary(const std::string& path, TemporaryFile& file) {
 Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view kind,
                                      uint64_t bytes_max) {
   if (Status trusted = CheckFolder(path, kind); !trusted) {
-    return tl::make_unexpected(trusted.error());
+    return Propagate(trusted);
   }
   // O_NONBLOCK: a pipe without a writer must not hold us.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
@@ -127,7 +127,7 @@ Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view k
                          "check the file system");
   }
   if (Status checked = CheckFileStatus(status, path, kind, bytes_max); !checked)
-    return tl::make_unexpected(checked.error());
+    return Propagate(checked);
 
   std::string bytes(static_cast<size_t>(status.st_size), '\0');
   size_t have_bytes = 0;
@@ -146,7 +146,7 @@ Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view k
 
 Status ReplaceDatabaseFile(const std::string& path, std::string_view bytes) {
   const Result<std::optional<mode_t>> mode = ModeFor(path);
-  if (!mode) return tl::make_unexpected(mode.error());
+  if (!mode) return Propagate(mode);
   TemporaryFile file;
   if (Status created = CreateTemporary(path, file); !created) return created;
   const char* const next_step = mode->has_value()

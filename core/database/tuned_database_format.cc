@@ -78,7 +78,7 @@ class IndexReader {
     if (read) read = ReadClasses();
     rows_.reserve(static_cast<size_t>(index_.fingerprint_size()));
     for (int i = 0; read && i < index_.fingerprint_size(); ++i) read = ReadRow(i);
-    if (!read) return tl::make_unexpected(read.error());
+    if (!read) return Propagate(read);
     return std::move(rows_);
   }
 
@@ -105,7 +105,7 @@ class IndexReader {
   Status ReadFingerprints() {
     for (const proto::FingerprintRecord& record : index_.fingerprints()) {
       Result<Fingerprint> fingerprint = FromRecord(record);
-      if (!fingerprint) return tl::make_unexpected(fingerprint.error());
+      if (!fingerprint) return Propagate(fingerprint);
       if (!fingerprints_.empty() && !(*fingerprints_.back() < *fingerprint)) {
         return BadField("fingerprints",
                         fmt::format("number {} is not in order", fingerprints_.size()));
@@ -131,7 +131,7 @@ class IndexReader {
     if (index_.fingerprint(i) >= fingerprints_.size()) return BadPosition("fingerprint", i);
     if (index_.problem_class(i) >= classes_.size()) return BadPosition("problem_class", i);
     Result<std::shared_ptr<const ChoiceId>> winner = WinnerOf(index_.winner(i));
-    if (!winner) return tl::make_unexpected(winner.error());
+    if (!winner) return Propagate(winner);
     if (i > 0 && Identity(i) <= Identity(i - 1)) {
       return BadField("count", fmt::format("entry {} is not in order", i));
     }
@@ -168,7 +168,7 @@ class IndexReader {
     if (is_new) {
       Result<ChoiceId> choice = ReadChoice(
           reference, [this](uint32_t r) { return image_->TextOf(r); }, "winner");
-      if (!choice) return tl::make_unexpected(choice.error());
+      if (!choice) return Propagate(choice);
       at->second = std::make_shared<const ChoiceId>(std::move(*choice));
     }
     return at->second;
@@ -200,7 +200,7 @@ Result<DatabaseEntry> DecodeFromImage(const DatabaseRow& row) {
   entry.measured_unix_s = row.measured_unix_s;
   Status read = ReadDetailRecord(
       record, [&image](uint32_t r) { return image.TextOf(r); }, entry);
-  if (!read) return tl::make_unexpected(read.error());
+  if (!read) return Propagate(read);
   if (CountSamples(entry.cell) != row.samples) {
     return BadField("samples", fmt::format("{} in the index, {} in the details", row.samples,
                                            CountSamples(entry.cell)));
@@ -290,7 +290,7 @@ Result<std::string> EncodeDatabase(const std::vector<DatabaseRow>& rows) {
       continue;
     }
     Result<DatabaseEntry> entry = row.Decode();
-    if (!entry) return tl::make_unexpected(entry.error());
+    if (!entry) return Propagate(entry);
     entries.push_back(std::make_shared<const DatabaseEntry>(std::move(*entry)));
   }
   return EncodeEntries(entries);
@@ -300,7 +300,7 @@ Result<std::vector<DatabaseRow>> DecodeDatabase(std::string bytes) {
   auto image = std::make_shared<DatabaseImage>();
   image->bytes = std::move(bytes);
   const Result<std::string_view> payload = CheckDatabaseHeader(image->bytes);
-  if (!payload) return tl::make_unexpected(payload.error());
+  if (!payload) return Propagate(payload);
   if (payload->size() < 8)
     return BadField("index length", fmt::format("the payload has {} bytes", payload->size()));
   const auto index_bytes = ReadLittleEndian<uint64_t>(*payload);
@@ -325,7 +325,7 @@ Result<std::vector<DatabaseRow>> DecodeDatabase(std::string bytes) {
   if (read)
     read =
         ReadEnds(index.detail_bytes(), image->details.size(), "detail_bytes", image->detail_ends);
-  if (!read) return tl::make_unexpected(read.error());
+  if (!read) return Propagate(read);
   return IndexReader(index, std::move(image)).Read();
 }
 

@@ -36,7 +36,7 @@ class FileJournal final : public TuningJournal {
     struct stat status {};
     if (lstat(path_.c_str(), &status) != 0 && errno == ENOENT) return {};
     Result<std::string> bytes = ReadDatabaseFile(path_, "journal", kJournalBytesMax);
-    if (!bytes) return tl::make_unexpected(bytes.error());
+    if (!bytes) return Propagate(bytes);
     Result<JournalContent> content = DecodeJournal(*bytes);
     if (!content) {
       Error error = content.error();
@@ -196,9 +196,9 @@ std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path) {
 Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,
                                                            JournalKind kind) {
   Result<DatabaseLock> lock = DatabaseLock::Acquire(database_path);
-  if (!lock) return tl::make_unexpected(lock.error());
+  if (!lock) return Propagate(lock);
   auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal", kind);
-  if (Status replayed = journal->Replay(); !replayed) return tl::make_unexpected(replayed.error());
+  if (Status replayed = journal->Replay(); !replayed) return Propagate(replayed);
   return journal;
 }
 

@@ -95,7 +95,7 @@ Status TakePayload(std::string_view payload, JournalContent& content) {
   if (!is_prepare) content.open_attempt.reset();
   if (letter == kCell) {
     Result<DatabaseEntry> entry = DecodeCell(body);
-    if (!entry) return tl::make_unexpected(entry.error());
+    if (!entry) return Propagate(entry);
     DropBlamesOf(entry->cell, content.blames);
     content.entries.push_back(std::move(*entry));
     return {};

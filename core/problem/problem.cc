@@ -198,15 +198,15 @@ Result<ProblemClass> ParseProblemClass(std::string_view text) {
   if (parts.size() < 7 || parts.size() > 8) return malformed(text);
   ProblemClass cls;
   const auto collective = ParseCollective(parts[0]);
-  if (!collective) return tl::make_unexpected(collective.error());
+  if (!collective) return Propagate(collective);
   cls.collective = *collective;
   if (parts[1] != "none") {
     const auto reduction = ParseReduction(parts[1]);
-    if (!reduction) return tl::make_unexpected(reduction.error());
+    if (!reduction) return Propagate(reduction);
     cls.reduction = *reduction;
   }
   const auto dtype = ParseDtype(parts[2]);
-  if (!dtype) return tl::make_unexpected(dtype.error());
+  if (!dtype) return Propagate(dtype);
   cls.dtype = *dtype;
   if (parts[3] != "host" && parts[3] != "cuda") return malformed(parts[3]);
   cls.memory = parts[3] == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
@@ -219,7 +219,7 @@ Result<ProblemClass> ParseProblemClass(std::string_view text) {
     return malformed(parts[6]);
   }
   cls.root = root;
-  if (Status valid = Validate(cls); !valid) return tl::make_unexpected(valid.error());
+  if (Status valid = Validate(cls); !valid) return Propagate(valid);
   if (ToText(cls) != text) return malformed(text);
   return cls;
 }

@@ -66,7 +66,7 @@ Result<Program> ProgramBuilder::Freeze(ValueIndex output) const {
   for (const InputNode& input : inputs_) dtypes.push_back(input.dtype);
   for (const Node& node : nodes_) {
     const auto& collective = std::get<CollectiveNode>(node);
-    if (Status valid = Validate(collective.cls); !valid) return tl::make_unexpected(valid.error());
+    if (Status valid = Validate(collective.cls); !valid) return Propagate(valid);
     if (collective.operand < 0 || collective.operand >= static_cast<ValueIndex>(dtypes.size())) {
       return wrong(fmt::format("%{} is used before it is defined", collective.operand));
     }
@@ -129,7 +129,7 @@ Result<Program> Program::Parse(std::string_view text) {
     }
     rest.remove_prefix(3);
     const Result<ValueIndex> defined = ParseDefinition(rest, line, builder);
-    if (!defined) return tl::make_unexpected(defined.error());
+    if (!defined) return Propagate(defined);
     if (*defined != value) {
       return Malformed(line, fmt::format("values are numbered in order: this is %{}", *defined));
     }

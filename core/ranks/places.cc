@@ -69,7 +69,7 @@ Result<Places> ExchangePlaces(RankExchange& exchange, std::string_view host_iden
   }
   const Result<ExchangedRecords<HostOfRank>> all =
       ExchangeRecords(exchange, "places", record, 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }

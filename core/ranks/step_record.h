@@ -107,7 +107,7 @@ Result<ExchangedRecords<Message>> ExchangeRecords(RankExchange& exchange, std::s
                                                   int64_t start_delay_ns, int64_t deadline_ns) {
   const Result<EncodedRecords> encoded = ExchangeEncoded(
       exchange, step, AnyStepRecord{record.failure, record.message}, start_delay_ns, deadline_ns);
-  if (!encoded) return tl::make_unexpected(encoded.error());
+  if (!encoded) return Propagate(encoded);
   ExchangedRecords<Message> all;
   all.elapsed_ns = encoded->elapsed_ns;
   all.start_elapsed_ns = encoded->start_elapsed_ns;
@@ -117,7 +117,7 @@ Result<ExchangedRecords<Message>> ExchangeRecords(RankExchange& exchange, std::s
   for (const std::string& bytes : encoded->bytes) {
     const int job_rank = exchange.job_rank(static_cast<int>(all.records.size()));
     Result<AnyStepRecord> decoded = DecodeStepRecord(bytes);
-    if (!decoded) return tl::make_unexpected(decoded.error());
+    if (!decoded) return Propagate(decoded);
     auto* message = std::get_if<Message>(&decoded->message);
     if (message == nullptr) return OtherMessage(step, Message::kName, decoded->message, job_rank);
     all.records.push_back({std::move(decoded->failure), std::move(*message)});

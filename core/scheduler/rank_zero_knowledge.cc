@@ -38,7 +38,7 @@ Status CompareCounts(RankExchange& exchange, size_t of_rank_zero, size_t own, in
   }
   const auto counted = ExchangeRecords(exchange, "known cells",
                                        StepRecord<Done>::FromStatus(as_many), 0, deadline_ns);
-  if (!counted) return tl::make_unexpected(counted.error());
+  if (!counted) return Propagate(counted);
   if (const std::optional<Error> failure = counted->FirstFailure()) {
     return Fail(ErrorCode::kDisagreement, failure->what, "known cells",
                 "the ranks were given different collectives, types or sizes",
@@ -54,7 +54,7 @@ Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCel
   const bool is_writer = exchange.rank() == 0 && known != nullptr;
   const std::string own = is_writer ? EncodeLeftOut(known->Begin()) : "";
   const Result<std::string> shared = BroadcastInParts(exchange, own, deadline_ns);
-  if (!shared) return tl::make_unexpected(shared.error());
+  if (!shared) return Propagate(shared);
   return DecodeLeftOut(*shared);
 }
 
@@ -70,11 +70,11 @@ Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     bytes = EncodeKnownCells(found);
   }
   const Result<std::string> shared = BroadcastInParts(exchange, bytes, deadline_ns);
-  if (!shared) return tl::make_unexpected(shared.error());
+  if (!shared) return Propagate(shared);
   Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(*shared);
   if (!cells) return cells;
   if (Status same = CompareCounts(exchange, cells->size(), places.size(), deadline_ns); !same) {
-    return tl::make_unexpected(same.error());
+    return Propagate(same);
   }
   return cells;
 }

@@ -49,7 +49,7 @@ Status Scheduler::ResolveNew() {
 }
 
 Result<TuneOutcome> Scheduler::Resolve() {
-  if (Status resolved = ResolveNew(); !resolved) return tl::make_unexpected(resolved.error());
+  if (Status resolved = ResolveNew(); !resolved) return Propagate(resolved);
   return state_.outcome;
 }
 

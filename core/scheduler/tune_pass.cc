@@ -50,7 +50,7 @@ Status TunePass::Run() {
   if (Status warm = Warm(); !warm) return warm;
   parts_.observer.OnStage(Stage::kPreSync);
   const Result<bool> met = PreSync();
-  if (!met) return tl::make_unexpected(met.error());
+  if (!met) return Propagate(met);
   if (!*met) return {};
   if (Status checked = CheckChoices(); !checked) return checked;
   if (Status measured = Benchmark(); !measured) return measured;
@@ -67,7 +67,7 @@ void TunePass::ListChoices() {
 
 Status TunePass::LookUpKnownCells() {
   const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
-  if (!left_out) return tl::make_unexpected(left_out.error());
+  if (!left_out) return Propagate(left_out);
   std::vector<CellPlace> all;
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
@@ -76,7 +76,7 @@ Status TunePass::LookUpKnownCells() {
   }
   auto known = ShareKnownCells(parts_.exchange, parts_.known, all, *left_out,
                                SelectionRules{settings_.noise_percent}, WarmDeadlineNs());
-  if (!known) return tl::make_unexpected(known.error());
+  if (!known) return Propagate(known);
   for (size_t i = 0; i < all.size(); ++i) {
     if (!(*known)[i]) {
       cells_.push_back(TuneCell{all[i]});
@@ -124,7 +124,7 @@ Status TunePass::MakeSymmetricRegion() {
   }
   if (bytes == 0) return {};
   auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs());
-  if (!region) return tl::make_unexpected(region.error());
+  if (!region) return Propagate(region);
   symmetric_ = std::move(*region);
   return {};
 }
@@ -153,7 +153,7 @@ Status TunePass::Warm() {
   auto record = StepRecord<ProcessorsOfRank>::FromStatus(memory_);
   record.message.usable = UsableProcessors();
   const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -173,7 +173,7 @@ Result<bool> TunePass::PreSync() {
   const int64_t deadline_ns =
       parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
   const Result<PreSyncResult> result = parts_.exchange.PreSync(fields, window_ns, deadline_ns);
-  if (!result) return tl::make_unexpected(result.error());
+  if (!result) return Propagate(result);
   ++state_.outcome.pre_syncs;
   state_.outcome.pre_sync_ns += result->waited_ns;
   if (result->met) return true;
@@ -213,7 +213,7 @@ Status TunePass::CheckChoices() {
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
                    parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes);
-  if (!refused) return tl::make_unexpected(refused.error());
+  if (!refused) return Propagate(refused);
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);
     if (parts_.exchange.rank() != 0) continue;
@@ -236,7 +236,7 @@ Status TunePass::Benchmark() {
         continue;
       }
       const Result<const DecidedCell*> timed = node.choice_timings(hint, timing);
-      if (!timed) return tl::make_unexpected(timed.error());
+      if (!timed) return Propagate(timed);
     }
   }
   state_.measured_ns += timing.elapsed_ns();
@@ -265,7 +265,7 @@ MeasuredWinners TunePass::MergedWinners() {
 Status TunePass::AgreeAndSelect() {
   MeasuredWinners winners = MergedWinners();
   Result<DispatchTable> table = winners.BuildTable();
-  if (!table) return tl::make_unexpected(table.error());
+  if (!table) return Propagate(table);
   parts_.observer.OnStage(Stage::kAgree);
   const std::string own = table->Serialize();
   const auto accept = [&](std::string_view proposal) {
@@ -275,7 +275,7 @@ Status TunePass::AgreeAndSelect() {
   const Result<AgreementOutcome> agreed =
       parts_.exchange.Agree(parts_.exchange.rank() == 0 ? own : "", accept,
                             parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
-  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (!agreed) return Propagate(agreed);
   if (*agreed == AgreementOutcome::kDeclined) {
     state_.outcome.committed = false;
     if (parts_.exchange.rank() == 0) {

@@ -66,7 +66,7 @@ tl::unexpected<Error> BadTable(std::string where, std::string cause) {
 Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                             const std::vector<ChoiceId>& choices, const std::string& where) {
   const Result<DispatchKey> key = ReadKey(record, where);
-  if (!key) return tl::make_unexpected(key.error());
+  if (!key) return Propagate(key);
   if (record.range_ends_bytes_size() != record.range_choices_size()) {
     return BadTable(where + ", field range_choices",
                     fmt::format("{} choices for {} ranges", record.range_choices_size(),
@@ -285,7 +285,7 @@ Result<DispatchTable> DispatchTable::Parse(std::string_view bytes) {
   std::vector<DispatchRow> rows;
   for (const proto::DispatchRowRecord& row_record : record.rows()) {
     Result<DispatchRow> row = ReadRow(row_record, choices, fmt::format("row {}", rows.size()));
-    if (!row) return tl::make_unexpected(row.error());
+    if (!row) return Propagate(row);
     rows.push_back(std::move(*row));
   }
   Result<DispatchTable> table = Build(std::move(rows));

@@ -258,8 +258,7 @@ class CallsForTest final : public TimedCalls {
   // Once with each of the arguments that the repetitions come to.
   Result<TimedSpan> Run(int64_t, int64_t) override {
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
-      if (Status ran = plan_.Run(arguments_[i], clock_); !ran)
-        return tl::make_unexpected(ran.error());
+      if (Status ran = plan_.Run(arguments_[i], clock_); !ran) return Propagate(ran);
     }
     return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
   }

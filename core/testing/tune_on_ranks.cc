@@ -51,7 +51,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
         cls.buffer_class = tune.buffer_class;
         const Status added = scheduler.AddNode(*Program::SingleCollective(cls), sizes, 7);
         if (!added) {
-          view.outcome = tl::make_unexpected(added.error());
+          view.outcome = Propagate(added);
           return;
         }
       }

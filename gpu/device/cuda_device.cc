@@ -105,7 +105,7 @@ class CudaCalls : public TimedCalls {
     if (alignment_ != nullptr) {
       const int64_t timeout_ns = std::max<int64_t>(1, deadline_ns - clock_.now_ns());
       if (Status s = alignment_->Enqueue(stream_.handle(), start_ns, timeout_ns); !s) {
-        return tl::make_unexpected(s.error());
+        return Propagate(s);
       }
     }
     Status queued = stream_.RecordStart();
@@ -113,7 +113,7 @@ class CudaCalls : public TimedCalls {
     if (queued) queued = stream_.RecordEnd();
     // Also when something failed: the barrier must not keep the stream.
     Release();
-    if (!queued) return tl::make_unexpected(queued.error());
+    if (!queued) return Propagate(queued);
     Result<TimedSpan> span = stream_.AwaitSpan(deadline_ns);
     if (alignment_ == nullptr || alignment_->late_rank() < 0) return span;
     Error late{ErrorCode::kDeadline,
@@ -159,7 +159,7 @@ class GraphCalls final : public CudaCalls {
       }
       return {};
     });
-    if (!graph) return tl::make_unexpected(graph.error());
+    if (!graph) return Propagate(graph);
     Status made = Checked(driver_, driver_->GraphInstantiate(&exec_, *graph, 0),
                           "cuGraphInstantiateWithFlags");
     driver_->GraphDestroy(*graph);
@@ -250,13 +250,13 @@ class CudaDevice final : public Device {
     if (Status s = Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent"); !s)
       return s;
     Result<std::unique_ptr<CudaStream>> stream = CudaStream::Create(driver_, clock_);
-    if (!stream) return tl::make_unexpected(stream.error());
+    if (!stream) return Propagate(stream);
     stream_ = std::move(*stream);
     Result<std::unique_ptr<CudaStream>> transfers = CudaStream::Create(driver_, clock_);
-    if (!transfers) return tl::make_unexpected(transfers.error());
+    if (!transfers) return Propagate(transfers);
     transfers_ = std::move(*transfers);
     Result<std::unique_ptr<BufferCompare>> compare = BufferCompare::Create(driver_);
-    if (!compare) return tl::make_unexpected(compare.error());
+    if (!compare) return Propagate(compare);
     compare_ = std::move(*compare);
     return {};
   }
@@ -264,7 +264,7 @@ class CudaDevice final : public Device {
   Status LineUp(RankExchange& exchange, int64_t deadline_ns) {
     if (exchange.world_size() == 1) return {};
     auto alignment = RankAlignment::Create(driver_, *transfers_, exchange, deadline_ns);
-    if (!alignment) return tl::make_unexpected(alignment.error());
+    if (!alignment) return Propagate(alignment);
     alignment_ = std::move(*alignment);
     constexpr int64_t kWakeNs = 200'000'000;
     return alignment_->Wake(stream_->handle(), kWakeNs);
@@ -356,13 +356,13 @@ class CudaDevice final : public Device {
                   fmt::format("cannot allocate {} bytes on GPU {}", bytes, ordinal_), "",
                   "its memory is in use", "tune smaller sizes, or see `nvidia-smi`");
     }
-    if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return tl::make_unexpected(s.error());
+    if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return Propagate(s);
     return std::make_unique<AllocatedBuffer>(driver_, data, bytes);
   }
 
   Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
     Result<ShareableMemory> memory = ShareableMemory::Allocate(driver_, device_, bytes);
-    if (!memory) return tl::make_unexpected(memory.error());
+    if (!memory) return Propagate(memory);
     return std::make_unique<ShareableBuffer>(std::move(*memory), bytes, teardown_wait_);
   }
 
@@ -397,9 +397,9 @@ class CudaDevice final : public Device {
   }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
-    if (Status s = stream_->RecordStart(); !s) return tl::make_unexpected(s.error());
-    if (Status s = plan.Launch(arguments); !s) return tl::make_unexpected(s.error());
-    if (Status s = stream_->RecordEnd(); !s) return tl::make_unexpected(s.error());
+    if (Status s = stream_->RecordStart(); !s) return Propagate(s);
+    if (Status s = plan.Launch(arguments); !s) return Propagate(s);
+    if (Status s = stream_->RecordEnd(); !s) return Propagate(s);
     return stream_->AwaitSpan(arguments.deadline_ns);
   }
 
@@ -412,7 +412,7 @@ class CudaDevice final : public Device {
     }
     auto calls = std::make_unique<GraphCalls>(driver_, *stream_, alignment_.get(), clock_);
     if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
     return calls;
   }
@@ -457,13 +457,13 @@ Result<std::unique_ptr<CudaDevice>> OpenGpu(const RankPlace& place, const Clock&
   if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
   int visible_gpus = 0;
   if (Status s = Checked(*driver, (*driver)->DeviceGetCount(&visible_gpus), "cuDeviceGetCount"); !s)
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   const Result<int32_t> ordinal = OrdinalOfRank(
       place.local_rank, visible_gpus,
       place.ordinal ? place.ordinal : CurrentOrdinal(*driver, visible_gpus), place.may_share_gpus);
-  if (!ordinal) return tl::make_unexpected(ordinal.error());
+  if (!ordinal) return Propagate(ordinal);
   auto device = std::make_unique<CudaDevice>(*driver, *ordinal, clock);
-  if (Status opened = device->Open(); !opened) return tl::make_unexpected(opened.error());
+  if (Status opened = device->Open(); !opened) return Propagate(opened);
   return device;
 }
 
@@ -476,10 +476,10 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
   if (opened) {
     record.message = {(*opened)->cache_bytes(), (*opened)->uuid(), place.may_share_gpus};
   } else {
-    record = StepRecord<GpuOfRank>::FromStatus(tl::make_unexpected(opened.error()));
+    record = StepRecord<GpuOfRank>::FromStatus(Propagate(opened));
   }
   const auto all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   uint64_t cache_bytes = 0;
   std::vector<std::string> uuids;
   bool all_share = true;
@@ -497,14 +497,13 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     all_share = all_share && other.message.may_share;
   }
   if (Status apart = CheckOneRankEach(uuids, all->job_ranks); !apart && !all_share) {
-    return tl::make_unexpected(apart.error());
+    return Propagate(apart);
   }
   // Times measured on a shared GPU are of no use to ranks that have a GPU each. Subgroups, and who
   // asks alone what is tuned, may see no rank on the same GPU.
   (*opened)->set_is_shared(all_share);
   (*opened)->set_cache_bytes(cache_bytes);
-  if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s)
-    return tl::make_unexpected(s.error());
+  if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s) return Propagate(s);
   return std::move(*opened);
 }
 

@@ -14,7 +14,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create(const CudaDriver& driver,
       Checked(driver, driver->StreamCreate(&made->stream_, kCuStreamNonBlocking), "cuStreamCreate");
   if (done) done = Checked(driver, driver->EventCreate(&made->start_, 0), "cuEventCreate");
   if (done) done = Checked(driver, driver->EventCreate(&made->end_, 0), "cuEventCreate");
-  if (!done) return tl::make_unexpected(done.error());
+  if (!done) return Propagate(done);
   return made;
 }
 
@@ -29,7 +29,7 @@ Result<CuGraph> CudaStream::Capture(const std::function<Status()>& enqueue) {
   if (Status s = Checked(driver_, driver_->StreamBeginCapture(stream_, kCuCaptureRelaxed),
                          "cuStreamBeginCapture");
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   const Status enqueued = enqueue();
   CuGraph graph = nullptr;
@@ -103,13 +103,13 @@ Result<TimedSpan> CudaStream::AwaitSpan(int64_t deadline_ns) {
   if (Status s = AwaitReady([&] { return driver_->EventQuery(end_); }, "the kernels of the call",
                             deadline_ns);
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   float elapsed_ms = 0;
   if (Status s = Checked(driver_, driver_->EventElapsedMs(&elapsed_ms, start_, end_),
                          "cuEventElapsedTime");
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   return TimedSpan{0, static_cast<int64_t>(std::llround(static_cast<double>(elapsed_ms) * 1e6))};
 }

@@ -86,12 +86,12 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
       done ? std::string(reinterpret_cast<const char*>(handle.reserved), sizeof(handle.reserved))
            : "";
   const Result<StepResult> handles = exchange.Step("alignment handles", record, 0, deadline_ns);
-  if (!handles) return tl::make_unexpected(handles.error());
+  if (!handles) return Propagate(handles);
   if (done) done = made->OpenPeers(handles->records, made->rank_, stream, deadline_ns);
   if (done) done = made->LoadKernel();
   const Result<StepResult> ready =
       exchange.Step("alignment ready", done ? "" : done.error().ToText(), 0, deadline_ns);
-  if (!ready) return tl::make_unexpected(ready.error());
+  if (!ready) return Propagate(ready);
   for (int rank = 0; rank < made->world_size_; ++rank) {
     const std::string& why = ready->records[static_cast<size_t>(rank)];
     if (why.empty()) continue;

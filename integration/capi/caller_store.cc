@@ -134,7 +134,7 @@ class CallerStore final : public sync::RendezvousStore {
 Result<std::shared_ptr<sync::RendezvousStore>> MakeCallerStore(const cotune_store& given,
                                                                const std::string& job_id) {
   const Result<cotune_store> store = ReadOptions(&given, "cotune_store");
-  if (!store) return tl::make_unexpected(store.error());
+  if (!store) return Propagate(store);
   if (store->put == nullptr || store->get == nullptr || store->erase == nullptr) {
     return Fail(ErrorCode::kUsage, "put, get or erase is NULL", "cotune_store", "",
                 "give all three functions");

@@ -12,7 +12,7 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
   return Guard(group, [&](cotune_group& self) -> Status {
     Result<Call> call =
         MakeCall(collective, dtype, reduction, root, count, self.job().world_size());
-    if (!call) return tl::make_unexpected(call.error());
+    if (!call) return Propagate(call);
     call->send = send;
     call->recv = recv;
     call->timeout_ns = self.call_timeout_ns;

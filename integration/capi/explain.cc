@@ -65,13 +65,13 @@ Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size
                 "cotune_explain", "", "a buffer may be NULL with size 0 only");
   }
   const Result<cotune_call> options = ReadOptions(given, "cotune_call");
-  if (!options) return tl::make_unexpected(options.error());
+  if (!options) return Propagate(options);
   Result<Call> call = MakeCall(options->collective, options->dtype, options->reduction,
                                options->root, options->count, group.job().world_size());
-  if (!call) return tl::make_unexpected(call.error());
+  if (!call) return Propagate(call);
   SetPretendedBuffers(options->is_in_place != 0, group.job().rank(), *call);
   const Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
-  if (!explanation) return tl::make_unexpected(explanation.error());
+  if (!explanation) return Propagate(explanation);
   std::string text =
       fmt::format("{} of {} of type {} on {} runs {}\n", Name(call->collective),
                   Counted(static_cast<int64_t>(call->count), "element"), Name(call->dtype),

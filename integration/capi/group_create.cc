@@ -75,7 +75,7 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options, uint64_t nu
                                 const Environment& environment) {
   if (options.world_size == 0 && options.rank == 0) {
     Result<std::optional<LaunchContext>> found = DetectLaunchContext(environment, getppid());
-    if (!found) return tl::make_unexpected(found.error());
+    if (!found) return Propagate(found);
     LaunchContext context;
     context.launcher = "none";
     context.job_id = fmt::format("alone-{}", getpid());
@@ -119,17 +119,17 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   Environment environment = ProcessEnvironment();
   JobOptions options;
   Result<LaunchContext> context = ContextOf(given, number, environment);
-  if (!context) return tl::make_unexpected(context.error());
+  if (!context) return Propagate(context);
   options.context = std::move(*context);
   if (given.store != nullptr) {
     auto store = MakeCallerStore(*given.store, options.context.job_id);
-    if (!store) return tl::make_unexpected(store.error());
+    if (!store) return Propagate(store);
     options.store = std::move(*store);
   }
   SettingSources sources;
   sources.environment = environment;
   const Result<ResolvedSettings> settings = ResolveSettings(sources);
-  if (!settings) return tl::make_unexpected(settings.error());
+  if (!settings) return Propagate(settings);
   if (options.context.rank == 0) {
     for (const std::string& warning : settings->warnings) log(kWarning, warning);
   }
@@ -187,7 +187,7 @@ Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
   group->names_database = database.is_named;
   group->loads_database = database.is_loaded;
   if (Status loaded = LoadAtCreation(*group, is_split); !loaded) {
-    return tl::make_unexpected(loaded.error());
+    return Propagate(loaded);
   }
   return group;
 }
@@ -207,13 +207,13 @@ Error WithNumber(Error error, uint64_t number, const LaunchContext& context) {
 
 Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
   const Result<cotune_group_options> options = ReadOptions(given, "cotune_group_options");
-  if (!options) return tl::make_unexpected(options.error());
+  if (!options) return Propagate(options);
   const uint64_t number = CountUnnamed(*options);
-  if (Status fits = CheckTimeouts(*options); !fits) return tl::make_unexpected(fits.error());
+  if (Status fits = CheckTimeouts(*options); !fits) return Propagate(fits);
   const LogSink log = SinkOf(*options);
   SettingValues settings;
   Result<JobOptions> job_options = JobOptionsOf(*options, number, log, settings);
-  if (!job_options) return tl::make_unexpected(job_options.error());
+  if (!job_options) return Propagate(job_options);
   auto node = std::make_shared<JobNode>();
   node->observer = std::make_unique<WarningObserver>(log);
   job_options->observer = node->observer.get();
@@ -246,7 +246,7 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   node->parent = parent->node;
   Result<std::unique_ptr<Job>> job =
       parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count));
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   node->job = std::move(*job);
   return GroupOf(std::move(node), parent->call_timeout_ns, parent->log,
                  {parent->database_place, parent->names_database, parent->loads_database});
@@ -276,8 +276,7 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
     try {
       const Status usable = parent == nullptr ? Status() : CheckUsable(*parent);
       is_usable = usable.has_value();
-      Result<std::unique_ptr<cotune_group>> made =
-          usable ? make() : tl::make_unexpected(usable.error());
+      Result<std::unique_ptr<cotune_group>> made = usable ? make() : Propagate(usable);
       if (made) {
         *group = made->release();
         return COTUNE_SUCCESS;

@@ -60,7 +60,7 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
 Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
   const Job& job = group.job();
   const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
-  if (!loaded) return tl::make_unexpected(loaded.error());
+  if (!loaded) return Propagate(loaded);
   const int world_size = job.world_size();
   if (loaded->Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).empty()) {
     return tl::make_unexpected(NoEntryError(*loaded, world_size, job.fingerprint(), path));
@@ -81,21 +81,21 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
         database.Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).Serialize();
   }
   const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, DeadlineOf(job));
-  if (!bytes) return tl::make_unexpected(bytes.error());
+  if (!bytes) return Propagate(bytes);
   Result<MeasuredWinners> winners = MeasuredWinners::Parse(*bytes);
-  if (!winners) return tl::make_unexpected(winners.error());
+  if (!winners) return Propagate(winners);
   const Result<std::vector<std::string>> refused = CheckMeasuredWinners(
       job.exchange(), job.groups(), job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
       job.topology_digest(), job.settings().precompile_threads, job.clock(),
       job.settings().warm_timeout_ns, &job.watchdog(), *winners);
-  if (!refused) return tl::make_unexpected(refused.error());
+  if (!refused) return Propagate(refused);
   Result<DispatchTable> table = winners->BuildTable();
-  if (!table) return tl::make_unexpected(table.error());
+  if (!table) return Propagate(table);
   const std::string proposal = table->Serialize();
   const Result<AgreementOutcome> agreed = job.exchange().Agree(
       job.rank() == 0 ? proposal : "", [&](std::string_view other) { return other == proposal; },
       DeadlineOf(job));
-  if (!agreed) return tl::make_unexpected(agreed.error());
+  if (!agreed) return Propagate(agreed);
   if (*agreed == AgreementOutcome::kDeclined) {
     return Fail(ErrorCode::kDisagreement, "a rank declined the table of rank 0", "load database",
                 "the ranks make different tables from the same entries",
@@ -125,10 +125,10 @@ Status Load(cotune_group& group, const char* path) {
   std::string place;
   if (job.rank() == 0) {
     const Result<std::string> asked = path != nullptr ? std::string(path) : group.database_place;
-    read = asked ? ReadAndMerge(group, *asked) : tl::make_unexpected(asked.error());
+    read = asked ? ReadAndMerge(group, *asked) : Propagate(asked);
     if (asked) place = *asked;
   }
-  const Status own = read ? Status{} : Status(tl::make_unexpected(read.error()));
+  const Status own = read ? Status{} : Status(Propagate(read));
   if (Status shared = ShareRankZeroStatus(job, own, "load database"); !shared) return shared;
   if (Status used = UseDatabase(group, *read); !used) return used;
   if (job.rank() == 0) group.database = std::move(*read);
@@ -146,7 +146,7 @@ struct Found {
 Found LookFor(const cotune_group& group) {
   Found found;
   if (!group.database_place) {
-    found.status = tl::make_unexpected(group.database_place.error());
+    found.status = Propagate(group.database_place);
     found.is_missing = true;
     return found;
   }
@@ -155,7 +155,7 @@ Found LookFor(const cotune_group& group) {
     found.database = std::move(*read);
   } else {
     found.is_missing = !group.names_database && read.error().code == ErrorCode::kEnvironment;
-    found.status = tl::make_unexpected(read.error());
+    found.status = Propagate(read);
   }
   return found;
 }
@@ -170,7 +170,7 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
   auto record = StepRecord<TableWish>::FromStatus(found.status);
   record.message.wants_database = group.loads_database;
   const auto all = ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job));
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   bool all_want = true;
   for (const auto& other : all->records) all_want = all_want && other.message.wants_database;
   group.table_severity = kInfo;

@@ -39,7 +39,7 @@ tl::unexpected<Error> NoSuchMemory(const char* call, const char* how) {
 Status Allocate(cotune_group& group, uint64_t bytes, void** data) {
   Job& job = group.job();
   auto region = SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job));
-  if (!region) return tl::make_unexpected(region.error());
+  if (!region) return Propagate(region);
   *data = (*region)->data();
   group.memory.emplace(*data, std::move(*region));
   return {};

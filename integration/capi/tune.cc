@@ -39,10 +39,10 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
   constexpr uint32_t kAllFive = 0b111110;
   const Result<std::vector<int>> collectives =
       Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives");
-  if (!collectives) return tl::make_unexpected(collectives.error());
+  if (!collectives) return Propagate(collectives);
   const Result<std::vector<int>> dtypes =
       Values(options.dtypes, 1u << COTUNE_F32, COTUNE_U8, "dtypes");
-  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  if (!dtypes) return Propagate(dtypes);
   const int reduction = options.reduction == 0 ? COTUNE_REDUCE_SUM : options.reduction;
   if (reduction < 0 || reduction > COTUNE_REDUCE_AVERAGE) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no reduction {}", reduction),
@@ -124,7 +124,7 @@ Status AwaitIdle(cotune_group& group) {
       ExchangeRecords(job.exchange(), "idle before tuning", StepRecord<Done>::FromStatus(own), 0,
                       DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
   if (!own) return own;
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -134,14 +134,14 @@ Status AwaitIdle(cotune_group& group) {
 Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
-  if (!options) return tl::make_unexpected(options.error());
+  if (!options) return Propagate(options);
   if (Status fits = CheckDuration(options->budget_ns, "budget_ns", "cotune_tune_options",
                                   "the setting budget");
       !fits) {
     return fits;
   }
   Result<TuneRequest> request = RequestOf(*options, job);
-  if (!request) return tl::make_unexpected(request.error());
+  if (!request) return Propagate(request);
   request->base = group.winners;
   // Tuning uses the group on a stream of its own.
   if (Status idle = AwaitIdle(group); !idle) return idle;
@@ -153,7 +153,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   }
   const Result<TuneReport> report = RunTune(job, *request);
   job.set_settings(before);
-  if (!report) return tl::make_unexpected(report.error());
+  if (!report) return Propagate(report);
   if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   WriteReport(*report, out);
   if (!report->outcome.committed) return {};
@@ -171,11 +171,11 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
 
 Status Write(const cotune_group& group, const std::string& path) {
   const Result<DatabaseLock> lock = DatabaseLock::Acquire(path);
-  if (!lock) return tl::make_unexpected(lock.error());
+  if (!lock) return Propagate(lock);
   TunedDatabase merged;
   if (access(path.c_str(), F_OK) == 0) {
     Result<TunedDatabase> present = TunedDatabase::Load(path);
-    if (!present) return tl::make_unexpected(present.error());
+    if (!present) return Propagate(present);
     merged = std::move(*present);
   }
   merged.Merge(group.database);

@@ -75,7 +75,7 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
   }
   if (resolved.settings_file.empty()) return {};
   const auto entries = ReadSettingsFile(resolved.settings_file);
-  if (!entries) return tl::make_unexpected(entries.error());
+  if (!entries) return Propagate(entries);
   std::map<std::string, int> first_lines;
   for (const SettingsFileEntry& entry : *entries) {
     const std::string origin = fmt::format("{}:{}", resolved.settings_file, entry.line);
@@ -203,10 +203,10 @@ Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
   }
   for (const auto apply : {ApplyFile, ApplyEnvironment, ApplyFlags}) {
     const Status applied = apply(sources, resolved);
-    if (!applied) return tl::make_unexpected(applied.error());
+    if (!applied) return Propagate(applied);
   }
   const Status rounds = ReconcileRounds(resolved);
-  if (!rounds) return tl::make_unexpected(rounds.error());
+  if (!rounds) return Propagate(rounds);
   return resolved;
 }
 

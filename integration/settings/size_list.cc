@@ -84,13 +84,13 @@ Result<Step> ReadStep(SizeReader& reader) {
   const size_t begin = reader.position();
   if (reader.Skip('x')) {
     const Result<uint64_t> factor = reader.Number();
-    if (!factor) return tl::make_unexpected(factor.error());
+    if (!factor) return Propagate(factor);
     if (*factor < 2) return reader.FailAt(begin + 1, "a factor is 2 or more");
     return Step{*factor, 0};
   }
   if (reader.Skip('+')) {
     const Result<uint64_t> bytes = reader.Size();
-    if (!bytes) return tl::make_unexpected(bytes.error());
+    if (!bytes) return Propagate(bytes);
     if (*bytes < 1) return reader.FailAt(begin + 1, "a step is 1 or more");
     return Step{1, *bytes};
   }
@@ -100,17 +100,17 @@ Result<Step> ReadStep(SizeReader& reader) {
 Status ReadPart(SizeReader& reader, std::vector<uint64_t>& sizes) {
   const size_t begin = reader.position();
   const Result<uint64_t> first = reader.Size();
-  if (!first) return tl::make_unexpected(first.error());
+  if (!first) return Propagate(first);
   uint64_t last = *first;
   Step step{2, 0};
   if (reader.Skip(':')) {
     const size_t last_begin = reader.position();
     const Result<uint64_t> read = reader.Size();
-    if (!read) return tl::make_unexpected(read.error());
+    if (!read) return Propagate(read);
     last = *read;
     if (last < *first) return reader.FailAt(last_begin, "the range ends before it begins");
     const Result<Step> read_step = ReadStep(reader);
-    if (!read_step) return tl::make_unexpected(read_step.error());
+    if (!read_step) return Propagate(read_step);
     step = *read_step;
     if (*first == 0 && step.factor > 1 && last > 0) {
       return reader.FailAt(begin, "a range with a factor cannot begin at 0");
@@ -137,7 +137,7 @@ Result<std::vector<uint64_t>> ParseSizes(std::string_view text) {
   std::vector<uint64_t> sizes;
   while (true) {
     const Status part = ReadPart(reader, sizes);
-    if (!part) return tl::make_unexpected(part.error());
+    if (!part) return Propagate(part);
     if (reader.at_end()) break;
     if (!reader.Skip(',')) return reader.FailAt(reader.position(), reader.Unexpected());
   }

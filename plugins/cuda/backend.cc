@@ -83,11 +83,11 @@ class Backend {
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
     auto gpu = Gpu::Open(device, kOldestMajor);
-    if (!gpu) return tl::unexpected(gpu.error());
+    if (!gpu) return Propagate(gpu);
     const auto named = sdk::Settings(host, kName).Text("nvrtc_library");
     const auto environment = gpu::OwnEnvironment();
     auto nvrtc = Nvrtc::Open(named.value_or(""), environment);
-    if (!nvrtc) return tl::unexpected(nvrtc.error());
+    if (!nvrtc) return Propagate(nvrtc);
     return std::unique_ptr<Backend>(
         new Backend(host, std::move(*gpu), std::move(*nvrtc), environment));
   }
@@ -108,7 +108,7 @@ class Backend {
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
     auto ranks = cuda::Group::Join(host_, params, *gpu_, memory_, limits());
-    if (!ranks) return tl::unexpected(ranks.error());
+    if (!ranks) return Propagate(ranks);
     if (!(*ranks)->limits().has_pdl) has_pdl_ = false;
     return std::make_unique<CudaGroup>(*this, std::move(*ranks));
   }
@@ -136,7 +136,7 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
                                                      std::string_view name, int64_t deadline_ns) {
   if (auto failure = Health()) return tl::unexpected(*failure);
   auto choice = FindChoice(problem, name, backend_.limits());
-  if (!choice) return tl::unexpected(choice.error());
+  if (!choice) return Propagate(choice);
   const bool needs_memory =
       choice->family != nullptr && choice->family->peer_buffers != PeerBuffers::kNone;
   if (needs_memory && problem.count > 0 && ranks_->registered().is_empty()) {
@@ -145,7 +145,7 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
   gpu::CuFunction function = nullptr;
   if (!choice->is_copy) {
     const auto kernel = backend_.kernels().Get(choice->spec, deadline_ns);
-    if (!kernel) return tl::unexpected(kernel.error());
+    if (!kernel) return Propagate(kernel);
     function = *kernel;
   }
   return std::make_unique<CudaPlan>(*ranks_,

@@ -196,7 +196,7 @@ Result<std::unique_ptr<FakeGroup>> FakeBackend::Join(const cotune_group_params_t
     return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
   }
   if (auto met = Meet(group->state(), "joined the group", params.deadline_ns); !met) {
-    return tl::make_unexpected(met.error());
+    return Propagate(met);
   }
   return group;
 }
@@ -244,7 +244,7 @@ Result<std::unique_ptr<FakePlan>> FakeGroup::Prepare(const cotune_problem_t& pro
   if (done && choice->collective_prepare) {
     done = Meet(state_, "prepared " + choice->name, deadline_ns);
   }
-  if (!done) return tl::make_unexpected(done.error());
+  if (!done) return Propagate(done);
   return std::make_unique<FakePlan>(*this, problem, *choice);
 }
 

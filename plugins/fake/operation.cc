@@ -89,7 +89,7 @@ Result<bool> Operation::Advance(int64_t until_ns) {
     const int64_t now_ns = group_.now_ns();
     if (now_ns >= launch_.deadline_ns) return tl::make_unexpected(PastDeadline());
     if (auto step = Step(now_ns, std::min(until_ns, launch_.deadline_ns)); !step) {
-      return tl::make_unexpected(step.error());
+      return Propagate(step);
     }
     if (phase_ == Phase::kDone) return true;
     const int64_t after_ns = group_.now_ns();
@@ -147,7 +147,7 @@ Result<void> Operation::ReceiveChunk(int64_t until_ns) {
   const uint64_t bytes = ChunkBytes(offset_);
   const auto fetched = Fetch(group_, Key(peer_, group_.rank), peer_,
                              blocks_[peer_].data() + offset_, bytes, until_ns);
-  if (!fetched) return tl::make_unexpected(fetched.error());
+  if (!fetched) return Propagate(fetched);
   if (*fetched) {
     offset_ += bytes;
   } else if (PeerAborted(group_)) {
@@ -234,7 +234,7 @@ Result<void> Meet(GroupState& group, const std::string& what, int64_t deadline_n
       if (group.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
       const int64_t until_ns = std::min(deadline_ns, group.now_ns() + kSliceNs);
       const auto met = Fetch(group, key(rank, group.rank), rank, &here, 1, until_ns);
-      if (!met) return tl::make_unexpected(met.error());
+      if (!met) return Propagate(met);
       if (*met) break;
       if (group.now_ns() >= deadline_ns) return tl::make_unexpected(Late(group, rank, what));
     }

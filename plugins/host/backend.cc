@@ -86,7 +86,7 @@ class HostGroup {
                                         int64_t /*deadline_ns*/) {
     if (auto failure = Health()) return tl::unexpected(*failure);
     auto schedule = ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes());
-    if (!schedule) return tl::unexpected(schedule.error());
+    if (!schedule) return Propagate(schedule);
     if (schedule->reads_peers) {
       const std::string why = ranks_->WhyPeersAreUnreadable();
       if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
@@ -116,7 +116,7 @@ class Backend {
                                        {.smallest = kSmallestSlotBytes,
                                         .largest = kLargestSlotBytes,
                                         .multiple_of = 2 * kPageBytes});
-    if (!slot_bytes) return tl::unexpected(slot_bytes.error());
+    if (!slot_bytes) return Propagate(slot_bytes);
     return std::unique_ptr<Backend>(new Backend(host, *slot_bytes));
   }
 
@@ -134,7 +134,7 @@ class Backend {
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
     auto ranks = host::Group::Join(host_, params, slot_bytes_);
-    if (!ranks) return tl::unexpected(ranks.error());
+    if (!ranks) return Propagate(ranks);
     return std::make_unique<HostGroup>(std::move(*ranks));
   }
 

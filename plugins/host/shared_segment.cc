@@ -94,7 +94,7 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
       fallocate(segment.file_.get(), 0, 0, static_cast<off_t>(kControlBytes)) != 0) {
     return NoMemory("reservation", segment.bytes_, errno, "see free memory and the memory cgroup");
   }
-  if (auto mapped = segment.Map(); !mapped) return tl::unexpected(mapped.error());
+  if (auto mapped = segment.Map(); !mapped) return Propagate(mapped);
   uint8_t* token = segment.control().token;
   constexpr auto kTokenBytes = sizeof(ControlBlock::token);
   if (getrandom(token, kTokenBytes, 0) != static_cast<ssize_t>(kTokenBytes)) {
@@ -167,7 +167,7 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
                 fmt::format("{} is not the segment of group rank 0: {} bytes, not {}", path,
                             info.st_size, segment.bytes_));
   }
-  if (auto mapped = segment.Map(); !mapped) return tl::unexpected(mapped.error());
+  if (auto mapped = segment.Map(); !mapped) return Propagate(mapped);
   if (std::memcmp(segment.control().token, announcement.token, sizeof(announcement.token)) != 0) {
     return Fail(COTUNE_INTERNAL, fmt::format("{} is not the segment of group rank 0: its token "
                                              "differs; was the process number reused?",

@@ -263,7 +263,7 @@ class AdaptedPlan final : public Plan {
     const Result<cotune_status_t> status =
         Invoke(*context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns,
                [&] { return context_->table().launch(plan_, &launch, &error); });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status < 0) return Failure(*status, error, "launch");
     return {};
   }
@@ -274,7 +274,7 @@ class AdaptedPlan final : public Plan {
     const Result<cotune_status_t> status =
         Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
                [&] { return context_->table().progress(plan_, until_ns, &error); });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status < 0) return Failure(*status, error, "progress");
     if (*status == COTUNE_OK) return true;
     // A plan that does not see that its group was aborted must not be asked for ever.
@@ -327,7 +327,7 @@ class AdaptedGroup final : public BackendGroup {
           return table.prepare(context->handle, &abi_problem, name.c_str(), deadline_ns, &plan,
                                &error);
         });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status != COTUNE_OK || plan == nullptr) {
       return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "prepare", table.name,
                      context->parameters.job_ranks);
@@ -349,7 +349,7 @@ class AdaptedGroup final : public BackendGroup {
                       return context_->memory->memory_register(context_->handle, data, bytes,
                                                                deadline_ns, &error);
                     });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status == COTUNE_OK) return {};
     return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "memory_register",
                    context_->table().name, context_->parameters.job_ranks);
@@ -368,7 +368,7 @@ class AdaptedGroup final : public BackendGroup {
         InvokeApart(*context_->backend, context_->backend->subject, "group_health",
                     context_->backend->DeadlineOfCall(), nullptr,
                     [&] { return context_->table().group_health(context_->handle, &error); });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status == COTUNE_OK) return {};
     return ToError(*status, error, "group_health", context_->table().name,
                    context_->parameters.job_ranks);
@@ -391,7 +391,7 @@ Result<const cotune_memory_v1_t*> MemoryExtensionOf(const BackendContext& contex
                     found = context.table.get_extension(backend, COTUNE_MEMORY_EXTENSION);
                     return COTUNE_OK;
                   });
-  if (!asked) return tl::make_unexpected(asked.error());
+  if (!asked) return Propagate(asked);
   const auto* memory = static_cast<const cotune_memory_v1_t*>(found);
   if (memory == nullptr) return nullptr;
   const char* missing = nullptr;
@@ -455,7 +455,7 @@ class AdaptedBackend final : public Backend {
     const Result<cotune_status_t> status = InvokeApart(
         *context_, context_->subject, "group_create", parameters.deadline_ns, nullptr,
         [&] { return context_->table.group_create(backend_, &params, &group, &error); });
-    if (!status) return tl::make_unexpected(status.error());
+    if (!status) return Propagate(status);
     if (*status != COTUNE_OK || group == nullptr) {
       return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "group_create", name_,
                      parameters.job_ranks);
@@ -478,8 +478,7 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const cotune_host_t& host, int32_t device,
                                               const std::string& where,
                                               const AdoptOptions& options) {
-  if (Status checked = CheckTable(table, where); !checked)
-    return tl::make_unexpected(checked.error());
+  if (Status checked = CheckTable(table, where); !checked) return Propagate(checked);
   const auto context = std::make_shared<const BackendContext>(
       *table, std::make_unique<BackendHost>(host, table->name), where, options);
   cotune_backend_t* backend = nullptr;
@@ -500,7 +499,7 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
   const Result<const cotune_memory_v1_t*> memory = MemoryExtensionOf(*context, backend, where);
   if (!memory) {
     DestroyBackend(*context, backend);
-    return tl::make_unexpected(memory.error());
+    return Propagate(memory);
   }
   return std::make_unique<AdaptedBackend>(context, *memory, backend);
 }

@@ -123,11 +123,10 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, LaunchWa
   const std::string real_path = std::filesystem::canonical(path, error).string();
   if (error) return Refused(path, "open", error.message(), "check the path");
   const Result<Descriptor> file = OpenChecked(path, real_path);
-  if (!file) return tl::make_unexpected(file.error());
-  if (Status folders = CheckFolders(path, real_path); !folders)
-    return tl::make_unexpected(folders.error());
+  if (!file) return Propagate(file);
+  if (Status folders = CheckFolders(path, real_path); !folders) return Propagate(folders);
   Result<void*> opened_library = OpenLibrary(path, real_path, file->get(), watchdog);
-  if (!opened_library) return tl::make_unexpected(opened_library.error());
+  if (!opened_library) return Propagate(opened_library);
   void* library = *opened_library;
   const auto query =
       reinterpret_cast<cotune_backend_query_fn>(dlsym(library, COTUNE_BACKEND_QUERY_SYMBOL));
@@ -153,8 +152,7 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, LaunchWa
     return Refused(path, "query", text.empty() ? "the plugin refused without a reason" : text,
                    "see the plugin's documentation");
   }
-  if (Status checked = CheckTable(table, path); !checked)
-    return tl::make_unexpected(checked.error());
+  if (Status checked = CheckTable(table, path); !checked) return Propagate(checked);
   return table;
 }
 

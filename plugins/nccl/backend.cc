@@ -90,9 +90,9 @@ class NcclGroup {
                                         int64_t /*deadline_ns*/) {
     if (auto failure = ranks_->Health()) return tl::unexpected(*failure);
     auto way = WayOf(problem, lacks_, choice);
-    if (!way) return tl::unexpected(way.error());
+    if (!way) return Propagate(way);
     if (auto allowed = ranks_->CheckWay(problem, *way); !allowed) {
-      return tl::unexpected(allowed.error());
+      return Propagate(allowed);
     }
     ranks_->WatchLaunches();
     return std::make_unique<NcclPlan>(*ranks_, device_, problem, *way, RecordOf(problem, choice));
@@ -120,14 +120,14 @@ class Backend {
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
     const sdk::Settings settings(host, kName);
     const auto compares_calls = settings.Switch("check_calls", false);
-    if (!compares_calls) return tl::unexpected(compares_calls.error());
+    if (!compares_calls) return Propagate(compares_calls);
     // The GPU first: without one a large library need not be read.
     auto gpu = Gpu::Open(device);
-    if (!gpu) return tl::unexpected(gpu.error());
+    if (!gpu) return Propagate(gpu);
     auto why_no_tuner = ApplyProcessSettings();
-    if (!why_no_tuner) return tl::unexpected(why_no_tuner.error());
+    if (!why_no_tuner) return Propagate(why_no_tuner);
     auto nccl = NcclLibrary::Open(settings.Text("library").value_or(""), gpu::OwnEnvironment());
-    if (!nccl) return tl::unexpected(nccl.error());
+    if (!nccl) return Propagate(nccl);
     if (host.log != nullptr) {
       const std::string text =
           fmt::format("nccl: {} from {}", VersionText(nccl->version()), nccl->path());
@@ -159,7 +159,7 @@ class Backend {
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
     auto ranks = nccl::Group::Join(host_, params, *gpu_, nccl_, compares_calls_);
-    if (!ranks) return tl::unexpected(ranks.error());
+    if (!ranks) return Propagate(ranks);
     return std::make_unique<NcclGroup>(device(), lacks_, std::move(*ranks));
   }
 

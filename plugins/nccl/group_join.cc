@@ -86,17 +86,17 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   std::unique_ptr<Group> group(new Group(host, params, gpu, nccl, compares_calls));
   const Result<void> connected = group->Connect(params.deadline_ns);
   Result<Announcement> own = Announcement{.nccl_version = nccl.version()};
-  if (!connected) own = tl::unexpected(connected.error());
+  if (!connected) own = Propagate(connected);
   const auto ready = group->meeting_.Meet("ready", own, params.deadline_ns);
   if (ready && group->compares_calls_) group->StartComparing();
   if (ready) return group;
   group->Declare(ready.error());
-  return tl::unexpected(ready.error());
+  return Propagate(ready);
 }
 
 Result<void> Group::Connect(int64_t deadline_ns) {
   const auto id = ExchangeId(deadline_ns);
-  if (!id) return tl::unexpected(id.error());
+  if (!id) return Propagate(id);
   const Communicator::Member self{rank(), world_size()};
   auto done = origin_.Create(*id, self, deadline_ns);
   if (done) done = plain_.CreateFrom(origin_, self, deadline_ns);
@@ -110,10 +110,10 @@ Result<NcclUniqueId> Group::ExchangeId(int64_t deadline_ns) {
       Announcement{.nccl_version = nccl_.version(), .compares_calls = compares_calls_};
   if (rank() == 0) {
     auto made = nccl_.Check(nccl_->GetUniqueId(&own->id), "ncclGetUniqueId", nullptr);
-    if (!made) own = tl::unexpected(made.error());
+    if (!made) own = Propagate(made);
   }
   const auto all = meeting_.Meet("join", own, deadline_ns);
-  if (!all) return tl::unexpected(all.error());
+  if (!all) return Propagate(all);
   for (int peer = 1; peer < world_size(); ++peer) {
     const int version = (*all)[static_cast<size_t>(peer)].nccl_version;
     if (version == all->front().nccl_version) continue;

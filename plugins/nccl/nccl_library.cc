@@ -73,12 +73,12 @@ Result<NcclLibrary> NcclLibrary::Open(const std::string& named,
                               "not work together: unset it, or name the loaded one",
                               wish.how, wish.path, loaded));
     }
-    if (auto done = nccl.Load(loaded, &not_found); !done) return tl::unexpected(done.error());
+    if (auto done = nccl.Load(loaded, &not_found); !done) return Propagate(done);
     if (not_found.empty()) return nccl;
   }
   for (const std::string& candidate : gpu::LibraryCandidates({wish.path, {kSoname}}, environment)) {
     std::string why;
-    if (auto done = nccl.Load(candidate, &why); !done) return tl::unexpected(done.error());
+    if (auto done = nccl.Load(candidate, &why); !done) return Propagate(done);
     if (why.empty()) return nccl;
     not_found += (not_found.empty() ? "" : "; ") + why;
   }

@@ -59,9 +59,9 @@ Result<void> WindowMemory::Register(const Result<void>& healthy, Communicator& o
 Result<void> WindowMemory::Meet(const sdk::Rendezvous& meeting, const std::string& phase,
                                 const Result<void>& own, int64_t deadline_ns) {
   Result<Announcement> word = Announcement{};
-  if (!own) word = tl::unexpected(own.error());
+  if (!own) word = Propagate(own);
   const auto all = meeting.Meet(phase, word, deadline_ns);
-  if (!all) return tl::unexpected(all.error());
+  if (!all) return Propagate(all);
   return {};
 }
 

@@ -118,7 +118,7 @@ class BackendShell {
   static cotune_status_t Make(Handle** handle, cotune_error_t* error, Body body) {
     return Run(error, [&]() -> Result<void> {
       auto made = body();
-      if (!made) return tl::unexpected(made.error());
+      if (!made) return Propagate(made);
       *handle = reinterpret_cast<Handle*>(made->release());
       return {};
     });
@@ -128,7 +128,7 @@ class BackendShell {
                                 cotune_backend_t** backend, cotune_error_t* error) {
     return Make(backend, error, [&]() -> Result<std::unique_ptr<Backend>> {
       if (auto fits = CheckHost(*host, kHasDevice, device); !fits) {
-        return tl::unexpected(fits.error());
+        return Propagate(fits);
       }
       return Backend::Create(*host, device);
     });
@@ -141,9 +141,9 @@ class BackendShell {
                                      cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
       const auto checked = Backend::CheckProblem(*problem);
-      if (!checked) return tl::unexpected(checked.error());
+      if (!checked) return Propagate(checked);
       const auto choices = Of(backend).ListChoices(*checked);
-      if (!choices) return tl::unexpected(choices.error());
+      if (!choices) return Propagate(choices);
       return WriteChoices(*choices, first, stride, capacity, count);
     });
   }
@@ -152,9 +152,9 @@ class BackendShell {
                                      cotune_group_t** group, cotune_error_t* error) {
     return Make(group, error, [&]() -> Result<std::unique_ptr<Group>> {
       auto fits = CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device());
-      if (!fits) return tl::unexpected(fits.error());
+      if (!fits) return Propagate(fits);
       if constexpr (NeedsOneHost<Backend>()) {
-        if (auto one = CheckOneHost(*params); !one) return tl::unexpected(one.error());
+        if (auto one = CheckOneHost(*params); !one) return Propagate(one);
       }
       return Of(backend).Join(*params);
     });
@@ -178,9 +178,9 @@ class BackendShell {
                                  cotune_error_t* error) {
     return Make(plan, error, [&]() -> Result<std::unique_ptr<Plan>> {
       const auto checked = Backend::CheckProblem(*problem);
-      if (!checked) return tl::unexpected(checked.error());
+      if (!checked) return Propagate(checked);
       auto fits = CheckWorldSize(problem->world_size, Of(group).world_size());
-      if (!fits) return tl::unexpected(fits.error());
+      if (!fits) return Propagate(fits);
       return Of(group).Prepare(*checked, choice_name, deadline_ns);
     });
   }
@@ -198,7 +198,7 @@ class BackendShell {
     const cotune_status_t status = Run(error, [&]() -> Result<void> {
       if constexpr (requires { Of(plan).Progress(until_ns); }) {
         const Result<bool> done = Of(plan).Progress(until_ns);
-        if (!done) return tl::unexpected(done.error());
+        if (!done) return Propagate(done);
         is_complete = *done;
         return {};
       } else {

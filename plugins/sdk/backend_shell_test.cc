@@ -56,14 +56,14 @@ struct Counted {
 
 template <class Object>
 Result<std::unique_ptr<Object>> MakeOrFail() {
-  if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+  if (auto answer = Answer(); !answer) return Propagate(answer);
   return std::make_unique<Object>();
 }
 
 struct HostPlan : Counted {
   static Result<void> Launch(const cotune_launch_t& /*launch*/) { return Answer(); }
   static Result<bool> Progress(int64_t /*until_ns*/) {
-    if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+    if (auto answer = Answer(); !answer) return Propagate(answer);
     return probe.is_complete;
   }
 };
@@ -121,7 +121,7 @@ struct ProbeBackend : Counted {
     return sdk::CheckProblem(problem, {.memory_kind = kKind, .ranks_max = kRanksMax});
   }
   static Result<std::vector<cotune_choice_t>> ListChoices(const Problem& /*problem*/) {
-    if (auto answer = Answer(); !answer) return tl::unexpected(answer.error());
+    if (auto answer = Answer(); !answer) return Propagate(answer);
     return std::vector{ChoiceEntry("good", "", 2, COTUNE_CHOICE_DEFAULT),
                        ChoiceEntry("bad", "not here", 1, COTUNE_CHOICE_REPRODUCIBLE)};
   }

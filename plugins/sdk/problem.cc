@@ -83,8 +83,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& p, const ProblemLimits& lim
   if (!collective) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("collective {} is not known here", p.collective));
   }
-  if (auto supported = CheckSupport(p, limits); !supported)
-    return tl::unexpected(supported.error());
+  if (auto supported = CheckSupport(p, limits); !supported) return Propagate(supported);
   if (p.world_size < 1) {
     return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("world_size {} is below 1", p.world_size));
   }

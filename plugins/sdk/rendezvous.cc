@@ -104,7 +104,7 @@ Result<void> Rendezvous::Part(const std::vector<std::string>& phases, int64_t de
   if (rank_ != 0) return Put(leaving, Result<char>('\1'));
   for (int peer = 1; peer < world_size_; ++peer) {
     if (auto left = Get<char>(leaving, peer, deadline_ns); !left) {
-      return tl::unexpected(left.error());
+      return Propagate(left);
     }
   }
   for (int peer = 0; peer < world_size_; ++peer) {

@@ -39,12 +39,12 @@ class Rendezvous {
   Result<std::vector<Word>> Exchange(const std::string& phase, const Result<Word>& own,
                                      int64_t deadline_ns) const {
     const auto put = Put(phase, own);
-    if (!own) return tl::unexpected(own.error());
-    if (!put) return tl::unexpected(put.error());
+    if (!own) return Propagate(own);
+    if (!put) return Propagate(put);
     std::vector<Word> words;
     for (int peer = 0; peer < world_size_; ++peer) {
       auto word = Get<Word>(phase, peer, deadline_ns);
-      if (!word) return tl::unexpected(word.error());
+      if (!word) return Propagate(word);
       words.push_back(*word);
     }
     return words;
@@ -59,7 +59,7 @@ class Rendezvous {
                                  int64_t deadline_ns) const {
     auto words = Exchange(phase, own, deadline_ns);
     if (!words) return words;
-    if (auto parted = Part({phase}, deadline_ns); !parted) return tl::unexpected(parted.error());
+    if (auto parted = Part({phase}, deadline_ns); !parted) return Propagate(parted);
     return words;
   }
 
@@ -75,7 +75,7 @@ class Rendezvous {
     static_assert(std::is_trivially_copyable_v<Word>);
     Word word{};
     if (auto got = GetBytes(phase, rank, deadline_ns, &word, sizeof(Word)); !got) {
-      return tl::unexpected(got.error());
+      return Propagate(got);
     }
     return word;
   }

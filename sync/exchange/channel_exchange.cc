@@ -73,10 +73,10 @@ Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view
                                          int64_t start_delay_ns, int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_STEP, step, channel_);
   if (Status ok = CheckSize("the name of a step", step.size(), kNameBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   if (Status ok = CheckSize("a record", record.size(), kRecordBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   if (start_delay_ns < 0) {
     return Fail(ErrorCode::kUsage,
@@ -87,7 +87,7 @@ Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view
   arrive.set_payload(std::string(record));
   arrive.set_start_delay_ns(start_delay_ns);
   const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return tl::make_unexpected(frame.error());
+  if (!frame) return Propagate(frame);
   const wire::Release& release = (*frame)->release();
   StepResult result;
   result.records.assign(release.records().begin(), release.records().end());
@@ -117,11 +117,11 @@ Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64
   }
   const std::string where = CallText(wire::CALL_PRE_SYNC, "", channel_);
   if (Status ok = CheckSize("the list of fields", bytes, kFieldsBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   const int64_t began_ns = link_->clock().now_ns();
   const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return tl::make_unexpected(frame.error());
+  if (!frame) return Propagate(frame);
   const wire::Release& release = (*frame)->release();
   if (release.has_disagreement()) {
     return tl::make_unexpected(ErrorFromFailure(release.disagreement()));
@@ -137,15 +137,15 @@ Result<AgreementOutcome> ChannelExchange::Agree(std::string_view proposal, const
                                                 int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_AGREE, "", channel_);
   if (Status ok = CheckSize("a proposal", proposal.size(), kProposalBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   wire::Arrive arrive = MakeArrive(wire::CALL_AGREE);
   if (rank_ == 0) arrive.set_payload(std::string(proposal));
   const Result<FramePtr> prepared = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!prepared) return tl::make_unexpected(prepared.error());
+  if (!prepared) return Propagate(prepared);
   const bool yes = accept((*prepared)->prepare().proposal());
   const Result<FramePtr> decided = link_->Call(VoteAsked{0, channel_, yes});
-  if (!decided) return tl::make_unexpected(decided.error());
+  if (!decided) return Propagate(decided);
   return (*decided)->decision().ruling() == wire::RULING_GO ? AgreementOutcome::kCommitted
                                                             : AgreementOutcome::kDeclined;
 }
@@ -153,12 +153,12 @@ Result<AgreementOutcome> ChannelExchange::Agree(std::string_view proposal, const
 Result<std::string> ChannelExchange::Broadcast(std::string_view bytes, int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_BROADCAST, "", channel_);
   if (Status ok = CheckSize("a broadcast", bytes.size(), kProposalBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   wire::Arrive arrive = MakeArrive(wire::CALL_BROADCAST);
   if (rank_ == 0) arrive.set_payload(std::string(bytes));
   const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return tl::make_unexpected(frame.error());
+  if (!frame) return Propagate(frame);
   return (*frame)->release().payload();
 }
 
@@ -195,7 +195,7 @@ Result<std::unique_ptr<RankExchange>> ChannelExchange::Subgroup(std::string_view
   arrive.set_channel(std::string(name));
   for (const int rank : job_ranks) arrive.add_ranks(rank);
   const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return tl::make_unexpected(frame.error());
+  if (!frame) return Propagate(frame);
   return std::make_unique<ChannelExchange>(link_, std::string(name), std::move(job_ranks),
                                            position);
 }
@@ -210,7 +210,7 @@ Result<FramePtr> ChannelExchange::Store(wire::StoreOperation operation, std::str
         where);
   }
   if (Status ok = CheckSize("a value", value.size(), kRecordBytesMax, where); !ok) {
-    return tl::make_unexpected(ok.error());
+    return Propagate(ok);
   }
   wire::StoreRequest request;
   request.set_operation(operation);

@@ -86,7 +86,7 @@ Result<ReachedRankZero> ReachRankZero(RendezvousStore& store, int rank, const Cl
   std::string why_not;
   for (int attempt = 0;; ++attempt) {
     const Result<std::optional<std::string>> value = store.Get(deadline_ns);
-    if (!value) return tl::make_unexpected(value.error());
+    if (!value) return Propagate(value);
     if (!*value) {
       return tl::make_unexpected(why_not.empty() ? NoAddress(store, rank)
                                                  : LeadsNowhere(store, rank, why_not));
@@ -98,7 +98,7 @@ Result<ReachedRankZero> ReachRankZero(RendezvousStore& store, int rank, const Cl
       Result<HomeFd> socket = ConnectTo(address->socket_path, rank, clock, clock.now_ns());
       if (socket) return ReachedRankZero{std::move(*socket), std::move(address->job_id)};
       if (socket.error().code != ErrorCode::kRankLost) {
-        return tl::make_unexpected(socket.error());
+        return Propagate(socket);
       }
       why_not = fmt::format("nobody listens at {}", address->socket_path);
     } else {

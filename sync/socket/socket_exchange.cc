@@ -72,12 +72,12 @@ Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock&
   if (options.store != nullptr) {
     const RankZeroAddress address = AddressHere(options.socket_path, options.job_id);
     if (Status put = options.store->Put(address.ToText(), options.deadline_ns); !put) {
-      return tl::make_unexpected(put.error());
+      return Propagate(put);
     }
     published.emplace(*options.store, clock, options.log);
   }
   Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
-  if (!socket) return tl::make_unexpected(socket.error());
+  if (!socket) return Propagate(socket);
   return ReachedRankZero{std::move(*socket), options.job_id};
 }
 
@@ -85,8 +85,8 @@ Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock&
 
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock) {
-  if (Status ok = CheckOptions(options); !ok) return tl::make_unexpected(ok.error());
-  if (Status ok = GuardForks(); !ok) return tl::make_unexpected(ok.error());
+  if (Status ok = CheckOptions(options); !ok) return Propagate(ok);
+  if (Status ok = GuardForks(); !ok) return Propagate(ok);
   JobIdentity job{options.world_size, options.job_id, options.code_version};
   std::unique_ptr<CoordinatorServer> server;
   if (options.rank == 0) {
@@ -97,19 +97,19 @@ Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchange
          kLingerNs,
          options.log},
         clock);
-    if (!started) return tl::make_unexpected(started.error());
+    if (!started) return Propagate(started);
     server = std::move(*started);
   }
   std::optional<PublishedAddress> published;
   Result<ReachedRankZero> reached = Reach(options, clock, published);
-  if (!reached) return tl::make_unexpected(reached.error());
+  if (!reached) return Propagate(reached);
   job.job_id = std::move(reached->job_id);
   auto link = SocketLink::Make(
       {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
       std::move(reached->socket), std::move(server), clock, options.on_loss);
-  if (!link) return tl::make_unexpected(link.error());
+  if (!link) return Propagate(link);
   const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
-  if (!joined) return tl::make_unexpected(joined.error());
+  if (!joined) return Propagate(joined);
   return MakeJobExchange(*std::move(link), options.rank, options.world_size);
 }
 

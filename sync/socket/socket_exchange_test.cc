@@ -456,8 +456,8 @@ TEST(Garbage, RankThatAsksAndNeverReadsIsNamed) {
     named.get_future().wait();  // its connection does not end before
   });
   const Exchange exchange = ConnectSocketExchange(options[0], clock);
-  const Result<StepResult> step = exchange ? (*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs)
-                                           : tl::make_unexpected(exchange.error());
+  const Result<StepResult> step =
+      exchange ? (*exchange)->Step("s", "", 0, NowNs() + kDeadlineNs) : Propagate(exchange);
   named.set_value();
   stranger.join();
   ASSERT_FALSE(step.has_value());

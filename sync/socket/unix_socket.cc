@@ -186,16 +186,16 @@ bool SameUser(int socket_fd) {
 Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock& clock,
                         int64_t deadline_ns) {
   const Result<sockaddr_un> address = AddressOf(path);
-  if (!address) return tl::make_unexpected(address.error());
-  if (Status ok = CheckDirectory(path, true); !ok) return tl::make_unexpected(ok.error());
+  if (!address) return Propagate(address);
+  if (Status ok = CheckDirectory(path, true); !ok) return Propagate(ok);
   const std::string directory = DirectoryOf(path);
   const Result<HomeFd> lock = LockDirectory(directory, clock, deadline_ns);
-  if (!lock) return tl::make_unexpected(lock.error());
+  if (!lock) return Propagate(lock);
   Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
   if (!fd) return fd;
   int error = Bind(fd->get(), *address);
   if (error == EADDRINUSE) {
-    if (Status ok = RemoveStale(path, *address, log); !ok) return tl::make_unexpected(ok.error());
+    if (Status ok = RemoveStale(path, *address, log); !ok) return Propagate(ok);
     error = Bind(fd->get(), *address);
   }
   if (error == 0 && listen(fd->get(), SOMAXCONN) != 0) error = errno;
@@ -210,10 +210,10 @@ Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock
 Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
                          int64_t deadline_ns) {
   const Result<sockaddr_un> address = AddressOf(path);
-  if (!address) return tl::make_unexpected(address.error());
+  if (!address) return Propagate(address);
   const int64_t began_ns = clock.now_ns();
   for (int attempt = 0;; ++attempt) {
-    if (Status ok = CheckDirectory(path, false); !ok) return tl::make_unexpected(ok.error());
+    if (Status ok = CheckDirectory(path, false); !ok) return Propagate(ok);
     Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
     if (!fd) return fd;
     const int error = Connect(fd->get(), *address);

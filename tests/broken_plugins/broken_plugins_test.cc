@@ -120,7 +120,7 @@ TEST(BrokenPluginsTest, TablesFromTheFutureLoad) {
 
 Result<std::unique_ptr<Backend>> Adopt(const std::string& way, const HostServices& services) {
   const auto table = LoadPlugin(PathOf(way), nullptr);
-  if (!table) return tl::make_unexpected(table.error());
+  if (!table) return Propagate(table);
   return AdoptBackend(*table, services.table(), -1, PathOf(way));
 }
 

@@ -23,9 +23,9 @@ struct BoundCall {
 Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
   const uint64_t element = SizeBytes(problem.cls.dtype);
   const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element);
-  if (!send) return tl::make_unexpected(send.error());
+  if (!send) return Propagate(send);
   const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element);
-  if (!recv) return tl::make_unexpected(recv.error());
+  if (!recv) return Propagate(recv);
   return BoundCall{problem, *send, *recv};
 }
 
@@ -42,7 +42,7 @@ Status Refill(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t 
 Status CheckCall(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt,
                  std::string_view what) {
   const auto answer = rank.memory().Read(call.recv, RecvBytes(call.problem));
-  if (!answer) return tl::make_unexpected(answer.error());
+  if (!answer) return Propagate(answer);
   rank.Expect(call.problem, what, RightAnswer(call.problem, rank_in_group, kPattern, salt),
               AsBytes(*answer));
   return {};
@@ -56,7 +56,7 @@ Result<std::vector<BoundCall>> BindAll(ApiRank& rank, cotune_group* group, Dtype
     const int root = collective == Collective::kBroadcast ? cotune_group_size(group) - 1 : 0;
     Result<BoundCall> call =
         Bind(rank, ProblemFor(group, collective, dtype, Reduction::kSum, count, root));
-    if (!call) return tl::make_unexpected(call.error());
+    if (!call) return Propagate(call);
     calls.push_back(*call);
   }
   return calls;
@@ -74,11 +74,11 @@ Status EnqueueAll(cotune_group* group, const std::vector<BoundCall>& calls) {
 Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   cotune_group* group = rank.group();
   Result<std::vector<BoundCall>> calls = BindAll(rank, group, dtype, count);
-  if (!calls) return tl::make_unexpected(calls.error());
+  if (!calls) return Propagate(calls);
   const BoundCall& scattered = (*calls)[2];
   Result<BoundCall> gathered =
       Bind(rank, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count));
-  if (!gathered) return tl::make_unexpected(gathered.error());
+  if (!gathered) return Propagate(gathered);
   gathered->send = scattered.recv;
   const auto enqueue = [&]() -> Status {
     if (Status s = EnqueueAll(group, *calls); !s) return s;
@@ -91,7 +91,7 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   if (Status s = enqueue(); !s) return s;
   if (Status s = rank.Await(group, rank.stream()); !s) return s;
   const Result<CallMemory::Replay> replay = rank.memory().Capture(rank.stream(), enqueue);
-  if (!replay) return tl::make_unexpected(replay.error());
+  if (!replay) return Propagate(replay);
   // Both together are an all_reduce of what the ranks scatter.
   const Problem both = ProblemFor(group, Collective::kAllReduce, dtype, Reduction::kSum,
                                   count * static_cast<uint64_t>(rank.size()));
@@ -107,7 +107,7 @@ Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
       if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
     }
     const auto answer = rank.memory().Read(gathered->recv, RecvBytes(gathered->problem));
-    if (!answer) return tl::make_unexpected(answer.error());
+    if (!answer) return Propagate(answer);
     rank.Expect(both, what + ", all_gather of reduce_scatter",
                 RightAnswer(both, rank.rank(), kPattern, salt), AsBytes(*answer));
   }
@@ -120,7 +120,7 @@ Status RunSizes(ApiRank& rank, std::string_view what) {
   for (const uint64_t count : {uint64_t{1}, uint64_t{300}, uint64_t{511}, uint64_t{5000},
                                uint64_t{70'001}, uint64_t{600'003}}) {
     Result<std::vector<BoundCall>> calls = BindAll(rank, rank.group(), Dtype::kBf16, count);
-    if (!calls) return tl::make_unexpected(calls.error());
+    if (!calls) return Propagate(calls);
     for (const BoundCall& call : *calls) {
       if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
     }
@@ -161,7 +161,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   const Problem problem =
       ProblemFor(group, Collective::kAllReduce, Dtype::kI32, Reduction::kSum, kCount);
   const Result<BoundCall> call = Bind(rank, problem);
-  if (!call) return tl::make_unexpected(call.error());
+  if (!call) return Propagate(call);
   std::vector<int32_t> values(kCount);
   for (uint64_t i = 0; i < kCount; ++i) {
     values[i] = rank.rank() == 0 ? static_cast<int32_t>(i % 7) : 0;
@@ -170,7 +170,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   std::array<void*, 3> streams{};
   for (void*& stream : streams) {
     const Result<void*> made = rank.memory().MakeStream();
-    if (!made) return tl::make_unexpected(made.error());
+    if (!made) return Propagate(made);
     stream = *made;
   }
   void* last = rank.stream();
@@ -197,7 +197,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
     right[i] = static_cast<int32_t>(static_cast<uint32_t>(i % 7) * factor);  // wraps around
   }
   const auto answer = rank.memory().Read(call->recv, kCount * sizeof(int32_t));
-  if (!answer) return tl::make_unexpected(answer.error());
+  if (!answer) return Propagate(answer);
   rank.Expect(problem, fmt::format("{} calls on 3 streams", calls), std::as_bytes(std::span(right)),
               AsBytes(*answer));
   return {};
@@ -212,13 +212,13 @@ std::vector<int32_t> Reversed(int size) {
 // Two groups of all ranks, in other orders, with calls of both under way at the same time.
 Status RunTwoGroups(ApiRank& rank, int64_t rounds) {
   Result<ApiRank::Subgroup> second = rank.Split("reversed", Reversed(rank.size()));
-  if (!second) return tl::make_unexpected(second.error());
+  if (!second) return Propagate(second);
   cotune_group* groups[] = {rank.group(), second->group.get()};
   void* streams[] = {rank.stream(), second->stream};
   std::vector<std::vector<BoundCall>> calls;
   for (cotune_group* group : groups) {
     Result<std::vector<BoundCall>> bound = BindAll(rank, group, Dtype::kF32, 3001);
-    if (!bound) return tl::make_unexpected(bound.error());
+    if (!bound) return Propagate(bound);
     calls.push_back(*bound);
   }
   for (int64_t round = 0; round < rounds; ++round) {

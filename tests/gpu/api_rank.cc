@@ -80,14 +80,14 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
   rank->group_.reset(group);
   rank->rank_ = cotune_group_rank(group);
   auto memory = CallMemory::Open(cotune_group_device(group));
-  if (!memory) return tl::make_unexpected(memory.error());
+  if (!memory) return Propagate(memory);
   rank->memory_ = std::move(*memory);
   const Result<void*> stream = rank->memory_->MakeStream();
-  if (!stream) return tl::make_unexpected(stream.error());
+  if (!stream) return Propagate(stream);
   rank->stream_ = *stream;
   if (rank->memory_->is_cuda()) {
     if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
   }
   return rank;
@@ -103,11 +103,11 @@ Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int
   }
   Subgroup made{Group(group), nullptr};
   const Result<void*> stream = memory_->MakeStream();
-  if (!stream) return tl::make_unexpected(stream.error());
+  if (!stream) return Propagate(stream);
   made.stream = *stream;
   if (memory_->is_cuda()) {
     if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
   }
   return made;
@@ -143,7 +143,7 @@ Status ApiRank::Await(cotune_group* group, void* stream) {
   const int64_t until_ns = NowNs() + deadline_ns_ * 7 / 4;
   while (true) {
     const Result<bool> done = memory_->IsDone(stream);
-    if (!done) return tl::make_unexpected(done.error());
+    if (!done) return Propagate(done);
     if (Status s = StatusOf(group, cotune_group_check(group), "check"); !s) return s;
     if (*done) return {};
     if (NowNs() > until_ns) {

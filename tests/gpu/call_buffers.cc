@@ -42,7 +42,7 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
   const uint64_t recv_base = kGuardBytes + placement.recv_offset * element;
   const uint64_t send_bytes = in_place ? SharedBytes(problem) : problem.send_elements() * element;
   auto send = allocate(send_base + send_bytes + kGuardBytes);
-  if (!send) return tl::make_unexpected(send.error());
+  if (!send) return Propagate(send);
   made->send_ = std::move(*send);
   made->send_image_.resize(made->send_->bytes());
   made->send_begin_ = send_base + BlockOffset(problem, rank, Collective::kAllGather);
@@ -53,7 +53,7 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
     return made;
   }
   auto recv = allocate(recv_base + problem.recv_elements() * element + kGuardBytes);
-  if (!recv) return tl::make_unexpected(recv.error());
+  if (!recv) return Propagate(recv);
   made->recv_ = std::move(*recv);
   made->recv_image_.resize(made->recv_->bytes());
   made->recv_begin_ = recv_base;
@@ -104,15 +104,15 @@ Result<std::vector<std::byte>> CallBuffers::Read() {
     const uint64_t payload = SharedBytes(problem_);
     const uint64_t begin = send_begin_ - BlockOffset(problem_, rank_, Collective::kAllGather);
     if (Status s = Check(*send_, send_image_, begin, begin + payload, seen); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
   } else {
     std::vector<std::byte> sent;
     if (Status s = Check(*send_, send_image_, 0, 0, sent); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
     if (Status s = Check(*recv_, recv_image_, recv_begin_, recv_begin_ + recv_bytes, seen); !s) {
-      return tl::make_unexpected(s.error());
+      return Propagate(s);
     }
   }
   const auto first = seen.begin() + static_cast<int64_t>(recv_begin_);

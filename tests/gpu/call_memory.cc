@@ -43,7 +43,7 @@ Result<std::unique_ptr<CallMemory>> CallMemory::Open(int ordinal) {
   if (opened) {
     opened = memory->Check(functions->ContextSetCurrent(memory->context_), "cuCtxSetCurrent");
   }
-  if (!opened) return tl::make_unexpected(opened.error());
+  if (!opened) return Propagate(opened);
   return memory;
 }
 
@@ -70,7 +70,7 @@ Result<void*> CallMemory::Allocate(uint64_t bytes) {
   if (Status s =
           Check((*driver_)->MemoryAllocate(&pointer, std::max<uint64_t>(bytes, 1)), "cuMemAlloc");
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   allocated_.push_back(pointer);
   return reinterpret_cast<void*>(pointer);
@@ -98,7 +98,7 @@ Result<std::vector<std::byte>> CallMemory::Read(const void* from, uint64_t bytes
   }
   const auto pointer = reinterpret_cast<gpu::CuDevicePointer>(from);
   if (Status s = Check((*driver_)->CopyToHost(data.data(), pointer, bytes), "cuMemcpyDtoH"); !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   return data;
 }
@@ -109,7 +109,7 @@ Result<void*> CallMemory::MakeStream() {
   if (Status s =
           Check((*driver_)->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   streams_.push_back(stream);
   return stream;
@@ -120,7 +120,7 @@ Result<bool> CallMemory::IsDone(void* stream) {
   const gpu::CuResult code = (*driver_)->StreamQuery(static_cast<gpu::CuStream>(stream));
   if (code == gpu::kCuSuccess) return true;
   if (code == gpu::kCuErrorNotReady) return false;
-  return tl::make_unexpected(Check(code, "what the stream holds").error());
+  return Propagate(Check(code, "what the stream holds"));
 }
 
 Status CallMemory::Synchronize(void* stream) {
@@ -154,18 +154,18 @@ Result<CallMemory::Replay> CallMemory::Capture(void* stream,
   if (Status s = Check((*driver_)->StreamBeginCapture(captured, gpu::kCuCaptureThreadLocal),
                        "cuStreamBeginCapture");
       !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   const Status enqueued = enqueue();
   gpu::CuGraph graph = nullptr;
   const Status ended = Check((*driver_)->StreamEndCapture(captured, &graph), "cuStreamEndCapture");
-  if (!enqueued) return tl::make_unexpected(enqueued.error());
-  if (!ended) return tl::make_unexpected(ended.error());
+  if (!enqueued) return Propagate(enqueued);
+  if (!ended) return Propagate(ended);
   gpu::CuGraphExec exec = nullptr;
   const Status made =
       Check((*driver_)->GraphInstantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
   (*driver_)->GraphDestroy(graph);
-  if (!made) return tl::make_unexpected(made.error());
+  if (!made) return Propagate(made);
   const std::shared_ptr<void> owned(exec, [driver = *driver_](void* handle) {
     driver->GraphExecDestroy(static_cast<gpu::CuGraphExec>(handle));
   });

@@ -45,7 +45,7 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
     }
     if (i == 0 && in_graph) {
       const Result<CallMemory::Replay> captured = rank.memory().Capture(rank.stream(), call);
-      if (!captured) return tl::make_unexpected(captured.error());
+      if (!captured) return Propagate(captured);
       run = *captured;
     }
   }

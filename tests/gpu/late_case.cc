@@ -27,7 +27,7 @@ class LateCalls {
     for (Buffers& each : buffers_) {
       for (void** data : {&each.send, &each.recv}) {
         const Result<void*> allocated = rank_.memory().Allocate(kCount * 2);
-        if (!allocated) return tl::make_unexpected(allocated.error());
+        if (!allocated) return Propagate(allocated);
         *data = *allocated;
       }
     }
@@ -56,7 +56,7 @@ class LateCalls {
   Status Check(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const auto answer = rank_.memory().Read(buffers_[i].recv, kCount * 2);
-      if (!answer) return tl::make_unexpected(answer.error());
+      if (!answer) return Propagate(answer);
       rank_.Expect(problem_, "late call " + std::to_string(i),
                    RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)), *answer);
     }
@@ -99,13 +99,13 @@ Status RunLate(ApiRank& rank, const Flags& flags) {
   if (in_graph) {
     auto captured =
         rank.memory().Capture(rank.stream(), [&] { return calls.Enqueue(0, calls.count()); });
-    if (!captured) return tl::make_unexpected(captured.error());
+    if (!captured) return Propagate(captured);
     replay = *captured;
   }
   if (Status s = calls.Fill(); !s) return s;
   std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  if (const auto met = rank.Split("met", everybody); !met) return tl::make_unexpected(met.error());
+  if (const auto met = rank.Split("met", everybody); !met) return Propagate(met);
 
   PrintNow("began", "");
   if (is_late) std::this_thread::sleep_for(delay);

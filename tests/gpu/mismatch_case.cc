@@ -17,9 +17,9 @@ struct Buffers {
 Result<Buffers> Allocate(ApiRank& rank, const Problem& problem) {
   const uint64_t element_bytes = SizeBytes(problem.cls.dtype);
   const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element_bytes);
-  if (!send) return tl::make_unexpected(send.error());
+  if (!send) return Propagate(send);
   const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element_bytes);
-  if (!recv) return tl::make_unexpected(recv.error());
+  if (!recv) return Propagate(recv);
   return Buffers{*send, *recv};
 }
 
@@ -36,13 +36,13 @@ Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on, uint32_t salt) {
     const Problem problem =
         ProblemFor(on.group.get(), collective, Dtype::kBf16, Reduction::kSum, kCount);
     const Result<Buffers> buffers = Allocate(rank, problem);
-    if (!buffers) return tl::make_unexpected(buffers.error());
+    if (!buffers) return Propagate(buffers);
     const std::vector<std::byte> sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
     if (Status s = rank.memory().Write(buffers->send, sent); !s) return s;
     if (Status s = CallAndWait(rank, on, problem, *buffers); !s) return s;
     const auto answer =
         rank.memory().Read(buffers->recv, problem.recv_elements() * SizeBytes(problem.cls.dtype));
-    if (!answer) return tl::make_unexpected(answer.error());
+    if (!answer) return Propagate(answer);
     rank.Expect(problem, "in a group", RightAnswer(problem, rank.rank(), Pattern::kExact, salt),
                 *answer);
   }
@@ -75,19 +75,19 @@ Status RunMismatch(ApiRank& rank, const Flags& flags) {
   std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   Result<ApiRank::Subgroup> group = rank.Split("mismatched", everybody);
-  if (!group) return tl::make_unexpected(group.error());
+  if (!group) return Propagate(group);
   if (Status s = CheckCalls(rank, *group, 1); !s) return s;
   // All ranks meet: who is still at the calls before would hear of the failure there.
-  if (const auto met = rank.Split("met", everybody); !met) return tl::make_unexpected(met.error());
+  if (const auto met = rank.Split("met", everybody); !met) return Propagate(met);
   const Problem problem = ProblemOfRank(group->group.get(), what, is_odd);
   const Result<Buffers> buffers = Allocate(rank, problem);
-  if (!buffers) return tl::make_unexpected(buffers.error());
+  if (!buffers) return Propagate(buffers);
   PrintNow("called", ToText(problem).c_str());
   Status outcome = CallAndWait(rank, *group, problem, *buffers);
   PrintNow("outcome", outcome ? "fine" : ("error " + outcome.error().ToText()).c_str());
   group->group.reset();
   Result<ApiRank::Subgroup> next = rank.Split("after", everybody);
-  if (!next) return tl::make_unexpected(next.error());
+  if (!next) return Propagate(next);
   if (Status s = CheckCalls(rank, *next, 2); !s) return s;
   PrintNow("after", rank.wrong() == 0 ? "right" : "wrong");
   return outcome;

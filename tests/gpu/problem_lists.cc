@@ -16,7 +16,7 @@ Result<std::vector<T>> Parsed(const Flags& flags, const std::string& name, std::
   std::vector<T> values;
   for (const std::string& each : names) {
     const Result<T> value = parse(each);
-    if (!value) return tl::make_unexpected(value.error());
+    if (!value) return Propagate(value);
     values.push_back(*value);
   }
   return values;
@@ -34,11 +34,11 @@ Result<Pattern> ParsePattern(std::string_view text) {
 Result<std::vector<ProblemClass>> ClassesOf(Job& job, const Flags& flags) {
   const auto collectives =
       Parsed<Collective>(flags, "collectives", AllCollectives(), ParseCollective);
-  if (!collectives) return tl::make_unexpected(collectives.error());
+  if (!collectives) return Propagate(collectives);
   const auto dtypes = Parsed<Dtype>(flags, "dtypes", AllDtypes(), ParseDtype);
-  if (!dtypes) return tl::make_unexpected(dtypes.error());
+  if (!dtypes) return Propagate(dtypes);
   const auto reductions = Parsed<Reduction>(flags, "reductions", AllReductions(), ParseReduction);
-  if (!reductions) return tl::make_unexpected(reductions.error());
+  if (!reductions) return Propagate(reductions);
   std::vector<ProblemClass> classes;
   for (Collective collective : *collectives) {
     for (Dtype dtype : *dtypes) {
@@ -65,7 +65,7 @@ Result<std::vector<Pattern>> PatternsOf(const Flags& flags, const ProblemClass& 
   std::vector<Pattern> patterns;
   for (const std::string& name : names) {
     const Result<Pattern> pattern = ParsePattern(name);
-    if (!pattern) return tl::make_unexpected(pattern.error());
+    if (!pattern) return Propagate(pattern);
     patterns.push_back(*pattern);
   }
   return patterns;

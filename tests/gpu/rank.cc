@@ -25,7 +25,7 @@ constexpr uint64_t kRegionBytes = 256 << 20;
 Result<JobOptions> OptionsOf(const Flags& flags) {
   const Result<std::optional<LaunchContext>> context =
       DetectLaunchContext(ProcessEnvironment(), getppid());
-  if (!context) return tl::make_unexpected(context.error());
+  if (!context) return Propagate(context);
   if (!*context) {
     return Fail(ErrorCode::kUsage, "no launcher", "COTUNE_RANK", "", "start it by tests/gpu/run");
   }
@@ -69,12 +69,12 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   // Whoever started this rank ends it by going.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Result<JobOptions> options = OptionsOf(flags);
-  if (!options) return tl::make_unexpected(options.error());
+  if (!options) return Propagate(options);
   std::unique_ptr<Rank> rank(new Rank());
   rank->timeout_ns_ = flags.Number("deadline-ms", 20'000) * 1'000'000;
   options->settings.collective_autotune_timeout_ns = rank->timeout_ns_;
   Result<std::unique_ptr<Job>> job = Job::Join(*options);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   rank->job_ = std::move(*job);
   if (options->memory == MemoryKind::kCuda) {
     gpu::DriverResult<gpu::CudaDriver> driver = gpu::CudaDriver::Open();
@@ -82,13 +82,13 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
     rank->driver_ = *driver;
   }
   if (Status there = CheckBackends(*rank->job_, options->catalogue.backends); !there) {
-    return tl::make_unexpected(there.error());
+    return Propagate(there);
   }
   if (flags.Text("buffers", "plain") == "symmetric") {
     Job& joined = *rank->job_;
     auto region = SymmetricRegion::Create(joined.device(), joined.groups(), kRegionBytes,
                                           joined.clock().now_ns() + kPatienceNs);
-    if (!region) return tl::make_unexpected(region.error());
+    if (!region) return Propagate(region);
     rank->symmetric_ = std::move(*region);
   }
   return rank;
@@ -115,13 +115,13 @@ Problem Rank::ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction 
 Result<int64_t> Rank::Meet(Job& job, std::string_view step) {
   const Result<StepResult> met =
       job.exchange().Step(step, "", 0, job.clock().now_ns() + kPatienceNs);
-  if (!met) return tl::make_unexpected(met.error());
+  if (!met) return Propagate(met);
   return met->elapsed_ns;
 }
 
 Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
   Result<Program> program = Program::SingleCollective(problem.cls);
-  if (!program) return tl::make_unexpected(program.error());
+  if (!program) return Propagate(program);
   ReadyChoices ready;
   ready.program = std::make_unique<Program>(std::move(*program));
   ready.problem = problem;
@@ -148,7 +148,7 @@ Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
     }
   }
   if (const Result<int64_t> met = Meet(job, "ready"); !met) {
-    return tl::make_unexpected(met.error());
+    return Propagate(met);
   }
   return ready;
 }
@@ -198,7 +198,7 @@ Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Patte
                                 Name(pattern), where, what));
   };
   if (!answer) {
-    if (answer.error().code != ErrorCode::kWrongResult) return tl::make_unexpected(answer.error());
+    if (answer.error().code != ErrorCode::kWrongResult) return Propagate(answer);
     wrong(answer.error().what);
     return {};
   }

@@ -19,19 +19,19 @@ Result<std::vector<std::string>> DigestsOfAll(Rank& rank, const std::string& own
   Job& job = rank.job();
   const Result<StepResult> all = job.exchange().Step(fmt::format("digest {}", step), own, 0,
                                                      job.clock().now_ns() + 2 * rank.deadline_ns());
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   return all->records;
 }
 
 Result<std::string> RunOnce(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers,
                             const CallData& data) {
-  if (Status s = buffers.Fill(data.sent, data.right); !s) return tl::make_unexpected(s.error());
+  if (Status s = buffers.Fill(data.sent, data.right); !s) return Propagate(s);
   if (Status s = rank.Launch(rank.job(), caller, buffers); !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
-  if (Status s = rank.Await(rank.job()); !s) return tl::make_unexpected(s.error());
+  if (Status s = rank.Await(rank.job()); !s) return Propagate(s);
   const auto answer = buffers.Read();
-  if (!answer) return tl::make_unexpected(answer.error());
+  if (!answer) return Propagate(answer);
   ++rank.findings().calls;
   return DigestOf(*answer);
 }
@@ -41,7 +41,7 @@ Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const
   std::string first;
   for (int run = 0; run < kRuns; ++run) {
     const Result<std::string> digest = RunOnce(rank, caller, buffers, data);
-    if (!digest) return tl::make_unexpected(digest.error());
+    if (!digest) return Propagate(digest);
     if (run == 0) first = *digest;
     if (*digest != first) {
       rank.findings().Wrong(fmt::format("rank {}: {}: other bits in run {} than in the first",
@@ -49,7 +49,7 @@ Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const
     }
   }
   const Result<std::vector<std::string>> all = DigestsOfAll(rank, first, steps++);
-  if (!all) return tl::make_unexpected(all.error());
+  if (!all) return Propagate(all);
   const bool is_equal = std::all_of(
       all->begin(), all->end(), [&](const std::string& other) { return other == all->front(); });
   if (caller.problem().cls.collective == Collective::kAllReduce && !is_equal) {
@@ -63,17 +63,17 @@ Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const
 Status RunSameBits(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
   const auto classes = ClassesOf(job, flags);
-  if (!classes) return tl::make_unexpected(classes.error());
+  if (!classes) return Propagate(classes);
   uint64_t steps = 0;
   for (const ProblemClass& cls : *classes) {
     for (const uint64_t count : CountsOf(flags, "1001,70001,1000003")) {
       const Problem problem = rank.OnBuffers(
           Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false));
       Result<ReadyChoices> ready = rank.MakeReady(job, problem);
-      if (!ready) return tl::make_unexpected(ready.error());
+      if (!ready) return Propagate(ready);
       const CallData data = DataFor(problem, job.rank(), Pattern::kRandom, 1, true);
       auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric());
-      if (!buffers) return tl::make_unexpected(buffers.error());
+      if (!buffers) return Propagate(buffers);
       for (const auto& caller : ready->callers) {
         if (!caller->choice().is_reproducible) continue;
         ++rank.findings().choices_by_backend[std::string(caller->id().backend())];

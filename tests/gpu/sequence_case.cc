@@ -58,7 +58,7 @@ Result<std::vector<ReadyChoices>> DrawProblems(Rank& rank, Job& job, Draw& draw,
     const auto root = static_cast<int>(draw.Below(static_cast<uint64_t>(job.world_size())));
     Result<ReadyChoices> ready = rank.MakeReady(
         job, Rank::ProblemOf(job, collective, dtype, reduction, count, in_place, root));
-    if (!ready) return tl::make_unexpected(ready.error());
+    if (!ready) return Propagate(ready);
     problems.push_back(std::move(*ready));
   }
   return problems;
@@ -75,10 +75,10 @@ Result<Pending> DrawCall(Job& job, std::vector<ReadyChoices>& problems, Draw& dr
   const Placement placement{draw.Below(2) * draw.Below(20), draw.Below(2) * draw.Below(20)};
   call.data = DataFor(ready.problem, job.rank(), call.pattern, static_cast<uint32_t>(salt), true);
   auto buffers = CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement);
-  if (!buffers) return tl::make_unexpected(buffers.error());
+  if (!buffers) return Propagate(buffers);
   call.buffers = std::move(*buffers);
   if (Status s = call.buffers->Fill(call.data.sent, call.data.right); !s) {
-    return tl::make_unexpected(s.error());
+    return Propagate(s);
   }
   return call;
 }
@@ -115,7 +115,7 @@ Status RunOnJobs(Rank& rank, const std::vector<Job*>& jobs, uint64_t seed,
   std::vector<std::vector<ReadyChoices>> problems;
   for (Job* job : jobs) {
     Result<std::vector<ReadyChoices>> drawn = DrawProblems(rank, *job, draw, settings);
-    if (!drawn) return tl::make_unexpected(drawn.error());
+    if (!drawn) return Propagate(drawn);
     for (const ReadyChoices& ready : *drawn) {
       for (const auto& caller : ready.callers) {
         ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
@@ -129,7 +129,7 @@ Status RunOnJobs(Rank& rank, const std::vector<Job*>& jobs, uint64_t seed,
     while (batch.size() < kBatch) {
       const uint64_t at = draw.Below(jobs.size());
       Result<Pending> call = DrawCall(*jobs[at], problems[at], draw, done + batch.size());
-      if (!call) return tl::make_unexpected(call.error());
+      if (!call) return Propagate(call);
       batch.push_back(std::move(*call));
     }
     if (Status s = RunBatch(rank, jobs, batch, number, own, settings.delay_us); !s) return s;
@@ -170,14 +170,14 @@ Status RunSequence(Rank& rank, const Flags& flags) {
     for (const std::vector<int>& ranks : GroupsOf(split)) {
       if (std::find(ranks.begin(), ranks.end(), job.rank()) == ranks.end()) continue;
       auto group = job.Split(fmt::format("of-{}", ranks.front()), ranks);
-      if (!group) return tl::make_unexpected(group.error());
+      if (!group) return Propagate(group);
       made.push_back(std::move(*group));
       jobs.push_back(made.back().get());
     }
   }
   for (int64_t number = 1; number < flags.Number("groups", 1); ++number) {
     auto group = job.Split(fmt::format("again-{}", number), AllRanksOf(job));
-    if (!group) return tl::make_unexpected(group.error());
+    if (!group) return Propagate(group);
     made.push_back(std::move(*group));
     jobs.push_back(made.back().get());
   }
@@ -186,7 +186,7 @@ Status RunSequence(Rank& rank, const Flags& flags) {
   }
   // A rank without a group stays until the others are done.
   const Result<int64_t> met = rank.Meet(job, "end");
-  return met ? Status{} : tl::make_unexpected(met.error());
+  return met ? Status{} : Propagate(met);
 }
 
 }  // namespace cotune::gputest

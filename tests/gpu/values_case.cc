@@ -34,7 +34,7 @@ Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>&
   Job& job = rank.job();
   auto buffers =
       CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement, rank.symmetric());
-  if (!buffers) return tl::make_unexpected(buffers.error());
+  if (!buffers) return Propagate(buffers);
   const std::string where =
       fmt::format("offsets {} and {}", placement.send_offset, placement.recv_offset);
   uint32_t calls = 0;
@@ -58,7 +58,7 @@ Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>
   Result<ReadyChoices> ready = rank.MakeReady(rank.job(), problem);
   if (!ready) {
     if (ready.error().code != ErrorCode::kUnsupported || !problem.cls.in_place) {
-      return tl::make_unexpected(ready.error());
+      return Propagate(ready);
     }
     return {};  // that nobody works in place is no fault
   }
@@ -77,11 +77,11 @@ Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>
 Status RunValues(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
   const auto classes = ClassesOf(job, flags);
-  if (!classes) return tl::make_unexpected(classes.error());
+  if (!classes) return Propagate(classes);
   int root = 0;
   for (const ProblemClass& cls : *classes) {
     const Result<std::vector<Pattern>> patterns = PatternsOf(flags, cls);
-    if (!patterns) return tl::make_unexpected(patterns.error());
+    if (!patterns) return Propagate(patterns);
     for (const bool in_place : {false, true}) {
       for (const uint64_t count : CountsOf(flags, "0,1,3,127,4097,262157")) {
         const Problem problem =

@@ -39,7 +39,7 @@ Result<gpu::CuFunction> KernelLibrary::Make(const KernelSpec& spec, const std::s
   const Result<std::string> code = cache_.Get(key, deadline_ns, [&] {
     return nvrtc_.Compile(SourceOf(spec), gpu_.architecture(), NvrtcOptions(spec));
   });
-  if (!code) return tl::unexpected(code.error());
+  if (!code) return Propagate(code);
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   auto done =
       gpu_.Check(gpu_.driver()->ModuleLoadData(&entry.module, code->data()), "cuModuleLoadData");
@@ -48,7 +48,7 @@ Result<gpu::CuFunction> KernelLibrary::Make(const KernelSpec& spec, const std::s
     done = gpu_.Check(gpu_.driver()->ModuleGetFunction(&function, entry.module, kKernelSymbol),
                       "cuModuleGetFunction");
   }
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return Propagate(done);
   entry.function = function;
   return function;
 }

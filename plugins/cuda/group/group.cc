@@ -39,7 +39,7 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   const Result<void> joined = group->Connect(params.deadline_ns);
   // Words that stay in the store do not make the group unusable.
   static_cast<void>(group->meeting_.Part({"offer", "ready"}, params.deadline_ns));
-  if (!joined) return tl::unexpected(joined.error());
+  if (!joined) return Propagate(joined);
   return group;
 }
 
@@ -48,15 +48,15 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   // offers no rank has any left, and arenas can be filled.
   Result<MemoryOffer> own = OfferArena(deadline_ns);
   const auto offers = meeting_.Exchange("offer", own, deadline_ns);
-  if (!offers) return tl::unexpected(offers.error());
+  if (!offers) return Propagate(offers);
   for (const MemoryOffer& offer : *offers) {
     limits_.has_pdl = limits_.has_pdl && offer.has_pdl != 0;
   }
   auto mapped = MapPeers(*offers);
   if (mapped) mapped = FillArena(deadline_ns);
-  if (!mapped) own = tl::unexpected(mapped.error());
+  if (!mapped) own = Propagate(mapped);
   const auto ready = meeting_.Exchange("ready", own, deadline_ns);
-  if (!ready) return tl::unexpected(ready.error());
+  if (!ready) return Propagate(ready);
   return {};
 }
 
@@ -115,12 +115,12 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
   // may there be any; what else runs on the GPU need not end.
   if (memory_.HasTaken()) {
     if (auto idle = gpu_.AwaitIdle(host_, deadline_ns); !idle) {
-      return tl::unexpected(idle.error());
+      return Propagate(idle);
     }
   }
-  if (auto done = AllocateHostWords(); !done) return tl::unexpected(done.error());
+  if (auto done = AllocateHostWords(); !done) return Propagate(done);
   auto side_stream = SideStream::Make(gpu_);
-  if (!side_stream) return tl::unexpected(side_stream.error());
+  if (!side_stream) return Propagate(side_stream);
   side_stream_ = std::move(*side_stream);
   auto arena = memory_.Take(kArenaBytes);
   if (!arena) {

@@ -35,11 +35,11 @@ std::string MappedPhase(int number) { return fmt::format("mapped{}", number); }
 
 Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes) const {
   if (auto failure = Health()) return tl::unexpected(*failure);
-  if (auto fits = registered_.Check(data, bytes); !fits) return tl::unexpected(fits.error());
+  if (auto fits = registered_.Check(data, bytes); !fits) return Propagate(fits);
   auto exported = ExportMemory(gpu_, data, bytes);
-  if (!exported) return tl::unexpected(exported.error());
+  if (!exported) return Propagate(exported);
   auto socket = DescriptorSocket::Open(memory_.socket_bases());
-  if (!socket) return tl::unexpected(socket.error());
+  if (!socket) return Propagate(socket);
   return Registration{std::move(*exported), std::move(*socket)};
 }
 
@@ -64,14 +64,14 @@ Result<void> Group::RegisterOnAll(const Result<Registration>& registration, int 
     registration->socket.name().copy(own->socket, sizeof(own->socket) - 1);
     std::copy_n(registration->socket.secret().begin(), 2, own->secret);
   } else {
-    own = tl::unexpected(registration.error());
+    own = Propagate(registration);
   }
   const auto offers = meeting_.Exchange(ShownPhase(number), own, deadline_ns);
-  if (!offers) return tl::unexpected(offers.error());
+  if (!offers) return Propagate(offers);
   auto mapped = MapCallers(*registration, *offers, data, deadline_ns);
-  if (!mapped) own = tl::unexpected(mapped.error());
+  if (!mapped) own = Propagate(mapped);
   const auto agreed = meeting_.Exchange(MappedPhase(number), own, deadline_ns);
-  if (!agreed) return tl::unexpected(agreed.error());
+  if (!agreed) return Propagate(agreed);
   if (auto added = registered_.Add(mapped->begin, rank_, bytes); !added) return added;
   mappings_.emplace(data, std::move(mapped->mappings));
   return {};
@@ -99,18 +99,18 @@ Result<Group::MappedCallers> Group::MapCallers(const Registration& registration,
         registration.socket.Send(offer.socket, label, registration.own.descriptor.get(), left_ms());
     if (!sent) all_sent = sent;
   }
-  if (!all_sent) return tl::unexpected(all_sent.error());
+  if (!all_sent) return Propagate(all_sent);
   MappedCallers mapped;
   mapped.begin[static_cast<size_t>(rank_)] = static_cast<unsigned char*>(data);
   for (int left = world_size_ - 1; left > 0;) {
     auto received = registration.socket.Receive(left_ms());
-    if (!received) return tl::unexpected(received.error());
+    if (!received) return Propagate(received);
     const auto peer = static_cast<size_t>(received->sender);
     const bool is_new = received->sender >= 0 && received->sender < world_size_ &&
                         received->sender != rank_ && mapped.begin[peer] == nullptr;
     if (!is_new) continue;
     auto mapping = PeerMapping::Map(gpu_, received->descriptor, offers[peer].allocation_bytes);
-    if (!mapping) return tl::unexpected(mapping.error());
+    if (!mapping) return Propagate(mapping);
     mapped.begin[peer] = mapping->data() + offers[peer].offset;
     mapped.mappings.push_back(std::move(*mapping));
     --left;

@@ -38,7 +38,7 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   if (choice_.is_copy) return LaunchCopy(launch);
   auto arguments = ArgumentsOf(launch);
-  if (!arguments) return tl::unexpected(arguments.error());
+  if (!arguments) return Propagate(arguments);
   switch (choice_.family->launch) {
     case cuda::Launch::kKernel:
       return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
@@ -69,7 +69,7 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
   const uint64_t bytes = problem_.count * sdk::ElementBytes(problem_.type);
   const auto find = [&](const void* data, uint64_t size, unsigned char** found) -> Result<void> {
     const auto addresses = group_.registered().Find(data, size);
-    if (!addresses) return tl::unexpected(addresses.error());
+    if (!addresses) return Propagate(addresses);
     std::copy(addresses->begin(), addresses->end(), found);
     return {};
   };
@@ -113,7 +113,7 @@ Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArgum
                                 size_t segment) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
   const auto side = group_.side_stream().Fork(stream);
-  if (!side) return tl::unexpected(side.error());
+  if (!side) return Propagate(side);
   KernelArguments adding = arguments;
   adding.segment = static_cast<int>(segment);
   auto done = LaunchKernel(adding, *side, choice_.blocks);
@@ -158,7 +158,7 @@ Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArgumen
   if (!own) return QueueCopies(launch, arguments, copies);
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
   const auto side = group_.side_stream().Fork(stream);
-  if (!side) return tl::unexpected(side.error());
+  if (!side) return Propagate(side);
   auto done = CopyHere(launch, arguments, *own, *side);
   if (done) done = QueueCopies(launch, arguments, copies);
   // Also after a failure: a capture with a stream that was not joined cannot end.
@@ -189,7 +189,7 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   arguments.call = call_;
   if (choice_.family->peer_buffers != PeerBuffers::kNone) {
     const auto done = FindPeerBuffers(launch, arguments);
-    if (!done) return tl::unexpected(done.error());
+    if (!done) return Propagate(done);
   }
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);

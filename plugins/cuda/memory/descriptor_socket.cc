@@ -143,7 +143,7 @@ std::vector<std::string> DescriptorSocket::DefaultBases(
 
 Result<DescriptorSocket> DescriptorSocket::Open(const std::vector<std::string>& bases) {
   auto folder = SocketFolder::Make(bases);
-  if (!folder) return tl::unexpected(folder.error());
+  if (!folder) return Propagate(folder);
   DescriptorSocket made(std::move(*folder),
                         Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
   if (made.socket_.get() < 0) return Failed("socket");
@@ -159,7 +159,7 @@ Result<DescriptorSocket> DescriptorSocket::Open(const std::vector<std::string>& 
 Result<void> DescriptorSocket::Send(const std::string& to, const DescriptorLabel& label,
                                     int descriptor, int timeout_ms) const {
   const auto folder = OpenFolderOfPeer(to);
-  if (!folder) return tl::unexpected(folder.error());
+  if (!folder) return Propagate(folder);
   sockaddr_un address{};
   // Such a path is short.
   static_cast<void>(MakeAddress(fmt::format("/proc/self/fd/{}", folder->get()), &address));

@@ -24,7 +24,7 @@ Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes) {
   }
   gpu::CuDevicePointer pointer = 0;
   auto done = gpu_.Check(gpu_.driver()->MemoryAllocate(&pointer, bytes), "cuMemAlloc");
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return Propagate(done);
   allocated_.push_back(pointer);
   return pointer;
 }
@@ -44,7 +44,7 @@ Result<MemoryOffer> PeerMemory::OfferOf(gpu::CuDevicePointer pointer, uint64_t b
   offer.pid = getpid();
   offer.bytes = bytes;
   auto done = gpu_.Check(gpu_.driver()->IpcGetHandle(&offer.handle, pointer), "cuIpcGetMemHandle");
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return Propagate(done);
   return offer;
 }
 

@@ -13,7 +13,7 @@ Result<StreamCapture> CaptureOf(const Gpu& gpu, gpu::CuStream stream) {
   // The default stream, while another stream captures, belongs to no capture.
   if (code == gpu::kCuErrorStreamCaptureImplicit) return StreamCapture{};
   if (auto checked = gpu.Check(code, "cuStreamGetCaptureInfo"); !checked) {
-    return tl::unexpected(checked.error());
+    return Propagate(checked);
   }
   if (status == gpu::kCuCaptureNone) return StreamCapture{};
   // Of a capture that was invalidated the number is not told.
@@ -39,7 +39,7 @@ Result<std::unique_ptr<SideStream>> SideStream::Make(const Gpu& gpu) {
     done =
         gpu.Check(driver->EventCreate(&made->event_, gpu::kCuEventDisableTiming), "cuEventCreate");
   }
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return Propagate(done);
   return made;
 }
 
@@ -55,15 +55,15 @@ SideStream::~SideStream() {
 Result<gpu::CuStream> SideStream::Fork(gpu::CuStream stream) {
   is_forked_ = false;
   const auto own = CaptureOf(gpu_, stream_);
-  if (!own) return tl::unexpected(own.error());
+  if (!own) return Propagate(own);
   const auto other = CaptureOf(gpu_, stream);
-  if (!other) return tl::unexpected(other.error());
+  if (!other) return Propagate(other);
   if (!CanFork(*own, *other)) return stream;
   auto done = gpu_.Check(gpu_.driver()->EventRecord(event_, stream), "cuEventRecord");
   if (done) {
     done = gpu_.Check(gpu_.driver()->StreamWaitEvent(stream_, event_, 0), "cuStreamWaitEvent");
   }
-  if (!done) return tl::unexpected(done.error());
+  if (!done) return Propagate(done);
   is_forked_ = true;
   return stream_;
 }

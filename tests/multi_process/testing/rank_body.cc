@@ -162,7 +162,7 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   std::unique_ptr<StageObserver> faulty;
   if (!script.fault.empty()) {
     const Result<Fault> fault = ParseFault(script.fault);
-    if (!fault) return tl::make_unexpected(fault.error());
+    if (!fault) return Propagate(fault);
     faulty = MakeFaultObserver(*fault, rank, reporting);
   }
   JobOptions options;
@@ -175,14 +175,14 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
   options.observer = faulty != nullptr ? faulty.get() : &reporting;
   Result<std::unique_ptr<Job>> job = Job::Join(options);
-  if (!job) return tl::make_unexpected(job.error());
+  if (!job) return Propagate(job);
   Dispatcher dispatcher(**job);
   if (script.calls_first) {
     if (Status run = RunCalls(dispatcher, **job, script, link); !run) return run;
   }
   const Result<TuneReport> report =
       RunTune(**job, RequestOf(script, **job, reporting.interrupted()));
-  if (!report) return tl::make_unexpected(report.error());
+  if (!report) return Propagate(report);
   if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   ReportTune(*report, link);
   if (script.calls == 0) return {};
