@@ -63,7 +63,11 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
   return hash ^ (hash >> 31);
 }
 
-Dispatcher::Dispatcher(Job& job) : job_(job), rank_(job.rank()), world_size_(job.world_size()) {
+Dispatcher::Dispatcher(Job& job)
+    : job_(job),
+      rank_(job.rank()),
+      world_size_(job.world_size()),
+      ranks_per_node_(job.places().ranks_per_host()) {
   tables_.push_back(std::make_unique<DispatchTable>());
   table_.store(tables_.back().get(), std::memory_order_release);
   job_.set_drop_plans([this] { DropPlans(); });
@@ -131,7 +135,7 @@ Result<Problem> Dispatcher::ProblemOf(const Call& call) const {
   cls.reduction = call.reduction;
   cls.memory = job_.device().kind();
   cls.world_size = world_size_;
-  cls.ranks_per_node = cls.world_size;
+  cls.ranks_per_node = ranks_per_node_;
   cls.root = call.root;
   cls.in_place = IsInPlace(call);
   problem.count = call.count;

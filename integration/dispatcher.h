@@ -129,6 +129,7 @@ class Dispatcher {
   Job& job_;
   const int rank_;
   const int world_size_;
+  const int32_t ranks_per_node_;
   std::atomic<const DispatchTable*> table_;
   // Cached plans of earlier tables name their table. The oldest goes, with its plans, when there
   // are too many; the last is in force.

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "core/base/boot_id.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -72,6 +73,11 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
   if (!exchange) return Propagate(exchange);
   job->exchange_ = std::move(*exchange);
+  Result<Places> places = ExchangePlaces(
+      *job->exchange_, options.host_identity.empty() ? BootId() : options.host_identity,
+      request.deadline_ns);
+  if (!places) return Propagate(places);
+  job->places_ = std::move(*places);
   if (Status opened = job->OpenDevice({}); !opened) return Propagate(opened);
   if (Status opened = job->OpenCatalogue(); !opened) return Propagate(opened);
   const Status done = options.purpose == JobPurpose::kIdentify
@@ -83,6 +89,15 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
 
 Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& request) const {
   const LaunchContext& context = request.context;
+  // Known at once, where other ranks would be waited for in vain.
+  if (context.local_size > 0 && context.local_size != context.world_size) {
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("the job has {} ranks, {} of them on this host", context.world_size,
+                            context.local_size),
+                context.launcher, "a Unix socket reaches the ranks of one host only",
+                "start all ranks on one host, or give JobOptions.connect an exchange that reaches "
+                "all of them");
+  }
   sync::SocketExchangeOptions options;
   options.rank = context.rank;
   options.world_size = context.world_size;
@@ -187,11 +202,12 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.name = name;
   options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
   options.device = device_->ordinal();
+  options.host_of_rank = places_.host_of_rank();
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
   options.settings = catalogue_->setting_texts();
   options.builds = catalogue_->builds();
   Result<std::unique_ptr<BackendGroups>> groups =
-      BackendGroups::Create(catalogue_->backends(), *exchange_, options);
+      BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
   if (!groups) return Propagate(groups);
   groups_ = std::move(*groups);
   stop_ = stops_->Add(*groups_, parent);
@@ -235,6 +251,7 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
       name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
   if (!exchange) return Propagate(exchange);
   job->exchange_ = std::move(*exchange);
+  job->places_ = places_.OfRanks(ranks);
   // Backends are bound to it, whatever is current on this thread by now.
   if (Status opened = job->OpenDevice(device_->ordinal()); !opened) {
     return Propagate(opened);
@@ -280,7 +297,7 @@ ProblemClass Job::Class(Collective collective, Dtype dtype, Reduction reduction)
   cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
   cls.memory = options_.memory;
   cls.world_size = exchange_->world_size();
-  cls.ranks_per_node = cls.world_size;
+  cls.ranks_per_node = places_.ranks_per_host();
   return cls;
 }
 

@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/database/tuned_database.h"
 #include "core/problem/tuning_settings.h"
+#include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/selection/stage_observer.h"
 #include "integration/backend_catalogue.h"
@@ -63,6 +64,10 @@ struct JobOptions {
   // With the Unix socket: how the other ranks find it. Rank 0 then adds to the job id what makes it
   // new with every attempt. nullptr: by the path alone.
   std::shared_ptr<sync::RendezvousStore> store;
+  // Which host this rank is on, as the ranks compare it: equal texts are one host. Empty: the boot
+  // id of the kernel. For ranks that a boot id places wrongly, and for tests that play several
+  // hosts on one.
+  std::string host_identity;
   TuningSettings settings;
   // The memory that the calls of this job work on. kCuda: of the rank's GPU, see
   // gpu::OrdinalOfRank.
@@ -125,6 +130,8 @@ class Job {
   void set_settings(const TuningSettings& settings) { options_.settings = settings; }
   int rank() const { return exchange_->rank(); }
   int world_size() const { return exchange_->world_size(); }
+  // The hosts of this job's ranks; equal on all of them.
+  const Places& places() const { return places_; }
 
   const std::vector<PluginReport>& plugin_reports() const { return reports_; }
   // As in BackendCatalogue.
@@ -178,6 +185,7 @@ class Job {
   std::unique_ptr<GroupStop> stop_;  // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
+  Places places_ = Places::OneHost(1);
   Fingerprint fingerprint_;
   uint64_t topology_digest_ = 0;
 };

@@ -210,14 +210,6 @@ Result<std::optional<LaunchContext>> DetectLaunchContext(const Environment& envi
                             other.launcher),
                 "unset the variables of the launcher that did not");
   }
-  if (first && first->local_size != first->world_size) {
-    return Fail(ErrorCode::kUnsupported,
-                fmt::format("the job has {} ranks, {} of them on this host", first->world_size,
-                            first->local_size),
-                first->launcher,
-                "ranks on several hosts meet over a network, and the control channel is local",
-                "start all ranks on one host");
-  }
   if (first) {
     if (const std::string* path = Find(environment, "COTUNE_SOCKET")) first->socket_path = *path;
   }

@@ -16,13 +16,13 @@ using Environment = std::map<std::string, std::string>;
 // The environment of this process.
 Environment ProcessEnvironment();
 
-// A rank of a job on this machine.
+// A rank of a job.
 struct LaunchContext {
   std::string launcher;  // "cotune", "torchrun", "openmpi", "hydra", "slurm"
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  int local_size = 1;       // ranks on this host
+  int local_size = 0;       // ranks on this host as the launcher counts them; 0: it does not say
   std::string job_id;       // equal on all ranks, different for jobs that run at the same time
   std::string socket_path;  // of the control channel; empty: DefaultSocketPath(job_id)
 };

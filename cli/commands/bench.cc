@@ -28,8 +28,7 @@ Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& pr
     if (!is_missing) process.console.Warn(database.error().ToText());
     return DispatchTable();
   }
-  const LaunchContext& context = job.context();
-  return database->BuildTable(context.world_size, context.local_size, job.fingerprint());
+  return database->BuildTable(job.world_size(), job.places().ranks_per_host(), job.fingerprint());
 }
 
 int PrintBench(const BenchFlags& flags, const std::string& asked_database, Job& job,

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 using Entry = TraceOfRank::Entry;
 
 constexpr const char* kClock =
-    "CLOCK_MONOTONIC, which all ranks of one host share: the times of ranks can be compared";
+    "CLOCK_MONOTONIC of each rank from the job's begin on: ranks can be compared to some us";
 
 const char* CategoryOf(SpanKind kind) {
   switch (kind) {

@@ -90,9 +90,10 @@ class BackendGroup {
 // The ranks of a group and its name, which is unique in the job and new for every attempt.
 struct GroupParameters {
   std::string name;
-  int32_t rank = 0;                // of this process in the group
-  std::vector<int32_t> job_ranks;  // rank in the job of every rank of the group
-  int32_t device = -1;             // CUDA ordinal, -1 for host
+  int32_t rank = 0;                     // of this process in the group
+  std::vector<int32_t> job_ranks;       // rank in the job of every rank of the group
+  std::vector<int32_t> host_of_rank{};  // as in Places; empty: all are on one host
+  int32_t device = -1;                  // CUDA ordinal, -1 for host
   int64_t deadline_ns = 0;
 };
 

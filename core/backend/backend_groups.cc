@@ -65,12 +65,13 @@ std::string BackendGroups::IdentityOf(const Backend& backend) const {
 
 Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend*> backends,
                                                              RankExchange& exchange,
+                                                             const Clock& clock,
                                                              const Options& options) {
   std::unique_ptr<BackendGroups> groups(new BackendGroups(exchange, options));
   // First the ranks learn which backends all of them have: a group of one that a rank lacks would
   // wait for it in vain.
   StepRecord<BackendList> record;
-  record.message.deadline_ns = options.deadline_ns;
+  record.message.deadline_left_ns = options.deadline_ns - clock.now_ns();
   for (Backend* backend : backends) {
     record.message.identities.push_back(groups->IdentityOf(*backend));
   }
@@ -91,10 +92,11 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
     groups->members_.push_back(BackendMember{*own, nullptr, 0});
   }
   // One deadline for all: ranks that came here at different times must not leave at different ones.
-  int64_t deadline_ns = options.deadline_ns;
+  int64_t left_ns = record.message.deadline_left_ns;
   for (const auto& other : all->records) {
-    deadline_ns = std::max(deadline_ns, other.message.deadline_ns);
+    left_ns = std::max(left_ns, other.message.deadline_left_ns);
   }
+  const int64_t deadline_ns = DeadlineAfter(clock.now_ns(), left_ns);
   for (BackendMember& member : groups->members_) {
     if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
       return Propagate(created);
@@ -111,6 +113,7 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
       fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
   parameters.rank = exchange_.rank();
   parameters.job_ranks = options_.job_ranks;
+  parameters.host_of_rank = options_.host_of_rank;
   parameters.device = options_.device;
   parameters.deadline_ns = deadline_ns;
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);

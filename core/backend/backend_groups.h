@@ -29,10 +29,11 @@ struct BackendMember {
 class BackendGroups {
  public:
   struct Options {
-    std::string name;                // unique in the job
-    std::vector<int32_t> job_ranks;  // rank in the job of every rank of the exchange
+    std::string name;                   // unique in the job
+    std::vector<int32_t> job_ranks;     // rank in the job of every rank of the exchange
+    std::vector<int32_t> host_of_rank;  // as in Places; empty: all are on one host
     int32_t device = -1;
-    int64_t deadline_ns = 0;  // absolute, for Create
+    int64_t deadline_ns = 0;  // absolute, on the clock of Create and for it
     // The user's settings of each backend, by its name: "key=value key=value". Ranks with different
     // settings of a backend do not share a group of it.
     std::map<std::string, std::string> settings;
@@ -46,7 +47,7 @@ class BackendGroups {
   // another version, build or with other settings, or whose group fails on any rank, is left out on
   // all ranks and its reason kept. kRankLost when a rank is lost.
   static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
-                                                       RankExchange& exchange,
+                                                       RankExchange& exchange, const Clock& clock,
                                                        const Options& options);
 
   const std::string& name() const { return options_.name; }

@@ -60,7 +60,7 @@ std::vector<View> CreateOnThreeRanks(
       options.name = "job";
       options.job_ranks.assign(job_ranks.begin(), job_ranks.end());
       if (change) change(rank, options);
-      const auto groups = BackendGroups::Create(backends, *exchange, options);
+      const auto groups = BackendGroups::Create(backends, *exchange, MonotonicClock(), options);
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       for (const BackendMember& member : (*groups)->members()) {
         views[rank].members.push_back(member.backend->name());
@@ -126,7 +126,7 @@ TEST(BackendGroupsTest, AnAbortThatTakesItsTimeHoldsUpNoOther) {
   BackendGroups::Options options;
   options.name = "job";
   options.job_ranks = {0};
-  auto groups = BackendGroups::Create({&first, &second}, *exchange, options);
+  auto groups = BackendGroups::Create({&first, &second}, *exchange, MonotonicClock(), options);
   ASSERT_TRUE(groups) << groups.error().ToText();
   std::thread aborter([&] { (*groups)->AbortAll(); });
   // Neither returns before both were called.
@@ -252,7 +252,8 @@ std::vector<MemoryView> RegisterOnThreeRanks(
       BackendGroups::Options options;
       options.name = "job";
       options.job_ranks = {0, 1, 2};
-      auto groups = BackendGroups::Create({&scripted, &other}, *exchange, options);
+      auto groups =
+          BackendGroups::Create({&scripted, &other}, *exchange, MonotonicClock(), options);
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       char memory[128];
       view.registered = (*groups)->RegisterMemory(own_of(rank), memory, bytes_of(rank), 0);

@@ -24,8 +24,8 @@ class DeviceBuffer {
   virtual uint64_t bytes() const = 0;
 };
 
-// When the timed calls of this rank began and ended: on the clock that the ranks of one machine
-// share, or from the common start on for a device that lines the ranks up itself.
+// When the timed calls of this rank began and ended: on the clock of this process, or from the
+// common start on for a device that lines the ranks up itself.
 struct TimedSpan {
   int64_t start_ns = 0;
   int64_t end_ns = 0;

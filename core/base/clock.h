@@ -6,7 +6,8 @@
 
 namespace cotune {
 
-// A monotonic clock that is common to all processes of one machine. Thread-safe.
+// A monotonic clock of this process: a moment that another process has read from its own means
+// nothing on it. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;

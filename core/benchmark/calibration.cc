@@ -54,7 +54,8 @@ Status Calibration::Run(RacingChoice& choice) {
   choice.verdict.repetitions = repetitions_.CallsFor(choice.check_ns);
   const int32_t warm = repetitions_.WarmCalls(choice.check_ns);
   if (warm == 0) return {};
-  const auto all = steps_.Exchange("warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0)));
+  const auto all = steps_.Exchange(
+      "warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0), runs_.SpanBeginNs()));
   if (!all) return Propagate(all);
   if (const std::optional<Error> failure = all->FirstFailure()) {
     return removal_.RemoveFailed(choice, *all, *failure);

@@ -25,7 +25,7 @@ namespace cotune {
 // happened to it: a failure is a record like any other, and the choice is removed on all ranks.
 class CellBenchmark {
  public:
-  // budget_ns: measuring time of this cell by the coordinator's clock, 0: none. `label` starts the
+  // budget_ns: measuring time of this cell by the time of the job, 0: none. `label` starts the
   // names of its steps.
   CellBenchmark(const BenchmarkParts& parts, std::span<const std::unique_ptr<ChoiceCaller>> callers,
                 std::string label, int64_t budget_ns);
@@ -34,8 +34,8 @@ class CellBenchmark {
   // choices are verdicts.
   Result<DecidedCell> Run(const Problem& problem);
 
-  // The coordinator's clock at the last step.
-  int64_t coordinator_now_ns() const { return steps_.coordinator_now_ns(); }
+  // From the job's begin to the last step.
+  int64_t elapsed_ns() const { return steps_.elapsed_ns(); }
 
  private:
   // Both for each choice in turn, because the first launch of a choice is noted in the journal.

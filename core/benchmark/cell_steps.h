@@ -11,7 +11,7 @@
 
 namespace cotune {
 
-// Numbers the steps, so that each has a name of its own, and keeps the coordinator's clock.
+// Numbers the steps, so that each has a name of its own, and keeps the time of the job.
 class CellSteps {
  public:
   // `label` starts the names of the steps.
@@ -25,12 +25,17 @@ class CellSteps {
                                              int64_t start_delay_ns = 0) {
     Result<ExchangedRecords<Message>> all =
         ExchangeRecords(parts_.exchange, NextName(step), record, start_delay_ns, DeadlineNs());
-    if (all) coordinator_now_ns_ = all->coordinator_now_ns;
+    if (all) {
+      elapsed_ns_ = all->elapsed_ns;
+      job_begin_ns_ = all->job_begin_ns;
+    }
     return all;
   }
 
-  // The coordinator's clock at the last step; equal on all ranks.
-  int64_t coordinator_now_ns() const { return coordinator_now_ns_; }
+  // From the job's begin to the last step; equal on all ranks.
+  int64_t elapsed_ns() const { return elapsed_ns_; }
+  // On this process's clock, as it was known at the last step.
+  int64_t job_begin_ns() const { return job_begin_ns_; }
   const std::string& label() const { return label_; }
 
  private:
@@ -40,7 +45,8 @@ class CellSteps {
   const BenchmarkParts& parts_;
   const std::string label_;
   uint32_t step_count_ = 0;
-  int64_t coordinator_now_ns_ = 0;
+  int64_t elapsed_ns_ = 0;
+  int64_t job_begin_ns_ = 0;
 };
 
 }  // namespace cotune

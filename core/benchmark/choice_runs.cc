@@ -56,9 +56,10 @@ Result<TimedSpan> ChoiceRuns::CallOnce(RacingChoice& choice) {
 }
 
 Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetitions,
-                                        int64_t start_ns) {
+                                        int64_t start_elapsed_ns) {
+  int64_t start_ns = start_elapsed_ns == 0 ? 0 : steps_.job_begin_ns() + start_elapsed_ns;
   // All ranks have the release of the last step in common.
-  if (parts_.device.aligns_ranks()) start_ns = steps_.coordinator_now_ns();
+  if (parts_.device.aligns_ranks()) start_ns = steps_.elapsed_ns();
   return RunGuarded(choice, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
     if (choice.timed == nullptr || choice.timed_repetitions != repetitions) {
       choice.timed.reset();

@@ -26,8 +26,12 @@ class ChoiceRuns {
   // One call, as a program makes it.
   Result<TimedSpan> CallOnce(RacingChoice& choice);
   // `repetitions` calls in a row as a sample has them, on each copy of the operands in turn,
-  // beginning at start_ns (0: at once). A device that lines the ranks up needs no start time.
-  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_ns);
+  // beginning start_elapsed_ns after the job's begin (0: at once). A device that lines the ranks up
+  // needs no start time.
+  Result<TimedSpan> CallTimed(RacingChoice& choice, int32_t repetitions, int64_t start_elapsed_ns);
+  // The job's begin on the clock of spans; a device that lines the ranks up counts from their
+  // common start.
+  int64_t SpanBeginNs() const { return parts_.device.aligns_ranks() ? 0 : steps_.job_begin_ns(); }
 
  private:
   Result<TimedSpan> RunGuarded(

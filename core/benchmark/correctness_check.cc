@@ -22,8 +22,9 @@ StepRecord<CheckedCall> CorrectnessCheck::RunOnThisRank(RacingChoice& choice, Ch
   const int32_t copies = by == CheckBy::kCall ? 1 : buffers_.copies();
   if (Status filled = buffers_.Fill(salt, copies); !filled)
     return StepRecord<CheckedCall>::FromStatus(filled);
-  auto record = RecordOf<CheckedCall>(by == CheckBy::kCall ? runs_.CallOnce(choice)
-                                                           : runs_.CallTimed(choice, copies, 0));
+  auto record = RecordOf<CheckedCall>(
+      by == CheckBy::kCall ? runs_.CallOnce(choice) : runs_.CallTimed(choice, copies, 0),
+      runs_.SpanBeginNs());
   if (record.failure) return record;
   const Result<OperandCheck> check = buffers_.Check(salt, copies);
   if (!check) return StepRecord<CheckedCall>::FromStatus(Propagate(check));

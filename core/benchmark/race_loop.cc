@@ -48,13 +48,13 @@ Race RaceLoop::MakeRace(std::span<const RacingChoice> choices) const {
 Status RaceLoop::Run(std::span<RacingChoice> choices) {
   const TuningSettings& settings = parts_.settings;
   Race race = MakeRace(choices);
-  const int64_t begin_ns = steps_.coordinator_now_ns();
+  const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
     if (!times_ns) return Propagate(times_ns);
     CountSamples(choices, order, *times_ns);
-    const bool is_spent = budget_ns_ > 0 && steps_.coordinator_now_ns() - begin_ns >= budget_ns_;
+    const bool is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns_;
     // Only where there are rounds enough to come.
     if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
       repetitions_.RemeasureUndersampled(order, *times_ns, choices, race);
@@ -115,10 +115,10 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
     }
     record = StepRecord<TakenSample>{};
     if (is_last || choices[order[turn]].has_failed) continue;
-    planned_start_ns = all->start_ns;
+    planned_start_ns = all->start_elapsed_ns;
     RacingChoice& choice = choices[order[turn]];
     record = RecordOf<TakenSample>(
-        runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns));
+        runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns), runs_.SpanBeginNs());
   }
   return times_ns;
 }

@@ -20,7 +20,7 @@ namespace cotune {
 // Collective; what it is given outlives it.
 class RaceLoop {
  public:
-  // budget_ns: of this cell by the coordinator's clock, 0: none.
+  // budget_ns: of this cell by the time of the job, 0: none.
   RaceLoop(const BenchmarkParts& parts, CellSteps& steps, ChoiceRuns& runs, ChoiceRemoval& removal,
            const SampleRepetitions& repetitions, int64_t budget_ns)
       : parts_(parts),

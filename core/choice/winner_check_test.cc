@@ -56,7 +56,7 @@ std::vector<View> Check(const MeasuredWinners& winners,
       BackendGroups::Options options;
       options.name = "part";
       options.job_ranks = {4, 5, 6};
-      auto groups = BackendGroups::Create({&backend}, *exchange, options);
+      auto groups = BackendGroups::Create({&backend}, *exchange, MonotonicClock(), options);
       ASSERT_TRUE(groups) << groups.error().ToText();
       views[rank].winners = winners;
       views[rank].refused =
@@ -211,7 +211,7 @@ TEST(WinnerCheckTest, ARankThatMadeItsWinnersReadyTooSlowlyHasTimeToSaySo) {
   const std::unique_ptr<RankExchange> inner = MakeExchangeForTest(hub, 0);
   NotingExchange exchange(*inner, clock);
   BackendForTest backend(hub, 0, {Scripted("a"), Scripted("b")});
-  auto groups = BackendGroups::Create({&backend}, exchange, {});
+  auto groups = BackendGroups::Create({&backend}, exchange, clock, {});
   ASSERT_TRUE(groups) << groups.error().ToText();
   MeasuredWinners winners;
   winners.Put(DispatchKey::Of(AllReduce(1)), 1024, Id("scripted/a"));

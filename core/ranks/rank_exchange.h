@@ -22,9 +22,14 @@ using AgreedFields = std::vector<std::pair<std::string, std::string>>;
 // The messages of all ranks in one step, and the data of the release.
 struct StepResult {
   std::vector<std::string> records;  // [world_size], by rank; each at most kRecordBytesMax
-  int64_t start_ns = 0;  // when the next timed part starts on all ranks; 0 when none was asked for
-  int64_t coordinator_now_ns =
-      0;  // the coordinator's clock at the release: the one clock for budgets
+  // From the job's begin to the release; equal on all ranks: the one clock for budgets.
+  int64_t elapsed_ns = 0;
+  // From the job's begin to the start of the next timed part on all ranks; 0: none was asked for.
+  int64_t start_elapsed_ns = 0;
+  // The job's begin on this process's clock, which turns the two above, and what other ranks say in
+  // them, into moments of this process. Processes may have clocks that do not agree, so it is an
+  // estimate, off by half the shortest round trip at most.
+  int64_t job_begin_ns = 0;
 };
 
 struct PreSyncResult {
@@ -41,7 +46,8 @@ enum class AgreementOutcome {
 // The control channel of one rank. Calls are made by one thread, in the same order on every rank;
 // background heartbeats keep running between calls. Every failure (a rank that died, stopped or
 // came late, or that is at another step) reaches all ranks as kRankLost with the ranks named, also
-// between calls; the exchange is unusable afterwards. Deadlines are absolute.
+// between calls; the exchange is unusable afterwards. Deadlines are absolute, on the clock of this
+// process; what travels is the time that is left.
 class RankExchange {
  public:
   static constexpr uint64_t kRecordBytesMax = 64 * 1024;

@@ -1,4 +1,5 @@
-// The messages of the ranks in the steps of a tune: one type for each exchange.
+// The messages of the ranks in the steps of a tune: one type for each exchange. Every
+// time in them is a duration: processes may have clocks that do not agree.
 #ifndef COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 #define COTUNE_CORE_RANKS_STEP_MESSAGES_H_
 
@@ -21,10 +22,17 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
+// The host that a rank is on; ranks with equal identities share it.
+struct HostOfRank {
+  static constexpr std::string_view kName = "host of a rank";
+  std::string identity{};
+  bool operator==(const HostOfRank&) const = default;
+};
+
 // The backends that a rank has, by name, version, build and settings.
 struct BackendList {
   static constexpr std::string_view kName = "list of backends";
-  int64_t deadline_ns = 0;  // of this rank for making their groups
+  int64_t deadline_left_ns = 0;  // of this rank, for making their groups
   std::vector<std::string> identities{};
   bool operator==(const BackendList&) const = default;
 };
@@ -96,10 +104,11 @@ struct PreparedChoices {
   bool operator==(const PreparedChoices&) const = default;
 };
 
-// From the start of a rank's timed calls to their end, on the clock that the ranks share.
+// A rank's timed calls: from the job's begin to their start, which every rank knows on a clock of
+// its own, and how long they took.
 struct RankSpan {
-  int64_t start_ns = 0;
-  int64_t end_ns = 0;
+  int64_t start_elapsed_ns = 0;
+  int64_t duration_ns = 0;
   bool operator==(const RankSpan&) const = default;
 };
 
@@ -141,7 +150,7 @@ struct TraceOfRank {
     uint32_t name = 0;    // of texts
     uint32_t node = 0;    // of texts
     uint32_t choice = 0;  // of texts
-    int64_t time_ns = 0;  // on the clock that the ranks share
+    int64_t time_ns = 0;  // since the job's begin
     int64_t value = 0;    // the extent of a span in ns, or what a counter counts
     bool operator==(const Entry&) const = default;
   };
@@ -152,9 +161,9 @@ struct TraceOfRank {
 };
 
 using StepMessage =
-    std::variant<Done, BackendList, MemoryToRegister, GpuOfRank, TableWish, ProcessorsOfRank,
-                 ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers, PreparedChoices,
-                 CheckedCall, WarmCalls, TakenSample, ClockReading, TraceOfRank>;
+    std::variant<Done, HostOfRank, BackendList, MemoryToRegister, GpuOfRank, TableWish,
+                 ProcessorsOfRank, ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers,
+                 PreparedChoices, CheckedCall, WarmCalls, TakenSample, ClockReading, TraceOfRank>;
 
 }  // namespace cotune
 

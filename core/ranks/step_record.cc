@@ -126,7 +126,8 @@ Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view 
     if (!result) return Propagate(result);
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank] += result->records[rank];
   }
-  return EncodedRecords{std::move(all), result->start_ns, result->coordinator_now_ns};
+  return EncodedRecords{std::move(all), result->elapsed_ns, result->start_elapsed_ns,
+                        result->job_begin_ns};
 }
 
 Result<std::string> BroadcastInParts(RankExchange& exchange, std::string_view bytes,

@@ -52,8 +52,10 @@ template <typename Message>
 struct ExchangedRecords {
   std::vector<StepRecord<Message>> records{};  // [world_size], by rank
   std::vector<int> job_ranks{};  // [world_size]: what texts and errors call these ranks
-  int64_t start_ns = 0;
-  int64_t coordinator_now_ns = 0;
+  // As in StepResult.
+  int64_t elapsed_ns = 0;
+  int64_t start_elapsed_ns = 0;
+  int64_t job_begin_ns = 0;
 
   bool SomeFailedWith(ErrorCode code) const {
     return std::any_of(records.begin(), records.end(), [&](const StepRecord<Message>& record) {
@@ -79,8 +81,10 @@ inline constexpr uint64_t kStepRecordBytesMax = 256 * RankExchange::kRecordBytes
 // The encoded records of one step, by rank.
 struct EncodedRecords {
   std::vector<std::string> bytes{};
-  int64_t start_ns = 0;
-  int64_t coordinator_now_ns = 0;
+  // As in StepResult.
+  int64_t elapsed_ns = 0;
+  int64_t start_elapsed_ns = 0;
+  int64_t job_begin_ns = 0;
 };
 Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view step,
                                        const AnyStepRecord& record, int64_t start_delay_ns,
@@ -105,8 +109,9 @@ Result<ExchangedRecords<Message>> ExchangeRecords(RankExchange& exchange, std::s
       exchange, step, AnyStepRecord{record.failure, record.message}, start_delay_ns, deadline_ns);
   if (!encoded) return Propagate(encoded);
   ExchangedRecords<Message> all;
-  all.start_ns = encoded->start_ns;
-  all.coordinator_now_ns = encoded->coordinator_now_ns;
+  all.elapsed_ns = encoded->elapsed_ns;
+  all.start_elapsed_ns = encoded->start_elapsed_ns;
+  all.job_begin_ns = encoded->job_begin_ns;
   all.records.reserve(encoded->bytes.size());
   all.job_ranks.reserve(encoded->bytes.size());
   for (const std::string& bytes : encoded->bytes) {

@@ -18,19 +18,22 @@ void Write(const std::vector<std::string>& texts, Texts& out) {
 std::vector<std::string> Read(const Texts& texts) { return {texts.begin(), texts.end()}; }
 
 void Write(const RankSpan& span, proto::RankSpan& out) {
-  out.set_start_ns(span.start_ns);
-  out.set_end_ns(span.end_ns);
+  out.set_start_elapsed_ns(span.start_elapsed_ns);
+  out.set_duration_ns(span.duration_ns);
 }
-RankSpan Read(const proto::RankSpan& in) { return {in.start_ns(), in.end_ns()}; }
+RankSpan Read(const proto::RankSpan& in) { return {in.start_elapsed_ns(), in.duration_ns()}; }
 
 // One overload a message type.
 struct MessageWriter {
   proto::StepRecord& record;
 
   void operator()(const Done& /*message*/) const { record.mutable_done(); }
+  void operator()(const HostOfRank& message) const {
+    record.mutable_host_of_rank()->set_identity(message.identity);
+  }
   void operator()(const BackendList& message) const {
     proto::BackendList& out = *record.mutable_backend_list();
-    out.set_deadline_ns(message.deadline_ns);
+    out.set_deadline_left_ns(message.deadline_left_ns);
     Write(message.identities, *out.mutable_identities());
   }
   void operator()(const MemoryToRegister& message) const {
@@ -139,8 +142,11 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
   switch (in.message_case()) {
     case proto::StepRecord::kDone:
       return Done{};
+    case proto::StepRecord::kHostOfRank:
+      return HostOfRank{in.host_of_rank().identity()};
     case proto::StepRecord::kBackendList:
-      return BackendList{in.backend_list().deadline_ns(), Read(in.backend_list().identities())};
+      return BackendList{in.backend_list().deadline_left_ns(),
+                         Read(in.backend_list().identities())};
     case proto::StepRecord::kMemoryToRegister:
       return MemoryToRegister{in.memory_to_register().bytes()};
     case proto::StepRecord::kGpuOfRank:

@@ -67,7 +67,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
                           BudgetOfNextCellNs());
   Result<DecidedCell> decided = benchmark.Run(problem);
   if (!decided) return decided;
-  coordinator_now_ns_ = benchmark.coordinator_now_ns();
+  now_ns_ = benchmark.elapsed_ns();
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
   return decided;
 }

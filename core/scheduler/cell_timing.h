@@ -16,7 +16,7 @@ namespace cotune {
 // Collective: every rank measures the same cells in the same order. What it is given outlives it.
 class CellTiming final : public CellTimer {
  public:
-  // begin_ns: the coordinator's clock when measuring begins. `region` holds the operands of
+  // begin_ns: from the job's begin to that of measuring. `region` holds the operands of
   // symmetric cells; nullptr where there are none.
   CellTiming(TuneState& state, LaunchWatchdog& watchdog, std::span<TuneCell> cells,
              SymmetricRegion* region, StartMode start_mode, int64_t begin_ns)
@@ -26,15 +26,15 @@ class CellTiming final : public CellTimer {
         region_(region),
         start_mode_(start_mode),
         begin_ns_(begin_ns),
-        coordinator_now_ns_(begin_ns) {}
+        now_ns_(begin_ns) {}
 
   // The place is one of the cells, and is measured for the first time.
   Result<DecidedCell> TimeCell(MultiTemplate& node, uint64_t size_hint_bytes) override;
 
-  // Whether the budget of all passes together is used up; by the coordinator's clock, so alike on
+  // Whether the budget of all passes together is used up; by the time of the job, so alike on
   // all ranks.
   bool IsBudgetSpent() const { return state_.settings.budget_ns > 0 && BudgetLeftNs() <= 0; }
-  int64_t elapsed_ns() const { return coordinator_now_ns_ - begin_ns_; }
+  int64_t elapsed_ns() const { return now_ns_ - begin_ns_; }
 
  private:
   int64_t BudgetLeftNs() const {
@@ -51,7 +51,7 @@ class CellTiming final : public CellTimer {
   SymmetricRegion* region_;
   StartMode start_mode_;
   const int64_t begin_ns_;
-  int64_t coordinator_now_ns_;
+  int64_t now_ns_;
   int32_t cells_done_ = 0;
 };
 

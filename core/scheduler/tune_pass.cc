@@ -177,7 +177,7 @@ Status TunePass::Warm() {
   const bool core_for_each_rank = CountDistinctProcessors(processors) >= all->records.size();
   start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
   if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
-  begin_ns_ = all->coordinator_now_ns;
+  begin_ns_ = all->elapsed_ns;
   return {};
 }
 

@@ -64,7 +64,7 @@ class TunePass {
   std::set<CellPlace> unusable_;  // known, but no rank can run the winner
   std::unique_ptr<SymmetricRegion> symmetric_;
   StartMode start_mode_ = StartMode::kBarrier;
-  int64_t begin_ns_ = 0;  // the coordinator's clock when measuring begins
+  int64_t begin_ns_ = 0;  // from the job's begin to that of measuring
 };
 
 }  // namespace cotune

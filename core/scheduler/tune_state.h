@@ -57,7 +57,7 @@ struct TuneState {
   std::vector<std::unique_ptr<MultiTemplate>> nodes{};
   MeasuredWinners winners{};
   TuneOutcome outcome{};
-  int64_t measured_ns = 0;  // of the budget, by the coordinator's clock; equal on all ranks
+  int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
 };
 
 }  // namespace cotune

@@ -31,7 +31,7 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
   BackendGroups::Options options;
   options.name = "job";
   for (int i = 0; i < script.world_size; ++i) options.job_ranks.push_back(i);
-  auto groups = BackendGroups::Create({&backend}, *exchange, options);
+  auto groups = BackendGroups::Create({&backend}, *exchange, clock, options);
   ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
 
   Problem problem;

@@ -69,8 +69,8 @@ class ExchangeForTest final : public RankExchange {
       }
       result.records.push_back(text.substr(end + 1));
     }
-    result.start_ns = start_delay_ns > 0 ? 1 : 0;
-    result.coordinator_now_ns = ++steps_ * 1'000'000;
+    result.start_elapsed_ns = start_delay_ns > 0 ? 1 : 0;
+    result.elapsed_ns = ++steps_ * 1'000'000;
     return result;
   }
 

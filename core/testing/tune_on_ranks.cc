@@ -39,7 +39,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       BackendGroups::Options options;
       options.name = "job";
       for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
-      auto groups = BackendGroups::Create({&backend}, *exchange, options);
+      auto groups = BackendGroups::Create({&backend}, *exchange, clock, options);
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);

@@ -58,7 +58,7 @@ Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string&
   const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
   if (!loaded) return Propagate(loaded);
   const int world_size = job.world_size();
-  if (loaded->Winners(world_size, world_size, job.fingerprint()).empty()) {
+  if (loaded->Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).empty()) {
     return tl::make_unexpected(NoEntryError(*loaded, world_size, job.fingerprint(), path));
   }
   TunedDatabase merged = group.database;
@@ -73,7 +73,8 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
   std::string own;
   if (job.rank() == 0) {
     const int world_size = job.world_size();
-    own = database.Winners(world_size, world_size, job.fingerprint()).Serialize();
+    own =
+        database.Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).Serialize();
   }
   const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, DeadlineOf(job));
   if (!bytes) return Propagate(bytes);

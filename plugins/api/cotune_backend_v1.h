@@ -50,7 +50,7 @@ extern "C" {
 /* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside
  * this file. */
 #define COTUNE_ABI_MAJOR 1u
-#define COTUNE_ABI_MINOR 1u
+#define COTUNE_ABI_MINOR 2u
 #define COTUNE_BACKEND_QUERY_SYMBOL "cotune_backend_query_v1"
 
 /* True where *ptr is new enough to have the field. */
@@ -218,6 +218,11 @@ typedef struct cotune_group_params_t {
   int32_t device; /* CUDA ordinal, -1 for host */
   uint32_t reserved;
   int64_t deadline_ns;
+  /* Since 1.2. world_size entries: the host of each rank of the group, numbered from 0 in the order
+   * in which ranks are first on them. NULL, or a struct_size that ends before it: all are on one
+   * host. A backend whose ranks must share a host gives COTUNE_UNSUPPORTED for several, with a
+   * reason. */
+  const int32_t* host_of_rank;
 } cotune_group_params_t;
 
 /* Services that the host lends; they outlive the backend. Every function is [any] and takes context

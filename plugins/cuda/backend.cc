@@ -78,6 +78,8 @@ class Backend {
   static constexpr char kVersion[] = "1.2.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = cuda::kRanksMax;
+  // Memory is mapped through descriptors that travel over a Unix socket.
+  static constexpr bool kNeedsOneHost = true;
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
     auto gpu = Gpu::Open(device, kOldestMajor);

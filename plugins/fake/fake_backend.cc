@@ -97,6 +97,7 @@ class FakeBackend {
   static constexpr char kVersion[] = "1";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
   static constexpr int kRanksMax = 128;
+  static constexpr bool kNeedsOneHost = false;  // its data goes through the job's store
 
   FakeBackend(const cotune_host_t& to_host, Script to_follow)
       : host(to_host), script(std::move(to_follow)), calls(script.breaches.size()) {}

@@ -107,6 +107,7 @@ class Backend {
   static constexpr char kVersion[] = "1.0.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
   static constexpr int kRanksMax = kMaxRanks;
+  static constexpr bool kNeedsOneHost = true;  // shared memory
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t /*device*/) {
     constexpr uint64_t kPageBytes = 4096;

@@ -408,6 +408,7 @@ class AdaptedBackend final : public Backend {
     params.job_ranks = parameters.job_ranks.data();
     params.device = parameters.device;
     params.deadline_ns = parameters.deadline_ns;
+    if (!parameters.host_of_rank.empty()) params.host_of_rank = parameters.host_of_rank.data();
     cotune_group_t* group = nullptr;
     cotune_error_t error = EmptyError();
     const Result<cotune_status_t> status = InvokeApart(

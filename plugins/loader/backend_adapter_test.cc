@@ -26,6 +26,7 @@ struct cotune_backend_t {
   cotune_problem_t problem{};
   cotune_launch_t launch{};
   std::vector<int32_t> job_ranks;
+  std::vector<int32_t> host_of_rank;
   const cotune_memory_v1_t* memory = nullptr;  // the extension, if any
   std::vector<std::pair<void*, uint64_t>> registered;
 };
@@ -84,6 +85,10 @@ constexpr cotune_backend_api_t kTable = {
         [](cotune_backend_t* backend, const cotune_group_params_t* params, cotune_group_t** group,
            cotune_error_t* error) {
           backend->job_ranks.assign(params->job_ranks, params->job_ranks + params->world_size);
+          if (params->host_of_rank != nullptr) {
+            backend->host_of_rank.assign(params->host_of_rank,
+                                         params->host_of_rank + params->world_size);
+          }
           *group = reinterpret_cast<cotune_group_t*>(backend);
           return Answer(*backend, error);
         },
@@ -146,6 +151,7 @@ class BackendAdapterTest : public ::testing::Test {
     parameters.name = "g";
     parameters.rank = 1;
     parameters.job_ranks = {7, 5, 9};
+    parameters.host_of_rank = {0, 1, 0};
     return backend_->CreateGroup(parameters).value();
   }
   Result<std::unique_ptr<Plan>> Prepare(BackendGroup& group) {
@@ -419,6 +425,7 @@ TEST_F(BackendAdapterTest, ProgramsOfMoreThanOneCollectiveAreRefused) {
 TEST_F(BackendAdapterTest, StatusesBecomeErrorsThatNameJobRanks) {
   const auto group = Group();
   EXPECT_THAT(probe_.job_ranks, ElementsAre(7, 5, 9));
+  EXPECT_THAT(probe_.host_of_rank, ElementsAre(0, 1, 0));
   const auto plan = Prepare(*group).value();
   const std::map<cotune_status_t, ErrorCode> codes = {
       {COTUNE_INVALID_ARGUMENT, ErrorCode::kUsage},

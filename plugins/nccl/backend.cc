@@ -114,6 +114,9 @@ class Backend {
   static constexpr char kVersion[] = "1.0.0";
   static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_CUDA;
   static constexpr int kRanksMax = 64;
+  // NCCL itself can do more; the comparison of calls and the listing of choices have been tried
+  // within one host only.
+  static constexpr bool kNeedsOneHost = true;
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
     const sdk::Settings settings(host, kName);

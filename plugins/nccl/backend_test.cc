@@ -234,6 +234,17 @@ TEST(BackendDeathTest, ARankThatDoesNotComeIsNamed) {
   });
 }
 
+TEST(BackendDeathTest, AGroupOverSeveralHostsIsRefusedAtOnce) {
+  IN_CHILD({
+    FakeRank::LoadLibraries();
+    JobForTest job;
+    FakeRank rank(job.host(), 0);
+    rank.Join("g", 0, 2, INT64_MAX, {0, 1});
+    EXPECT_EQ(rank.status(), COTUNE_UNSUPPORTED);
+    EXPECT_THAT(rank.message(), HasSubstr("on 2 hosts"));
+  });
+}
+
 TEST(BackendDeathTest, AnInitThatHangsEndsInTheDeadlineOnAllRanks) {
   IN_CHILD({
     FakeNcclState& state = FakeRank::LoadLibraries();

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace cotune::sdk {
 
 cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
@@ -72,6 +75,18 @@ Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max
                             params.device, device));
   }
   return {};
+}
+
+Result<void> CheckOneHost(const cotune_group_params_t& params) {
+  if (!COTUNE_HAS_FIELD(cotune_group_params_t, &params, host_of_rank)) return {};
+  if (params.host_of_rank == nullptr) return {};
+  const int32_t hosts =
+      1 + *std::max_element(params.host_of_rank, params.host_of_rank + params.world_size);
+  if (hosts == 1) return {};
+  return Fail(COTUNE_UNSUPPORTED,
+              fmt::format("the {} ranks of group '{}' are on {} hosts: this backend works among "
+                          "ranks of one host",
+                          params.world_size, params.name, hosts));
 }
 
 Result<void> CheckWorldSize(int problem_ranks, int group_ranks) {

@@ -74,6 +74,8 @@ Result<void> CheckHost(const cotune_host_t& host, bool has_device, int32_t devic
 // Whether a group can be made at all: 1.0's fields are there, the rank is in the group, the name
 // fits, the world is not larger than ranks_max, and the device is that of the backend.
 Result<void> CheckGroupParams(const cotune_group_params_t& params, int ranks_max, int32_t device);
+// COTUNE_UNSUPPORTED for a group whose ranks are on several hosts, for backends that need one.
+Result<void> CheckOneHost(const cotune_group_params_t& params);
 
 // Whether a problem is one of a group's.
 Result<void> CheckWorldSize(int problem_ranks, int group_ranks);

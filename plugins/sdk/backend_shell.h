@@ -16,6 +16,16 @@
 
 namespace cotune::sdk {
 
+// Whether groups of the backend must be on one host; true where it does not say.
+template <class Backend>
+constexpr bool NeedsOneHost() {
+  if constexpr (requires { Backend::kNeedsOneHost; }) {
+    return Backend::kNeedsOneHost;
+  } else {
+    return true;
+  }
+}
+
 // BackendShell<Backend>::Table() is what the exported symbol returns. The shell ends exceptions,
 // writes failures into the caller's struct, checks what holds for every backend and converts; it
 // adds no state: the handles of the ABI are pointers to objects of the three classes.
@@ -26,6 +36,9 @@ namespace cotune::sdk {
 //     static constexpr char kVersion[] = "1.0.0";
 //     static constexpr uint32_t kMemoryKind = COTUNE_MEMORY_HOST;
 //     static constexpr int kRanksMax = 64;      // of a group
+//     // Left out or true: groups over several hosts are refused. CheckProblem of the SDK refuses
+//     // their problems; a backend that can run them has a check of its own.
+//     static constexpr bool kNeedsOneHost = false;
 //     // COTUNE_UNSUPPORTED: nothing can run on this machine. device: -1 for host memory.
 //     static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device);
 //     int32_t device() const;                   // that of Create
@@ -140,6 +153,9 @@ class BackendShell {
     return Make(group, error, [&]() -> Result<std::unique_ptr<Group>> {
       auto fits = CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device());
       if (!fits) return Propagate(fits);
+      if constexpr (NeedsOneHost<Backend>()) {
+        if (auto one = CheckOneHost(*params); !one) return Propagate(one);
+      }
       return Of(backend).Join(*params);
     });
   }

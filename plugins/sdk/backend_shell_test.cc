@@ -338,6 +338,12 @@ TEST_F(BackendShellTest, ArgumentsThatFitNoBackendAreRefused) {
   handles.params_.rank = 2;
   EXPECT_EQ(handles.Join(), COTUNE_INVALID_ARGUMENT);
   handles.params_.rank = 0;
+  const int32_t apart[] = {0, 1};
+  handles.params_.host_of_rank = apart;
+  EXPECT_EQ(handles.Join(), COTUNE_UNSUPPORTED);
+  EXPECT_THAT(handles.error_.message, HasSubstr("on 2 hosts"));
+  const int32_t together[] = {0, 0};
+  handles.params_.host_of_rank = together;
   ASSERT_EQ(handles.Join(), COTUNE_OK);
   handles.problem_.world_size = handles.problem_.ranks_per_node = 3;
   EXPECT_EQ(handles.Prepare(), COTUNE_INVALID_ARGUMENT);

@@ -8,6 +8,7 @@
 
 #include "sync/exchange/rank_link.h"
 #include "sync/wire/failure_text.h"
+#include "sync/wire/limits.h"
 #include "sync/wire/wire.pb.h"
 
 namespace cotune::sync {
@@ -51,7 +52,7 @@ class ChannelExchange final : public RankExchange {
   Status StoreDelete(std::string_view key) override;
 
  private:
-  wire::Arrive MakeArrive(wire::CallKind kind, int64_t deadline_ns) const;
+  wire::Arrive MakeArrive(wire::CallKind kind) const;
   Result<FramePtr> Store(wire::StoreOperation operation, std::string_view key,
                          std::string_view value, int64_t deadline_ns);
 
@@ -61,11 +62,10 @@ class ChannelExchange final : public RankExchange {
   int rank_;
 };
 
-wire::Arrive ChannelExchange::MakeArrive(wire::CallKind kind, int64_t deadline_ns) const {
+wire::Arrive ChannelExchange::MakeArrive(wire::CallKind kind) const {
   wire::Arrive arrive;
   arrive.set_channel(channel_);
   arrive.set_kind(kind);
-  arrive.set_deadline_ns(deadline_ns);
   return arrive;
 }
 
@@ -82,17 +82,20 @@ Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view
     return Fail(ErrorCode::kUsage,
                 fmt::format("a start delay of {} ns is negative", start_delay_ns), where);
   }
-  wire::Arrive arrive = MakeArrive(wire::CALL_STEP, deadline_ns);
+  wire::Arrive arrive = MakeArrive(wire::CALL_STEP);
   arrive.set_name(std::string(step));
   arrive.set_payload(std::string(record));
   arrive.set_start_delay_ns(start_delay_ns);
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive)});
+  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
   if (!frame) return Propagate(frame);
   const wire::Release& release = (*frame)->release();
   StepResult result;
   result.records.assign(release.records().begin(), release.records().end());
-  result.start_ns = release.start_ns();
-  result.coordinator_now_ns = release.coordinator_now_ns();
+  result.elapsed_ns = release.elapsed_duration_ns();
+  if (release.start_left_ns() > 0) {
+    result.start_elapsed_ns = AddNs(result.elapsed_ns, release.start_left_ns());
+  }
+  result.job_begin_ns = link_->JobBeginNs();
   if (result.records.size() != ranks_.size()) {
     return Fail(ErrorCode::kInternal,
                 fmt::format("{} records came for {} ranks", result.records.size(), ranks_.size()),
@@ -103,8 +106,8 @@ Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view
 
 Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64_t window_ns,
                                                int64_t deadline_ns) {
-  wire::Arrive arrive = MakeArrive(wire::CALL_PRE_SYNC, deadline_ns);
-  arrive.set_window_ns(window_ns);
+  wire::Arrive arrive = MakeArrive(wire::CALL_PRE_SYNC);
+  arrive.set_window_duration_ns(window_ns);
   uint64_t bytes = 0;
   for (const auto& [name, value] : fields) {
     wire::Field* field = arrive.add_fields();
@@ -117,7 +120,7 @@ Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64
     return Propagate(ok);
   }
   const int64_t began_ns = link_->clock().now_ns();
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive)});
+  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
   if (!frame) return Propagate(frame);
   const wire::Release& release = (*frame)->release();
   if (release.has_disagreement()) {
@@ -136,9 +139,9 @@ Result<AgreementOutcome> ChannelExchange::Agree(std::string_view proposal, const
   if (Status ok = CheckSize("a proposal", proposal.size(), kProposalBytesMax, where); !ok) {
     return Propagate(ok);
   }
-  wire::Arrive arrive = MakeArrive(wire::CALL_AGREE, deadline_ns);
+  wire::Arrive arrive = MakeArrive(wire::CALL_AGREE);
   if (rank_ == 0) arrive.set_payload(std::string(proposal));
-  const Result<FramePtr> prepared = link_->Call(CallAsked{0, std::move(arrive)});
+  const Result<FramePtr> prepared = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
   if (!prepared) return Propagate(prepared);
   const bool yes = accept((*prepared)->prepare().proposal());
   const Result<FramePtr> decided = link_->Call(VoteAsked{0, channel_, yes});
@@ -152,9 +155,9 @@ Result<std::string> ChannelExchange::Broadcast(std::string_view bytes, int64_t d
   if (Status ok = CheckSize("a broadcast", bytes.size(), kProposalBytesMax, where); !ok) {
     return Propagate(ok);
   }
-  wire::Arrive arrive = MakeArrive(wire::CALL_BROADCAST, deadline_ns);
+  wire::Arrive arrive = MakeArrive(wire::CALL_BROADCAST);
   if (rank_ == 0) arrive.set_payload(std::string(bytes));
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive)});
+  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
   if (!frame) return Propagate(frame);
   return (*frame)->release().payload();
 }
@@ -188,10 +191,10 @@ Result<std::unique_ptr<RankExchange>> ChannelExchange::Subgroup(std::string_view
     return Fail(ErrorCode::kUsage, fmt::format("rank {} opens a group that it is not in", rank_),
                 where, "", "call Subgroup only on the group's ranks");
   }
-  wire::Arrive arrive = MakeArrive(wire::CALL_OPEN, deadline_ns);
+  wire::Arrive arrive = MakeArrive(wire::CALL_OPEN);
   arrive.set_channel(std::string(name));
   for (const int rank : job_ranks) arrive.add_ranks(rank);
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive)});
+  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
   if (!frame) return Propagate(frame);
   return std::make_unique<ChannelExchange>(link_, std::string(name), std::move(job_ranks),
                                            position);
@@ -213,8 +216,7 @@ Result<FramePtr> ChannelExchange::Store(wire::StoreOperation operation, std::str
   request.set_operation(operation);
   request.set_key(std::string(key));
   request.set_value(std::string(value));
-  request.set_deadline_ns(deadline_ns);
-  return link_->Call(StoreAsked{0, std::move(request)});
+  return link_->Call(StoreAsked{0, std::move(request), deadline_ns});
 }
 
 Status ChannelExchange::StorePut(std::string_view key, std::string_view value) {

@@ -47,6 +47,11 @@ class LocalHub {
     return result;
   }
 
+  int64_t JobBeginNs(int rank) {
+    const std::lock_guard lock(mutex_);
+    return machine(rank).job_clock().begin_ns();
+  }
+
   void Leave(int rank, const std::string& channel) {
     const std::lock_guard lock(mutex_);
     Run(rank, machine(rank).OnEvent(LeaveAsked{channel}, clock_.now_ns()));
@@ -128,6 +133,7 @@ class LocalLink final : public RankLink {
   Result<FramePtr> Call(Ask ask) override { return hub_->Call(rank_, std::move(ask)); }
   void Leave(const std::string& channel) override { hub_->Leave(rank_, channel); }
   const Clock& clock() const override { return hub_->clock(); }
+  int64_t JobBeginNs() override { return hub_->JobBeginNs(rank_); }
 
  private:
   std::shared_ptr<LocalHub> hub_;

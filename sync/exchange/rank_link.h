@@ -2,6 +2,7 @@
 #ifndef COTUNE_SYNC_EXCHANGE_RANK_LINK_H_
 #define COTUNE_SYNC_EXCHANGE_RANK_LINK_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,6 +28,8 @@ class RankLink {
   virtual Result<FramePtr> Call(Ask ask) = 0;
   virtual void Leave(const std::string& channel) = 0;
   virtual const Clock& clock() const = 0;
+  // When the job began, on clock(), as JobClock knows it.
+  virtual int64_t JobBeginNs() = 0;
 };
 
 // The exchange of the whole job over a link that has joined.

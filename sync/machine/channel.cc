@@ -20,8 +20,9 @@ Error ProtocolError(int rank, const std::string& what) {
 
 }  // namespace
 
-Channel::Channel(std::string name, std::vector<int> ranks)
-    : name_(std::move(name)),
+Channel::Channel(std::string name, std::vector<int> ranks, int64_t begin_ns)
+    : begin_ns_(begin_ns),
+      name_(std::move(name)),
       ranks_(std::move(ranks)),
       members_(ranks_.size()),
       meeting_(name_, ranks_) {
@@ -44,7 +45,7 @@ void Channel::OnArrive(int rank, wire::Arrive arrive, int64_t now_ns, ChannelOut
   member.last_place = CallText(arrive.kind(), arrive.name(), name_);
   if (arrive.call() < meeting_.call() ||
       (arrive.call() == meeting_.call() && !meeting_.open() && arrive.call() != 0)) {
-    TellMissedWindow(rank, arrive, now_ns, output);
+    TellMissedWindow(rank, arrive, output);
     return;
   }
   if (!meeting_.open()) meeting_.Open(arrive.call(), now_ns);
@@ -66,8 +67,7 @@ void Channel::OnArrive(int rank, wire::Arrive arrive, int64_t now_ns, ChannelOut
   }
 }
 
-void Channel::TellMissedWindow(int rank, const wire::Arrive& arrive, int64_t now_ns,
-                               ChannelOutput& output) {
+void Channel::TellMissedWindow(int rank, const wire::Arrive& arrive, ChannelOutput& output) {
   const auto late = missed_windows_.Tell(arrive.call(), rank);
   if (!late.has_value()) {
     output.failure = ProtocolError(rank, fmt::format("call {} is over", arrive.call()));
@@ -86,7 +86,6 @@ void Channel::TellMissedWindow(int rank, const wire::Arrive& arrive, int64_t now
   wire::Release& release = *frame->mutable_release();
   release.set_channel(name_);
   release.set_call(arrive.call());
-  release.set_coordinator_now_ns(now_ns);
   for (const int late_rank : *late) release.add_late_ranks(late_rank);
   output.sends.push_back({{rank}, std::move(frame)});
 }
@@ -134,16 +133,20 @@ void Channel::ReleaseAll(int64_t now_ns, ChannelOutput& output) {
   wire::Release& release = *frame->mutable_release();
   release.set_channel(name_);
   release.set_call(meeting_.call());
-  release.set_coordinator_now_ns(now_ns);
+  release.set_elapsed_duration_ns(now_ns - begin_ns_);
   int64_t delay_ns = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const wire::Arrive& arrival = meeting_.arrival(i);
+    release.add_held_duration_ns(now_ns - meeting_.arrived_ns(i));
     if (meeting_.kind() == wire::CALL_STEP) release.add_records(arrival.payload());
     delay_ns = std::max<int64_t>(delay_ns, arrival.start_delay_ns());
   }
   if (meeting_.kind() == wire::CALL_BROADCAST) release.set_payload(meeting_.arrival(0).payload());
   // Whatever a rank asks for, nobody waits beyond the deadline of who is most in a hurry.
-  if (delay_ns > 0) release.set_start_ns(std::min(AddNs(now_ns, delay_ns), meeting_.deadline_ns()));
+  if (delay_ns > 0) {
+    const int64_t left_ns = std::min(delay_ns, LeftNs(meeting_.deadline_ns(), now_ns));
+    release.set_start_left_ns(std::max<int64_t>(1, left_ns));
+  }
   release.set_met(true);
   output.sends.push_back({ranks_, std::move(frame)});
   Over(ranks_);
@@ -157,7 +160,6 @@ void Channel::PreSyncFull(int64_t now_ns, ChannelOutput& output) {
   wire::Release& release = *frame->mutable_release();
   release.set_channel(name_);
   release.set_call(meeting_.call());
-  release.set_coordinator_now_ns(now_ns);
   *release.mutable_disagreement() = FailureFromError(*difference);
   output.sends.push_back({ranks_, std::move(frame)});
   Over(ranks_);
@@ -241,7 +243,6 @@ void Channel::CloseWindow(int64_t now_ns, ChannelOutput& output) {
   wire::Release& release = *frame->mutable_release();
   release.set_channel(name_);
   release.set_call(meeting_.call());
-  release.set_coordinator_now_ns(now_ns);
   for (const int rank : late) release.add_late_ranks(rank);
   output.sends.push_back({came, std::move(frame)});
   output.notes.push_back(

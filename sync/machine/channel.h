@@ -34,7 +34,8 @@ struct ChannelOutput {
 // Pure: (event, now) -> output. Ranks are those of the job; the caller passes members only.
 class Channel {
  public:
-  Channel(std::string name, std::vector<int> ranks);
+  // begin_ns: of the job, on the coordinator's clock.
+  Channel(std::string name, std::vector<int> ranks, int64_t begin_ns);
 
   const std::string& name() const { return name_; }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -65,8 +66,7 @@ class Channel {
   };
 
   size_t Position(int rank) const;
-  void TellMissedWindow(int rank, const wire::Arrive& arrive, int64_t now_ns,
-                        ChannelOutput& output);
+  void TellMissedWindow(int rank, const wire::Arrive& arrive, ChannelOutput& output);
   void OnFull(int64_t now_ns, ChannelOutput& output);
   void CheckSameGroup(ChannelOutput& output) const;
   void ReleaseAll(int64_t now_ns, ChannelOutput& output);
@@ -80,6 +80,7 @@ class Channel {
   void FailLeft(std::vector<int> left, ChannelOutput& output) const;
   void FailDeadline(ChannelOutput& output) const;
 
+  int64_t begin_ns_;
   std::string name_;
   std::vector<int> ranks_;
   std::unordered_map<int, size_t> positions_;  // of ranks in ranks_

@@ -89,7 +89,8 @@ Channel* CoordinatorMachine::OpenChannel(int rank, const wire::Arrive& arrive) {
                      *distinct.rbegin() < config_.job.world_size && distinct.contains(rank);
   if (!valid) return refuse("its list of ranks has duplicates, strangers, or not the rank itself");
   channel_names_.insert(arrive.channel());
-  return &channels_.emplace(arrive.channel(), Channel(arrive.channel(), ranks)).first->second;
+  return &channels_.emplace(arrive.channel(), Channel(arrive.channel(), ranks, *begin_ns_))
+              .first->second;
 }
 
 void CoordinatorMachine::OnBye(int rank, const std::string& name, int64_t now_ns) {

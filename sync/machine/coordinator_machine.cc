@@ -22,12 +22,14 @@ std::vector<int> AllRanks(int world_size) {
 CoordinatorMachine::CoordinatorMachine(CoordinatorConfig config)
     : config_(std::move(config)),
       members_(static_cast<size_t>(config_.job.world_size)),
-      liveness_(config_.heartbeat_interval_ns, config_.heartbeat_timeout_ns) {
-  channels_.emplace("", Channel("", AllRanks(config_.job.world_size)));
-}
+      liveness_(config_.heartbeat_interval_ns, config_.heartbeat_timeout_ns) {}
 
 CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, int64_t now_ns) {
   actions_.clear();
+  if (!begin_ns_.has_value()) {
+    begin_ns_ = now_ns;
+    channels_.emplace("", Channel("", AllRanks(config_.job.world_size), now_ns));
+  }
   // The timer makes events only while ranks belong to a job that has not failed; without it a gap
   // between events says nothing.
   const bool had_timer = !ranks_.empty() && !failure_.has_value();
@@ -175,7 +177,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
                  "two processes were given the same rank, or a rank was started again",
                  "give each process its own rank; restart the whole job, not one rank", {rank}));
   }
-  join_deadline_ns_ = std::min(join_deadline_ns_, hello.deadline_ns());
+  join_deadline_ns_ = std::min(join_deadline_ns_, AddNs(now_ns, hello.deadline_left_ns()));
   strangers_.erase(id);
   ranks_[id] = rank;
   member.connection = id;
@@ -183,7 +185,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
   liveness_.Watch(rank, now_ns);
   wire::Arrive join;
   join.set_kind(wire::CALL_JOIN);
-  join.set_deadline_ns(hello.deadline_ns());
+  join.set_deadline_left_ns(hello.deadline_left_ns());
   ChannelOutput output;
   channels_.at("").OnArrive(rank, std::move(join), now_ns, output);
   Apply(std::move(output), now_ns);

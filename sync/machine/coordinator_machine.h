@@ -136,6 +136,7 @@ class CoordinatorMachine {
   void Say(LogSeverity severity, std::string text);
 
   CoordinatorConfig config_;
+  std::optional<int64_t> begin_ns_;            // of the job: when the first event came
   std::vector<Member> members_;                // [world_size]
   std::map<ConnectionId, int> ranks_;          // of connections that have joined
   std::map<ConnectionId, int64_t> strangers_;  // connected, no HELLO yet: until when it may take

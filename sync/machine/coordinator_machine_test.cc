@@ -69,8 +69,8 @@ class Desk {
     frame.mutable_arrive()->set_call(call);
     frame.mutable_arrive()->set_kind(kind);
     frame.mutable_arrive()->set_name(name);
-    frame.mutable_arrive()->set_deadline_ns(deadline_ns);
-    frame.mutable_arrive()->set_window_ns(window_ns);
+    frame.mutable_arrive()->set_deadline_left_ns(LeftNs(deadline_ns, now_ns));
+    frame.mutable_arrive()->set_window_duration_ns(window_ns);
     Frame(now_ns, static_cast<ConnectionId>(rank) + 1, frame);
   }
 
@@ -100,7 +100,7 @@ TEST(Coordinator, ReleasesTheRendezvousWhenTheLastRankComes) {
   ASSERT_THAT(desk.sent(), SizeIs(1));
   EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 2, 3));
   EXPECT_TRUE(desk.sent()[0].frame->has_release());
-  EXPECT_EQ(desk.sent()[0].frame->release().coordinator_now_ns(), 30);
+  EXPECT_EQ(desk.sent()[0].frame->release().elapsed_duration_ns(), 20);
 }
 
 TEST(Coordinator, StrangerThatSaysNothingIsClosedAfterItsTime) {
@@ -153,9 +153,9 @@ TEST(Coordinator, MismatchAfterTheRendezvousDeclinesOnlyTheStranger) {
 
 // ---- While ranks still come ----
 
-wire::Frame HelloFrame(const JobIdentity& job, int rank, int64_t deadline_ns = INT64_MAX) {
+wire::Frame HelloFrame(const JobIdentity& job, int rank, int64_t deadline_left_ns = INT64_MAX) {
   wire::Frame frame;
-  *frame.mutable_hello() = MakeHello(job, rank, deadline_ns);
+  *frame.mutable_hello() = MakeHello(job, rank, deadline_left_ns);
   return frame;
 }
 
@@ -238,7 +238,7 @@ TEST(CoordinatorRendezvous, ProcessThatTriesAgainIsLoggedOnce) {
 TEST(CoordinatorRendezvous, DeadlineSaysWhoWasTurnedAway) {
   Desk desk(2);
   desk.At(10, Connected{1});
-  desk.Frame(11, 1, HelloFrame(desk.Job(), 0, 5'000));
+  desk.Frame(11, 1, HelloFrame(desk.Job(), 0, 4'989));
   desk.At(20, Connected{50});
   desk.Frame(21, 50, HelloFrame({2, "mistyped", "1.0"}, 1));
   desk.At(5'000, TimeReached{});
@@ -508,12 +508,12 @@ TEST(Coordinator, CommonStartIsNotBeyondTheDeadline) {
     frame.mutable_arrive()->set_call(1);
     frame.mutable_arrive()->set_kind(wire::CALL_STEP);
     frame.mutable_arrive()->set_name("s");
-    frame.mutable_arrive()->set_deadline_ns(rank == 0 ? 5'000 : 9'000);
+    frame.mutable_arrive()->set_deadline_left_ns(rank == 0 ? 4'900 : 8'900);
     frame.mutable_arrive()->set_start_delay_ns(rank == 0 ? 10 : INT64_MAX);
     desk.Frame(100, static_cast<ConnectionId>(rank) + 1, frame);
   }
   ASSERT_THAT(desk.sent(), SizeIs(1));
-  EXPECT_EQ(desk.sent()[0].frame->release().start_ns(), 5'000);
+  EXPECT_EQ(desk.sent()[0].frame->release().start_left_ns(), 4'900);
 }
 
 // ---- Subgroups ----
@@ -522,7 +522,7 @@ wire::Frame Open(const std::string& name, const std::vector<int>& ranks) {
   wire::Frame frame;
   frame.mutable_arrive()->set_channel(name);
   frame.mutable_arrive()->set_kind(wire::CALL_OPEN);
-  frame.mutable_arrive()->set_deadline_ns(INT64_MAX);
+  frame.mutable_arrive()->set_deadline_left_ns(INT64_MAX);
   for (const int rank : ranks) frame.mutable_arrive()->add_ranks(rank);
   return frame;
 }

@@ -13,7 +13,10 @@
 namespace cotune::sync {
 
 Meeting::Meeting(std::string channel, std::vector<int> ranks)
-    : channel_(std::move(channel)), ranks_(std::move(ranks)), arrivals_(ranks_.size()) {}
+    : channel_(std::move(channel)),
+      ranks_(std::move(ranks)),
+      arrivals_(ranks_.size()),
+      arrived_ns_(ranks_.size()) {}
 
 void Meeting::Open(uint64_t call, int64_t now_ns) {
   open_ = true;
@@ -37,15 +40,16 @@ void Meeting::Arrive(size_t member, wire::Arrive arrive, int64_t now_ns) {
   if (arrived_ == 0) {
     kind_ = arrive.kind();
     name_ = arrive.name();
-    first_window_ns_ = arrive.window_ns();
+    first_window_ns_ = arrive.window_duration_ns();
   } else if (arrive.kind() != kind_ || arrive.name() != name_) {
     mismatched_ = true;
   }
   ++arrived_;
-  deadline_ns_ = std::min(deadline_ns_, arrive.deadline_ns());
+  deadline_ns_ = std::min(deadline_ns_, AddNs(now_ns, arrive.deadline_left_ns()));
   // Nothing can save the call now; a short wait lets the error say where the others are.
   if (mismatched_) deadline_ns_ = std::min(deadline_ns_, AddNs(now_ns, kSettleNs));
   arrivals_[member] = std::make_shared<const wire::Arrive>(std::move(arrive));
+  arrived_ns_[member] = now_ns;
 }
 
 std::vector<int> Meeting::ArrivedRanks() const {

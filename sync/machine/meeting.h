@@ -31,6 +31,7 @@ class Meeting {
   bool mismatched() const { return mismatched_; }
   bool has(size_t member) const { return arrivals_[member] != nullptr; }
   const wire::Arrive& arrival(size_t member) const { return *arrivals_[member]; }
+  int64_t arrived_ns(size_t member) const { return arrived_ns_[member]; }
   wire::CallKind kind() const { return kind_; }
   int64_t opened_ns() const { return opened_ns_; }
   int64_t first_window_ns() const { return first_window_ns_; }  // what the first arrival asked for
@@ -59,6 +60,7 @@ class Meeting {
   int64_t deadline_ns_ = 0;
   size_t arrived_ = 0;
   std::vector<std::shared_ptr<const wire::Arrive>> arrivals_;  // [members]; nullptr: not yet
+  std::vector<int64_t> arrived_ns_;                            // [members], of those who have
 };
 
 // Positions grouped by equal text; the largest group first, ties by the lowest position. What most

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sync/machine/agreement_round.h"
+#include "sync/machine/job_clock.h"
 #include "sync/machine/meeting.h"
 #include "sync/machine/pre_sync_window.h"
 #include "sync/machine/rendezvous.h"
@@ -211,14 +212,14 @@ TEST(AgreementRound, OneNoDeclinesForEver) {
 // ---- Store ----
 
 wire::StoreRequest Request(wire::StoreOperation operation, const std::string& key,
-                           const std::string& value = "", int64_t deadline_ns = INT64_MAX,
+                           const std::string& value = "", int64_t deadline_left_ns = INT64_MAX,
                            uint64_t number = 1) {
   wire::StoreRequest request;
   request.set_request(number);
   request.set_operation(operation);
   request.set_key(key);
   request.set_value(value);
-  request.set_deadline_ns(deadline_ns);
+  request.set_deadline_left_ns(deadline_left_ns);
   return request;
 }
 
@@ -234,6 +235,13 @@ TEST(Store, WaitersAreAnsweredByThePutInOrder) {
   EXPECT_EQ(replies[1].frame->store_reply().value(), "v");
   EXPECT_EQ(replies[2].rank, 2);
   EXPECT_EQ(store.next_time_ns(), INT64_MAX);
+}
+
+TEST(Store, AGetHasTheTimeThatIsLeftFromItsArrivalOn) {
+  Store store;
+  store.OnRequest(1, Request(wire::STORE_GET, "k", "", 100), 5'000);
+  EXPECT_EQ(store.next_time_ns(), 5'100);
+  EXPECT_THAT(store.OnRequest(1, Request(wire::STORE_GET, "k", "", -1, 2), 5'000), SizeIs(1));
 }
 
 TEST(Store, GetEndsAtItsDeadline) {
@@ -290,6 +298,32 @@ TEST(CheckHello, EachFieldIsNamed) {
   wire::Hello other = MakeHello(job, 1, 0);
   other.set_protocol(kProtocolVersion + 1);
   EXPECT_THAT(CheckHello(job, other)->what, HasSubstr("protocol version"));
+}
+
+// ---- Times ----
+
+TEST(LeftNs, DeadlinesKeepTheirEnds) {
+  EXPECT_EQ(LeftNs(100, 30), 70);
+  EXPECT_EQ(LeftNs(30, 100), -70);
+  EXPECT_EQ(LeftNs(INT64_MAX, 100), INT64_MAX);
+  EXPECT_EQ(LeftNs(INT64_MIN, 100), INT64_MIN);
+  EXPECT_EQ(LeftNs(INT64_MAX - 1, -100), INT64_MAX);
+}
+
+TEST(JobClock, TheShortestRoundTripCountsUntilItIsTooOld) {
+  JobClock clock;
+  // The job began at 10'000 on this clock; one way takes 50 ns, the other 150.
+  clock.OnRoundTrip({20'000, 20'260, 60, 10'110});
+  EXPECT_EQ(clock.begin_ns(), 10'050);
+  EXPECT_EQ(clock.ErrorNs(20'260), 101);
+  clock.OnRoundTrip({30'000, 40'000, 0, 29'000});
+  EXPECT_EQ(clock.begin_ns(), 10'050) << "a longer one says less";
+  clock.OnRoundTrip({50'000, 50'020, 0, 40'005});
+  EXPECT_EQ(clock.begin_ns(), 10'005);
+  const int64_t later_ns = 50'020 + 200 * JobClock::kDriftMax;
+  EXPECT_EQ(clock.ErrorNs(later_ns), 11 + 200);
+  clock.OnRoundTrip({later_ns - 300, later_ns, 0, later_ns - 9'900});
+  EXPECT_EQ(clock.begin_ns(), 9'750) << "the clocks may have drifted since";
 }
 
 TEST(FailureText, ErrorsSurviveTheWire) {

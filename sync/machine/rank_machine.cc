@@ -43,11 +43,12 @@ void RankMachine::On(const JoinAsked& event, int64_t now_ns) {
   Call& call = calls_[""];
   call.token = event.token;
   call.kind = wire::CALL_JOIN;
+  call.sent_ns = now_ns;
   call.deadline_ns = event.deadline_ns;
   call.verdict_by_ns = VerdictByNs(call.deadline_ns, now_ns);
-  next_calls_[""] = 1;
+  channels_[""] = {1, config_.rank};
   auto frame = std::make_shared<wire::Frame>();
-  *frame->mutable_hello() = MakeHello(config_.job, config_.rank, event.deadline_ns);
+  *frame->mutable_hello() = MakeHello(config_.job, config_.rank, LeftNs(event.deadline_ns, now_ns));
   Send(std::move(frame));
 }
 
@@ -65,14 +66,22 @@ void RankMachine::On(const CallAsked& event, int64_t now_ns) {
   StartListening(now_ns);
   Call& call = calls_[channel];
   call.token = event.token;
-  call.number = next_calls_[channel]++;
+  ChannelState& state = channels_[channel];
+  call.number = state.next_call++;
   call.kind = event.arrive.kind();
   call.name = event.arrive.name();
-  call.deadline_ns = event.arrive.deadline_ns();
+  if (call.kind == wire::CALL_OPEN) {
+    const auto& ranks = event.arrive.ranks();
+    const auto own = std::find(ranks.begin(), ranks.end(), config_.rank);
+    state.position = static_cast<int>(own - ranks.begin());
+  }
+  call.sent_ns = now_ns;
+  call.deadline_ns = event.deadline_ns;
   call.verdict_by_ns = VerdictByNs(call.deadline_ns, now_ns);
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_arrive() = event.arrive;
   frame->mutable_arrive()->set_call(call.number);
+  frame->mutable_arrive()->set_deadline_left_ns(LeftNs(event.deadline_ns, now_ns));
   Send(std::move(frame));
 }
 
@@ -114,6 +123,7 @@ void RankMachine::On(const StoreAsked& event, int64_t now_ns) {
   auto frame = std::make_shared<wire::Frame>();
   *frame->mutable_store_request() = event.request;
   frame->mutable_store_request()->set_request(request);
+  frame->mutable_store_request()->set_deadline_left_ns(LeftNs(event.deadline_ns, now_ns));
   Send(std::move(frame));
 }
 
@@ -149,7 +159,7 @@ void RankMachine::On(const CoordinatorFrameCame& event, int64_t now_ns) {
     case wire::Frame::kHeartbeat:
       return;
     case wire::Frame::kRelease:
-      return OnRelease(event.frame);
+      return OnRelease(event.frame, now_ns);
     case wire::Frame::kPrepare:
       return OnPrepare(event.frame);
     case wire::Frame::kDecision:
@@ -214,10 +224,15 @@ RankMachine::Call* RankMachine::FindCall(const std::string& channel, uint64_t nu
   return &found->second;
 }
 
-void RankMachine::OnRelease(const FramePtr& frame) {
+void RankMachine::OnRelease(const FramePtr& frame, int64_t now_ns) {
   const wire::Release& release = frame->release();
   Call* call = FindCall(release.channel(), release.call());
   if (call == nullptr) return;
+  const int position = channels_[release.channel()].position;
+  if (position < release.held_duration_ns_size()) {
+    job_clock_.OnRoundTrip(
+        {call->sent_ns, now_ns, release.held_duration_ns(position), release.elapsed_duration_ns()});
+  }
   const CallToken token = call->token;
   calls_.erase(release.channel());
   Complete(token, frame);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "sync/machine/job_clock.h"
 #include "sync/machine/liveness.h"
 #include "sync/machine/rendezvous.h"
 #include "sync/wire/frame_codec.h"
@@ -30,7 +31,8 @@ struct JoinAsked {
 // A call on a channel; the machine numbers it. One at a time per channel.
 struct CallAsked {
   CallToken token;
-  wire::Arrive arrive;
+  wire::Arrive arrive;  // without number and deadline
+  int64_t deadline_ns;
 };
 // After an agreement's call was completed by a PREPARE.
 struct VoteAsked {
@@ -40,7 +42,8 @@ struct VoteAsked {
 };
 struct StoreAsked {
   CallToken token;
-  wire::StoreRequest request;  // without its number
+  wire::StoreRequest request;  // without number and deadline
+  int64_t deadline_ns;
 };
 // "" leaves the job.
 struct LeaveAsked {
@@ -102,6 +105,7 @@ class RankMachine {
 
   const RankConfig& config() const { return config_; }
   const std::optional<Error>& failure() const { return failure_; }
+  const JobClock& job_clock() const { return job_clock_; }
 
  private:
   enum class Phase {
@@ -115,6 +119,7 @@ class RankMachine {
     uint64_t number = 0;
     wire::CallKind kind = wire::CALL_NONE;
     std::string name;
+    int64_t sent_ns = 0;
     int64_t deadline_ns = 0;
     int64_t verdict_by_ns = 0;  // later it is rank 0 that is at fault
     Phase phase = Phase::kWaiting;
@@ -134,7 +139,7 @@ class RankMachine {
   void On(const CoordinatorEnded& event, int64_t now_ns);
   void On(const RankTimeReached& event, int64_t now_ns);
 
-  void OnRelease(const FramePtr& frame);
+  void OnRelease(const FramePtr& frame, int64_t now_ns);
   void OnPrepare(const FramePtr& frame);
   void OnDecision(const FramePtr& frame);
   void OnStoreReply(const FramePtr& frame);
@@ -160,10 +165,15 @@ class RankMachine {
   RankConfig config_;
   bool joining_ = false;
   bool left_ = false;
-  std::map<std::string, uint64_t> next_calls_;  // by channel
-  std::map<std::string, Call> calls_;           // open ones by channel
-  std::map<uint64_t, CallToken> store_waits_;   // by request
+  struct ChannelState {
+    uint64_t next_call = 0;
+    int position = 0;  // of this rank in the channel
+  };
+  std::map<std::string, ChannelState> channels_;
+  std::map<std::string, Call> calls_;          // open ones by channel
+  std::map<uint64_t, CallToken> store_waits_;  // by request
   uint64_t next_request_ = 1;
+  JobClock job_clock_;
   Liveness liveness_;  // of the coordinator, as rank 0
   std::optional<Error> failure_;
   bool watches_ = false;  // after a failure: the connection still tells of losses

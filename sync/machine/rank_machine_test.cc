@@ -62,18 +62,16 @@ class Rank {
   }
 
   void Calls(int64_t now_ns, wire::CallKind kind, const std::string& name = "") {
-    CallAsked call{2, {}};
+    CallAsked call{2, {}, kDeadlineNs};
     call.arrive.set_kind(kind);
     call.arrive.set_name(name);
-    call.arrive.set_deadline_ns(kDeadlineNs);
     At(now_ns, call);
   }
 
   void Reads(int64_t now_ns, int64_t deadline_ns) {
-    StoreAsked read{2, {}};
+    StoreAsked read{2, {}, deadline_ns};
     read.request.set_operation(wire::STORE_GET);
     read.request.set_key("k");
-    read.request.set_deadline_ns(deadline_ns);
     At(now_ns, read);
   }
 
@@ -217,14 +215,35 @@ TEST(RankMachine, RulingsOutOfTurnAreABrokenProtocol) {
   EXPECT_EQ(declined_after_commit.error().code, ErrorCode::kRankLost);
 }
 
+TEST(RankMachine, ADeadlineTravelsAsTheTimeThatIsLeft) {
+  Rank rank;
+  rank.Calls(kDeadlineNs - 7, wire::CALL_STEP, "s");
+  EXPECT_EQ(rank.sent()[0]->arrive().deadline_left_ns(), 7);
+  rank.Reads(kDeadlineNs, kDeadlineNs + 5);
+  EXPECT_EQ(rank.sent()[0]->store_request().deadline_left_ns(), 5);
+  rank.Reads(kDeadlineNs, INT64_MAX);
+  EXPECT_EQ(rank.sent()[0]->store_request().deadline_left_ns(), INT64_MAX) << "without end";
+}
+
+TEST(RankMachine, AReleaseTellsWhenTheJobBegan) {
+  Rank rank;
+  rank.Calls(1'000, wire::CALL_STEP, "s");
+  wire::Frame frame;
+  frame.mutable_release()->set_call(1);
+  frame.mutable_release()->set_elapsed_duration_ns(300);
+  frame.mutable_release()->add_held_duration_ns(999);  // of rank 0
+  frame.mutable_release()->add_held_duration_ns(40);
+  rank.Hears(1'100, frame);
+  EXPECT_EQ(rank.machine().job_clock().begin_ns(), 1'100 - (100 - 40) / 2 - 300);
+}
+
 TEST(RankMachine, SilenceCountsOnlyWhileItListens) {
   Rank rank;
   const int64_t late_ns = 10 * kHeartbeatTimeoutNs;
   EXPECT_EQ(rank.machine().next_time_ns(), INT64_MAX);
   rank.Idles(0, late_ns);
-  CallAsked call{2, {}};
+  CallAsked call{2, {}, INT64_MAX};
   call.arrive.set_kind(wire::CALL_STEP);
-  call.arrive.set_deadline_ns(INT64_MAX);
   rank.At(late_ns, call);
   EXPECT_EQ(rank.machine().next_time_ns(), late_ns + kHeartbeatTimeoutNs);
   rank.Idles(late_ns, late_ns + kHeartbeatTimeoutNs);
@@ -338,7 +357,7 @@ TEST(RankMachine, AfterAFailureEveryCallFailsTheSame) {
   rank.Calls(2, wire::CALL_STEP, "s");
   EXPECT_EQ(rank.error().what, "a rank is gone");
   EXPECT_THAT(rank.sent(), IsEmpty());
-  rank.At(3, StoreAsked{4, {}});
+  rank.At(3, StoreAsked{4, {}, 0});
   EXPECT_EQ(rank.error().what, "a rank is gone");
   rank.At(4, LeaveAsked{"subgroup"});
   EXPECT_THAT(rank.sent(), IsEmpty());

@@ -16,14 +16,14 @@ Error FieldDiffers(int rank, const char* field, const std::string& theirs, const
 
 }  // namespace
 
-wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_ns) {
+wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_left_ns) {
   wire::Hello hello;
   hello.set_protocol(kProtocolVersion);
   hello.set_rank(rank);
   hello.set_world_size(job.world_size);
   hello.set_job_id(job.job_id);
   hello.set_code_version(job.code_version);
-  hello.set_deadline_ns(deadline_ns);
+  hello.set_deadline_left_ns(deadline_left_ns);
   return hello;
 }
 

@@ -19,7 +19,7 @@ struct JobIdentity {
   std::string code_version;  // at most kNameBytesMax characters
 };
 
-wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_ns);
+wire::Hello MakeHello(const JobIdentity& job, int rank, int64_t deadline_left_ns);
 
 // The first field that does not fit the job, as an error that names field, rank and both values;
 // nullopt when the rank may join. A rank that is out of range is named with the number it gave.

@@ -102,7 +102,8 @@ std::vector<Store::Reply> Store::Get(int rank, const wire::StoreRequest& request
                     {}})};
   }
   ++waiting_[rank];
-  waiters_[request.key()].push_back({rank, request.request(), request.deadline_ns()});
+  waiters_[request.key()].push_back(
+      {rank, request.request(), AddNs(now_ns, request.deadline_left_ns())});
   return OnTime(now_ns);
 }
 

@@ -14,13 +14,39 @@ constexpr uint64_t kHappeningsMax = 1'000'000;  // a job that needs more never e
 
 JobIdentity SimulatedIdentity(int world_size) { return {world_size, "simulated", "1"}; }
 
+std::vector<SimulatedClock> ClocksOf(uint64_t seed, int world_size) {
+  std::mt19937_64 random(~seed);
+  std::vector<SimulatedClock> clocks;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto offset_ns = static_cast<int64_t>(random() % SimulatedClock::kOffsetMaxNs);
+    const auto drift_ppb = static_cast<int64_t>(random() % (2 * SimulatedClock::kDriftMaxPpb + 1));
+    clocks.emplace_back(offset_ns, drift_ppb - SimulatedClock::kDriftMaxPpb);
+  }
+  return clocks;
+}
+
 ConnectionId Id(int rank) { return static_cast<ConnectionId>(rank) + 1; }
 
 }  // namespace
 
+int64_t SimulatedClock::Read(int64_t simulated_ns) const {
+  const auto drift_ns = static_cast<__int128>(simulated_ns) * drift_ppb_ / 1'000'000'000;
+  return offset_ns_ + simulated_ns + static_cast<int64_t>(drift_ns);
+}
+
+int64_t SimulatedClock::WhenItShows(int64_t clock_ns) const {
+  if (clock_ns == INT64_MAX) return INT64_MAX;
+  const auto since_zero_ns = static_cast<__int128>(clock_ns) - offset_ns_;
+  auto simulated_ns =
+      static_cast<int64_t>(since_zero_ns * 1'000'000'000 / (1'000'000'000 + drift_ppb_)) - 2;
+  while (Read(simulated_ns) < clock_ns) ++simulated_ns;
+  return simulated_ns;
+}
+
 SimulatedJob::SimulatedJob(SimulatedJobOptions options)
     : options_(std::move(options)),
       random_(options_.seed),
+      clocks_(ClocksOf(options_.seed, options_.world_size)),
       coordinator_({SimulatedIdentity(options_.world_size), options_.heartbeat_interval_ns,
                     options_.heartbeat_timeout_ns}),
       ranks_(static_cast<size_t>(options_.world_size)) {
@@ -148,25 +174,24 @@ void SimulatedJob::EndConnection(int rank, bool seen_by_rank, bool seen_by_coord
 
 void SimulatedJob::BeginCall(int rank) {
   Rank& self = at(rank);
-  self.began_ns = now_ns_;
+  self.began_ns = ClockNs(rank);
   if (self.next_call == 0) {
     Push({.at_ns = now_ns_ + options_.heartbeat_interval_ns,
           .what = What::kHeartbeat,
           .rank = rank});
-    return Feed(rank, JoinAsked{1, now_ns_ + options_.join_deadline_ns});
+    return Feed(rank, JoinAsked{1, ClockNs(rank) + options_.join_deadline_ns});
   }
   const SimulatedCall& call = options_.calls[static_cast<size_t>(rank)][self.next_call - 1];
   wire::Arrive arrive;
   arrive.set_kind(call.kind);
   arrive.set_name(call.name);
-  arrive.set_deadline_ns(now_ns_ + call.deadline_ns);
-  arrive.set_window_ns(call.window_ns);
+  arrive.set_window_duration_ns(call.window_ns);
   if (call.kind == wire::CALL_AGREE && rank == 0) arrive.set_payload("table");
   for (const auto& [name, value] : call.fields) {
     arrive.add_fields()->set_name(name);
     arrive.mutable_fields(arrive.fields_size() - 1)->set_value(value);
   }
-  Feed(rank, CallAsked{1, std::move(arrive)});
+  Feed(rank, CallAsked{1, std::move(arrive), ClockNs(rank) + call.deadline_ns});
 }
 
 void SimulatedJob::Ended(int rank, Result<FramePtr> result) {
@@ -184,7 +209,12 @@ void SimulatedJob::Ended(int rank, Result<FramePtr> result) {
       self.next_call == 0
           ? SimulatedCall{.kind = wire::CALL_JOIN, .deadline_ns = options_.join_deadline_ns}
           : calls[self.next_call - 1],
-      std::move(result), self.began_ns, now_ns_, 0};
+      std::move(result),
+      self.began_ns,
+      ClockNs(rank),
+      ElapsedErrorNs(rank),
+      self.machine->job_clock().ErrorNs(ClockNs(rank)),
+      0};
   for (const Rank& other : ranks_) outcome.recorded_ranks += other.recorded;
   self.outcomes.push_back(std::move(outcome));
   ++self.next_call;
@@ -199,7 +229,7 @@ void SimulatedJob::Finish(int rank) {
 
 void SimulatedJob::Feed(int rank, const RankEvent& event) {
   Rank& self = at(rank);
-  for (RankAction& action : self.machine->OnEvent(event, now_ns_)) {
+  for (RankAction& action : self.machine->OnEvent(event, ClockNs(rank))) {
     if (auto* send = std::get_if<SendToCoordinator>(&action)) {
       if (send->frame->has_acknowledge()) ++self.recorded;
       SendFromRank(rank, send->frame, std::holds_alternative<JoinAsked>(event));
@@ -213,7 +243,8 @@ void SimulatedJob::Feed(int rank, const RankEvent& event) {
 }
 
 void SimulatedJob::FeedCoordinator(const CoordinatorEvent& event) {
-  for (const CoordinatorAction& action : coordinator_.OnEvent(event, now_ns_)) {
+  if (!job_begin_ns_.has_value()) job_begin_ns_ = ClockNs(0);
+  for (const CoordinatorAction& action : coordinator_.OnEvent(event, ClockNs(0))) {
     if (const auto* send = std::get_if<SendFrame>(&action)) {
       for (const ConnectionId id : send->to) SendToRank(static_cast<int>(id) - 1, send->frame);
     } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
@@ -261,12 +292,13 @@ void SimulatedJob::Push(Happening happening) {
 
 void SimulatedJob::ArmTimers(int rank) {
   Rank& self = at(rank);
-  const int64_t rank_ns = std::max(self.machine->next_time_ns(), now_ns_);
+  const SimulatedClock& clock = clocks_[static_cast<size_t>(rank)];
+  const int64_t rank_ns = std::max(clock.WhenItShows(self.machine->next_time_ns()), now_ns_);
   if (rank_ns < self.timer_ns && rank_ns != INT64_MAX) {
     self.timer_ns = rank_ns;
     Push({.at_ns = rank_ns, .what = What::kRankTime, .rank = rank});
   }
-  const int64_t next_ns = std::max(coordinator_.next_time_ns(), now_ns_);
+  const int64_t next_ns = std::max(clocks_[0].WhenItShows(coordinator_.next_time_ns()), now_ns_);
   if (next_ns < coordinator_timer_ns_ && next_ns != INT64_MAX) {
     coordinator_timer_ns_ = next_ns;
     Push({.at_ns = next_ns, .what = What::kTime, .rank = 0});
@@ -290,6 +322,17 @@ const std::vector<SimulatedOutcome>& SimulatedJob::outcomes(int rank) const {
 
 bool SimulatedJob::crashed(int rank) const { return at(rank).crashed; }
 
-int64_t SimulatedJob::paused_ns(int rank) const { return at(rank).paused_ns; }
+int64_t SimulatedJob::paused_ns(int rank) const {
+  const SimulatedClock& clock = clocks_[static_cast<size_t>(rank)];
+  // The clock may round once at each end.
+  return at(rank).paused_ns == 0 ? 0 : clock.Read(at(rank).paused_ns) - clock.Read(0) + 2;
+}
+
+int64_t SimulatedJob::ElapsedErrorNs(int rank) const {
+  if (!job_begin_ns_.has_value()) return 0;
+  const int64_t elapsed_ns = ClockNs(0) - *job_begin_ns_;
+  const int64_t believed_ns = ClockNs(rank) - at(rank).machine->job_clock().begin_ns();
+  return believed_ns - elapsed_ns;
+}
 
 }  // namespace cotune::sync

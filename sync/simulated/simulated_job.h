@@ -1,5 +1,6 @@
 // A whole job in one thread and in simulated time: the real machines of the coordinator and of all
-// ranks on a network that delays, breaks and parts, with processes that crash and pause. The same
+// ranks on a network that delays, breaks and parts, with processes that crash and pause. Each
+// process has a clock of its own, so that a moment of one clock means nothing on another. The same
 // options replay bit by bit.
 #ifndef COTUNE_SYNC_SIMULATED_SIMULATED_JOB_H_
 #define COTUNE_SYNC_SIMULATED_SIMULATED_JOB_H_
@@ -46,8 +47,26 @@ struct SimulatedFault {
   int64_t length_ns = 0;
 };
 
+// The clock of one process: neither its zero nor its rate is that of simulated time.
+class SimulatedClock {
+ public:
+  SimulatedClock(int64_t offset_ns, int64_t drift_ppb)
+      : offset_ns_(offset_ns), drift_ppb_(drift_ppb) {}
+
+  int64_t Read(int64_t simulated_ns) const;
+  // The first simulated moment at which the clock shows this; INT64_MAX stays "never".
+  int64_t WhenItShows(int64_t clock_ns) const;
+
+  static constexpr int64_t kOffsetMaxNs = 1'000'000'000'000'000;  // 11 days
+  static constexpr int64_t kDriftMaxPpb = 40'000;
+
+ private:
+  int64_t offset_ns_;
+  int64_t drift_ppb_;
+};
+
 struct SimulatedJobOptions {
-  uint64_t seed = 1;  // of the delays
+  uint64_t seed = 1;  // of the delays and of the clocks
   int world_size = 2;
   int64_t delay_max_ns = 5'000'000;
   int64_t heartbeat_interval_ns = 100'000'000;
@@ -65,8 +84,12 @@ struct SimulatedJobOptions {
 struct SimulatedOutcome {
   SimulatedCall call;
   Result<FramePtr> result;
-  int64_t began_ns = 0;
+  int64_t began_ns = 0;  // on the clock of the rank
   int64_t ended_ns = 0;
+  // By how much the rank is wrong about the time since the job's begin, and by how much it says
+  // that it may be.
+  int64_t elapsed_error_ns = 0;
+  int64_t elapsed_bound_ns = 0;
   int recorded_ranks = 0;  // of an agreement: how many ranks had acknowledged its COMMIT by then
 };
 
@@ -80,7 +103,8 @@ class SimulatedJob {
   // The outcomes of the join (index 0) and of the calls that have ended.
   const std::vector<SimulatedOutcome>& outcomes(int rank) const;
   bool crashed(int rank) const;
-  // How long it was paused in all, and how long it takes after a pause to blame others again.
+  // On its clock: how long it was paused in all, and how long it takes after a pause to blame
+  // others again.
   int64_t paused_ns(int rank) const;
   const std::vector<std::string>& trace() const { return trace_; }
 
@@ -127,12 +151,17 @@ class SimulatedJob {
   void Push(Happening happening);
   void ArmTimers(int rank);
   int64_t Delay();
+  // What the clock of the rank's process shows.
+  int64_t ClockNs(int rank) const { return clocks_[static_cast<size_t>(rank)].Read(now_ns_); }
+  int64_t ElapsedErrorNs(int rank) const;
   void Trace(const std::string& text);
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
 
   SimulatedJobOptions options_;
   std::mt19937_64 random_;
+  std::vector<SimulatedClock> clocks_;   // [world_size]; the coordinator has that of rank 0
+  std::optional<int64_t> job_begin_ns_;  // on the coordinator's clock
   CoordinatorMachine coordinator_;
   int64_t coordinator_timer_ns_ = INT64_MAX;
   std::vector<Rank> ranks_;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <set>
@@ -281,6 +282,52 @@ TEST(SimulatedCalls, WithoutFaultsEveryRankHearsTheSame) {
     }
   }
   EXPECT_GT(missed, 100);
+}
+
+TEST(SimulatedClocks, RanksWhoseClocksDisagreeKnowTheTimeOfTheJob) {
+  int64_t largest_ns = 0;
+  for (uint64_t seed = 1; seed <= 1'000; ++seed) {
+    const SimulatedJobOptions options = CallsSchedule(seed, false);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Run()) << "seed " << seed;
+    for (int rank = 0; rank < options.world_size; ++rank) {
+      for (const SimulatedOutcome& outcome : job.outcomes(rank)) {
+        ASSERT_LE(std::abs(outcome.elapsed_error_ns), outcome.elapsed_bound_ns) << "seed " << seed;
+        // The join waits for the last rank, and calls for those that think; 0.1 ms for clocks that
+        // drift meanwhile.
+        ASSERT_LE(outcome.elapsed_bound_ns, options.delay_max_ns + kMillisecondNs / 10)
+            << "seed " << seed;
+        largest_ns = std::max(largest_ns, std::abs(outcome.elapsed_error_ns));
+      }
+    }
+  }
+  EXPECT_GT(largest_ns, kMillisecondNs) << "the network has delayed nothing";
+}
+
+// The coordinator gives a deadline as much time as the rank that set it has left.
+TEST(SimulatedClocks, AMissingRankIsFoundAtTheDeadlineOfWhoWaits) {
+  for (uint64_t seed = 1; seed <= 1'000; ++seed) {
+    SimulatedJobOptions options = CallsSchedule(seed, false);
+    for (auto& calls : options.calls) {
+      calls.resize(1);
+      calls[0].kind = wire::CALL_STEP;
+      calls[0].name = "waits";
+      calls[0].think_ns = 0;
+    }
+    const auto missing = static_cast<size_t>(options.world_size - 1);
+    options.calls[missing][0].think_ns = 2 * kDeadlineNs;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Run()) << "seed " << seed;
+    for (int rank = 0; rank < options.world_size - 1; ++rank) {
+      const SimulatedOutcome& outcome = job.outcomes(rank).back();
+      ASSERT_FALSE(outcome.result.has_value()) << "seed " << seed;
+      ASSERT_THAT(outcome.result.error().ranks, ElementsAre(options.world_size - 1))
+          << "seed " << seed << ": " << outcome.result.error().ToText();
+      // Ranks leave the join apart by a delay, and hear of the end after another one.
+      ASSERT_GE(outcome.ended_ns - outcome.began_ns, kDeadlineNs - 2 * options.delay_max_ns)
+          << "seed " << seed;
+    }
+  }
 }
 
 TEST(SimulatedCalls, StepBehindItsDeadlineNeverBlamesTheCoordinator) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <thread>
 #include <utility>
 
+#include "core/base/boot_id.h"
 #include "sync/socket/unix_socket.h"
 #include "sync/wire/failure_text.h"
 
@@ -17,13 +17,6 @@ namespace cotune::sync {
 namespace {
 
 constexpr std::string_view kMagic = "cotune-rank-0 1";
-
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 std::string HostName() {
   std::array<char, 256> name{};

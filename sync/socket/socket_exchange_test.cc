@@ -8,8 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -75,9 +77,32 @@ TEST(SocketExchange, OneRankAlone) {
     const auto step = (*exchange)->Step("s", "record", 5, NowNs() + kDeadlineNs);
     ASSERT_TRUE(step.has_value()) << step.error().ToText();
     EXPECT_THAT(step->records, ElementsAre("record"));
-    EXPECT_EQ(step->start_ns, step->coordinator_now_ns + 5);
+    EXPECT_EQ(step->start_elapsed_ns, step->elapsed_ns + 5);
   });
   EXPECT_NE(access(directory.socket_path().c_str(), F_OK), 0) << "the socket was left behind";
+}
+
+// The clocks of these ranks are one, so that every estimate of the job's begin has the same truth.
+TEST(SocketExchange, TheJobsBeginIsKnownToHalfAStep) {
+  const PrivateDirectory directory;
+  constexpr size_t kRanks = 4;
+  std::vector<int64_t> begins_ns(kRanks);
+  std::vector<int64_t> shortest_ns(kRanks, INT64_MAX);
+  RunRanks(SameOptions(directory, kRanks), [&](size_t rank, Exchange exchange) {
+    ASSERT_TRUE(exchange.has_value()) << exchange.error().ToText();
+    for (int i = 0; i < 200; ++i) {
+      const int64_t began_ns = NowNs();
+      const auto step = (*exchange)->Step(fmt::format("{}", i), "", 0, began_ns + kDeadlineNs);
+      ASSERT_TRUE(step.has_value()) << step.error().ToText();
+      shortest_ns[rank] = std::min(shortest_ns[rank], NowNs() - began_ns);
+      begins_ns[rank] = step->job_begin_ns;
+    }
+  });
+  for (size_t rank = 1; rank < kRanks; ++rank) {
+    // The last estimate may be up to a second older than the shortest step.
+    EXPECT_LE(std::abs(begins_ns[rank] - begins_ns[0]),
+              (shortest_ns[rank] + shortest_ns[0]) / 2 + 100'000);
+  }
 }
 
 // Two ranks fail at steps of different names; the third has no call open, and makes none.

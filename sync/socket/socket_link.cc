@@ -115,6 +115,11 @@ void SocketLink::Leave(const std::string& channel) {
   OnEvent(LeaveAsked{channel});
 }
 
+int64_t SocketLink::JobBeginNs() {
+  const std::lock_guard lock(mutex_);
+  return machine_.job_clock().begin_ns();
+}
+
 void SocketLink::OnEvent(const RankEvent& event) {
   for (RankAction& action : machine_.OnEvent(event, clock_.now_ns())) {
     std::visit([this](auto& a) { Do(a); }, action);

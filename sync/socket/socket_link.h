@@ -42,6 +42,7 @@ class SocketLink final : public RankLink {
   Result<FramePtr> Call(Ask ask) override;
   void Leave(const std::string& channel) override;
   const Clock& clock() const override { return clock_; }
+  int64_t JobBeginNs() override;
 
  private:
   SocketLink(RankConfig config, HomeFd socket, HomeFd wake,

@@ -37,11 +37,10 @@ bool IsAt(const wire::Frame& frame, bool after, FaultPoint point) {
 
 CallAsked MakeCall(wire::CallKind kind, const std::string& name, int64_t deadline_ns,
                    int64_t window_ns) {
-  CallAsked call{1, {}};
+  CallAsked call{1, {}, deadline_ns};
   call.arrive.set_kind(kind);
   call.arrive.set_name(name);
-  call.arrive.set_deadline_ns(deadline_ns);
-  call.arrive.set_window_ns(window_ns);
+  call.arrive.set_window_duration_ns(window_ns);
   return call;
 }
 

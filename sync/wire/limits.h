@@ -8,7 +8,7 @@
 
 namespace cotune::sync {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 inline constexpr int kWorldSizeMax = 1024;
 inline constexpr uint64_t kNameBytesMax = 255;          // step, subgroup, key, job id, code version
@@ -64,6 +64,16 @@ constexpr int64_t AddNs(int64_t a, int64_t b) {
   int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) return b > 0 ? INT64_MAX : INT64_MIN;
   return sum;
+}
+
+// From now to the deadline, as it travels; a deadline without end stays one. AddNs(now, left) of
+// the receiver is the deadline on its clock.
+constexpr int64_t LeftNs(int64_t deadline_ns, int64_t now_ns) {
+  int64_t left_ns = 0;
+  if (deadline_ns == INT64_MAX) return INT64_MAX;
+  if (__builtin_sub_overflow(deadline_ns, now_ns, &left_ns))
+    return now_ns > 0 ? INT64_MIN : INT64_MAX;
+  return left_ns;
 }
 
 }  // namespace cotune::sync

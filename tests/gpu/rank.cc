@@ -115,7 +115,7 @@ Result<int64_t> Rank::Meet(Job& job, std::string_view step) {
   const Result<StepResult> met =
       job.exchange().Step(step, "", 0, job.clock().now_ns() + kPatienceNs);
   if (!met) return Propagate(met);
-  return met->coordinator_now_ns;
+  return met->elapsed_ns;
 }
 
 Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {

@@ -79,6 +79,7 @@ std::string RunningLayout() {
   FIELD(cotune_group_params_t, device)
   FIELD(cotune_group_params_t, reserved)
   FIELD(cotune_group_params_t, deadline_ns)
+  FIELD(cotune_group_params_t, host_of_rank)
   return text;
 }
 

@@ -33,7 +33,8 @@ FakeRank::~FakeRank() {
   api_.destroy(backend_);
 }
 
-void FakeRank::Join(const std::string& group, int rank, int world_size, int64_t deadline_ns) {
+void FakeRank::Join(const std::string& group, int rank, int world_size, int64_t deadline_ns,
+                    const std::vector<int32_t>& host_of_rank) {
   std::vector<int32_t> job_ranks(static_cast<size_t>(world_size));
   std::iota(job_ranks.begin(), job_ranks.end(), 0);
   cotune_group_params_t params{};
@@ -44,6 +45,7 @@ void FakeRank::Join(const std::string& group, int rank, int world_size, int64_t 
   params.job_ranks = job_ranks.data();
   params.device = device_;
   params.deadline_ns = deadline_ns;
+  if (!host_of_rank.empty()) params.host_of_rank = host_of_rank.data();
   status_ = api_.group_create(backend_, &params, &group_, &error_);
 }
 

@@ -28,7 +28,9 @@ class FakeRank {
   FakeRank(const FakeRank&) = delete;
   FakeRank& operator=(const FakeRank&) = delete;
 
-  void Join(const std::string& group, int rank, int world_size, int64_t deadline_ns);
+  // host_of_rank empty: all ranks are on one host.
+  void Join(const std::string& group, int rank, int world_size, int64_t deadline_ns,
+            const std::vector<int32_t>& host_of_rank = {});
 
   const cotune_backend_api_t& api() const { return api_; }
   cotune_group_t* group() const { return group_; }
