@@ -14,6 +14,7 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A backend whose groups cannot be made on one rank.
@@ -113,6 +114,57 @@ class BackendWithAbort final : public Backend {
   std::promise<void>& aborted_;
   const std::shared_future<void> may_return_;
 };
+
+class StoppedClock final : public Clock {
+ public:
+  explicit StoppedClock(int64_t now_ns) : now_ns_(now_ns) {}
+  int64_t now_ns() const override { return now_ns_; }
+
+ private:
+  const int64_t now_ns_;
+};
+
+// Notes until when its groups are to be made.
+class BackendThatNotesDeadlines final : public Backend {
+ public:
+  BackendThatNotesDeadlines(HubForTest& hub, int rank) : real_(hub, rank, {}) {}
+  const std::string& name() const override { return real_.name(); }
+  const std::string& version() const override { return real_.version(); }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
+    return real_.ListChoices(program, problem);
+  }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
+    deadline_ns = parameters.deadline_ns;
+    return real_.CreateGroup(parameters);
+  }
+  int64_t deadline_ns = 0;
+
+ private:
+  BackendForTest real_;
+};
+
+// The clocks of two processes may be days apart: the one deadline of all is a time that is left.
+TEST(BackendGroupsTest, RanksHaveTheLongestTimeOfAnyOnClocksOfTheirOwn) {
+  HubForTest hub(2);
+  std::vector<int64_t> deadlines_ns(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      const StoppedClock clock(rank == 0 ? 1'000 : 5'000'000);
+      BackendThatNotesDeadlines backend(hub, rank);
+      BackendGroups::Options options;
+      options.name = "job";
+      options.job_ranks = {0, 1};
+      options.deadline_ns = clock.now_ns() + (rank == 0 ? 70 : 50);
+      const auto groups = BackendGroups::Create({&backend}, *exchange, clock, options);
+      ASSERT_TRUE(groups) << groups.error().ToText();
+      deadlines_ns[static_cast<size_t>(rank)] = backend.deadline_ns;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(deadlines_ns, ElementsAre(1'070, 5'000'070));
+}
 
 TEST(BackendGroupsTest, AnAbortThatTakesItsTimeHoldsUpNoOther) {
   HubForTest hub(1);
