@@ -121,7 +121,7 @@ Channel* CoordinatorMachine::FindChannel(int rank, const std::string& name) {
 
 void CoordinatorMachine::Apply(ChannelOutput output, int64_t now_ns) {
   // Whoever tunes warns of it by itself.
-  for (std::string& note : output.notes) Say(LogSeverity::kInfo, std::move(note));
+  for (std::string& note : output.notes) Log(LogSeverity::kInfo, std::move(note));
   for (ChannelOutput::Send& send : output.sends) {
     actions_.emplace_back(SendFrame{ConnectionsOf(send.ranks), std::move(send.frame)});
   }
@@ -166,28 +166,28 @@ void CoordinatorMachine::DeclineConnection(ConnectionId id, const Error& error) 
   *frame->mutable_decline()->mutable_failure() = FailureFromError(error);
   actions_.emplace_back(SendFrame{{id}, std::move(frame)});
   actions_.emplace_back(CloseConnection{id});
-  strangers_.erase(id);
+  unidentified_.erase(id);
 }
 
 void CoordinatorMachine::TurnAway(ConnectionId id, const Error& error) {
   if (rendezvous_open()) turned_away_ = error.what;
   // A process that tries again and again must not fill the log.
   if (logged_declines_.size() < kDeclinesLoggedMax && logged_declines_.insert(error.what).second) {
-    Say(LogSeverity::kWarning, "a process was turned away: " + error.ToText());
+    Log(LogSeverity::kWarning, "a process was turned away: " + error.ToText());
   }
   DeclineConnection(id, error);
 }
 
 void CoordinatorMachine::FailAll(Error error) {
   if (failure_.has_value()) return;
-  Say(LogSeverity::kError, error.ToText());
+  Log(LogSeverity::kError, error.ToText());
   SendFailure(error);
   failure_ = std::move(error);
 }
 
 void CoordinatorMachine::OnLoss(Error loss) {
   if (!failure_.has_value()) return FailAll(std::move(loss));
-  Say(LogSeverity::kInfo, loss.ToText());
+  Log(LogSeverity::kInfo, loss.ToText());
   SendFailure(loss);
 }
 
@@ -229,7 +229,7 @@ std::vector<int> CoordinatorMachine::PresentRanks() const {
   return ranks;
 }
 
-void CoordinatorMachine::Say(LogSeverity severity, std::string text) {
+void CoordinatorMachine::Log(LogSeverity severity, std::string text) {
   actions_.emplace_back(LogLine{severity, std::move(text)});
 }
 

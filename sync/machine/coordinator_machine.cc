@@ -35,7 +35,7 @@ CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, in
   const bool had_timer = !ranks_.empty() && !failure_.has_value();
   const int64_t gap_ns = liveness_.OnAwake(now_ns);
   if (gap_ns > 0 && had_timer) {
-    Say(LogSeverity::kWarning,
+    Log(LogSeverity::kWarning,
         fmt::format("the coordinator (rank 0) was stopped for {}", DurationText(gap_ns)));
   }
   std::visit([&](const auto& e) { On(e, now_ns); }, event);
@@ -43,16 +43,16 @@ CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, in
 }
 
 void CoordinatorMachine::On(const Connected& event, int64_t now_ns) {
-  if (strangers_.size() >= kStrangersMax + members_.size()) {
+  if (unidentified_.size() >= kUnidentifiedMax + members_.size()) {
     // The oldest has had the most time; a flood of silent connections must not keep ranks out.
     const auto oldest =
-        std::min_element(strangers_.begin(), strangers_.end(),
+        std::min_element(unidentified_.begin(), unidentified_.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    Say(LogSeverity::kWarning, "too many connections without HELLO: the oldest is closed");
+    Log(LogSeverity::kWarning, "too many connections without HELLO: the oldest is closed");
     actions_.emplace_back(CloseConnection{oldest->first});
-    strangers_.erase(oldest);
+    unidentified_.erase(oldest);
   }
-  strangers_[event.id] = AddNs(now_ns, kHelloTimeoutNs);
+  unidentified_[event.id] = AddNs(now_ns, kHelloTimeoutNs);
 }
 
 void CoordinatorMachine::On(const BytesCame& event, int64_t now_ns) {
@@ -65,7 +65,7 @@ void CoordinatorMachine::On(const FrameCame& event, int64_t now_ns) {
   if (rank != ranks_.end()) {
     liveness_.Heard(rank->second, now_ns);
     OnMemberFrame(rank->second, *event.frame, now_ns);
-  } else if (strangers_.contains(event.id)) {
+  } else if (unidentified_.contains(event.id)) {
     if (event.frame->has_hello()) {
       OnHello(event.id, event.frame->hello(), now_ns);
     } else {
@@ -84,13 +84,13 @@ void CoordinatorMachine::On(const BadBytesCame& event, int64_t) {
     SendBye({event.id});
     return;
   }
-  if (strangers_.erase(event.id) == 0) return;
-  Say(LogSeverity::kWarning, "a connection that is no rank was closed: " + event.why);
+  if (unidentified_.erase(event.id) == 0) return;
+  Log(LogSeverity::kWarning, "a connection that is no rank was closed: " + event.why);
   actions_.emplace_back(CloseConnection{event.id});
 }
 
 void CoordinatorMachine::On(const ConnectionEnded& event, int64_t) {
-  strangers_.erase(event.id);
+  unidentified_.erase(event.id);
   const auto found = ranks_.find(event.id);
   if (found == ranks_.end()) return;
   const int rank = found->second;
@@ -110,14 +110,14 @@ void CoordinatorMachine::On(const ConnectionEnded& event, int64_t) {
 }
 
 void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
-  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
-    if (now_ns < stranger->second) {
-      ++stranger;
+  for (auto connection = unidentified_.begin(); connection != unidentified_.end();) {
+    if (now_ns < connection->second) {
+      ++connection;
       continue;
     }
-    Say(LogSeverity::kWarning, "a connection that said no HELLO was closed");
-    actions_.emplace_back(CloseConnection{stranger->first});
-    stranger = strangers_.erase(stranger);
+    Log(LogSeverity::kWarning, "a connection that said no HELLO was closed");
+    actions_.emplace_back(CloseConnection{connection->first});
+    connection = unidentified_.erase(connection);
   }
   if (failure_.has_value()) return;
   SendPings(now_ns);
@@ -149,21 +149,21 @@ void CoordinatorMachine::On(const StopAsked&, int64_t) {
   }
   SendBye(ConnectionsOf(PresentRanks()));
   for (const auto& [id, rank] : ranks_) actions_.emplace_back(CloseConnection{id});
-  for (const auto& [id, until_ns] : strangers_) actions_.emplace_back(CloseConnection{id});
+  for (const auto& [id, until_ns] : unidentified_) actions_.emplace_back(CloseConnection{id});
 }
 
 void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int64_t now_ns) {
   const int rank = hello.rank();
   const bool claims_place = ClaimsPlace(config_.job, hello);
   if (failure_.has_value()) {
-    if (claims_place) members_[static_cast<size_t>(rank)].told = true;
+    if (claims_place) members_[static_cast<size_t>(rank)].knows_failure = true;
     DeclineConnection(id, *failure_);
     return;
   }
   if (const auto error = CheckHello(config_.job, hello); error.has_value()) {
     if (!claims_place || members_[static_cast<size_t>(rank)].joined) return TurnAway(id, *error);
     // The job waits for this very rank, which cannot join: nobody needs to wait for the deadline.
-    members_[static_cast<size_t>(rank)].told = true;
+    members_[static_cast<size_t>(rank)].knows_failure = true;
     FailAll(*error);
     DeclineConnection(id, *error);
     return;
@@ -178,7 +178,7 @@ void CoordinatorMachine::OnHello(ConnectionId id, const wire::Hello& hello, int6
                  "give each process its own rank; restart the whole job, not one rank", {rank}));
   }
   join_deadline_ns_ = std::min(join_deadline_ns_, AddNs(now_ns, hello.deadline_left_ns()));
-  strangers_.erase(id);
+  unidentified_.erase(id);
   ranks_[id] = rank;
   member.connection = id;
   member.joined = true;
@@ -203,7 +203,7 @@ void CoordinatorMachine::SendPings(int64_t now_ns) {
 
 int64_t CoordinatorMachine::next_time_ns() const {
   int64_t next_ns = INT64_MAX;
-  for (const auto& [id, until_ns] : strangers_) next_ns = std::min(next_ns, until_ns);
+  for (const auto& [id, until_ns] : unidentified_) next_ns = std::min(next_ns, until_ns);
   if (failure_.has_value() || ranks_.empty()) return next_ns;
   int64_t judged_ns = std::min(liveness_.next_silent_ns(), store_.next_time_ns());
   for (const auto& [name, channel] : channels_) {
@@ -225,8 +225,9 @@ uint64_t CoordinatorMachine::FrameBytesMax(ConnectionId id) const {
 bool CoordinatorMachine::everybody_gone() const { return PresentRanks().empty(); }
 
 int64_t CoordinatorMachine::tell_until_ns() const {
-  const bool all = std::all_of(members_.begin(), members_.end(),
-                               [](const Member& member) { return member.joined || member.told; });
+  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) {
+    return member.joined || member.knows_failure;
+  });
   return all ? INT64_MIN : join_deadline_ns_;
 }
 

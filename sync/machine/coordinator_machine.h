@@ -95,9 +95,9 @@ class CoordinatorMachine {
   struct Member {
     std::optional<ConnectionId> connection;
     bool joined = false;
-    bool left = false;     // the end of its connection is no loss
-    bool told = false;     // was declined because the job had failed
-    std::string declined;  // why another process that said it was this rank was turned away
+    bool left = false;           // the end of its connection is no loss
+    bool knows_failure = false;  // was declined because the job had failed
+    std::string declined;        // why another process that said it was this rank was turned away
   };
 
   void On(const Connected& event, int64_t now_ns);
@@ -133,15 +133,15 @@ class CoordinatorMachine {
   std::vector<int> PresentRanks() const;
   Channel* FindChannel(int rank, const std::string& name);
   bool rendezvous_open() const;
-  void Say(LogSeverity severity, std::string text);
+  void Log(LogSeverity severity, std::string text);
 
   CoordinatorConfig config_;
-  std::optional<int64_t> begin_ns_;            // of the job: when the first event came
-  std::vector<Member> members_;                // [world_size]
-  std::map<ConnectionId, int> ranks_;          // of connections that have joined
-  std::map<ConnectionId, int64_t> strangers_;  // connected, no HELLO yet: until when it may take
-  std::map<std::string, Channel> channels_;    // "" is the job
-  std::set<std::string> channel_names_;        // ever opened
+  std::optional<int64_t> begin_ns_;               // of the job: when the first event came
+  std::vector<Member> members_;                   // [world_size]
+  std::map<ConnectionId, int> ranks_;             // of connections that have joined
+  std::map<ConnectionId, int64_t> unidentified_;  // connected, no HELLO yet: until when it may take
+  std::map<std::string, Channel> channels_;       // "" is the job
+  std::set<std::string> channel_names_;           // ever opened
   Store store_;
   Liveness liveness_;
   int64_t next_ping_ns_ = 0;

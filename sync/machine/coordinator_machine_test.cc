@@ -115,7 +115,7 @@ TEST(Coordinator, StrangerThatSaysNothingIsClosedAfterItsTime) {
 
 TEST(Coordinator, FloodOfStrangersClosesTheOldestAndRanksStillGetIn) {
   Desk desk(1);
-  for (uint64_t i = 0; i < kStrangersMax + 1; ++i) {
+  for (uint64_t i = 0; i < kUnidentifiedMax + 1; ++i) {
     desk.At(static_cast<int64_t>(i), Connected{100 + i});
     EXPECT_THAT(desk.closed(), IsEmpty());
   }

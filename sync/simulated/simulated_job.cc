@@ -10,7 +10,7 @@
 namespace cotune::sync {
 namespace {
 
-constexpr uint64_t kHappeningsMax = 1'000'000;  // a job that needs more never ends
+constexpr uint64_t kEventsMax = 1'000'000;  // a job that needs more never ends
 
 JobIdentity SimulatedIdentity(int world_size) { return {world_size, "simulated", "1"}; }
 
@@ -66,30 +66,29 @@ SimulatedJob::SimulatedJob(SimulatedJobOptions options)
 
 bool SimulatedJob::Run() {
   const auto ended = [](const Rank& rank) { return rank.done || rank.crashed; };
-  while (!happenings_.empty() && next_order_ < kHappeningsMax) {
+  while (!events_.empty() && next_order_ < kEventsMax) {
     if (std::all_of(ranks_.begin(), ranks_.end(), ended)) return true;
-    Happening happening = happenings_.top();
-    happenings_.pop();
-    now_ns_ = happening.at_ns;
-    if (happening.what != What::kFault) {
-      const bool coordinators =
-          happening.what == What::kToCoordinator || happening.what == What::kTime;
-      const Rank& process = at(coordinators ? 0 : happening.rank);
+    SimulatedEvent event = events_.top();
+    events_.pop();
+    now_ns_ = event.at_ns;
+    if (event.what != What::kFault) {
+      const bool coordinators = event.what == What::kToCoordinator || event.what == What::kTime;
+      const Rank& process = at(coordinators ? 0 : event.rank);
       if (process.crashed) continue;
       if (process.paused_until_ns > now_ns_) {
-        happening.at_ns = process.paused_until_ns;
-        Push(std::move(happening));
+        event.at_ns = process.paused_until_ns;
+        Push(std::move(event));
         continue;
       }
     }
-    Happen(happening);
+    Handle(event);
   }
   return std::all_of(ranks_.begin(), ranks_.end(), ended);
 }
 
-void SimulatedJob::Happen(const Happening& happening) {
-  const int rank = happening.rank;
-  switch (happening.what) {
+void SimulatedJob::Handle(const SimulatedEvent& event) {
+  const int rank = event.rank;
+  switch (event.what) {
     case What::kFault:
       return OnFault(options_.faults[static_cast<size_t>(rank)]);
     case What::kBegin:
@@ -107,16 +106,16 @@ void SimulatedJob::Happen(const Happening& happening) {
                    .what = What::kHeartbeat,
                    .rank = rank});
     case What::kToRank:
-      if (at(rank).lost && !happening.despite_loss) return;
+      if (at(rank).lost && !event.despite_loss) return;
       Trace(fmt::format("{} hears", rank));
-      if (happening.frame == nullptr) return Feed(rank, CoordinatorEnded{""});
-      return Feed(rank, CoordinatorFrameCame{happening.frame});
+      if (event.frame == nullptr) return Feed(rank, CoordinatorEnded{""});
+      return Feed(rank, CoordinatorFrameCame{event.frame});
     case What::kToCoordinator:
-      if (at(rank).lost && !happening.despite_loss) return;
+      if (at(rank).lost && !event.despite_loss) return;
       Trace(fmt::format("the coordinator hears {}", rank));
-      if (happening.connects) FeedCoordinator(Connected{Id(rank)});
-      if (happening.frame == nullptr) return FeedCoordinator(ConnectionEnded{Id(rank)});
-      return FeedCoordinator(FrameCame{Id(rank), happening.frame});
+      if (event.connects) FeedCoordinator(Connected{Id(rank)});
+      if (event.frame == nullptr) return FeedCoordinator(ConnectionEnded{Id(rank)});
+      return FeedCoordinator(FrameCame{Id(rank), event.frame});
     case What::kRankTime:
       at(rank).timer_ns = INT64_MAX;
       return Feed(rank, RankTimeReached{});
@@ -285,9 +284,9 @@ void SimulatedJob::SendFromRank(int rank, const FramePtr& frame, bool connects) 
   }
 }
 
-void SimulatedJob::Push(Happening happening) {
-  happening.order = next_order_++;
-  happenings_.push(std::move(happening));
+void SimulatedJob::Push(SimulatedEvent event) {
+  event.order = next_order_++;
+  events_.push(std::move(event));
 }
 
 void SimulatedJob::ArmTimers(int rank) {

@@ -110,7 +110,7 @@ class SimulatedJob {
 
  private:
   enum class What { kBegin, kVote, kHeartbeat, kToRank, kToCoordinator, kRankTime, kTime, kFault };
-  struct Happening {
+  struct SimulatedEvent {
     int64_t at_ns = 0;
     uint64_t order = 0;
     What what = What::kBegin;
@@ -118,7 +118,7 @@ class SimulatedJob {
     FramePtr frame = nullptr;  // nullptr: the connection ends (for kToRank and kToCoordinator)
     bool connects = false;
     bool despite_loss = false;  // the end of a connection is seen even when its bytes are lost
-    bool operator>(const Happening& other) const {
+    bool operator>(const SimulatedEvent& other) const {
       return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
     }
   };
@@ -138,7 +138,7 @@ class SimulatedJob {
     int recorded = 0;  // COMMITs acknowledged
   };
 
-  void Happen(const Happening& happening);
+  void Handle(const SimulatedEvent& event);
   void OnFault(const SimulatedFault& fault);
   void BeginCall(int rank);
   void Finish(int rank);
@@ -148,7 +148,7 @@ class SimulatedJob {
   void SendToRank(int rank, const FramePtr& frame);
   void SendFromRank(int rank, const FramePtr& frame, bool connects);
   void EndConnection(int rank, bool seen_by_rank, bool seen_by_coordinator);
-  void Push(Happening happening);
+  void Push(SimulatedEvent event);
   void ArmTimers(int rank);
   int64_t Delay();
   // What the clock of the rank's process shows.
@@ -165,7 +165,7 @@ class SimulatedJob {
   CoordinatorMachine coordinator_;
   int64_t coordinator_timer_ns_ = INT64_MAX;
   std::vector<Rank> ranks_;
-  std::priority_queue<Happening, std::vector<Happening>, std::greater<>> happenings_;
+  std::priority_queue<SimulatedEvent, std::vector<SimulatedEvent>, std::greater<>> events_;
   uint64_t next_order_ = 0;
   int64_t now_ns_ = 0;
   std::vector<std::string> trace_;

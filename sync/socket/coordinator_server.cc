@@ -61,7 +61,7 @@ struct Session {
 void RaiseDescriptorLimit(int world_size, const LogSink& log) {
   constexpr rlim_t kOthers = 512;  // of the program
   // Those that have not said HELLO count too.
-  const rlim_t wanted = 2 * static_cast<rlim_t>(world_size) + kStrangersMax + kOthers;
+  const rlim_t wanted = 2 * static_cast<rlim_t>(world_size) + kUnidentifiedMax + kOthers;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);

@@ -20,7 +20,7 @@ inline constexpr uint64_t kProposalFrameBytesMax =
     RankExchange::kProposalBytesMax + kFrameSlackBytes;
 
 // Connections that have not said HELLO, beside one for each rank: all ranks may knock at once.
-inline constexpr uint64_t kStrangersMax = 64;
+inline constexpr uint64_t kUnidentifiedMax = 64;
 inline constexpr uint64_t kDeclinesLoggedMax = 64;
 inline constexpr int64_t kHelloTimeoutNs = 3'000'000'000;
 
