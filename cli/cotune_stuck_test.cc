@@ -118,6 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
              "group_abort of backend fake"},
         Hang{"breach group_abort never_returns on=1; breach launch never_returns choice=bad on=1",
              "launch" + kOfBad, true},
+        Hang{"breach progress never_done choice=bad on=0; breach group_abort never_returns on=0",
+             "group_abort of backend fake", true},
         Hang{"breach group_destroy never_returns on=1", "group_destroy of backend fake"},
         Hang{"breach destroy never_returns on=1", "destroy of backend fake"},
         Hang{"breach group_create never_returns on=1", "group_create of backend fake"},
@@ -197,6 +199,16 @@ INSTANTIATE_TEST_SUITE_P(Calls, VanishTest,
                                            "prepare exits choice=bad",
                                            "prepare exits choice=bad on=1",
                                            "launch crashes_aside choice=bad on=1"));
+
+TEST_F(StuckProgramTest, AChoiceWhoseAbortCrashesIsLeftOutByTheNextTune) {
+  const std::string script =
+      "breach launch never_returns choice=bad on=1; breach group_abort crashes on=1";
+  const ProgramEnd end = Tune(script);
+  EXPECT_EQ(end.exit_code, 5) << end.err;
+  EXPECT_TRUE(Has(end.err, "rank 1 crashed: SIGSEGV in group_abort of backend fake")) << end.err;
+  EXPECT_TRUE(Has(end.err, "which aborts choice fake/bad for all_reduce/")) << end.err;
+  ExpectTheNextTuneLeavesItOut(script);
+}
 
 TEST_F(StuckProgramTest, ForceTriesAChoiceAgainThatHasEndedATune) {
   const std::string script = "breach launch crashes choice=bad on=1";

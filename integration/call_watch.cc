@@ -38,7 +38,7 @@ struct CallWatch::Report {
 void CallWatch::Report::OnStuck(const StuckCall& call, Error error) {
   {
     const std::lock_guard lock(mutex);
-    const CallSubject& subject = call.subject;
+    const CallSubject& subject = call.blamed();
     const bool is_to_blame = !subject.choice.empty() && !call.was_interrupted;
     const bool has_blamed =
         is_to_blame && !journal_path.empty() &&

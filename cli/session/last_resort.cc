@@ -61,17 +61,25 @@ void WriteAll(int file, std::string_view text) {
 }
 
 // The words of what has happened.
-std::array<std::string_view, 7> WordsOf(const RunningCall& call, int signal_number) {
-  return {rank_text,       "crashed: ", NameOf(signal_number), " ",
-          call.function(), " of ",      call.subject().text};
+std::array<std::string_view, 9> WordsOf(const RunningCall& call, int signal_number) {
+  const bool aborts = &call.blamed() != &call.subject();
+  return {rank_text,
+          "crashed: ",
+          NameOf(signal_number),
+          " ",
+          call.function(),
+          " of ",
+          call.subject().text,
+          aborts ? ", which aborts " : "",
+          aborts ? std::string_view(call.blamed().text) : std::string_view()};
 }
 
 // `has_blamed`: the journal says it too.
 void Say(const RunningCall& call, int signal_number, bool has_blamed) {
   // One write: several ranks may crash at once. To the pipe each error ends with a zero byte.
   const bool is_pipe = error_file >= 0;
-  const std::array<std::string_view, 7> words = WordsOf(call, signal_number);
-  const bool is_of_choice = !call.subject().choice.empty();
+  const std::array<std::string_view, 9> words = WordsOf(call, signal_number);
+  const bool is_of_choice = !call.blamed().choice.empty();
   std::array<iovec, words.size() + 5> pieces{};
   size_t count = 0;
   const auto add = [&](std::string_view part) {
@@ -129,7 +137,7 @@ void OnCrash(int signal_number, siginfo_t* info, void* /*context*/) {
   while (has_crashed.exchange(true)) pause();
   const RunningCall* const call = IsFromOutside(*info) ? nullptr : RunningCall::Current();
   if (call != nullptr) {
-    const CallSubject& subject = call->subject();
+    const CallSubject& subject = call->blamed();
     const bool has_blamed =
         has_journal.load() && !subject.choice.empty() &&
         AppendBlame(journal_path.data(), {subject.problem_class, subject.bytes, subject.choice,

@@ -24,12 +24,22 @@ constexpr int64_t kInterruptedStuckNs = 4'000'000'000;
 // allocate at the first use.
 thread_local const RunningCall* current __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// An abort is a plugin's code: it may never return.
-void AbortAside(std::function<void()> abort) {
+// The call that this thread aborts, if any; the same model for the same reason.
+thread_local const CallSubject* aborted __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// An abort is a plugin's code: it may never return. `await_reader` returns when nobody reads the
+// subject any more.
+void AbortAside(std::function<void()> abort, CallSubject subject,
+                std::function<void()> await_reader) {
   try {
-    std::thread([abort = std::move(abort)] {
+    std::thread([abort = std::move(abort), subject = std::move(subject),
+                 await_reader = std::move(await_reader)] {
       const SignalStack handler_stack;
-      abort();
+      {
+        const AbortedCall aborting(subject);
+        abort();
+      }
+      await_reader();
     }).detach();
   } catch (const std::system_error&) {
     // Without a thread for it the call is reported without having been aborted.
@@ -37,6 +47,10 @@ void AbortAside(std::function<void()> abort) {
 }
 
 }  // namespace
+
+AbortedCall::AbortedCall(const CallSubject& subject) { aborted = &subject; }
+
+AbortedCall::~AbortedCall() { aborted = nullptr; }
 
 CallSubject CallSubject::OfPlugin(std::string plugin) {
   CallSubject subject{"", std::move(plugin), "", "", 0, ""};
@@ -136,7 +150,10 @@ void LaunchWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckC
                                           [state = state_](void*) { --state->running_aborts; });
       abort = [running, group = group_] { group->Abort(); };
     }
-    if (abort != nullptr) AbortAside(std::move(abort));
+    if (abort != nullptr) {
+      AbortAside(std::move(abort), *slot.subject_.load(),
+                 [state = state_] { const std::lock_guard lock(state->mutex); });
+    }
     return;
   }
   // The innermost call of several is the one to name: the one around it has a little longer.
@@ -146,20 +163,25 @@ void LaunchWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckC
   if (now_ns < slot.aborted_at_ns_ + patience_ns || stuck != nullptr || error_ != nullptr) return;
   // Its owner waits for the lock before the subject goes, so that it can be read: see AwaitReader.
   const CallSubject* subject = slot.subject_.load();
+  const CallSubject* of_abort = slot.aborted_.load();
   const char* function = slot.function_.load();
   if (slot.sequence_.load(std::memory_order_acquire) != sequence) return;
-  stuck = std::make_unique<StuckCall>(StuckCall{function, *subject, slot.was_interrupted_});
+  stuck = std::make_unique<StuckCall>(
+      StuckCall{function, *subject, slot.was_interrupted_,
+                of_abort != nullptr ? *of_abort : CallSubject{"", "", "", "", 0, ""}});
 }
 
 void LaunchWatchdog::Report(const StuckCall& stuck) {
-  error_ = std::make_unique<Error>(
-      Error{stuck.was_interrupted ? ErrorCode::kInterrupted : ErrorCode::kDeadline,
-            fmt::format("{} of {} does not return", stuck.function, stuck.subject.text),
-            "",
-            stuck.was_interrupted ? "it goes on after the user has asked to stop"
-                                  : "it heeds neither its deadline nor an abort",
-            "leave the backend out, or report it to whoever ships the plugin",
-            {}});
+  error_ = std::make_unique<Error>(Error{
+      stuck.was_interrupted ? ErrorCode::kInterrupted : ErrorCode::kDeadline,
+      fmt::format(
+          "{} of {}{} does not return", stuck.function, stuck.subject.text,
+          stuck.aborted.text.empty() ? "" : fmt::format(", which aborts {},", stuck.aborted.text)),
+      "",
+      stuck.was_interrupted ? "it goes on after the user has asked to stop"
+                            : "it heeds neither its deadline nor an abort",
+      "leave the backend out, or report it to whoever ships the plugin",
+      {}});
   stuck_.store(error_.get(), std::memory_order_release);
   if (options_.on_stuck) options_.on_stuck(stuck, *error_);
 }
@@ -181,6 +203,7 @@ CallSlot::~CallSlot() {
 void CallSlot::Begin(const CallSubject& subject, const char* function, int64_t deadline_ns) {
   // None of them is seen before the end of the call before this one.
   subject_.store(&subject, std::memory_order_release);
+  aborted_.store(aborted, std::memory_order_release);
   function_.store(function, std::memory_order_release);
   deadline_ns_.store(deadline_ns, std::memory_order_release);
   sequence_.store(++own_sequence_, std::memory_order_release);
@@ -188,7 +211,7 @@ void CallSlot::Begin(const CallSubject& subject, const char* function, int64_t d
 
 RunningCall::RunningCall(CallSlot& slot, const CallSubject& subject, const char* function,
                          int64_t deadline_ns)
-    : slot_(slot), subject_(subject), function_(function), outer_(current) {
+    : slot_(slot), subject_(subject), aborted_(aborted), function_(function), outer_(current) {
   slot_.Begin(subject, function, deadline_ns);
   current = this;
 }

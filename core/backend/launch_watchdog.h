@@ -41,6 +41,19 @@ struct StuckCall {
   const char* function = "";
   CallSubject subject;
   bool was_interrupted = false;  // the user has asked to stop before its deadline had passed
+  CallSubject aborted;           // of the call that it aborts; without text where there is none
+
+  // A choice whose call had to be aborted is to blame for the abort too.
+  const CallSubject& blamed() const { return subject.choice.empty() ? aborted : subject; }
+};
+
+// While it lives, the calls of this thread abort a call of this subject, which outlives it.
+class AbortedCall {
+ public:
+  explicit AbortedCall(const CallSubject& subject);
+  ~AbortedCall();
+  AbortedCall(const AbortedCall&) = delete;
+  AbortedCall& operator=(const AbortedCall&) = delete;
 };
 
 class CallSlot;
@@ -138,6 +151,7 @@ class CallSlot {
   // Odd while a call is running. The fields are of the call with this number.
   std::atomic<uint64_t> sequence_{0};
   std::atomic<const CallSubject*> subject_{nullptr};
+  std::atomic<const CallSubject*> aborted_{nullptr};  // of the call that it aborts, if any
   std::atomic<const char*> function_{""};
   std::atomic<int64_t> deadline_ns_{0};
   uint64_t own_sequence_ = 0;  // of the calling thread
@@ -157,6 +171,10 @@ class RunningCall {
   RunningCall& operator=(const RunningCall&) = delete;
 
   const CallSubject& subject() const { return subject_; }
+  // As StuckCall::blamed.
+  const CallSubject& blamed() const {
+    return subject_.choice.empty() && aborted_ != nullptr ? *aborted_ : subject_;
+  }
   const char* function() const { return function_; }
   // The innermost of the calling thread, nullptr outside of all; safe in a signal handler.
   static const RunningCall* Current();
@@ -164,6 +182,7 @@ class RunningCall {
  private:
   CallSlot& slot_;
   const CallSubject& subject_;
+  const CallSubject* const aborted_;
   const char* const function_;
   const RunningCall* const outer_;
 };

@@ -1,5 +1,6 @@
 #include "core/benchmark/choice_runs.h"
 
+#include <optional>
 #include <utility>
 
 namespace cotune {
@@ -43,7 +44,11 @@ Result<TimedSpan> ChoiceRuns::RunGuarded(
     }
   }
   if (!span) {
+    // A choice that has missed its deadline is to blame when its abort hangs or crashes.
+    std::optional<AbortedCall> aborting;
+    if (span.error().code == ErrorCode::kDeadline) aborting.emplace(choice.subject);
     member.group->Abort();
+    aborting.reset();
     if (parts_.observer.StopRequested()) span.error().code = ErrorCode::kInterrupted;
   }
   return span;
