@@ -343,6 +343,16 @@ Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& 
   return known.CheckWritable(*problems);
 }
 
+// After the user has asked to stop, ranks end when they can: a rank that is missed by another has
+// heard of the interrupt first, or was ended by it inside a call of a plugin.
+Error AsInterrupt(Error error) {
+  if (error.code != ErrorCode::kRankLost && error.code != ErrorCode::kAborted &&
+      error.code != ErrorCode::kDeadline) {
+    return error;
+  }
+  return {ErrorCode::kInterrupted, "the tune was interrupted", "", error.ToText(), "", {}};
+}
+
 // The writer says what becomes of what was measured when the user has ended the tune.
 Error WithWhatIsKept(Error error, const DatabaseCells& known, bool is_writer) {
   if (error.code != ErrorCode::kInterrupted || !is_writer) return error;
@@ -419,7 +429,10 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     }
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
-  if (!outcome) return tl::make_unexpected(WithWhatIsKept(outcome.error(), known, is_writer));
+  if (!outcome) {
+    Error error = events.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
+    return tl::make_unexpected(WithWhatIsKept(std::move(error), known, is_writer));
+  }
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
 

@@ -22,7 +22,7 @@ void ChoiceRemoval::RemoveWrong(RacingChoice& choice, std::string reason) {
 Status ChoiceRemoval::Interrupted() {
   // Another tune measures this cell, with this choice.
   if (parts_.note_attempt != nullptr) parts_.note_attempt(problem_, nullptr);
-  return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+  return TuneInterrupted();
 }
 
 Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const Error& failure) {

@@ -65,7 +65,7 @@ Result<PreparedCell> Preparation::AllocateBuffers() {
   if (!all) return Propagate(all);
   for (const auto& other : all->records) {
     if (other.message.is_asked_to_stop) {
-      return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+      return TuneInterrupted();
     }
   }
   if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);

@@ -88,6 +88,7 @@ void StartThreads(const std::shared_ptr<Work>& work) {
 Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t deadline_ns,
                     const LaunchWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes,
                     const std::function<bool()>& is_asked_to_stop) {
+  if (is_asked_to_stop && is_asked_to_stop()) return {};
   // How often to look whether a call is stuck or the user wants to stop.
   constexpr std::chrono::milliseconds kPoll(20);
   const auto work = std::make_shared<Work>();

@@ -104,6 +104,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
                    std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
                    size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
                    const std::shared_ptr<PrepareNotes>& notes,
+                   const std::function<bool()>& is_asked_to_stop,
                    std::vector<WinnerFailures::Failure>& failures) {
   std::vector<std::unique_ptr<ChoiceCaller>> callers(cells.size());
   std::vector<ChoiceCaller*> all;
@@ -128,7 +129,9 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
     all.push_back(callers[i].get());
   }
   const PrecompileShare share{exchange.rank(), exchange.world_size()};
-  if (Status ready = PrecompileAll(all, threads, deadline_ns, share, watchdog, notes); !ready) {
+  if (Status ready =
+          PrecompileAll(all, threads, deadline_ns, share, watchdog, notes, is_asked_to_stop);
+      !ready) {
     // The thread whose call is stuck still uses them.
     watchdog->Keep(
         std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(callers)));
@@ -136,8 +139,11 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   }
   for (size_t i = 0; i < callers.size(); ++i) {
     if (callers[i] == nullptr) continue;
-    // Those whose prepare is collective are made ready here, on all ranks in this order.
-    const bool is_noted = notes != nullptr && callers[i]->choice().prepare_is_collective;
+    // Those whose prepare is collective are made ready here, on all ranks in this order, also by a
+    // rank that has heard of an interrupt: the others may not have.
+    const bool is_collective = callers[i]->choice().prepare_is_collective;
+    if (!is_collective && is_asked_to_stop && is_asked_to_stop()) continue;
+    const bool is_noted = notes != nullptr && is_collective;
     if (is_noted) notes->Begin(*callers[i]);
     const Status prepared = callers[i]->Precompile(deadline_ns);
     if (is_noted) notes->End(*callers[i]);
@@ -207,20 +213,25 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
                                                 LaunchWatchdog* watchdog,
-                                                const std::shared_ptr<PrepareNotes>& notes) {
+                                                const std::shared_ptr<PrepareNotes>& notes,
+                                                const std::function<bool()>& is_asked_to_stop) {
   const int64_t ready_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
   StepRecord<WinnerFailures> record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
-    const Status prepared =
-        PrepareSome(exchange, groups, cells.subspan(first, count), winners.subspan(first, count),
-                    first, threads, ready_by_ns, watchdog, notes, record.message.failures);
+    const Status prepared = PrepareSome(exchange, groups, cells.subspan(first, count),
+                                        winners.subspan(first, count), first, threads, ready_by_ns,
+                                        watchdog, notes, is_asked_to_stop, record.message.failures);
     if (!prepared) return Propagate(prepared);
+  }
+  if (is_asked_to_stop && is_asked_to_stop()) {
+    record = StepRecord<WinnerFailures>::FromStatus(TuneInterrupted());
   }
   // Time of its own: a rank that was slow would come too late to say what was.
   const int64_t met_by_ns = DeadlineAfter(std::max(clock.now_ns(), ready_by_ns), timeout_ns);
   const auto all = ExchangeRecords(exchange, "winners ready", record, 0, met_by_ns);
   if (!all) return Propagate(all);
+  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }

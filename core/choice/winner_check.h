@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,13 +53,14 @@ struct RefusedWinner {
 // take timeout_ns; a rank that takes longer is waited for as long again, so that it can say what
 // was late. The error of the watchdog (nullptr: there is none) on a rank where a prepare never
 // returns: the programs, like the groups, must then live as long as the process. `notes` may be
-// nullptr.
+// nullptr. kInterrupted on all ranks when `is_asked_to_stop`, if given, says true on one.
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
                                                 LaunchWatchdog* watchdog,
-                                                const std::shared_ptr<PrepareNotes>& notes = {});
+                                                const std::shared_ptr<PrepareNotes>& notes = {},
+                                                const std::function<bool()>& is_asked_to_stop = {});
 
 // Both, each with timeout_ns, for winners that come from a database; `shape` gives memory and group
 // of their problems.

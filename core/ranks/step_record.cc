@@ -15,6 +15,10 @@ tl::unexpected<Error> UnreadableRecord() {
               "the ranks run different versions of cotune", "start all ranks from one build");
 }
 
+tl::unexpected<Error> TuneInterrupted() {
+  return Fail(ErrorCode::kInterrupted, "the tune was interrupted");
+}
+
 tl::unexpected<Error> OtherMessage(std::string_view step, std::string_view expected,
                                    const StepMessage& received, int job_rank) {
   const std::string_view name =

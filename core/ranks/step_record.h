@@ -47,6 +47,9 @@ Result<AnyStepRecord> DecodeStepRecord(std::string_view bytes);
 std::optional<Error> FirstFailureOf(const std::vector<const StepFailure*>& failures,
                                     const std::vector<int>& job_ranks);
 
+// The end of a tune that the user has asked to stop.
+tl::unexpected<Error> TuneInterrupted();
+
 // All ranks' records of one step.
 template <typename Message>
 struct ExchangedRecords {

@@ -17,12 +17,6 @@
 #include "fmt/ranges.h"
 
 namespace cotune {
-namespace {
-
-constexpr char kWasInterrupted[] = "the tune was interrupted";
-
-}  // namespace
-
 TunePass::TunePass(TuneState& state, size_t first)
     : state_(state),
       parts_(state.parts),
@@ -157,18 +151,12 @@ Status TunePass::Warm() {
   const StageSpan stage(parts_.observer, Stage::kWarm);
   // One rank may have heard of the interrupt during its precompile and another not yet: all end
   // here.
-  const Status interrupted =
-      parts_.observer.StopRequested() ? Fail(ErrorCode::kInterrupted, kWasInterrupted) : Status{};
+  const Status interrupted = parts_.observer.StopRequested() ? Status(TuneInterrupted()) : Status{};
   auto record = StepRecord<ProcessorsOfRank>::FromStatus(interrupted ? memory_ : interrupted);
   record.message.usable = UsableProcessors();
   const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
   if (!all) return Propagate(all);
-  const auto is_interrupt = [](const auto& rank) {
-    return rank.failure && rank.failure->code == ErrorCode::kInterrupted;
-  };
-  if (std::any_of(all->records.begin(), all->records.end(), is_interrupt)) {
-    return Fail(ErrorCode::kInterrupted, kWasInterrupted);
-  }
+  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -235,7 +223,8 @@ Status TunePass::CheckChoices() {
   if (known.empty()) return {};
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
-                   parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes);
+                   parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes,
+                   [this] { return parts_.observer.StopRequested(); });
   if (!refused) return Propagate(refused);
   for (const RefusedWinner& each : *refused) {
     unusable_.insert(places[each.cell]);
