@@ -14,12 +14,23 @@ constexpr int64_t kOpen = -1;  // the extent of a span that has not ended
 
 }  // namespace
 
+RecorderLimits RecorderLimits::ForRanks(int world_size) {
+  constexpr int kRanksWithAll = 8;
+  const auto parts = static_cast<size_t>(std::max(world_size, kRanksWithAll));
+  RecorderLimits limits;
+  for (size_t* limit : {&limits.events, &limits.counters, &limits.text_bytes}) {
+    *limit = *limit * kRanksWithAll / parts;
+  }
+  return limits;
+}
+
 EventRecorder::EventRecorder(RecorderLimits limits)
     : limits_(limits), tuning_thread_(std::this_thread::get_id()) {
   IndexOf("");
 }
 
 void EventRecorder::OnEvent(const Event& event) {
+  if (is_taken_) return;
   switch (event.type) {
     case EventType::kBegin:
       Begin(event);
@@ -100,6 +111,7 @@ uint32_t EventRecorder::FirstFreeLane() const {
 }
 
 TraceOfRank EventRecorder::Take() {
+  is_taken_ = true;
   TraceOfRank taken = std::exchange(trace_, {});
   texts_.clear();
   lanes_.clear();

@@ -17,8 +17,11 @@
 
 namespace cotune {
 
-// How much a rank keeps at most: a few MiB, also when it is sent to rank 0.
+// How much a rank keeps at most: a few MiB, also when it is sent.
 struct RecorderLimits {
+  // Every rank receives what all of them have kept: with more than 8 ranks each keeps less.
+  static RecorderLimits ForRanks(int world_size);
+
   size_t events = 100'000;
   size_t counters = 50'000;  // of these, so that many samples leave room for the spans after them
   size_t text_bytes = 4 << 20;
@@ -51,6 +54,7 @@ class EventRecorder final : public StageObserver {
   uint32_t FirstFreeLane() const;
 
   const RecorderLimits limits_;
+  bool is_taken_ = false;
   const std::thread::id tuning_thread_;
   TraceOfRank trace_;
   std::map<std::string, uint32_t, std::less<>> texts_;

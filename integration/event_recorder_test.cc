@@ -133,5 +133,12 @@ TEST(EventRecorderTest, ThreadsRecordAtOnceThroughAStream) {
   }
 }
 
+TEST(RecorderLimitsTest, ManyRanksKeepNoMoreTogetherThanEight) {
+  EXPECT_EQ(RecorderLimits::ForRanks(1).events, 100'000u);
+  EXPECT_EQ(RecorderLimits::ForRanks(8).events, 100'000u);
+  EXPECT_EQ(RecorderLimits::ForRanks(64).events, 100'000u / 8);
+  EXPECT_EQ(RecorderLimits::ForRanks(64).text_bytes, (4u << 20) / 8);
+}
+
 }  // namespace
 }  // namespace cotune

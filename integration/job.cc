@@ -73,9 +73,10 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
       options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
   if (!exchange) return Propagate(exchange);
   job->exchange_ = std::move(*exchange);
-  Result<Places> places = ExchangePlaces(
-      *job->exchange_, options.host_identity.empty() ? BootId() : options.host_identity,
-      request.deadline_ns);
+  // Ranks that meet at a Unix socket are on one host, whatever their /proc says.
+  std::string host = options.connect ? BootId() : "host of the Unix socket";
+  if (!options.host_identity.empty()) host = options.host_identity;
+  Result<Places> places = ExchangePlaces(*job->exchange_, host, request.deadline_ns);
   if (!places) return Propagate(places);
   job->places_ = std::move(*places);
   if (Status opened = job->OpenDevice({}); !opened) return Propagate(opened);
@@ -116,8 +117,8 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   options.heartbeat_interval_ns =
       std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
   if (request.log) {
-    options.log = [log = request.log](sync::LogSeverity severity, std::string_view text) {
-      log(SeverityOf(1 + static_cast<int>(severity)), std::string(text));
+    options.log = [log = request.log](Severity severity, std::string_view text) {
+      log(severity, std::string(text));
     };
   }
   options.deadline_ns = request.deadline_ns;

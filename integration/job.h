@@ -64,9 +64,9 @@ struct JobOptions {
   // With the Unix socket: how the other ranks find it. Rank 0 then adds to the job id what makes it
   // new with every attempt. nullptr: by the path alone.
   std::shared_ptr<sync::RendezvousStore> store;
-  // Which host this rank is on, as the ranks compare it: equal texts are one host. Empty: the boot
-  // id of the kernel. For ranks that a boot id places wrongly, and for tests that play several
-  // hosts on one.
+  // Which host this rank is on, as the ranks compare it: equal texts are one host. Empty: all
+  // are on one with the Unix socket, and the boot id of the kernel says so with `connect`. For
+  // ranks that a boot id places wrongly, and for tests that play several hosts on one.
   std::string host_identity;
   TuningSettings settings;
   // The memory that the calls of this job work on. kCuda: of the rank's GPU, see

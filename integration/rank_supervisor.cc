@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kRankLostExitCode = 5;
 constexpr int kInterruptedExitCode = 130;
-constexpr int kReadsAtTheEndMax = 64;  // of so many bytes: more than a pipe holds
+constexpr int kReadsAtTheEndMax = 64;          // of so many bytes: more than a pipe holds
+constexpr int64_t kLastWordsNs = 500'000'000;  // for ranks that have met one that is lost
 constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kRanksNamedMax = 8;
 
@@ -46,6 +47,7 @@ void RankSupervisor::Run() {
     Reap();
     if (errors_.due_ns() != 0 && clock_.now_ns() >= errors_.due_ns()) errors_.Tell();
     HandleLoss();
+    EndRanksThatWaitInVain();
     if (grace_end_ns_ != 0 && clock_.now_ns() >= grace_end_ns_) KillAll();
   }
   CollectAll();
@@ -62,6 +64,7 @@ void RankSupervisor::Run() {
 
 SpawnResult RankSupervisor::TakeResult() {
   for (const RankProcess& rank : ranks_) TakeExit(rank);
+  result_.rank_0_told_error = ranks_.front().has_told_error;
   return std::move(result_);
 }
 
@@ -90,7 +93,7 @@ void RankSupervisor::Wait() {
 
 int RankSupervisor::TimeoutMs() const {
   int timeout_ms = -1;
-  for (const int64_t due_ns : {grace_end_ns_, errors_.due_ns()}) {
+  for (const int64_t due_ns : {grace_end_ns_, errors_.due_ns(), unjoined_end_ns_}) {
     if (due_ns == 0) continue;
     const auto left_ms = static_cast<int>(
         std::clamp<int64_t>((due_ns - clock_.now_ns()) / 1'000'000 + 1, 0, INT_MAX));
@@ -247,26 +250,32 @@ void RankSupervisor::HandleLoss() {
                      Describe(first, fmt::format("{} after {:.1f} s{}", EndText(first), seconds,
                                                  GoodEndsText())));
   }
-  if (IsLostBeforeJoin(first)) return EndUnjoined();
   if (!request_.ends_others) return;
   ends_others_ = true;
   SendAll(SIGTERM);
   SendAll(SIGCONT);  // a rank that is stopped hears nothing
 }
 
-// A rank that gives an exit code of its own says why, or another rank is about to.
-bool RankSupervisor::IsLostBeforeJoin(const RankProcess& lost) {
-  if (!request_.reports_milestones || lost.has_told_error) return false;
-  if (lost.end_signal == 0 && lost.exit_code != 0) return false;
-  for (RankProcess& rank : ranks_) {
-    if (rank.error_fd >= 0) errors_.Read(rank);
+// Ranks that have met the lost one hear of its end by themselves and get the time to say so. Others
+// would wait for it until the deadline of their rendezvous.
+void RankSupervisor::EndRanksThatWaitInVain() {
+  if (!failed_ || interrupted_ || !request_.reports_milestones || result_.was_lost_before_join) {
+    return;
   }
-  return std::none_of(ranks_.begin(), ranks_.end(),
-                      [](const RankProcess& rank) { return rank.has_joined; });
-}
-
-void RankSupervisor::EndUnjoined() {
+  // One that gives an exit code of its own says why, or another rank is about to.
+  const bool is_lost = std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
+    return rank.failed_itself && (rank.end_signal != 0 || rank.exit_code == 0);
+  });
+  const bool has_joined = std::any_of(ranks_.begin(), ranks_.end(),
+                                      [](const RankProcess& rank) { return rank.has_joined; });
+  if (!is_lost || has_joined) {
+    unjoined_end_ns_ = 0;
+    return;
+  }
+  if (unjoined_end_ns_ == 0) unjoined_end_ns_ = clock_.now_ns() + kLastWordsNs;
+  if (clock_.now_ns() < unjoined_end_ns_) return;
   result_.was_lost_before_join = true;
+  unjoined_end_ns_ = 0;
   for (RankProcess& rank : ranks_) {
     if (!rank.running) continue;
     rank.was_killed = true;

@@ -53,8 +53,7 @@ class RankSupervisor {
   void OnEnded(RankProcess& rank);
   // After an end: says whose it was, and ends the others where that is asked for.
   void HandleLoss();
-  bool IsLostBeforeJoin(const RankProcess& lost);
-  void EndUnjoined();
+  void EndRanksThatWaitInVain();
 
   // From now on ranks have a bounded time to end.
   void BeginGrace();
@@ -82,10 +81,11 @@ class RankSupervisor {
   RankLog log_;
   ErrorCollector errors_;
   size_t next_to_read_ = 0;
-  int64_t grace_end_ns_ = 0;  // 0: it has not begun
-  sigset_t passed_on_;        // signals of the user
-  bool interrupted_ = false;  // by one
-  bool failed_ = false;       // a rank has ended badly
+  int64_t grace_end_ns_ = 0;     // 0: it has not begun
+  int64_t unjoined_end_ns_ = 0;  // 0: no rank was lost before all had joined
+  sigset_t passed_on_;           // signals of the user
+  bool interrupted_ = false;     // by one
+  bool failed_ = false;          // a rank has ended badly
   bool loss_is_told_ = false;
   int told_rank_ = -1;        // whose end on_loss was told
   bool ends_others_ = false;  // the others were sent SIGTERM

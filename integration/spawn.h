@@ -30,8 +30,9 @@ struct SpawnRequest {
   bool knows_error_pipe = false;  // the program does; else it does not get it
   // The program writes kJoinedWord to its error pipe when it has joined, and kDoneWord before it
   // gives exit code 0. Without the latter a rank with that code counts as lost: something in it,
-  // such as a plugin, has called exit(). When a rank is lost before any has joined, the others are
-  // ended at once by SIGKILL: they hold nothing, and would wait for it until their deadline.
+  // such as a plugin, has called exit(). When a rank is lost before any has joined, those that do
+  // not notice it within half a second are ended by SIGKILL: they hold no results, and would wait
+  // for it until their deadline.
   bool reports_milestones = false;
   // Called at once when the first rank has ended badly by itself, unless its program could not be
   // started: "rank 2 (pid 41, ./train) was ended by SIGSEGV (Segmentation fault) after 3.2 s; rank
@@ -57,6 +58,7 @@ struct SpawnResult {
   std::vector<int> lost_ranks;
   // The others were ended, because that rank was lost before the ranks had joined.
   bool was_lost_before_join = false;
+  bool rank_0_told_error = false;  // by its error pipe
 };
 
 // Runs the ranks with COTUNE_RANK, COTUNE_WORLD_SIZE, COTUNE_JOB_ID and the switches that keep

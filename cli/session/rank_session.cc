@@ -95,7 +95,8 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
     listeners.push_back(watchers.progress.get());
   }
   if (is_traced) {
-    watchers.recorder = std::make_unique<EventRecorder>();
+    watchers.recorder =
+        std::make_unique<EventRecorder>(RecorderLimits::ForRanks(context.world_size));
     listeners.push_back(watchers.recorder.get());
   }
   if (process.make_listener) {
@@ -277,7 +278,9 @@ int SpawnTune(int ranks, const ResolvedSettings& settings, const PluginFlags& pl
   const Result<SpawnResult> result = SpawnAndListen(std::move(request), process);
   if (!result) return process.console.PrintError(result.error());
   const bool rank_0_is_lost = !result->lost_ranks.empty() && result->lost_ranks.front() == 0;
-  const bool nobody_speaks = rank_0_is_lost || result->was_lost_before_join;
+  // Rank 0 says what ends a tune, and prints the JSON of it, unless it cannot.
+  const bool rank_0_is_silent = result->was_lost_before_join && !result->rank_0_told_error;
+  const bool nobody_speaks = !result->lost_ranks.empty() && (rank_0_is_lost || rank_0_is_silent);
   std::string what;
   for (const std::string& message : result->messages) {
     const bool is_the_error =
