@@ -121,7 +121,7 @@ Channel* CoordinatorMachine::FindChannel(int rank, const std::string& name) {
 
 void CoordinatorMachine::Apply(ChannelOutput output, int64_t now_ns) {
   // Whoever tunes warns of it by itself.
-  for (std::string& note : output.notes) Log(LogSeverity::kInfo, std::move(note));
+  for (std::string& note : output.notes) Log(Severity::kInfo, std::move(note));
   for (ChannelOutput::Send& send : output.sends) {
     actions_.emplace_back(SendFrame{ConnectionsOf(send.ranks), std::move(send.frame)});
   }
@@ -173,21 +173,21 @@ void CoordinatorMachine::TurnAway(ConnectionId id, const Error& error) {
   if (rendezvous_open()) turned_away_ = error.what;
   // A process that tries again and again must not fill the log.
   if (logged_declines_.size() < kDeclinesLoggedMax && logged_declines_.insert(error.what).second) {
-    Log(LogSeverity::kWarning, "a process was turned away: " + error.ToText());
+    Log(Severity::kWarning, "a process was turned away: " + error.ToText());
   }
   DeclineConnection(id, error);
 }
 
 void CoordinatorMachine::FailAll(Error error) {
   if (failure_.has_value()) return;
-  Log(LogSeverity::kError, error.ToText());
+  Log(Severity::kError, error.ToText());
   SendFailure(error);
   failure_ = std::move(error);
 }
 
 void CoordinatorMachine::OnLoss(Error loss) {
   if (!failure_.has_value()) return FailAll(std::move(loss));
-  Log(LogSeverity::kInfo, loss.ToText());
+  Log(Severity::kInfo, loss.ToText());
   SendFailure(loss);
 }
 
@@ -229,7 +229,7 @@ std::vector<int> CoordinatorMachine::PresentRanks() const {
   return ranks;
 }
 
-void CoordinatorMachine::Log(LogSeverity severity, std::string text) {
+void CoordinatorMachine::Log(Severity severity, std::string text) {
   actions_.emplace_back(LogLine{severity, std::move(text)});
 }
 

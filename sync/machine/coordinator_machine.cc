@@ -35,7 +35,7 @@ CoordinatorActions CoordinatorMachine::OnEvent(const CoordinatorEvent& event, in
   const bool had_timer = !ranks_.empty() && !failure_.has_value();
   const int64_t gap_ns = liveness_.OnAwake(now_ns);
   if (gap_ns > 0 && had_timer) {
-    Log(LogSeverity::kWarning,
+    Log(Severity::kWarning,
         fmt::format("the coordinator (rank 0) was stopped for {}", DurationText(gap_ns)));
   }
   std::visit([&](const auto& e) { On(e, now_ns); }, event);
@@ -48,7 +48,7 @@ void CoordinatorMachine::On(const Connected& event, int64_t now_ns) {
     const auto oldest =
         std::min_element(unidentified_.begin(), unidentified_.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    Log(LogSeverity::kWarning, "too many connections without HELLO: the oldest is closed");
+    Log(Severity::kWarning, "too many connections without HELLO: the oldest is closed");
     actions_.emplace_back(CloseConnection{oldest->first});
     unidentified_.erase(oldest);
   }
@@ -85,7 +85,7 @@ void CoordinatorMachine::On(const BadBytesCame& event, int64_t) {
     return;
   }
   if (unidentified_.erase(event.id) == 0) return;
-  Log(LogSeverity::kWarning, "a connection that is no rank was closed: " + event.why);
+  Log(Severity::kWarning, "a connection that is no rank was closed: " + event.why);
   actions_.emplace_back(CloseConnection{event.id});
 }
 
@@ -115,7 +115,7 @@ void CoordinatorMachine::On(const TimeReached&, int64_t now_ns) {
       ++connection;
       continue;
     }
-    Log(LogSeverity::kWarning, "a connection that said no HELLO was closed");
+    Log(Severity::kWarning, "a connection that said no HELLO was closed");
     actions_.emplace_back(CloseConnection{connection->first});
     connection = unidentified_.erase(connection);
   }

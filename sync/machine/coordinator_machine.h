@@ -133,7 +133,7 @@ class CoordinatorMachine {
   std::vector<int> PresentRanks() const;
   Channel* FindChannel(int rank, const std::string& name);
   bool rendezvous_open() const;
-  void Log(LogSeverity severity, std::string text);
+  void Log(Severity severity, std::string text);
 
   CoordinatorConfig config_;
   std::optional<int64_t> begin_ns_;               // of the job: when the first event came

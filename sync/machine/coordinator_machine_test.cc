@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sync/machine/testing/coordinator_desk.h"
 #include "sync/wire/limits.h"
 #include "sync/wire/wire.pb.h"
 
@@ -20,76 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr int64_t kMillisecondNs = 1'000'000;
-
-// A coordinator of `world_size` ranks and what it did at the last event.
-class Desk {
- public:
-  explicit Desk(int world_size) : world_size_(world_size), machine_({Job()}) {}
-
-  JobIdentity Job() const { return {world_size_, "job", "1.0"}; }
-
-  void At(int64_t now_ns, const CoordinatorEvent& event) {
-    sent_.clear();
-    closed_.clear();
-    logged_.clear();
-    for (const CoordinatorAction& action : machine_.OnEvent(event, now_ns)) {
-      if (const auto* send = std::get_if<SendFrame>(&action)) {
-        if (!send->frame->has_heartbeat()) sent_.push_back(*send);
-      } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
-        closed_.push_back(close->id);
-      } else {
-        logged_.push_back(std::get<LogLine>(action).text);
-      }
-    }
-  }
-
-  void Frame(int64_t now_ns, ConnectionId id, wire::Frame frame) {
-    At(now_ns, FrameCame{id, std::make_shared<wire::Frame>(std::move(frame))});
-  }
-
-  // Rank r is connection r + 1.
-  void Hello(int64_t now_ns, int rank) {
-    At(now_ns, Connected{static_cast<ConnectionId>(rank) + 1});
-    wire::Frame frame;
-    *frame.mutable_hello() = MakeHello(Job(), rank, INT64_MAX);
-    Frame(now_ns, static_cast<ConnectionId>(rank) + 1, frame);
-  }
-
-  void JoinAll(int64_t now_ns) {
-    for (int rank = 0; rank < world_size_; ++rank) Hello(now_ns, rank);
-    At(now_ns, TimeReached{});  // the first heartbeats
-  }
-
-  void Arrive(int64_t now_ns, int rank, uint64_t call, wire::CallKind kind,
-              const std::string& name = "", int64_t deadline_ns = INT64_MAX,
-              int64_t window_ns = 0) {
-    wire::Frame frame;
-    frame.mutable_arrive()->set_call(call);
-    frame.mutable_arrive()->set_kind(kind);
-    frame.mutable_arrive()->set_name(name);
-    frame.mutable_arrive()->set_deadline_left_ns(LeftNs(deadline_ns, now_ns));
-    frame.mutable_arrive()->set_window_duration_ns(window_ns);
-    Frame(now_ns, static_cast<ConnectionId>(rank) + 1, frame);
-  }
-
-  const std::vector<SendFrame>& sent() const { return sent_; }
-  const std::vector<ConnectionId>& closed() const { return closed_; }
-  const std::vector<std::string>& logged() const { return logged_; }
-  const CoordinatorMachine& machine() const { return machine_; }
-  const Error& failure() const {
-    static const Error none;
-    return machine_.failure().has_value() ? *machine_.failure() : none;
-  }
-
- private:
-  int world_size_;
-  CoordinatorMachine machine_;
-  std::vector<SendFrame> sent_;
-  std::vector<ConnectionId> closed_;
-  std::vector<std::string> logged_;
-};
 
 TEST(Coordinator, ReleasesTheRendezvousWhenTheLastRankComes) {
   Desk desk(3);
@@ -394,96 +325,6 @@ TEST(Coordinator, StopWhileOthersAreThereNamesRankZero) {
   EXPECT_TRUE(desk.sent()[1].frame->has_bye());
   EXPECT_THAT(desk.sent()[0].to, ElementsAre(2));
   EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
-}
-
-// ---- After the first failure ----
-
-TEST(CoordinatorFailed, EveryLaterDeathIsStillTold) {
-  Desk desk(4);
-  desk.JoinAll(0);
-  desk.At(1, ConnectionEnded{3});
-  EXPECT_THAT(desk.failure().ranks, ElementsAre(2));
-  desk.At(2, ConnectionEnded{2});
-  ASSERT_THAT(desk.sent(), SizeIs(1));
-  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 4));
-  EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
-  EXPECT_THAT(desk.sent()[0].frame->failure().what(), HasSubstr("rank 1 died"));
-  EXPECT_THAT(desk.failure().ranks, ElementsAre(2));  // the first one stays what calls fail with
-}
-
-TEST(CoordinatorFailed, ARankThatLeavesIsNoLaterDeath) {
-  wire::Frame bye;
-  bye.mutable_bye();
-  Desk desk(3);
-  desk.JoinAll(0);
-  desk.At(1, ConnectionEnded{3});
-  desk.Frame(2, 2, bye);
-  desk.At(3, ConnectionEnded{2});
-  EXPECT_THAT(desk.sent(), IsEmpty());
-  desk.At(4, StopAsked{});
-  ASSERT_THAT(desk.sent(), SizeIs(1));
-  EXPECT_TRUE(desk.sent()[0].frame->has_bye());
-  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1));
-}
-
-// Its other groups must hear of its death as of any other rank's.
-TEST(CoordinatorFailed, ARankThatGaveUpMayStillDieAndSoMayItLeave) {
-  wire::Frame give_up;
-  give_up.mutable_give_up()->mutable_failure()->set_what("nothing was heard from rank 0");
-  give_up.mutable_give_up()->mutable_failure()->add_ranks(0);
-  wire::Frame bye;
-  bye.mutable_bye();
-  for (const bool is_first_failure : {true, false}) {
-    for (const bool leaves : {true, false}) {
-      Desk desk(4);
-      desk.JoinAll(0);
-      if (!is_first_failure) desk.At(1, ConnectionEnded{4});
-      desk.Frame(2, 2, give_up);
-      if (leaves) desk.Frame(3, 2, bye);
-      desk.At(4, ConnectionEnded{2});
-      if (leaves) {
-        EXPECT_THAT(desk.sent(), IsEmpty());
-        continue;
-      }
-      ASSERT_THAT(desk.sent(), SizeIs(1)) << is_first_failure;
-      EXPECT_TRUE(desk.sent()[0].frame->has_failure());
-      EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
-    }
-  }
-}
-
-TEST(CoordinatorFailed, BrokenConnectionIsNoDeathOfRankZero) {
-  Desk desk(2);
-  desk.JoinAll(0);
-  desk.At(1, BadBytesCame{2, "no frame"});
-  ASSERT_THAT(desk.sent(), SizeIs(2));
-  EXPECT_TRUE(desk.sent()[0].frame->has_failure());
-  EXPECT_TRUE(desk.sent()[1].frame->has_bye());
-  EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
-}
-
-TEST(CoordinatorFailed, BytesThatAreNoFrameAreALaterLoss) {
-  Desk desk(4);
-  desk.JoinAll(0);
-  desk.At(1, ConnectionEnded{4});
-  desk.At(2, BadBytesCame{2, "no frame"});
-  ASSERT_THAT(desk.sent(), SizeIs(2));
-  EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
-  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 2, 3));
-  EXPECT_TRUE(desk.sent()[1].frame->has_bye());
-  EXPECT_THAT(desk.sent()[1].to, ElementsAre(2));
-}
-
-// Nothing is due after a failure, so the time between two events is no stop of this process.
-TEST(CoordinatorFailed, LongSilenceIsNotTakenForAStopOfRankZero) {
-  Desk desk(3);
-  desk.JoinAll(0);
-  desk.At(1, ConnectionEnded{3});
-  EXPECT_EQ(desk.machine().next_time_ns(), INT64_MAX);
-  desk.At(10 * kHeartbeatTimeoutNs, ConnectionEnded{2});
-  EXPECT_THAT(desk.logged(), ElementsAre(HasSubstr("rank 1 died")));
-  desk.At(20 * kHeartbeatTimeoutNs, StopAsked{});
-  EXPECT_THAT(desk.logged(), IsEmpty());
 }
 
 TEST(Coordinator, GiveUpOfARankReachesAllWithItsReason) {

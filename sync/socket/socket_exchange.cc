@@ -51,7 +51,7 @@ class PublishedAddress {
     const Status deleted = store_.Delete(DeadlineAfter(clock_.now_ns(), kDeleteNs));
     // The address is that of a socket which no later rank can join, so it does no harm.
     if (!deleted && log_) {
-      log_(LogSeverity::kWarning,
+      log_(Severity::kWarning,
            "the address of rank 0 stays in the store: " + deleted.error().ToText());
     }
   }

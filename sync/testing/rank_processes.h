@@ -52,7 +52,7 @@ class PrivateDirectory {
 class Log {
  public:
   LogSink sink() {
-    return [this](LogSeverity, std::string_view text) {
+    return [this](Severity, std::string_view text) {
       const std::lock_guard lock(mutex_);
       lines_.emplace_back(text);
     };

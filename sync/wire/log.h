@@ -6,18 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/event_sink.h"
+
 namespace cotune::sync {
 
-enum class LogSeverity { kInfo, kWarning, kError };
-
 struct LogLine {
-  LogSeverity severity = LogSeverity::kInfo;
+  Severity severity = Severity::kInfo;
   std::string text;
 };
 
 // Called from any thread of the exchange, one call at a time per exchange. Must not call the
 // exchange.
-using LogSink = std::function<void(LogSeverity, std::string_view)>;
+using LogSink = std::function<void(Severity, std::string_view)>;
 
 }  // namespace cotune::sync
 
