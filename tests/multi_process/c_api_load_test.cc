@@ -1,0 +1,145 @@
+// Tables and plugins that one rank cannot use: all ranks hear so, and groups go on where nothing
+// has changed. Real processes, only cotune.h, the shared library and plugins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "integration/capi/cotune.h"
+#include "tests/multi_process/testing/c_api_ranks.h"
+#include "tests/multi_process/testing/rank_processes.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CApiLoad : public CApiRanks {};
+
+// The fake backend takes its rank in the group that was made last for that of its script: rank 1 of
+// the job loses a choice when it becomes the third of a group.
+TEST_F(CApiLoad, ALoadedWinnerThatOneRankLacksIsNamedAndTheGroupGoesOn) {
+  SetFakeScript("choice usual default cost_us=20000; choice fast missing_on=2");
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      if (rank < 2) {
+        cotune_group* const tuned = Split(group, "tuned", {0, 1}, link);
+        if (tuned == nullptr) return 1;
+        Say(link, "tune", tuned, Tune(tuned, 256));
+        Say(link, "save", tuned, cotune_save(tuned, database_.c_str()));
+        cotune_group* const pair = Split(group, "pair", {0, 1}, link);
+        if (pair == nullptr) return 1;
+        cotune_group* const turned = Split(group, "turned", {0, 2, 1}, link);
+        if (turned == nullptr) return 1;
+        Say(link, "load", pair, cotune_load(pair, database_.c_str()));
+        Say(link, "call", pair, Reduce(pair));
+        link.Report("explained " + Explained(pair));
+        cotune_group_destroy(turned);
+        cotune_group_destroy(pair);
+        cotune_group_destroy(tuned);
+      } else {
+        cotune_group_destroy(Split(group, "turned", {0, 2, 1}, link));
+      }
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    SCOPED_TRACE(ranks.Transcript());
+    EXPECT_THAT(ranks.LinesOf(rank, "tune "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "save "), ElementsAre("0 "));
+    EXPECT_THAT(
+        ranks.LinesOf(rank, "load "),
+        ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 0 lists fake/fast, rank 1 does not"),
+                          HasSubstr("all_reduce/sum/f32"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "explained "), ElementsAre(HasSubstr("not tuned")));
+  }
+}
+
+// A choice that was measured and saved by a group in which every rank can make it ready. In the
+// group that loads it one rank cannot, and all of them hear so before anybody says yes.
+void ExpectNamedAndNotLoaded(const RankProcesses& ranks, const std::string& reason) {
+  SCOPED_TRACE(ranks.Transcript());
+  for (size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "tune "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "save "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "load "),
+                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("rank 1 cannot run fake/fast"),
+                                  HasSubstr("all_reduce/sum/f32"), HasSubstr(reason))));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "explained "), ElementsAre(HasSubstr("not tuned")));
+    EXPECT_THAT(ranks.LinesOf(rank, "tuned "), ElementsAre(HasSubstr("tuned for sizes")));
+  }
+}
+
+TEST_F(CApiLoad, ALoadedWinnerThatOneRankCannotPrepareIsNamedAndTheGroupGoesOn) {
+  for (const std::string how : {"refused", "fails"}) {
+    SetFakeScript("choice usual default cost_us=20000; choice fast prepare_only_in=pair prepare_" +
+                  how + "_on=1");
+    RankProcesses ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.Start([this, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+        if (group == nullptr) return 1;
+        Say(link, "tune", group, Tune(group, 256));
+        Say(link, "save", group, cotune_save(group, database_.c_str()));
+        cotune_group* const pair = Split(group, "pair", {0, 1}, link);
+        if (pair == nullptr) return 1;
+        Say(link, "load", pair, cotune_load(pair, database_.c_str()));
+        Say(link, "call", pair, Reduce(pair));
+        link.Report("explained " + Explained(pair));
+        link.Report("tuned " + Explained(group));
+        cotune_group_destroy(pair);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+    ExpectNamedAndNotLoaded(ranks, how == "fails" ? "prepare fails" : "prepare refuses");
+  }
+}
+
+// Two builds of a plugin with one version: the id that the linker wrote tells them apart.
+TEST_F(CApiLoad, AnotherBuildOfAPluginIsNotTakenForTheSame) {
+  const std::string other = folder_.path() + "/other";
+  CopyPlugin("host", other);
+  const std::string path = other + "/cotune_host.so";
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  // The head of the note: sizes of name and id, its type, its name.
+  constexpr std::string_view kNote("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16);
+  const size_t note = bytes.find(kNote);
+  if (note != std::string::npos) {
+    bytes[note + kNote.size()] ^= 1;
+  } else {
+    bytes += '\0';  // without a note the whole file counts
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      return Create(rank, 2, link, rank == 1 ? other : plugins_) == nullptr ? 0 : 1;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "create "),
+                ElementsAre(AllOf(StartsWith("3 "), HasSubstr("no backend can be used"),
+                                  HasSubstr("rank 1 has 'host"), HasSubstr(" build "))))
+        << ranks.Transcript();
+  }
+}
+
+}  // namespace
+}  // namespace cotune
