@@ -7,15 +7,16 @@
 
 namespace cotune {
 
-void CheckFailed(std::string_view condition, std::string_view meaning, std::source_location place) {
+void CheckFailed(std::string_view condition, std::string_view meaning, std::string_view file,
+                 int line) {
   std::string text = "cotune: a check of cotune's own code failed: ";
   text += meaning;
   text += " (";
   text += condition;
   text += ", ";
-  text += place.file_name();
+  text += file;
   text += ':';
-  text += std::to_string(place.line());
+  text += std::to_string(line);
   text += "); please report it with this line\n";
   // One write, so that lines of several ranks stay whole.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());

@@ -2,14 +2,13 @@
 #ifndef COTUNE_CORE_BASE_CHECK_H_
 #define COTUNE_CORE_BASE_CHECK_H_
 
-#include <source_location>
 #include <string_view>
 
 namespace cotune {
 
 // Writes place, condition and meaning to standard error and aborts the process. Any thread.
 [[noreturn]] void CheckFailed(std::string_view condition, std::string_view meaning,
-                              std::source_location place = std::source_location::current());
+                              std::string_view file, int line);
 
 }  // namespace cotune
 
@@ -18,6 +17,7 @@ namespace cotune {
 // Whatever users, files, plugins or other ranks can cause is an Error instead. `meaning` says in a
 // sentence what should hold. Not for code that is marked [hot].
 #define COTUNE_CHECK(condition, meaning) \
-  (static_cast<bool>(condition) ? void() : ::cotune::CheckFailed(#condition, meaning))
+  (static_cast<bool>(condition) ? void() \
+                                : ::cotune::CheckFailed(#condition, meaning, __FILE__, __LINE__))
 
 #endif  // COTUNE_CORE_BASE_CHECK_H_

@@ -171,7 +171,7 @@ Status TunePass::Warm() {
 
 Result<bool> TunePass::PreSync() {
   const StageSpan stage(parts_.observer, Stage::kPreSync);
-  const Result<bool> met = MeetInWindow();
+  Result<bool> met = MeetInWindow();
   if (!met || !*met) return met;
   if (Status checked = CheckChoices(); !checked) return Propagate(checked);
   return true;
