@@ -5,6 +5,9 @@
 
 using namespace cotune::cuda;
 
+// all_to_all: the blocks for all ranks are loaded at once, where registers hold them.
+constexpr bool kLoadsOwnWithOthers = kComparesInLoop && kPeers < 4;
+
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {
   BeginLaunch();
@@ -47,17 +50,28 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
         Transport::Send(slot_at(peer, a.rank, u), own[u]);
       }
 #else
-      SendTogether(
-          a.rank, Everybody{},
-          [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
-          [&](int peer, const Pack& p) { Transport::Send(slot_at(peer, a.rank, u), p); });
+      const auto place = [&](int rank) { return PackPlace{block_for(rank), base + index(u)}; };
+      if constexpr (kLoadsOwnWithOthers) {
+        Pack packs[kPeers + 1];  // the last one is this rank's own
+        LoadTogether(packs, Everybody{},
+                     [&](int hop) { return place(hop < kPeers ? PeerAfter(a.rank, hop) : a.rank); });
+#pragma unroll
+        for (int hop = 0; hop < kPeers; ++hop) {
+          Transport::Send(slot_at(PeerAfter(a.rank, hop), a.rank, u), packs[hop]);
+        }
+        own[u] = packs[kPeers];
+      } else {
+        SendTogether(a.rank, Everybody{}, place, [&](int peer, const Pack& p) {
+          Transport::Send(slot_at(peer, a.rank, u), p);
+        });
+      }
 #endif
     }
     // Peers that wait for the record in their loop get it before the own block is read here.
     if (kComparesInLoop && base == 0 && !launch.Begin()) return;
     // The own block waits for nobody, and nobody for it.
 #if defined(COTUNE_COLLECTIVE_ALL_TO_ALL)
-    load_own();
+    if (!kLoadsOwnWithOthers) load_own();
 #endif
 #pragma unroll
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
