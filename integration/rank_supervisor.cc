@@ -109,6 +109,7 @@ void RankSupervisor::HandleSignals() {
 void RankSupervisor::OnSignal(int number) {
   if (number == SIGCHLD) return;
   if (number == SIGTSTP) return Suspend();
+  if (!interrupted_) was_failing_ = failed_;
   interrupted_ = true;
   sigaddset(&passed_on_, number);
   SendAll(number);
@@ -300,8 +301,10 @@ void RankSupervisor::KillAll() {
     if (!rank.running) continue;
     AddMessage(rank,
                rank.stopped ? "was stopped and was killed" : "did not end in time and was killed");
-    // The code of the rank that failed says more.
-    if (!ends_others_) result_.exit_code = kRankLostExitCode;
+    // The code of the rank that failed says more. A rank that is deaf to the user's signal is
+    // mentioned, and the job ends as the user has asked.
+    const bool is_by_user = interrupted_ && !was_failing_;
+    if (!ends_others_) result_.exit_code = is_by_user ? kInterruptedExitCode : kRankLostExitCode;
     rank.was_killed = true;
     kill(-rank.pid, SIGKILL);
   }

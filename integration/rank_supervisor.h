@@ -85,6 +85,7 @@ class RankSupervisor {
   int64_t unjoined_end_ns_ = 0;  // 0: no rank was lost before all had joined
   sigset_t passed_on_;           // signals of the user
   bool interrupted_ = false;     // by one
+  bool was_failing_ = false;     // when it came: a rank had already ended badly
   bool failed_ = false;          // a rank has ended badly
   bool loss_is_told_ = false;
   int told_rank_ = -1;        // whose end on_loss was told

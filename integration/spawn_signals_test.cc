@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "integration/spawn.h"
@@ -48,6 +50,25 @@ TEST(SpawnSignals, SigtermThatRanksIgnoreIsFollowedByKill) {
   request.grace_ns = kSecondNs / 5;
   SpawnerForTest spawner(request);
   ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+  kill(spawner.pid(), SIGTERM);
+  ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
+  EXPECT_EQ(spawner.ExitCode(), 130) << "the user has ended it";
+}
+
+// The signal comes while the others are given time to see that a rank has failed.
+TEST(SpawnSignals, ARankThatFailedBeforeTheSignalDecidesTheExitCode) {
+  SpawnRequest request =
+      Shell(InFolder("exec 3<>$fifo; rm $fifo; test $COTUNE_RANK = 1 && exit 4; trap '' TERM; "
+                     "echo ready; while :; do read x <&3; done"),
+            2);
+  request.grace_ns = kSecondNs;
+  request.on_loss = [](int, bool, const std::string&) {
+    if (write(STDOUT_FILENO, "lost", 4) != 4) abort();
+  };
+  SpawnerForTest spawner(request);
+  ASSERT_TRUE(spawner.ReadUntil([](const std::string& output) {
+    return Count(output, "ready") == 1 && Count(output, "lost") == 1;
+  })) << spawner.output();
   kill(spawner.pid(), SIGTERM);
   ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on";
   EXPECT_EQ(spawner.ExitCode(), 5);

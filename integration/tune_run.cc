@@ -58,6 +58,7 @@ class DatabaseCells final : public KnownCells {
     if (journal_ != nullptr) {
       for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
       kept_cells_ = fresh_.size();
+      lost_bytes_ = journal_->lost_bytes();
     }
     const bool was_forced = journal_ != nullptr && journal_->kind() == JournalKind::kForcedTune;
     const std::string folder = FolderOf(request_.database_path);
@@ -162,6 +163,15 @@ class DatabaseCells final : public KnownCells {
         kept_cells_, fresh_.size(), request_.database_path);
   }
 
+  // What the user should know of the journal that an earlier tune has left; "": nothing.
+  std::string WhatJournalLost() const {
+    if (lost_bytes_ == 0) return "";
+    return fmt::format(
+        "{} bytes of {}.journal are left out: a write was cut off, or the file was damaged; cells "
+        "that they held are measured again",
+        lost_bytes_, request_.database_path);
+  }
+
   // The file that keeps what was measured until it is saved; "": nothing is kept.
   std::string JournalWithCells() const {
     const bool has_cells = journal_ != nullptr && !fresh_.empty() && !has_failed_to_append_;
@@ -222,7 +232,8 @@ class DatabaseCells final : public KnownCells {
   std::optional<Error> write_failure_;
   bool has_failed_to_append_ = false;
   bool has_begun_ = false;
-  size_t kept_cells_ = 0;  // of fresh_, in the journal
+  size_t kept_cells_ = 0;    // of fresh_, in the journal
+  uint64_t lost_bytes_ = 0;  // of the journal
   TunedDatabase database_;
   TunedDatabase fresh_;     // measured by this tune, or by the one that was interrupted
   TunedDatabase recorded_;  // measured by this tune
@@ -397,6 +408,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   DatabaseCells known(request, job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
+  if (const std::string lost = known.WhatJournalLost(); !lost.empty())
+    EmitLine(events, Severity::kWarning, lost);
   if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
     return Propagate(shared);
 

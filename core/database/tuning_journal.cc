@@ -47,15 +47,15 @@ class FileJournal final : public TuningJournal {
     blames_ = std::move(content->blames);
     for (const JournalPrepare& open : content->open_prepares) Suspect(open.attempt);
     if (content->open_attempt) Suspect(*content->open_attempt);
-    if (content->whole_bytes > 0) kind_ = content->kind;
-    whole_bytes_ = content->whole_bytes;
-    cut_bytes_ = bytes->size() - whole_bytes_;
-    return cut_bytes_ == 0 && whole_bytes_ > 0 ? Status() : OpenFile();
+    has_header_ = content->has_header;
+    if (has_header_) kind_ = content->kind;
+    lost_bytes_ = content->lost_bytes;
+    return {};
   }
 
   JournalKind kind() const override { return kind_; }
   const std::vector<DatabaseEntry>& replayed() const override { return replayed_; }
-  uint64_t cut_bytes() const override { return cut_bytes_; }
+  uint64_t lost_bytes() const override { return lost_bytes_; }
 
   const std::vector<JournalBlame>& blames() const override { return blames_; }
   void ForgetBlames() override { blames_.clear(); }
@@ -81,7 +81,7 @@ class FileJournal final : public TuningJournal {
 
   Status Clear() override {
     fd_.Reset();
-    whole_bytes_ = 0;
+    has_header_ = false;
     // The blames that are left belong to no tune that goes on.
     kind_ = blames_.empty() ? new_kind_ : JournalKind::kTune;
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
@@ -98,17 +98,8 @@ class FileJournal final : public TuningJournal {
     if (!fd_.is_open()) {
       if (Status opened = OpenFile(); !opened) return opened;
     }
-    // Another rank that was about to end may have added to it.
-    const off_t end = lseek(fd_.get(), 0, SEEK_END);
-    if (end > 0) whole_bytes_ = static_cast<uint64_t>(end);
-    if (WriteAll(fd_.get(), record) && (!is_durable || fdatasync(fd_.get()) == 0)) {
-      whole_bytes_ += record.size();
-      return {};
-    }
-    Status failure = JournalFailure("a measurement cannot be written to the journal", path_);
-    // The next one opens anew and cuts off what this one left.
-    fd_.Reset();
-    return failure;
+    if (WriteAll(fd_.get(), record) && (!is_durable || fdatasync(fd_.get()) == 0)) return {};
+    return JournalFailure("a measurement cannot be written to the journal", path_);
   }
 
   // One end counts once for a choice, at however many sizes and on however many ranks it was under
@@ -120,26 +111,28 @@ class FileJournal final : public TuningJournal {
     if (!is_known) left_open_.push_back(attempt);
   }
 
-  // Opens for appending behind the whole records; what lies behind them goes. Writes the header of
-  // a new file.
+  // Opens for appending. Nothing is cut off, ever: other ranks append to the file, also after their
+  // rank 0 has gone.
   Status OpenFile() {
-    UniqueFd fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (!fd.is_open()) return JournalFailure("the journal cannot be opened", path_);
-    if (ftruncate(fd.get(), static_cast<off_t>(whole_bytes_)) != 0) {
-      return JournalFailure("the journal cannot be cut to its whole records", path_);
+    if (!has_header_) {
+      if (Status made = MakeFile(); !made) return made;
+      has_header_ = true;
     }
-    const std::string header = JournalHeader(kind_);
-    const bool is_new = whole_bytes_ == 0;
-    if (is_new && !WriteAll(fd.get(), header))
-      return JournalFailure("the journal cannot be begun", path_);
-    if (fdatasync(fd.get()) != 0)
-      return JournalFailure("the journal cannot be made durable", path_);
-    if (is_new) {
-      if (Status synced = SyncFolder(FolderOf(path_)); !synced) return synced;
-      whole_bytes_ = header.size();
+    fd_ = UniqueFd(open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+    return fd_.is_open() ? Status() : JournalFailure("the journal cannot be opened", path_);
+  }
+
+  // Makes a file that has the header, in place of one without. It gets its name when it is whole.
+  Status MakeFile() {
+    const std::string unnamed = path_ + ".new";
+    const UniqueFd fd(
+        open(unnamed.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+    if (!fd.is_open()) return JournalFailure("the journal cannot be opened", unnamed);
+    if (!WriteAll(fd.get(), JournalHeader(kind_)) || fdatasync(fd.get()) != 0 ||
+        rename(unnamed.c_str(), path_.c_str()) != 0) {
+      return JournalFailure("the journal cannot be begun", unnamed);
     }
-    fd_ = std::move(fd);
-    return {};
+    return SyncFolder(FolderOf(path_));
   }
 
   DatabaseLock lock_;
@@ -150,15 +143,15 @@ class FileJournal final : public TuningJournal {
   std::vector<DatabaseEntry> replayed_;
   std::vector<JournalBlame> blames_;
   std::vector<JournalAttempt> left_open_;  // by the last tune
-  uint64_t whole_bytes_ = 0;               // of the file, up to the end of its last whole record
-  uint64_t cut_bytes_ = 0;
+  bool has_header_ = false;                // the file
+  uint64_t lost_bytes_ = 0;
 };
 
 // Safe in a signal handler.
 bool AppendRecord(const char* journal_path, std::string_view record) {
   const int file = open(journal_path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return false;
-  // A record that is cut is left out by the next tune.
+  // Readers leave a record out that is cut off.
   const ssize_t written = write(file, record.data(), record.size());
   close(file);
   return written == static_cast<ssize_t>(record.size());

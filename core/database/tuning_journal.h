@@ -19,9 +19,9 @@ namespace cotune {
 class TuningJournal {
  public:
   // Takes the lock on the database (kDatabase naming the other process when a second tune runs),
-  // replays records that are whole, and cuts a torn tail off. kDatabase, with what to do, when the
-  // file is not a journal of this version or a whole record holds what cannot be. A new file, of
-  // this kind, is made by the first Append.
+  // and replays the records that are whole. kDatabase, with what to do, when the file is not a
+  // journal of this version or a whole record holds what cannot be. A new file, of this kind, is
+  // made by the first Append.
   static Result<std::unique_ptr<TuningJournal>> Open(const std::string& database_path,
                                                      JournalKind kind);
   virtual ~TuningJournal() = default;
@@ -41,10 +41,11 @@ class TuningJournal {
   virtual void ForgetBlames() = 0;
   // The cells that an interrupted tune had measured, in order.
   virtual const std::vector<DatabaseEntry>& replayed() const = 0;
-  // Bytes that Open cut off: more than a torn record when the file was damaged. 0: none.
-  virtual uint64_t cut_bytes() const = 0;
-  // Durable when it returns. After a failure (kEnvironment) the journal ends with the record
-  // before.
+  // Bytes that Open has left out, since no whole record has them: writes that were cut off, or
+  // damage. They stay in the file.
+  virtual uint64_t lost_bytes() const = 0;
+  // Durable when it returns. After a failure (kEnvironment) the records before and those that are
+  // added later count.
   virtual Status Append(const DatabaseEntry& entry) = 0;
   // After the database was saved with everything in it: removes the journal, but for the blames.
   // The lock stays until the object goes; a later Append begins a new file.

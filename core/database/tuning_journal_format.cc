@@ -21,23 +21,42 @@ constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
 constexpr const char* kMoveAway = "move the journal away; what it held is measured again";
 
-// The payload of the first record, or nothing when it is torn or damaged.
-std::string_view FirstPayload(std::string_view bytes) {
-  if (bytes.size() < kRecordHeadBytes) return {};
-  const auto payload_bytes = ReadLittleEndian<uint32_t>(bytes);
-  const auto checksum = ReadLittleEndian<uint64_t>(bytes.substr(4));
-  bytes.remove_prefix(kRecordHeadBytes);
-  if (payload_bytes > bytes.size()) return {};
-  const std::string_view payload = bytes.substr(0, payload_bytes);
-  return XXH3_64bits(payload.data(), payload.size()) == checksum ? payload : std::string_view();
-}
-
 // First letters of payloads.
 constexpr char kCell = 'C';
 constexpr char kAttempt = 'A';
 constexpr char kBlame = 'B';
 constexpr char kPrepare = 'P';
 constexpr char kPrepared = 'D';
+
+constexpr std::string_view kLetters = "CABPD";
+
+// Behind a damaged record, what looks like the length of another is believed up to here: larger
+// than any record gets, and small enough for reading a large file to end.
+constexpr size_t kFoundPayloadBytesMax = 1u << 20;
+
+// The payload of the record that begins here, or nothing when it is cut off or damaged.
+std::string_view FirstPayload(std::string_view bytes, size_t payload_bytes_max) {
+  if (bytes.size() <= kRecordHeadBytes) return {};
+  const auto payload_bytes = ReadLittleEndian<uint32_t>(bytes);
+  const auto checksum = ReadLittleEndian<uint64_t>(bytes.substr(4));
+  bytes.remove_prefix(kRecordHeadBytes);
+  if (payload_bytes > std::min(bytes.size(), payload_bytes_max)) return {};
+  if (kLetters.find(bytes.front()) == std::string_view::npos) return {};
+  const std::string_view payload = bytes.substr(0, payload_bytes);
+  return XXH3_64bits(payload.data(), payload.size()) == checksum ? payload : std::string_view();
+}
+
+// Where the next whole record begins, at `begin` or behind; the end of the bytes when there is
+// none.
+size_t FindRecord(std::string_view bytes, size_t begin) {
+  size_t at = begin;
+  while (at < bytes.size()) {
+    const size_t payload_bytes_max = at == begin ? bytes.size() : kFoundPayloadBytesMax;
+    if (!FirstPayload(bytes.substr(at), payload_bytes_max).empty()) return at;
+    ++at;
+  }
+  return at;
+}
 
 std::string EncodePayload(char letter, std::string_view body) {
   const std::string payload = letter + std::string(body);
@@ -244,18 +263,22 @@ Result<JournalContent> DecodeJournal(std::string_view bytes) {
                 "", "another version of cotune wrote it",
                 fmt::format("finish with that version, or {}", kMoveAway));
   }
-  content.whole_bytes = kHeaderBytes;
-  while (true) {
-    const std::string_view payload = FirstPayload(bytes.substr(content.whole_bytes));
-    if (payload.empty()) return content;
+  content.has_header = true;
+  size_t at = kHeaderBytes;
+  while (at < bytes.size()) {
+    const size_t record = FindRecord(bytes, at);
+    content.lost_bytes += record - at;
+    if (record == bytes.size()) break;
+    const std::string_view payload = FirstPayload(bytes.substr(record), bytes.size());
     if (const Status taken = TakePayload(payload, content); !taken) {
       Error error = taken.error();
-      error.where = fmt::format("byte {}", content.whole_bytes);
+      error.where = fmt::format("byte {}", record);
       error.next_step = kMoveAway;
       return tl::make_unexpected(std::move(error));
     }
-    content.whole_bytes += kRecordHeadBytes + payload.size();
+    at = record + kRecordHeadBytes + payload.size();
   }
+  return content;
 }
 
 }  // namespace cotune

@@ -69,9 +69,10 @@ std::string EncodeJournalRecord(const JournalBlame& blame);
 // fit.
 size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out);
 
-// The whole records at the front of a journal and how many bytes they and the header take. 0 bytes
-// for a file whose header was not written to the end.
+// The whole records of a journal. One that was cut off or damaged is left out: those behind it
+// count, since several processes append to the file, each unaware of what the others have left.
 struct JournalContent {
+  bool has_header = false;  // false: the file is empty, or its header was not written to the end
   JournalKind kind = JournalKind::kTune;
   std::vector<DatabaseEntry> entries;
   // In order; without those of choices that a later cell has measured.
@@ -80,7 +81,7 @@ struct JournalContent {
   std::optional<JournalAttempt> open_attempt;
   // Plans that were being made when their tune ended without saying why.
   std::vector<JournalPrepare> open_prepares;
-  uint64_t whole_bytes = 0;
+  uint64_t lost_bytes = 0;  // behind the header, and in no whole record
 };
 // Removes those that the cell shows to work.
 void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames);
