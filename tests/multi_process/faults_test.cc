@@ -153,6 +153,23 @@ TEST_P(MissedWindow, GivesAllRanksTheDefaultTable) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MissedWindow, ::testing::Values<size_t>(0, 2));
 
+// A rank may be late because its user has asked all of them to stop.
+TEST(MissedWindowAfterAnInterrupt, EndsTheTuneAsItsUserAsked) {
+  constexpr size_t kVictim = 1;
+  const PrivateFolder folder;
+  JobScript script = FaultyScript(folder, DelayFault(Stage::kPreSync, kVictim, 0.75));
+  script.interrupt_at_stage = Stage::kPreSync;
+  RankProcesses ranks;
+  StartJob(ranks, script);
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, 2 * kDeadlineNs)) << ranks.Transcript();
+  for (size_t rank = 0; rank < kWorldSize; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    EXPECT_EQ(ranks.ExitOf(rank), 130) << ranks.Transcript();
+    EXPECT_THAT(ranks.LinesOf(rank, "error "), ElementsAre(HasSubstr("interrupted")));
+    EXPECT_THAT(ranks.LinesOf(rank, "outcome "), SizeIs(0));
+  }
+}
+
 // A rank that comes late to a launch costs the choice that was launched, not the tune.
 TEST(LateToACheck, DropsTheChoiceOnAllRanks) {
   constexpr size_t kVictim = 1;

@@ -34,6 +34,7 @@ class ReportingObserver final : public StageObserver {
     if (!stage || stage == last_) return;  // checks and rounds come many times
     last_ = *stage;
     link_.Report(fmt::format("stage {}", Name(*stage)));
+    if (*stage == script_.interrupt_at_stage) interrupted_ = true;
   }
   void OnCellDone(int32_t index, int32_t /*total*/, const CellResult& /*cell*/,
                   const Winner& /*winner*/) override {

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/problem/problem.h"
 #include "core/problem/tuning_settings.h"
+#include "core/selection/stage_observer.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "tests/multi_process/testing/rank_processes.h"
 
@@ -34,8 +36,9 @@ struct JobScript {
   int calls = 1;                                // of each collective and size, after the tune
   bool calls_first = false;                     // and before it, by the default choices
   int64_t call_timeout_ns = 20 * kSecondNs;
-  bool pauses_after_first_cell = false;  // rank 0 waits there for a word
-  int interrupt_after_cells = -1;        // this rank's user asks to stop then; -1: never
+  bool pauses_after_first_cell = false;     // rank 0 waits there for a word
+  int interrupt_after_cells = -1;           // this rank's user asks to stop then; -1: never
+  std::optional<Stage> interrupt_at_stage;  // or when it begins this stage
 };
 
 // Short but patient settings: the machine is shared and slow.
