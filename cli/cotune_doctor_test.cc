@@ -1,6 +1,20 @@
 // `cotune doctor`, with a driver that is not there and with one that stands in for NVIDIA's.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
 #include "cli/testing/cotune_program.h"
 
@@ -121,6 +135,75 @@ TEST_F(DoctorTest, KnowsTheLauncherAndTellsCoresFromRanks) {
   const nlohmann::json findings = Findings(0);
   ExpectFinding(Find(findings, "launcher"), "ok", "torchrun: rank 0 of 1024, 1024 on this host");
   ExpectFinding(Find(findings, "cores"), "note", "1024 ranks");
+}
+
+// Makes a system call fail with EPERM in this process and in what it starts, as a container's
+// profile does.
+void Forbid(uint32_t number) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    abort();
+  }
+}
+
+// Whether this process may read the memory of its parent, which is what ranks do with each other.
+bool MayReadAnother() {
+  const pid_t parent = getpid();
+  char byte = 'x';
+  const pid_t child = fork();
+  if (child == 0) {
+    char seen = 0;
+    const iovec local{&seen, 1};
+    const iovec remote{&byte, 1};
+    _exit(process_vm_readv(parent, &local, 1, &remote, 1, 0) == 1 && seen == 'x' ? 0 : 1);
+  }
+  int status = 1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+TEST_F(DoctorTest, TriesWhetherRanksMayReadEachOther) {
+  const nlohmann::json finding = Find(Findings(0), "memory of other ranks");
+  if (MayReadAnother()) {
+    ExpectFinding(finding, "ok", "may be read");
+  } else {
+    ExpectFinding(finding, "note", "host/peer_read is left out");
+  }
+}
+
+// In a process of its own, as a filter cannot be taken off.
+TEST_F(DoctorTest, SaysWhyRanksMayNotReadEachOther) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Forbid(SYS_process_vm_readv);
+    const nlohmann::json findings = Findings(0);
+    ExpectFinding(Find(findings, "memory of other ranks"), "note",
+                  "process_vm_readv: Operation not permitted");
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(DoctorTest, SaysWhoseTheRootFolderIs) {
+  struct stat root {};
+  ASSERT_EQ(stat("/", &root), 0);
+  const bool is_trusted =
+      (root.st_uid == 0 || root.st_uid == getuid()) && (root.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const nlohmann::json finding = Find(Findings(is_trusted ? 0 : 3), "root folder");
+  if (is_trusted) {
+    ExpectFinding(finding, "ok", "belongs to this user or to root");
+  } else {
+    ExpectFinding(finding, "note", "are refused, wherever they lie");
+  }
 }
 
 TEST_F(DoctorTest, TheTextHasALineForEachFindingAndASum) {

@@ -99,6 +99,7 @@ int DoctorCommand(const DoctorFlags& flags, Process& process) {
   CheckMulticast(checkup);
   CheckTuning(flags, checkup);
   CheckHost(checkup);
+  CheckProcesses(checkup);
   const int printed = console.PrintResult(console.flags().json ? DoctorJson(checkup.findings)
                                                                : DoctorText(checkup.findings));
   if (printed != 0) return printed;

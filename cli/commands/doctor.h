@@ -34,6 +34,8 @@ void CheckGpus(Checkup& checkup);
 void CheckLibraries(Checkup& checkup);
 // /dev/shm, limits of the process, cores against ranks.
 void CheckHost(Checkup& checkup);
+// Whether ranks may read each other's memory, and whose the root folder is.
+void CheckProcesses(Checkup& checkup);
 // The launcher, plugins with what they offer, and the tuned database.
 void CheckTuning(const DoctorFlags& flags, Checkup& checkup);
 
