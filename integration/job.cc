@@ -207,6 +207,10 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
   options.settings = catalogue_->setting_texts();
   options.builds = catalogue_->builds();
+  // Free memory of a host changes with everything that runs on it.
+  if (options_.memory == MemoryKind::kCuda) {
+    options.free_device_bytes = [device = device_.get()] { return device->AvailableBytes(); };
+  }
   Result<std::unique_ptr<BackendGroups>> groups =
       BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
   if (!groups) return Propagate(groups);
@@ -216,6 +220,12 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   for (const Refusal& refusal : groups_->refusals()) {
     for (PluginReport& report : reports_) {
       if (report.backend == refusal.choice && report.loaded) report.reason = refusal.reason;
+    }
+  }
+  for (const BackendMember& member : groups_->members()) {
+    for (PluginReport& report : reports_) {
+      if (report.backend != member.backend->name() || !report.loaded) continue;
+      report.group_bytes = member.group_bytes;
     }
   }
   if (groups_->members().empty() && options_.purpose != JobPurpose::kSurvey) {

@@ -24,6 +24,8 @@ struct PluginReport {
   uint32_t memory_kinds = 0;  // bits of the ABI
   bool loaded = false;
   std::string reason;  // why it is not loaded, or why it cannot be used on this machine
+  // About how much device memory its group took; nullopt: it has none, or that is not measured.
+  std::optional<uint64_t> group_bytes{};
 };
 
 // Folders that are searched for plugins when the user says nothing: COTUNE_PLUGIN_PATH

@@ -6,6 +6,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output/json_output.h"
+#include "cli/output/number_text.h"
 #include "cli/output/text_table.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
@@ -25,6 +26,7 @@ PluginRow ToRow(const PluginReport& report) {
   row.loaded = report.loaded;
   row.state = !report.loaded ? "refused" : report.reason.empty() ? "loaded" : "idle";
   row.reason = report.reason;
+  row.group_bytes = report.group_bytes;
   if (!report.version.empty()) row.abi = fmt::format("{}.{}", COTUNE_ABI_MAJOR, report.abi_minor);
   for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kCuda}) {
     const bool has_kind = (report.memory_kinds & (1u << static_cast<unsigned>(kind))) != 0;
@@ -55,6 +57,10 @@ std::string ListText(const std::vector<PluginRow>& rows) {
          row.abi.empty() ? "-" : row.abi,
          row.memory_kinds.empty() ? "-" : fmt::format("{}", fmt::join(row.memory_kinds, ",")),
          row.state, row.path});
+    if (row.group_bytes) {
+      reasons += fmt::format("\n{}\n  a group of one rank takes {} of the GPU's memory\n", row.path,
+                             MemoryText(*row.group_bytes));
+    }
     if (!row.reason.empty()) reasons += fmt::format("\n{}\n  {}\n", row.path, row.reason);
   }
   return table.ToText(0) + reasons;

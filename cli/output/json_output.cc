@@ -120,7 +120,8 @@ std::string PluginListJson(const std::vector<PluginRow>& plugins) {
                     {"memory_kinds", plugin.memory_kinds},
                     {"loaded", plugin.loaded},
                     {"state", plugin.state},
-                    {"reason", plugin.reason}});
+                    {"reason", plugin.reason},
+                    {"group_bytes", plugin.group_bytes ? Json(*plugin.group_bytes) : Json()}});
   }
   return Document("plugin list", "result", {{"plugins", std::move(rows)}});
 }

@@ -24,10 +24,14 @@ std::string PlanText(const TunePlan& plan, std::string_view database) {
   const std::string known =
       plan.known_cells > 0 ? fmt::format(", {} known from {}", plan.known_cells, database) : "";
   if (to_measure == 0) return fmt::format("0 cells to measure{}", known);
-  return fmt::format("{} to measure{}: {} ({} refused), {}, {} per rank",
-                     Counted(to_measure, "cell"), known, Counted(plan.choices_to_measure, "choice"),
-                     plan.refusals, AboutText(plan.estimated_ns),
-                     MemoryText(plan.buffer_bytes_per_rank + plan.workspace_bytes_per_rank));
+  const std::string groups =
+      plan.group_bytes_per_rank > 0
+          ? fmt::format(" beside {} that the backends hold", MemoryText(plan.group_bytes_per_rank))
+          : "";
+  return fmt::format(
+      "{} to measure{}: {} ({} refused), {}, {} per rank{}", Counted(to_measure, "cell"), known,
+      Counted(plan.choices_to_measure, "choice"), plan.refusals, AboutText(plan.estimated_ns),
+      MemoryText(plan.buffer_bytes_per_rank + plan.workspace_bytes_per_rank), groups);
 }
 
 void ProgressState::Begin(const TunePlan& plan, int64_t now_ns) {

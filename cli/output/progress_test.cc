@@ -31,6 +31,10 @@ TEST(ProgressTest, PlanSaysHowMuchThereIs) {
   EXPECT_EQ(PlanText(Plan(), "x.tdb"),
             "4 cells to measure, 1 known from x.tdb: 48 choices (3 refused), about 40 s, 9.0 MiB "
             "per rank");
+  TunePlan on_gpus = Plan();
+  on_gpus.group_bytes_per_rank = 230 << 20;
+  EXPECT_THAT(PlanText(on_gpus, "x.tdb"),
+              testing::EndsWith(", 9.0 MiB per rank beside 230.0 MiB that the backends hold"));
   TunePlan known;
   known.cells = known.known_cells = 35;
   EXPECT_EQ(PlanText(known, "x.tdb"), "0 cells to measure, 35 known from x.tdb");

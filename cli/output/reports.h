@@ -39,6 +39,8 @@ struct PluginRow {
   bool loaded = false;
   std::string state;   // "loaded", "idle", "refused" or "untried"
   std::string reason;  // why it is not "loaded", and what to do
+  // About how much memory of the GPU a group of one rank takes; nullopt: not measured.
+  std::optional<uint64_t> group_bytes{};
 };
 
 // One thing that the doctor looked at.

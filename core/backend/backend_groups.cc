@@ -116,7 +116,12 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   parameters.host_of_rank = options_.host_of_rank;
   parameters.device = options_.device;
   parameters.deadline_ns = deadline_ns;
+  const auto free_bytes = [this] {
+    return options_.free_device_bytes ? options_.free_device_bytes() : std::nullopt;
+  };
+  const std::optional<uint64_t> free_before = free_bytes();
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
+  const std::optional<uint64_t> free_behind = free_bytes();
   StepRecord<Done> record;
   if (!group) record = StepRecord<Done>::FromStatus(Propagate(group));
   Result<ExchangedRecords<Done>> all = ExchangeRecords(
@@ -125,6 +130,11 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   if (const std::optional<Error> failure = all->FirstFailure()) {
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
     return {};
+  }
+  member.group_bytes.reset();
+  // Another process may have given memory back meanwhile.
+  if (free_before && free_behind && *free_behind <= *free_before) {
+    member.group_bytes = *free_before - *free_behind;
   }
   SetGroup(member, std::move(*group));
   return {};
@@ -142,6 +152,14 @@ void BackendGroups::DropGroup(BackendMember& member) {
     dropped = std::move(member.group);
     aborted_.wait(lock, [this] { return aborts_under_way_ == 0; });
   }
+}
+
+uint64_t BackendGroups::GroupBytes() const {
+  uint64_t bytes = 0;
+  for (const BackendMember& member : members_) {
+    if (member.group != nullptr) bytes += member.group_bytes.value_or(0);
+  }
+  return bytes;
 }
 
 BackendMember* BackendGroups::Find(std::string_view backend_name) {

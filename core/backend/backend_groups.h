@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct BackendMember {
   Backend* backend = nullptr;
   std::unique_ptr<BackendGroup> group;
   int32_t generation = 0;
+  // About how much device memory of this rank the group took when it was made; nullopt: not known.
+  std::optional<uint64_t> group_bytes{};
 };
 
 // Every method that talks to other ranks is collective: all ranks call it in the same order. Not
@@ -41,6 +45,8 @@ class BackendGroups {
     // known by their version. Ranks with different builds do not share a group: their lists,
     // kernels or protocols may differ.
     std::map<std::string, std::string> builds;
+    // Asked before and behind the making of each group; none: what groups take is not measured.
+    std::function<std::optional<uint64_t>()> free_device_bytes{};
   };
 
   // Creates the group of each backend, in the given order. A backend that one rank lacks or has in
@@ -55,6 +61,8 @@ class BackendGroups {
   std::vector<BackendMember>& members() { return members_; }
   const std::vector<BackendMember>& members() const { return members_; }
   const std::vector<Refusal>& refusals() const { return refusals_; }
+  // About how much device memory of this rank all groups hold; 0 where that is not measured.
+  uint64_t GroupBytes() const;
   // The member whose backend has this name, or nullptr.
   BackendMember* Find(std::string_view backend_name);
 

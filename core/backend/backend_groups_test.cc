@@ -35,6 +35,27 @@ class BackendWithoutGroups final : public Backend {
   BackendForTest real_;
 };
 
+// Its groups take device memory.
+class BackendWithMemory final : public Backend {
+ public:
+  BackendWithMemory(HubForTest& hub, int rank, uint64_t group_bytes, uint64_t& free_bytes)
+      : real_(hub, rank, {}, "large"), group_bytes_(group_bytes), free_bytes_(free_bytes) {}
+  const std::string& name() const override { return real_.name(); }
+  const std::string& version() const override { return real_.version(); }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
+    return real_.ListChoices(program, problem);
+  }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
+    free_bytes_ -= group_bytes_;
+    return real_.CreateGroup(parameters);
+  }
+
+ private:
+  BackendForTest real_;
+  const uint64_t group_bytes_;
+  uint64_t& free_bytes_;
+};
+
 struct View {
   std::vector<std::string> members;
   std::vector<Refusal> refusals;
@@ -164,6 +185,32 @@ TEST(BackendGroupsTest, RanksHaveTheLongestTimeOfAnyOnClocksOfTheirOwn) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(deadlines_ns, ElementsAre(1'070, 5'000'070));
+}
+
+TEST(BackendGroupsTest, WhatAGroupTakesOfTheDeviceIsMeasuredWhereItCanBe) {
+  HubForTest hub(1);
+  const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, 0);
+  uint64_t free_bytes = 1000;
+  BackendForTest small(hub, 0, {}, "small");
+  BackendWithMemory large(hub, 0, 230, free_bytes);
+  BackendGroups::Options options;
+  options.name = "job";
+  options.job_ranks = {0};
+  options.free_device_bytes = [&] { return std::optional<uint64_t>(free_bytes); };
+  const auto groups = BackendGroups::Create({&small, &large}, *exchange, MonotonicClock(), options);
+  ASSERT_TRUE(groups) << groups.error().ToText();
+  EXPECT_EQ((*groups)->Find("small")->group_bytes, 0u);
+  EXPECT_EQ((*groups)->Find("large")->group_bytes, 230u);
+  EXPECT_EQ((*groups)->GroupBytes(), 230u);
+
+  // Something else has given more back than the group has taken.
+  options.name = "noisy";
+  int asked = 0;
+  options.free_device_bytes = [&]() -> std::optional<uint64_t> { return 1000 + 100 * asked++; };
+  const auto noisy = BackendGroups::Create({&large}, *exchange, MonotonicClock(), options);
+  ASSERT_TRUE(noisy) << noisy.error().ToText();
+  EXPECT_EQ((*noisy)->Find("large")->group_bytes, std::nullopt);
+  EXPECT_EQ((*noisy)->GroupBytes(), 0u);
 }
 
 TEST(BackendGroupsTest, AnAbortThatTakesItsTimeHoldsUpNoOther) {

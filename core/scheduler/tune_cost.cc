@@ -26,6 +26,7 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
                       int64_t budget_left_ns) {
   TuneCost cost;
   TunePlan& plan = cost.plan;
+  plan.group_bytes_per_rank = groups.GroupBytes();
   for (const TuneCell& cell : cells) {
     const ChoiceList& list = cell.place.node->ListChoices(groups, cell.place.hint_bytes);
     const Problem problem = cell.place.problem();

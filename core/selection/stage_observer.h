@@ -63,6 +63,8 @@ struct TunePlan {
   // Largest cell: send and receive buffers; on host memory also what results are compared with.
   uint64_t buffer_bytes_per_rank = 0;
   uint64_t workspace_bytes_per_rank = 0;  // largest cell
+  // About what the backends' groups hold already, on a GPU; 0 where it is not measured.
+  uint64_t group_bytes_per_rank = 0;
 };
 
 // A listener of the stream. All but OnEvent come from the thread that tunes; they carry what has no
