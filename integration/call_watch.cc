@@ -52,8 +52,8 @@ void CallWatch::Report::OnStuck(const StuckCall& call, Error error) {
   }
   if (options.on_stuck) {
     options.on_stuck(error);
-  } else if (options.log) {
-    options.log(Severity::kError, error.ToText());
+  } else if (options.lines != nullptr) {
+    EmitLine(*options.lines, Severity::kError, error.ToText());
   }
 }
 

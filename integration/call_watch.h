@@ -16,9 +16,6 @@
 
 namespace cotune {
 
-// Called from any thread.
-using LogSink = std::function<void(Severity severity, const std::string& text)>;
-
 // The deadlines of a watchdog under these settings.
 LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);
 // The longest time from the beginning of a call without a deadline of its own until it is reported
@@ -34,9 +31,9 @@ class CallWatch {
     TuningSettings settings;
     int rank = 0;
     int world_size = 1;
-    // Called once, on the watchdog's thread; empty: the log says it.
+    // Called once, on the watchdog's thread; empty: a line says it.
     std::function<void(const Error& error)> on_stuck;
-    LogSink log;  // may be empty
+    EventSink* lines = nullptr;  // outlives the watch; nullptr: nobody hears of it
   };
   // `clock` outlives the watch.
   CallWatch(const Clock& clock, Options options);

@@ -36,7 +36,7 @@ const char* CotuneVersion() { return kCodeVersion + sizeof("cotune"); }
 
 PluginScan ScanPlugins(const JobOptions& options) {
   const MonotonicClock clock;
-  CallWatch watch(clock, {options.settings, 0, 1, options.on_stuck, options.log});
+  CallWatch watch(clock, {options.settings, 0, 1, options.on_stuck, options.lines});
   return ScanPlugins(options.catalogue.plugin_paths, options.catalogue.plugin_search_path,
                      &watch.watchdog());
 }
@@ -62,13 +62,13 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
   if (options.observer != nullptr) job->observer_ = options.observer;
   job->watch_ = std::make_shared<CallWatch>(
       job->clock_, CallWatch::Options{options.settings, options.context.rank,
-                                      options.context.world_size, options.on_stuck, options.log});
+                                      options.context.world_size, options.on_stuck, options.lines});
   MarkStage(*job->observer_, Stage::kRendezvous);
   job->stops_ = std::make_shared<GroupStops>();
   const ExchangeRequest request{job->options_.context, job->clock_,
                                 DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns),
                                 [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); },
-                                options.log};
+                                options.lines};
   Result<std::unique_ptr<RankExchange>> exchange =
       options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
   if (!exchange) return Propagate(exchange);
@@ -116,9 +116,9 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   options.heartbeat_timeout_ns = options_.heartbeat_timeout_ns;
   options.heartbeat_interval_ns =
       std::min<int64_t>(options.heartbeat_interval_ns, options_.heartbeat_timeout_ns / 4);
-  if (request.log) {
-    options.log = [log = request.log](Severity severity, std::string_view text) {
-      log(severity, std::string(text));
+  if (request.lines != nullptr) {
+    options.log = [lines = request.lines](Severity severity, std::string_view text) {
+      EmitLine(*lines, severity, text);
     };
   }
   options.deadline_ns = request.deadline_ns;
@@ -178,9 +178,9 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
 Status Job::OpenCatalogue() {
   const CatalogueOptions& options = options_.catalogue;
   PluginLog log;
-  if (options_.log) {
-    log = [sink = options_.log](int32_t severity, const std::string& text) {
-      sink(SeverityOf(severity), text);
+  if (options_.lines != nullptr) {
+    log = [lines = options_.lines](int32_t severity, const std::string& text) {
+      EmitLine(*lines, SeverityOf(severity), text);
     };
   }
   services_ = std::make_unique<HostServices>(

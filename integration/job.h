@@ -15,6 +15,7 @@
 #include "core/backend/device.h"
 #include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
+#include "core/base/event_sink.h"
 #include "core/database/tuned_database.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/places.h"
@@ -51,7 +52,8 @@ struct ExchangeRequest {
   // the ranks named, from any thread; it does not wait. Without it, a loss is known at the next
   // call. May be called as long as the exchange lives.
   std::function<void(const Error&)> on_loss;
-  LogSink log;  // may be empty
+  EventSink* lines =
+      nullptr;  // for warnings, from any thread; outlives the exchange; may be nullptr
 };
 using ConnectExchange =
     std::function<Result<std::unique_ptr<RankExchange>>(const ExchangeRequest& request)>;
@@ -77,10 +79,12 @@ struct JobOptions {
   int64_t rendezvous_timeout_ns = 60'000'000'000;
   int64_t heartbeat_timeout_ns = 5'000'000'000;
   StageObserver* observer = nullptr;  // may be nullptr
-  LogSink log;                        // may be empty
+  // For lines of plugins and of the control channel, from any thread; outlives the job; may be
+  // nullptr.
+  EventSink* lines = nullptr;
   // Called once, on a thread of its own, when a call into a plugin does not return and cannot be
   // freed; from then on every call gives this error. It may end the process, and calls nothing of
-  // the job. Empty: the log says it.
+  // the job. Empty: a line says it.
   std::function<void(const Error& error)> on_stuck;
 };
 

@@ -27,6 +27,15 @@ int Console::PrintResult(std::string_view text) {
   return ExitCode(error.code);
 }
 
+void Console::OnEvent(const Event& event) {
+  if (event.type != EventType::kLine) return;
+  if (event.severity >= Severity::kWarning) {
+    Warn(event.name);
+  } else if (flags_.verbose) {
+    PrintLog(fmt::format("cotune: {}\n", event.name));
+  }
+}
+
 void Console::PrintLog(std::string_view text) {
   // Nobody is left to tell when this fails.
   std::fwrite(text.data(), 1, text.size(), log_);

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "cli/input/command_line.h"
+#include "core/base/event_sink.h"
 #include "core/base/status.h"
 
 namespace cotune::cli {
 
-class Console {
+class Console final : public EventSink {
  public:
   // Both streams outlive the console. `use_color` holds for `log`.
   Console(std::FILE* results, std::FILE* log, std::string command, OutputFlags flags,
@@ -22,6 +23,9 @@ class Console {
         command_(std::move(command)),
         flags_(flags),
         use_color_(use_color) {}
+
+  // Lines of a job, from any thread: warnings, and with -v all others.
+  void OnEvent(const Event& event) override;
 
   const OutputFlags& flags() const { return flags_; }
   const std::string& command() const { return command_; }

@@ -226,13 +226,7 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.on_stuck = [&console = process.console](const Error& error) {
     EndStuck(error, console, error.ranks.empty() || error.ranks.front() == 0);
   };
-  options.log = [&console = process.console](Severity severity, const std::string& text) {
-    if (severity >= Severity::kWarning) {
-      console.Warn(text);
-    } else if (console.flags().verbose) {
-      console.PrintLog("cotune: " + text + "\n");
-    }
-  };
+  options.lines = &process.console;
   return options;
 }
 

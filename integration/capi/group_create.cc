@@ -35,20 +35,6 @@ std::vector<std::string> SplitAt(const std::string& text, char separator) {
   return parts;
 }
 
-LogSink SinkOf(const cotune_group_options& options) {
-  if (options.log != nullptr) {
-    return [log = options.log, context = options.log_context](Severity severity,
-                                                              const std::string& text) {
-      log(context, static_cast<int32_t>(severity), text.c_str());
-    };
-  }
-  return [](Severity severity, const std::string& text) {
-    if (severity < Severity::kWarning) return;
-    std::fprintf(stderr, "cotune: %s: %s\n", severity == Severity::kWarning ? "warning" : "error",
-                 text.c_str());
-  };
-}
-
 // How often this process was asked for a group whose id the caller did not choose, and which ranks
 // of other processes may be in.
 std::atomic<uint64_t> unnamed_groups = 0;
@@ -116,7 +102,7 @@ Result<LaunchContext> ContextOf(const cotune_group_options& options, uint64_t nu
 
 // `values`: all settings as they were resolved.
 Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t number,
-                                const LogSink& log, SettingValues& values) {
+                                const std::shared_ptr<CallerLog>& log, SettingValues& values) {
   Environment environment = ProcessEnvironment();
   JobOptions options;
   Result<LaunchContext> context = ContextOf(given, number, environment);
@@ -132,7 +118,8 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   const Result<ResolvedSettings> settings = ResolveSettings(sources);
   if (!settings) return Propagate(settings);
   if (options.context.rank == 0) {
-    for (const std::string& warning : settings->warnings) log(Severity::kWarning, warning);
+    for (const std::string& warning : settings->warnings)
+      EmitLine(*log, Severity::kWarning, warning);
   }
   if (given.memory != COTUNE_GROUP_MEMORY_HOST && given.memory != COTUNE_GROUP_MEMORY_CUDA) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no memory {}", given.memory),
@@ -151,9 +138,10 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   options.catalogue.backends = SplitAt(TextOr(given.backends, ""), ',');
   options.rendezvous_timeout_ns =
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
-  options.log = log;
+  options.observer = log.get();
+  options.lines = log.get();
   options.on_stuck = [log, exits = settings->values.exit_when_stuck](const Error& error) {
-    log(Severity::kError, error.ToText());
+    EmitLine(*log, Severity::kError, error.ToText());
     // Without destructors: they would wait for the thread that is stuck.
     if (exits) _exit(ExitCode(error.code));
   };
@@ -175,14 +163,12 @@ struct DatabasePlan {
 
 // The group of a job that has joined, with the table that it begins with.
 Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
-                                              int64_t call_timeout_ns, LogSink log,
-                                              DatabasePlan database) {
+                                              int64_t call_timeout_ns, DatabasePlan database) {
   auto group = std::make_unique<cotune_group>();
   const bool is_split = node->parent != nullptr;
   group->node = std::move(node);
   group->dispatcher = std::make_unique<Dispatcher>(group->job());
   group->call_timeout_ns = call_timeout_ns;
-  group->log = std::move(log);
   group->database_place = std::move(database.place);
   group->names_database = database.is_named;
   group->loads_database = database.is_loaded;
@@ -210,25 +196,24 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   if (!options) return Propagate(options);
   const uint64_t number = CountUnnamed(*options);
   if (Status fits = CheckTimeouts(*options); !fits) return Propagate(fits);
-  const LogSink log = SinkOf(*options);
+  const auto log = std::make_shared<CallerLog>(*options);
   SettingValues settings;
   Result<JobOptions> job_options = JobOptionsOf(*options, number, log, settings);
   if (!job_options) return Propagate(job_options);
   auto node = std::make_shared<JobNode>();
-  node->observer = std::make_unique<WarningObserver>(log);
-  job_options->observer = node->observer.get();
+  node->log = log;
   Result<std::unique_ptr<Job>> job = Job::Join(*job_options);
   if (!job) return tl::make_unexpected(WithNumber(job.error(), number, job_options->context));
   node->job = std::move(*job);
   if (node->job->rank() == 0) {
     for (const std::string& warning : node->job->setting_warnings())
-      log(Severity::kWarning, warning);
+      EmitLine(*log, Severity::kWarning, warning);
   }
   DatabasePlan database{
       DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),
       !settings.database.empty(), settings.load_database && options->ignores_database == 0};
   return GroupOf(std::move(node),
-                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs, log,
+                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs,
                  std::move(database));
 }
 
@@ -245,11 +230,12 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   }
   auto node = std::make_shared<JobNode>();
   node->parent = parent->node;
+  node->log = parent->node->log;
   Result<std::unique_ptr<Job>> job =
       parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count));
   if (!job) return Propagate(job);
   node->job = std::move(*job);
-  return GroupOf(std::move(node), parent->call_timeout_ns, parent->log,
+  return GroupOf(std::move(node), parent->call_timeout_ns,
                  {parent->database_place, parent->names_database, parent->loads_database});
 }
 

@@ -2,18 +2,31 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace cotune::capi {
+
+void CallerLog::OnEvent(const Event& event) {
+  if (event.type != EventType::kLine) return;
+  const std::string text(event.name);
+  if (log_ != nullptr) {
+    log_(context_, static_cast<int32_t>(event.severity), text.c_str());
+  } else if (event.severity >= Severity::kWarning) {
+    std::fprintf(stderr, "cotune: %s: %s\n",
+                 event.severity == Severity::kWarning ? "warning" : "error", text.c_str());
+  }
+}
 
 JobNode::~JobNode() {
   if (job == nullptr || job->AwaitDestroyable()) return;
   // Left as it is, with what it stands on, because a thread that does not come back from a plugin
   // still uses it.
   static_cast<void>(job.release());
-  static_cast<void>(observer.release());
+  static_cast<void>(std::make_unique<std::shared_ptr<CallerLog>>(std::move(log)).release());
   static_cast<void>(std::make_unique<std::shared_ptr<JobNode>>(std::move(parent)).release());
 }
 
@@ -61,7 +74,7 @@ void WriteError(const Error& error, cotune_error* out) {
 
 void SayTable(cotune_group& group) {
   group.has_said_table = true;
-  if (group.job().rank() == 0 && group.log) group.log(group.table_severity, group.table_text);
+  if (group.job().rank() == 0) EmitLine(group.log(), group.table_severity, group.table_text);
 }
 
 cotune_result Remember(cotune_group& group, const Status& status) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/backend/symmetric_region.h"
+#include "core/base/event_sink.h"
 #include "core/base/fork_guard.h"
 #include "core/base/status.h"
 #include "core/database/tuned_database.h"
@@ -20,17 +21,17 @@
 
 namespace cotune::capi {
 
-// Warnings of a tune go where the log goes.
-class WarningObserver final : public StageObserver {
+// Takes the lines of a job and of its tunes to the caller's log; without one, warnings and errors
+// to standard error. Thread-safe where the caller's log is.
+class CallerLog final : public StageObserver {
  public:
-  explicit WarningObserver(LogSink log) : log_(std::move(log)) {}
-  void OnEvent(const Event& event) override {
-    if (event.type != EventType::kLine) return;
-    log_(event.severity, std::string(event.name));
-  }
+  explicit CallerLog(const cotune_group_options& options)
+      : log_(options.log), context_(options.log_context) {}
+  void OnEvent(const Event& event) override;
 
  private:
-  const LogSink log_;
+  void (*const log_)(void* context, int32_t severity, const char* text);  // may be nullptr
+  void* const context_;
 };
 
 // A job with what it stands on. A subgroup's keeps the one that it came from, so groups may be
@@ -41,9 +42,9 @@ struct JobNode {
   JobNode& operator=(const JobNode&) = delete;
   ~JobNode();
 
-  std::shared_ptr<JobNode> parent;            // nullptr for the job of all ranks
-  std::unique_ptr<WarningObserver> observer;  // of the job of all ranks
-  std::unique_ptr<Job> job;                   // destroyed first
+  std::shared_ptr<JobNode> parent;  // nullptr for the job of all ranks
+  std::shared_ptr<CallerLog> log;   // of the job of all ranks and of those split from it
+  std::unique_ptr<Job> job;         // destroyed first
 };
 
 cotune_result ResultOf(ErrorCode code);
@@ -71,7 +72,6 @@ struct cotune_group {
   bool names_database = false;  // the user has named the place
   bool loads_database = true;   // when the group, or one split from it, is created
   // Which table is in force, or why none, said once at the first call, by rank 0.
-  cotune::LogSink log;
   std::string table_text;
   cotune::Severity table_severity = cotune::Severity::kInfo;
   bool has_said_table = false;
@@ -79,6 +79,7 @@ struct cotune_group {
   cotune_result error_result = COTUNE_SUCCESS;
 
   cotune::Job& job() const { return *node->job; }
+  cotune::EventSink& log() const { return *node->log; }
 
   // Memory of calls that failed may still be in use.
   ~cotune_group();

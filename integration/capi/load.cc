@@ -97,9 +97,10 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
                 "the ranks make different tables from the same entries",
                 "run the same build on every rank");
   }
-  if (job.rank() == 0 && group.log) {
+  if (job.rank() == 0) {
     for (const std::string& reason : *refused) {
-      group.log(Severity::kWarning, "an entry of the tuned database is left out: " + reason);
+      EmitLine(group.log(), Severity::kWarning,
+               "an entry of the tuned database is left out: " + reason);
     }
   }
   group.winners = std::move(*winners);

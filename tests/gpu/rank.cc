@@ -22,7 +22,16 @@ constexpr int64_t kPatienceNs = 300'000'000'000;
 // Enough for two buffers of the largest problem of a case on symmetric buffers.
 constexpr uint64_t kRegionBytes = 256 << 20;
 
-Result<JobOptions> OptionsOf(const Flags& flags) {
+// Warnings of the job go to standard error, which the runner keeps for each rank.
+class Warnings final : public EventSink {
+ public:
+  void OnEvent(const Event& event) override {
+    if (event.type != EventType::kLine || event.severity < Severity::kWarning) return;
+    std::fprintf(stderr, "cotune: %s\n", std::string(event.name).c_str());
+  }
+};
+
+Result<JobOptions> OptionsOf(const Flags& flags, EventSink& warnings) {
   const Result<std::optional<LaunchContext>> context =
       DetectLaunchContext(ProcessEnvironment(), getppid());
   if (!context) return Propagate(context);
@@ -38,9 +47,7 @@ Result<JobOptions> OptionsOf(const Flags& flags) {
     const size_t equals = std::min(setting.find('='), setting.size() - 1);
     options.catalogue.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
-  options.log = [rank = options.context.rank](Severity severity, const std::string& text) {
-    if (severity >= Severity::kWarning) std::fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
-  };
+  options.lines = &warnings;
   return options;
 }
 
@@ -67,9 +74,10 @@ void Findings::Wrong(const std::string& text) {
 Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   // Whoever started this rank ends it by going.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  Result<JobOptions> options = OptionsOf(flags);
-  if (!options) return Propagate(options);
   std::unique_ptr<Rank> rank(new Rank());
+  rank->warnings_ = std::make_unique<Warnings>();
+  Result<JobOptions> options = OptionsOf(flags, *rank->warnings_);
+  if (!options) return Propagate(options);
   rank->timeout_ns_ = flags.Number("deadline-ms", 20'000) * 1'000'000;
   options->settings.collective_autotune_timeout_ns = rank->timeout_ns_;
   Result<std::unique_ptr<Job>> job = Job::Join(*options);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/event_sink.h"
 #include "core/choice/choice_caller.h"
 #include "core/problem/program.h"
 #include "gpu/driver/cuda_driver.h"
@@ -77,6 +78,7 @@ class Rank {
   Status AwaitStream(Job& job);
 
   std::optional<gpu::CudaDriver> driver_;  // on CUDA memory
+  std::unique_ptr<EventSink> warnings_;    // of the job
   std::unique_ptr<Job> job_;
   std::unique_ptr<SymmetricRegion> symmetric_;
   Findings findings_;
