@@ -24,8 +24,9 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
   const MonotonicClock clock;
   const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
   BackendForTest backend(hub, rank, script.choices);
-  const std::unique_ptr<Device> device =
-      MakeDeviceForTest(script.device ? script.device(rank) : DeviceScript{});
+  DeviceScript device_script = script.device ? script.device(rank) : DeviceScript{};
+  device_script.job_begin_ns = JobBeginForTest(rank);
+  const std::unique_ptr<Device> device = MakeDeviceForTest(device_script);
   StopsWhenAsked observer(script.stop_requested && script.stop_requested(rank));
   LaunchWatchdog watchdog(clock);
   BackendGroups::Options options;

@@ -38,7 +38,15 @@ int HubForTest::lost_rank() {
   return lost_rank_;
 }
 
+int64_t JobBeginForTest(int rank) {
+  constexpr int64_t kDayNs = 86'400'000'000'000;
+  return (rank + 3) * kDayNs;
+}
+
 namespace {
+
+// From the job's begin to the start of every timed span.
+constexpr int64_t kStartForTestNs = 1;
 
 class ExchangeForTest final : public RankExchange {
  public:
@@ -69,7 +77,8 @@ class ExchangeForTest final : public RankExchange {
       }
       result.records.push_back(text.substr(end + 1));
     }
-    result.start_elapsed_ns = start_delay_ns > 0 ? 1 : 0;
+    result.start_elapsed_ns = start_delay_ns > 0 ? kStartForTestNs : 0;
+    result.job_begin_ns = JobBeginForTest(rank_);
     result.elapsed_ns = ++steps_ * 1'000'000;
     return result;
   }
@@ -253,20 +262,30 @@ class PlanForTest final : public Plan {
 
 class CallsForTest final : public TimedCalls {
  public:
-  CallsForTest(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions)
-      : plan_(plan), arguments_(arguments.begin(), arguments.end()), repetitions_(repetitions) {}
+  CallsForTest(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions,
+               int64_t job_begin_ns)
+      : plan_(plan),
+        arguments_(arguments.begin(), arguments.end()),
+        repetitions_(repetitions),
+        begin_ns_(job_begin_ns + kStartForTestNs) {}
   // Once with each of the arguments that the repetitions come to.
-  Result<TimedSpan> Run(int64_t, int64_t) override {
+  Result<TimedSpan> Run(int64_t start_ns, int64_t) override {
+    if (start_ns != 0 && start_ns != begin_ns_) {
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("told to start at {}, not {}", start_ns, begin_ns_));
+    }
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
       if (Status ran = plan_.Run(arguments_[i], clock_); !ran) return Propagate(ran);
     }
-    return TimedSpan{1, 1 + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
+    return TimedSpan{begin_ns_,
+                     begin_ns_ + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
   }
 
  private:
   Plan& plan_;
   std::vector<LaunchArguments> arguments_;
   int32_t repetitions_;
+  int64_t begin_ns_;
   MonotonicClock clock_;
 };
 
@@ -313,12 +332,13 @@ class DeviceForTest final : public Device {
   }
   bool aligns_ranks() const override { return false; }
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
-    return CallsForTest(plan, {&arguments, 1}, 1).Run(0, arguments.deadline_ns);
+    return CallsForTest(plan, {&arguments, 1}, 1, script_.job_begin_ns)
+        .Run(0, arguments.deadline_ns);
   }
   Result<std::unique_ptr<TimedCalls>> Prepare(Plan& plan,
                                               std::span<const LaunchArguments> arguments,
                                               int32_t repetitions) override {
-    return std::make_unique<CallsForTest>(plan, arguments, repetitions);
+    return std::make_unique<CallsForTest>(plan, arguments, repetitions, script_.job_begin_ns);
   }
 
  private:

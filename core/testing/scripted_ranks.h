@@ -55,6 +55,10 @@ class HubForTest {
 
 std::unique_ptr<RankExchange> MakeExchangeForTest(HubForTest& hub, int rank);
 
+// The job's begin on the clock of this rank, as its exchange says it and its device counts from it:
+// the clocks of two ranks are days apart.
+int64_t JobBeginForTest(int rank);
+
 // One scripted choice.
 struct ScriptedChoice {
   std::string name;
@@ -103,10 +107,12 @@ class BackendForTest final : public Backend {
 struct DeviceScript {
   std::optional<uint64_t> available_bytes{};
   uint64_t cache_bytes = 0;
+  int64_t job_begin_ns = 0;            // JobBeginForTest of its rank
   std::vector<DeviceClocks> clocks{};  // read one after the other, then the last again and again
 };
 
-// Host memory; a timed span costs what the script of the plan says, on a clock of its own.
+// Host memory; a timed span costs what the script of the plan says, on a clock of its own, and
+// begins when it is told to.
 std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script = {});
 
 }  // namespace cotune

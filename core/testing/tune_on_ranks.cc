@@ -34,8 +34,9 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
       BackendForTest backend(hub, rank, tune.choices(rank));
       backend.register_fails_on_rank = tune.register_fails_on_rank;
-      const std::unique_ptr<Device> device =
-          MakeDeviceForTest(tune.device ? tune.device(rank) : DeviceScript{});
+      DeviceScript device_script = tune.device ? tune.device(rank) : DeviceScript{};
+      device_script.job_begin_ns = JobBeginForTest(rank);
+      const std::unique_ptr<Device> device = MakeDeviceForTest(device_script);
       BackendGroups::Options options;
       options.name = "job";
       for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
