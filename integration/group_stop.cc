@@ -29,10 +29,9 @@ GroupStop::~GroupStop() {
   if (abort_.joinable()) abort_.join();
 }
 
-Status GroupStop::status() const {
-  if (!is_set()) return {};
+Error GroupStop::FirstError() const {
   const std::lock_guard lock(stops_.mutex_);
-  return tl::make_unexpected(error_);
+  return error_;
 }
 
 void GroupStop::Set(const Error& error) {

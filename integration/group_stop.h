@@ -36,7 +36,10 @@ class GroupStop {
   // One load: for the hot path.
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
   // Success until it is set; then the error that every call gives.
-  Status status() const;
+  Status status() const {
+    if (!is_set()) return {};
+    return tl::make_unexpected(FirstError());
+  }
 
   // The first error counts. Waiters are freed on this rank, and on the others as far as the abort
   // of a backend reaches them.
@@ -56,6 +59,7 @@ class GroupStop {
   GroupStop(GroupStops& stops, BackendGroups& groups, const GroupStop* parent)
       : stops_(stops), groups_(groups), parent_(parent) {}
   bool ComesFrom(const GroupStop& other) const;
+  Error FirstError() const;
 
   GroupStops& stops_;
   BackendGroups& groups_;

@@ -14,7 +14,6 @@ namespace {
 // Held while a process forks, so that a child finds the list whole.
 std::mutex fork_mutex;
 HomeFd* first_fd = nullptr;  // under fork_mutex
-std::atomic<uint64_t> forks{0};
 
 }  // namespace
 
@@ -25,7 +24,7 @@ struct ForkHandlers {
   static void InParent() { fork_mutex.unlock(); }
   static void InChild() {
     HomeFd::CloseAll();
-    forks.fetch_add(1, std::memory_order_relaxed);
+    HomeProcess::forks.fetch_add(1, std::memory_order_relaxed);
     fork_mutex.unlock();
   }
 };
@@ -39,8 +38,6 @@ Status GuardForks() {
 }
 
 HomeProcess::HomeProcess() : forks_(forks.load(std::memory_order_relaxed)) {}
-
-bool HomeProcess::IsHere() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
 Status HomeProcess::Check() const {
   if (IsHere()) return {};

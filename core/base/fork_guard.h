@@ -10,6 +10,7 @@
 #ifndef COTUNE_CORE_BASE_FORK_GUARD_H_
 #define COTUNE_CORE_BASE_FORK_GUARD_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/base/status.h"
@@ -25,11 +26,14 @@ class HomeProcess {
  public:
   HomeProcess();
   // False in a child that was forked later. A load and a comparison.
-  bool IsHere() const;
+  bool IsHere() const { return forks_ == forks.load(std::memory_order_relaxed); }
   // kUsage in such a child: it must not use what belongs to its parent.
   Status Check() const;
 
  private:
+  friend struct ForkHandlers;
+  inline static std::atomic<uint64_t> forks{0};  // between this process and the first
+
   uint64_t forks_;
 };
 

@@ -10,7 +10,6 @@ namespace cotune {
 CallGuard::CallGuard(bool is_on, std::string whose) : is_on_(is_on), whose_(std::move(whose)) {}
 
 void CallGuard::Enter(const char* call) {
-  if (!is_on_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   constexpr std::string_view kSharedCall = "prepare";
   const bool may_overlap = call == kSharedCall && running_call_ == kSharedCall;
@@ -26,7 +25,6 @@ void CallGuard::Enter(const char* call) {
 }
 
 void CallGuard::Leave() {
-  if (!is_on_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   --running_;
 }

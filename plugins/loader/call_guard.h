@@ -20,8 +20,12 @@ class CallGuard {
   // One call, from construction to destruction. `call` is a literal.
   class Scope {
    public:
-    Scope(CallGuard& guard, const char* call) : guard_(guard) { guard_.Enter(call); }
-    ~Scope() { guard_.Leave(); }
+    Scope(CallGuard& guard, const char* call) : guard_(guard) {
+      if (guard_.is_on_) guard_.Enter(call);
+    }
+    ~Scope() {
+      if (guard_.is_on_) guard_.Leave();
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 

@@ -35,13 +35,6 @@ std::string TextOf(const cotune_error_t& error, const char* call) {
   return std::string(error.message, size);
 }
 
-cotune_error_t EmptyError() {
-  cotune_error_t error{};
-  error.struct_size = sizeof(error);
-  error.failed_rank = -1;
-  return error;
-}
-
 tl::unexpected<Error> ToError(cotune_status_t status, const cotune_error_t& error, const char* call,
                               const std::string& backend, const std::vector<int32_t>& job_ranks) {
   Error result{CodeOf(status), TextOf(error, call), "backend " + backend, "", "", {}};

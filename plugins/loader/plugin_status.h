@@ -11,8 +11,18 @@
 
 namespace cotune {
 
-// An error for a plugin to fill: without a text, and naming no rank.
-cotune_error_t EmptyError();
+// An error for a plugin to fill: without a text, and naming no rank. What lies behind the first
+// character of the text is left as it is, because every call makes one.
+inline cotune_error_t EmptyError() {
+  cotune_error_t error;
+  error.struct_size = sizeof(error);
+  error.native_code = 0;
+  error.failed_rank = -1;
+  error.reserved = 0;
+  error.message[0] = '\0';
+  error.message[sizeof(error.message) - 1] = '\0';
+  return error;
+}
 
 // The message that the plugin left, or that there is none.
 std::string TextOf(const cotune_error_t& error, const char* call);
