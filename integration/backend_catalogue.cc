@@ -44,7 +44,7 @@ std::map<std::string, std::string> SettingTexts(
   return texts;
 }
 
-AdoptOptions WatchedBy(LaunchWatchdog* watchdog) {
+AdoptOptions WatchedBy(CallWatchdog* watchdog) {
   AdoptOptions options;
   options.watchdog = watchdog;
   return options;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/status.h"
 #include "core/problem/problem.h"
 #include "integration/plugin_scan.h"
@@ -53,9 +53,9 @@ class BackendCatalogue {
   // Everything of the process that a backend is made with; it outlives the catalogue.
   struct Place {
     MemoryKind memory = MemoryKind::kHost;
-    int32_t device = -1;                 // CUDA ordinal, -1 on host memory
-    HostServices* services = nullptr;    // made with the settings of the options
-    LaunchWatchdog* watchdog = nullptr;  // watches every call into a plugin
+    int32_t device = -1;               // CUDA ordinal, -1 on host memory
+    HostServices* services = nullptr;  // made with the settings of the options
+    CallWatchdog* watchdog = nullptr;  // watches every call into a plugin
   };
 
   // kPluginRefused: a plugin that was named; kUsage: a backend or a setting of a backend that

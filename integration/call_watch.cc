@@ -9,12 +9,12 @@
 
 namespace cotune {
 
-LaunchWatchdog::Options WatchOptions(const TuningSettings& settings) {
+CallWatchdog::Options WatchOptions(const TuningSettings& settings) {
   const int64_t timeout_ns = settings.collective_autotune_timeout_ns;
   // Late returns of a loaded machine are not yet what needs the last resort.
   constexpr int64_t kStuckMinNs = 2'000'000'000;
   constexpr int64_t kCallLimitNs = 60'000'000'000;
-  LaunchWatchdog::Options options;
+  CallWatchdog::Options options;
   options.abort_after_ns = timeout_ns / 4;
   options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
   options.call_limit_ns = std::min(settings.warm_timeout_ns, kCallLimitNs);
@@ -22,7 +22,7 @@ LaunchWatchdog::Options WatchOptions(const TuningSettings& settings) {
 }
 
 int64_t StuckReportNs(const TuningSettings& settings) {
-  const LaunchWatchdog::Options options = WatchOptions(settings);
+  const CallWatchdog::Options options = WatchOptions(settings);
   return options.call_limit_ns + options.abort_after_ns + options.stuck_after_ns;
 }
 
@@ -59,11 +59,11 @@ void CallWatch::Report::OnStuck(const StuckCall& call, Error error) {
 
 CallWatch::CallWatch(const Clock& clock, Options options)
     : report_(std::make_shared<Report>(std::move(options))) {
-  LaunchWatchdog::Options watch = WatchOptions(report_->options.settings);
+  CallWatchdog::Options watch = WatchOptions(report_->options.settings);
   watch.on_stuck = [report = report_](const StuckCall& call, const Error& error) {
     report->OnStuck(call, error);
   };
-  watchdog_ = std::make_unique<LaunchWatchdog>(clock, std::move(watch));
+  watchdog_ = std::make_unique<CallWatchdog>(clock, std::move(watch));
 }
 
 void CallWatch::set_journal_path(const std::string& path) {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/clock.h"
 #include "core/base/event_sink.h"
 #include "core/base/status.h"
@@ -17,7 +17,7 @@
 namespace cotune {
 
 // The deadlines of a watchdog under these settings.
-LaunchWatchdog::Options WatchOptions(const TuningSettings& settings);
+CallWatchdog::Options WatchOptions(const TuningSettings& settings);
 // The longest time from the beginning of a call without a deadline of its own until it is reported
 // as one that never returns.
 int64_t StuckReportNs(const TuningSettings& settings);
@@ -38,15 +38,15 @@ class CallWatch {
   // `clock` outlives the watch.
   CallWatch(const Clock& clock, Options options);
 
-  LaunchWatchdog& watchdog() { return *watchdog_; }
-  const LaunchWatchdog& watchdog() const { return *watchdog_; }
+  CallWatchdog& watchdog() { return *watchdog_; }
+  const CallWatchdog& watchdog() const { return *watchdog_; }
   // The file in which a stuck choice is noted; "": nowhere.
   void set_journal_path(const std::string& path);
 
  private:
   struct Report;
   std::shared_ptr<Report> report_;  // the handler on the watchdog's thread uses it too
-  std::unique_ptr<LaunchWatchdog> watchdog_;
+  std::unique_ptr<CallWatchdog> watchdog_;
 };
 
 }  // namespace cotune

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/events/stage_observer.h"
 #include "core/ranks/step_messages.h"
-#include "core/selection/stage_observer.h"
 #include "integration/job.h"
 
 namespace cotune {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/events/event_stream.h"
 #include "core/ranks/step_record.h"
-#include "core/selection/event_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

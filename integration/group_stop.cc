@@ -51,7 +51,7 @@ void GroupStop::FreeWaiters() {
   GroupStops::StartAbort(*this);
 }
 
-bool GroupStop::AwaitAbort(const LaunchWatchdog& watchdog) {
+bool GroupStop::AwaitAbort(const CallWatchdog& watchdog) {
   std::unique_lock lock(stops_.mutex_);
   may_abort_ = false;
   const auto until = std::chrono::steady_clock::now() + kAbortWait;

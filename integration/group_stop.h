@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/backend/backend_groups.h"
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/status.h"
 
 namespace cotune {
@@ -52,7 +52,7 @@ class GroupStop {
   // Begins no further abort and waits for one that is under way, a few seconds at most. False when
   // it still runs then, or when `watchdog` says that a call never returns, perhaps this abort: its
   // thread still uses the groups, so that neither they nor this object may be destroyed.
-  bool AwaitAbort(const LaunchWatchdog& watchdog);
+  bool AwaitAbort(const CallWatchdog& watchdog);
 
  private:
   friend class GroupStops;

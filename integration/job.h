@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "core/backend/backend_groups.h"
+#include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
-#include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
 #include "core/base/event_sink.h"
 #include "core/database/tuned_database.h"
+#include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/places.h"
 #include "core/ranks/rank_exchange.h"
-#include "core/selection/stage_observer.h"
 #include "integration/backend_catalogue.h"
 #include "integration/call_watch.h"
 #include "integration/group_stop.h"
@@ -107,7 +107,7 @@ class Job {
   ~Job();
 
   // Watches all calls into plugins; of the job that this one was split from.
-  LaunchWatchdog& watchdog() { return watch_->watchdog(); }
+  CallWatchdog& watchdog() { return watch_->watchdog(); }
   // Why no plugin may be called any more; nullptr: all is well. A thread may still be in a plugin
   // then, so that the job must not be destroyed. Any thread.
   const Error* stuck() const { return watch_->watchdog().stuck(); }

@@ -42,7 +42,7 @@ std::vector<std::string> DefaultPluginSearchPath(const Environment& environment)
 }
 
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog) {
+                       const std::vector<std::string>& search_path, CallWatchdog* watchdog) {
   PluginScan scan;
   std::vector<std::pair<std::string, bool>> files;  // path, named by the user
   const auto add_folder = [&](const std::string& folder, bool is_named) {

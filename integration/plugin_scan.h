@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/status.h"
 #include "integration/launch_context.h"
 #include "plugins/api/cotune_backend_v1.h"
@@ -43,7 +43,7 @@ struct PluginScan {
 // Loads the plugins in `named` (files or folders), then those in the folders of the search path. Of
 // two plugins of one backend the first counts. Local; needs no job. `watchdog` as in LoadPlugin.
 PluginScan ScanPlugins(const std::vector<std::string>& named,
-                       const std::vector<std::string>& search_path, LaunchWatchdog* watchdog);
+                       const std::vector<std::string>& search_path, CallWatchdog* watchdog);
 
 }  // namespace cotune
 

@@ -1,12 +1,6 @@
 #include "integration/tune_run.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,223 +15,14 @@
 #include "core/choice/multi_template.h"
 #include "core/choice/precompile.h"
 #include "core/choice/prepare_spans.h"
-#include "core/database/tuned_database_file.h"
 #include "core/database/tuning_journal.h"
-#include "core/selection/event_stream.h"
+#include "core/events/event_stream.h"
 #include "fmt/format.h"
+#include "integration/database_cells.h"
 #include "integration/rank_zero_status.h"
 
 namespace cotune {
 namespace {
-
-// The database and journal of rank 0; on other ranks it knows nothing.
-class DatabaseCells final : public KnownCells {
- public:
-  DatabaseCells(const TuneRequest& request, const Fingerprint& fingerprint)
-      : request_(request), fingerprint_(fingerprint) {}
-
-  // Loads what is there and takes the lock that keeps a second tune out. A place that cannot be
-  // written is no failure yet: CheckWritable says whether it is one.
-  Status Open() {
-    if (request_.database_path.empty()) return {};
-    Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(
-        request_.database_path, request_.force ? JournalKind::kForcedTune : JournalKind::kTune);
-    if (journal) {
-      journal_ = std::move(*journal);
-    } else if (journal.error().code == ErrorCode::kEnvironment) {
-      write_failure_ = journal.error();
-    } else {
-      return Propagate(journal);
-    }
-    Result<TunedDatabase> loaded = TunedDatabase::Load(request_.database_path);
-    if (loaded) {
-      database_ = std::move(*loaded);
-    } else if (loaded.error().code != ErrorCode::kEnvironment || FileExists()) {
-      return Propagate(loaded);
-    }
-    if (journal_ != nullptr) {
-      for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
-      kept_cells_ = fresh_.size();
-      lost_bytes_ = journal_->lost_bytes();
-    }
-    const bool was_forced = journal_ != nullptr && journal_->kind() == JournalKind::kForcedTune;
-    const std::string folder = FolderOf(request_.database_path);
-    if (journal_ != nullptr && faccessat(AT_FDCWD, folder.c_str(), W_OK, AT_EACCESS) != 0) {
-      write_failure_ = Error{
-          ErrorCode::kEnvironment, "the folder of the tuned database cannot be written", folder,
-          std::strerror(errno),    "check its permissions, or name another with --db",   {}};
-      journal_.reset();
-    }
-    if (!request_.force) {
-      MergeFresh(was_forced);
-    } else if (!was_forced) {
-      // Choices that have ended an earlier tune are tried again.
-      if (journal_ != nullptr) journal_->ForgetBlames();
-      // A tune without force was interrupted: what it has measured is kept, and measured anew.
-      const Result<bool> saved = Save(false);
-      if (!saved) return Propagate(saved);
-      fresh_ = {};
-      kept_cells_ = 0;
-      if (journal_ == nullptr) return {};
-      // Also one without a cell: what is appended from here on is of a forced tune.
-      return journal_->Clear();
-    }
-    return {};
-  }
-
-  // Why the tune cannot begin: `problems` (with their program digests) are not all known, and what
-  // is measured could not be kept.
-  Status CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems) {
-    if (!write_failure_) return {};
-    const auto missing = std::count_if(problems.begin(), problems.end(), [&](const auto& each) {
-      return !Find(each.first, each.second).has_value();
-    });
-    if (missing == 0) return {};
-    Error error = *write_failure_;
-    error.what =
-        fmt::format("{} of {} cells have to be measured, and their results could not be kept: {}",
-                    missing, problems.size(), error.what);
-    return tl::make_unexpected(std::move(error));
-  }
-
-  std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) override {
-    // With force only what this tune itself has measured before it was interrupted counts.
-    const TunedDatabase& where = request_.force ? fresh_ : database_;
-    tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, program_digest, fingerprint_);
-    if (!entry) return std::nullopt;
-    return std::move(entry->cell);
-  }
-
-  std::vector<LeftOutChoice> Begin() override {
-    if (journal_ == nullptr) return {};
-    has_begun_ = true;
-    if (Status begun = journal_->Begin(); !begun) {
-      // The first cell that is measured says so.
-      return {};
-    }
-    // Processes vanish for other reasons too, so that one end without a known cause is no proof.
-    constexpr int kVanishedMax = 2;
-    std::vector<LeftOutChoice> left_out;
-    for (const JournalBlame& blame : journal_->blames()) {
-      const auto vanished = std::count_if(
-          journal_->blames().begin(), journal_->blames().end(), [&](const JournalBlame& other) {
-            return !other.is_certain() && other.attempt.IsOfSameChoice(blame.attempt);
-          });
-      const auto is_same = [&](const LeftOutChoice& other) {
-        return other.problem_class == blame.attempt.problem_class &&
-               other.choice == blame.attempt.choice;
-      };
-      if (!blame.is_certain() && vanished < kVanishedMax) continue;
-      if (std::any_of(left_out.begin(), left_out.end(), is_same)) continue;
-      left_out.push_back({blame.attempt.problem_class, blame.attempt.choice, ReasonOf(blame)});
-    }
-    return left_out;
-  }
-
-  void NoteAttempt(const Problem& problem, const ChoiceId* choice) override {
-    if (journal_ == nullptr || has_failed_to_append_) return;
-    // A note that is lost costs this tune nothing; what is measured says that it cannot be written.
-    static_cast<void>(journal_->NoteAttempt(
-        {ToText(problem.cls), problem.bytes(), choice == nullptr ? "" : choice->text()}));
-  }
-
-  Status Record(const CellResult& cell, const Winner& winner) override {
-    if (journal_ == nullptr) return {};
-    DatabaseEntry entry{fingerprint_, cell, winner, request_.cotune_version, std::time(nullptr)};
-    Status appended = journal_->Append(entry);
-    recorded_.Put(entry);
-    fresh_.Put(std::move(entry));
-    if (appended) ++kept_cells_;
-    // A full disk fails for every cell alike: once is enough.
-    if (appended || std::exchange(has_failed_to_append_, true)) return {};
-    return appended;
-  }
-
-  // This text tells which measured cells the journal keeps when they cannot be saved; it is ""
-  // where there are none.
-  std::string WhatIsKept() const {
-    if (fresh_.empty()) return "";
-    if (kept_cells_ == 0) return "nothing of what was measured is kept";
-    return fmt::format(
-        "{} of {} measured cells are kept in {}.journal, and the next tune continues from there",
-        kept_cells_, fresh_.size(), request_.database_path);
-  }
-
-  // What the user should know of the journal that an earlier tune has left; "": nothing.
-  std::string WhatJournalLost() const {
-    if (lost_bytes_ == 0) return "";
-    return fmt::format(
-        "{} bytes of {}.journal are left out: a write was cut off, or the file was damaged; cells "
-        "that they held are measured again",
-        lost_bytes_, request_.database_path);
-  }
-
-  // The file that keeps what was measured until it is saved; "": nothing is kept.
-  std::string JournalWithCells() const {
-    const bool has_cells = journal_ != nullptr && !fresh_.empty() && !has_failed_to_append_;
-    return has_cells ? request_.database_path + ".journal" : "";
-  }
-
-  // Writes the database with everything new in it. Nothing new: nothing is written.
-  Result<bool> Save() { return Save(request_.force); }
-
- private:
-  Result<bool> Save(bool is_forced) {
-    if (journal_ == nullptr) return false;
-    if (fresh_.empty()) {
-      const Status cleared = has_begun_ ? journal_->Clear() : Status();
-      if (!cleared) return Propagate(cleared);
-      return false;
-    }
-    MergeFresh(is_forced);
-    // A cell that the database had is measured anew only where its winner is left out: that one
-    // goes, whatever the times of the two say.
-    database_.Replace(recorded_);
-    if (Status saved = database_.Save(request_.database_path); !saved) return Propagate(saved);
-    if (Status cleared = journal_->Clear(); !cleared) return Propagate(cleared);
-    return true;
-  }
-
-  // The user who forces a measurement wants it whatever the file says: its old one may be of a
-  // machine whose clock ran ahead.
-  void MergeFresh(bool is_forced) {
-    if (is_forced) {
-      database_.Replace(fresh_);
-    } else {
-      database_.Merge(fresh_);
-    }
-  }
-
-  bool FileExists() const {
-    FILE* file = std::fopen(request_.database_path.c_str(), "re");
-    if (file != nullptr) std::fclose(file);
-    return file != nullptr || errno != ENOENT;
-  }
-
-  std::string ReasonOf(const JournalBlame& blame) const {
-    const std::string how =
-        blame.is_certain()
-            ? fmt::format("{} on rank {}", blame.how, blame.rank)
-            : std::string(
-                  "the processes of two tunes were gone while it was made ready or ran for the "
-                  "first time");
-    return fmt::format("it has ended a tune at {} bytes: {}; {}remove {}.journal to try it again",
-                       blame.attempt.bytes, how, request_.force ? "" : "use --force or ",
-                       request_.database_path);
-  }
-
-  const TuneRequest& request_;
-  const Fingerprint& fingerprint_;
-  std::unique_ptr<TuningJournal> journal_;  // null: nothing is written
-  std::optional<Error> write_failure_;
-  bool has_failed_to_append_ = false;
-  bool has_begun_ = false;
-  size_t kept_cells_ = 0;    // of fresh_, in the journal
-  uint64_t lost_bytes_ = 0;  // of the journal
-  TunedDatabase database_;
-  TunedDatabase fresh_;     // measured by this tune, or by the one that was interrupted
-  TunedDatabase recorded_;  // measured by this tune
-};
 
 // Notes the plans that this rank makes in the journal that rank 0 has begun.
 class NotesInJournal final : public PrepareNotes {
@@ -405,7 +190,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   EventStream& events = *stream.shared();
   std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();
-  DatabaseCells known(request, job.fingerprint());
+  DatabaseCells known({request.database_path, request.force, request.cotune_version},
+                      job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
   if (const std::string lost = known.WhatJournalLost(); !lost.empty())

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/base/clock.h"
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 
 namespace cotune::cli {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "cli/output/json_output.h"
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/database/tuning_journal.h"
 #include "fmt/format.h"
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/database/tuning_journal.h"
 #include "gtest/gtest.h"
 

@@ -8,7 +8,7 @@
 
 #include "cli/output/console.h"
 #include "core/base/status.h"
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 #include "integration/launch_context.h"
 
 namespace cotune::cli {

@@ -14,7 +14,7 @@
 #include "cli/session/lone_job.h"
 #include "cli/session/trace_file.h"
 #include "core/base/counted.h"
-#include "core/selection/event_stream.h"
+#include "core/events/event_stream.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/database_path.h"

@@ -5,13 +5,13 @@
 #include <functional>
 
 #include "core/backend/backend_groups.h"
+#include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
-#include "core/backend/launch_watchdog.h"
 #include "core/backend/symmetric_region.h"
 #include "core/base/clock.h"
+#include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
-#include "core/selection/stage_observer.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {
@@ -23,7 +23,7 @@ struct BenchmarkParts {
   Device& device;
   const Clock& clock;
   StageObserver& observer;
-  LaunchWatchdog& watchdog;
+  CallWatchdog& watchdog;
   const TuningSettings& settings;
   StartMode start_mode = StartMode::kBarrier;
   SymmetricRegion* symmetric = nullptr;  // for cells with symmetric buffers

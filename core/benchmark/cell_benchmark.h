@@ -15,7 +15,7 @@
 #include "core/benchmark/preparation.h"
 #include "core/benchmark/racing_choice.h"
 #include "core/choice/choice_caller.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

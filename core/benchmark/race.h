@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

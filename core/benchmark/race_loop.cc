@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "core/benchmark/rank_spans.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 namespace {

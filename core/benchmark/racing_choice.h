@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
-#include "core/backend/launch_watchdog.h"
 #include "core/choice/choice_caller.h"
 #include "core/selection/verdict.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/benchmark/correctness_check.h"
 #include "core/benchmark/racing_choice.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

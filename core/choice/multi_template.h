@@ -11,7 +11,7 @@
 #include "core/database/known_cells.h"
 #include "core/problem/program.h"
 #include "core/selection/measured_winners.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

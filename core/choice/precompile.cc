@@ -86,7 +86,7 @@ void StartThreads(const std::shared_ptr<Work>& work) {
 
 // Makes the callers ready in their order and returns when all are done, or when a call is stuck.
 Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t deadline_ns,
-                    const LaunchWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes,
+                    const CallWatchdog* watchdog, const std::shared_ptr<PrepareNotes>& notes,
                     const std::function<bool()>& is_asked_to_stop) {
   if (is_asked_to_stop && is_asked_to_stop()) return {};
   // How often to look whether a call is stuck or the user wants to stop.
@@ -112,7 +112,7 @@ Status MakeAllReady(std::vector<ChoiceCaller*> callers, size_t threads, int64_t 
 }  // namespace
 
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
-                     const PrecompileShare& share, const LaunchWatchdog* watchdog,
+                     const PrecompileShare& share, const CallWatchdog* watchdog,
                      const std::shared_ptr<PrepareNotes>& notes,
                      const std::function<bool()>& is_asked_to_stop) {
   std::vector<ChoiceCaller*> together;

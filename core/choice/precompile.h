@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/choice/choice_caller.h"
 
 namespace cotune {
@@ -45,7 +45,7 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 // `is_asked_to_stop` is asked by the calling thread until it says true: then the calls that have
 // begun come to their end, and no other begins.
 Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, int64_t deadline_ns,
-                     const PrecompileShare& share = {}, const LaunchWatchdog* watchdog = nullptr,
+                     const PrecompileShare& share = {}, const CallWatchdog* watchdog = nullptr,
                      const std::shared_ptr<PrepareNotes>& notes = nullptr,
                      const std::function<bool()>& is_asked_to_stop = {});
 

@@ -102,7 +102,7 @@ constexpr size_t kPlansAtOnce = 64;
 // is the place of the first one. Fails when a call is stuck, and leaves its plan to the watchdog.
 Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
                    std::span<const CellToCheck> cells, std::span<const ChoiceId> winners,
-                   size_t first, int32_t threads, int64_t deadline_ns, LaunchWatchdog* watchdog,
+                   size_t first, int32_t threads, int64_t deadline_ns, CallWatchdog* watchdog,
                    const std::shared_ptr<PrepareNotes>& notes,
                    const std::function<bool()>& is_asked_to_stop,
                    std::vector<WinnerFailures::Failure>& failures) {
@@ -212,7 +212,7 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
-                                                LaunchWatchdog* watchdog,
+                                                CallWatchdog* watchdog,
                                                 const std::shared_ptr<PrepareNotes>& notes,
                                                 const std::function<bool()>& is_asked_to_stop) {
   const int64_t ready_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
@@ -265,7 +265,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
                                                       const Clock& clock, int64_t timeout_ns,
-                                                      LaunchWatchdog* watchdog,
+                                                      CallWatchdog* watchdog,
                                                       MeasuredWinners& winners) {
   std::vector<std::unique_ptr<Program>> programs;
   std::vector<CellToCheck> cells;

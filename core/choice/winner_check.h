@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/backend/backend_groups.h"
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/choice/precompile.h"
@@ -58,7 +58,7 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 std::span<const CellToCheck> cells,
                                                 std::span<const ChoiceId> winners, int32_t threads,
                                                 const Clock& clock, int64_t timeout_ns,
-                                                LaunchWatchdog* watchdog,
+                                                CallWatchdog* watchdog,
                                                 const std::shared_ptr<PrepareNotes>& notes = {},
                                                 const std::function<bool()>& is_asked_to_stop = {});
 
@@ -69,7 +69,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,
                                                       const Clock& clock, int64_t timeout_ns,
-                                                      LaunchWatchdog* watchdog,
+                                                      CallWatchdog* watchdog,
                                                       MeasuredWinners& winners);
 
 }  // namespace cotune

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {

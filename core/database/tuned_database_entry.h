@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
 #include "core/choice/multi_template.h"
 #include "core/scheduler/tune_cell.h"
@@ -18,7 +18,7 @@ class CellTiming final : public CellTimer {
  public:
   // begin_ns: from the job's begin to that of measuring. `region` holds the operands of
   // symmetric cells; nullptr where there are none.
-  CellTiming(TuneState& state, LaunchWatchdog& watchdog, std::span<TuneCell> cells,
+  CellTiming(TuneState& state, CallWatchdog& watchdog, std::span<TuneCell> cells,
              SymmetricRegion* region, StartMode start_mode, int64_t begin_ns)
       : state_(state),
         watchdog_(watchdog),
@@ -46,7 +46,7 @@ class CellTiming final : public CellTimer {
   void Report(const DecidedCell& decided);
 
   TuneState& state_;
-  LaunchWatchdog& watchdog_;
+  CallWatchdog& watchdog_;
   std::span<TuneCell> cells_;
   SymmetricRegion* region_;
   StartMode start_mode_;

@@ -10,7 +10,7 @@
 #include "core/database/known_cells.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/scheduler/tune_cell.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

@@ -1,7 +1,7 @@
 // The stage driver: the only control flow of a tune.
 //
-//   choices -> known cells -> precompile -> warm -> pre-sync -> check and benchmark -> agreement ->
-//   selection -> table
+//   choices -> known cells -> precompile -> warm -> pre-sync -> check, benchmark and selection ->
+//   agreement -> selection -> table
 //
 // Deferred mode (V2) adds all nodes and runs the stages once for all of them; immediate mode (V1)
 // runs the same stages for each node when it is added.

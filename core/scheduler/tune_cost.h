@@ -8,9 +8,9 @@
 #include "core/backend/backend_groups.h"
 #include "core/backend/device.h"
 #include "core/base/status.h"
+#include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
 #include "core/scheduler/tune_cell.h"
-#include "core/selection/stage_observer.h"
 
 namespace cotune {
 

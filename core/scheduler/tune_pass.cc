@@ -47,7 +47,7 @@ Status TunePass::Run() {
   if (!met) return Propagate(met);
   if (!*met) return {};
   if (Status measured = Benchmark(); !measured) return measured;
-  return AgreeAndSelect();
+  return Agree();
 }
 
 void TunePass::ListChoices() {
@@ -274,7 +274,7 @@ MeasuredWinners TunePass::MergedWinners() {
   return winners;
 }
 
-Status TunePass::AgreeAndSelect() {
+Status TunePass::Agree() {
   MeasuredWinners winners = MergedWinners();
   Result<DispatchTable> table = winners.BuildTable();
   if (!table) return Propagate(table);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
 #include "core/scheduler/tune_cell.h"
 #include "core/scheduler/tune_state.h"
@@ -47,7 +47,7 @@ class TunePass {
   Status Benchmark();
   // Adds the winners of the nodes to those in force.
   MeasuredWinners MergedWinners();
-  Status AgreeAndSelect();
+  Status Agree();
 
   int64_t WarmDeadlineNs() const { return parts_.clock.now_ns() + settings_.warm_timeout_ns; }
   void Warn(const std::string& text) { EmitLine(parts_.observer, Severity::kWarning, text); }
@@ -56,8 +56,8 @@ class TunePass {
   const TuneParts& parts_;
   const TuningSettings& settings_;
   const size_t first_;
-  std::optional<LaunchWatchdog> own_watchdog_;
-  LaunchWatchdog& watchdog_;
+  std::optional<CallWatchdog> own_watchdog_;
+  CallWatchdog& watchdog_;
   Status memory_;  // of this rank, for the plan
   std::vector<TuneCell> cells_;
   std::vector<CellPlace> known_;

@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "core/backend/backend_groups.h"
+#include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
-#include "core/backend/launch_watchdog.h"
 #include "core/base/clock.h"
 #include "core/choice/multi_template.h"
 #include "core/choice/precompile.h"
 #include "core/database/known_cells.h"
+#include "core/events/stage_observer.h"
 #include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
 #include "core/selection/dispatch_table.h"
 #include "core/selection/measured_winners.h"
-#include "core/selection/stage_observer.h"
 
 namespace cotune {
 
@@ -29,7 +29,7 @@ struct TuneParts {
   const Clock& clock;
   StageObserver& observer;
   KnownCells* known = nullptr;
-  LaunchWatchdog* watchdog = nullptr;                     // of the job; nullptr: one of its own
+  CallWatchdog* watchdog = nullptr;                       // of the job; nullptr: one of its own
   std::shared_ptr<PrepareNotes> prepare_notes = nullptr;  // of this rank; nullptr: none
 };
 

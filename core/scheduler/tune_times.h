@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 
 namespace cotune {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/problem/problem.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 namespace cotune {
 

@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/problem/program.h"
 #include "gtest/gtest.h"
 
@@ -28,7 +28,7 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
   device_script.job_begin_ns = JobBeginForTest(rank);
   const std::unique_ptr<Device> device = MakeDeviceForTest(device_script);
   StopsWhenAsked observer(script.stop_requested && script.stop_requested(rank));
-  LaunchWatchdog watchdog(clock);
+  CallWatchdog watchdog(clock);
   BackendGroups::Options options;
   options.name = "job";
   for (int i = 0; i < script.world_size; ++i) options.job_ranks.push_back(i);

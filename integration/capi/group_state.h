@@ -14,7 +14,7 @@
 #include "core/base/fork_guard.h"
 #include "core/base/status.h"
 #include "core/database/tuned_database.h"
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 #include "integration/capi/cotune.h"
 #include "integration/dispatcher.h"
 #include "integration/job.h"

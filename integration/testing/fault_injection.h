@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/base/status.h"
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 
 namespace cotune {
 

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "fmt/format.h"
 #include "plugins/loader/backend_host.h"
-#include "plugins/loader/call_guard.h"
 #include "plugins/loader/choice_listing.h"
 #include "plugins/loader/plugin_status.h"
+#include "plugins/loader/thread_rule_check.h"
 
 namespace cotune {
 namespace {
@@ -40,7 +40,7 @@ class BackendContext {
   const cotune_backend_api_t& table;
   const std::unique_ptr<BackendHost> host;
   const std::string plugin;
-  LaunchWatchdog* const watchdog;  // may be nullptr
+  CallWatchdog* const watchdog;  // may be nullptr
   const bool check_threads;
   const CallSubject subject;
 
@@ -152,7 +152,7 @@ class GroupContext {
       if (running_aborts_ > 0) return;
       is_destroyed_ = true;
     }
-    const CallGuard::Scope scope(guard, "group_destroy");
+    const ThreadRuleCheck::Scope scope(guard, "group_destroy");
     InvokeWithoutAnswer(*backend, backend->subject, "group_destroy",
                         [&] { table().group_destroy(handle); });
     // Now, as the last to hold this may be a thread that has aborted it and outlives the watchdog.
@@ -170,7 +170,7 @@ class GroupContext {
   const std::shared_ptr<const BackendContext> backend;
   const cotune_memory_v1_t* const memory;  // nullptr: not offered
   const GroupParameters parameters;
-  CallGuard guard;
+  ThreadRuleCheck guard;
   cotune_group_t* const handle;
   std::unique_ptr<CallSlot> slot;  // of launch and progress; set before the first of them
 
@@ -199,7 +199,7 @@ class AdaptedPlan final : public Plan {
   AdaptedPlan& operator=(const AdaptedPlan&) = delete;
   ~AdaptedPlan() override {
     {
-      const CallGuard::Scope scope(context_->guard, "plan_destroy");
+      const ThreadRuleCheck::Scope scope(context_->guard, "plan_destroy");
       InvokeWithoutAnswer(*context_->backend, *subject_, "plan_destroy",
                           [&] { context_->table().plan_destroy(plan_); });
     }
@@ -218,7 +218,7 @@ class AdaptedPlan final : public Plan {
     launch.stream.handle = arguments.stream;
     launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
-    const CallGuard::Scope scope(context_->guard, "launch");
+    const ThreadRuleCheck::Scope scope(context_->guard, "launch");
     const Result<cotune_status_t> status =
         Invoke(*context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns,
                [&] { return context_->table().launch(plan_, &launch, &error); });
@@ -229,7 +229,7 @@ class AdaptedPlan final : public Plan {
 
   Result<bool> Progress(int64_t until_ns) override {
     cotune_error_t error = EmptyError();
-    const CallGuard::Scope scope(context_->guard, "progress");
+    const ThreadRuleCheck::Scope scope(context_->guard, "progress");
     const Result<cotune_status_t> status =
         Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
                [&] { return context_->table().progress(plan_, until_ns, &error); });
@@ -280,7 +280,7 @@ class AdaptedGroup final : public BackendGroup {
         CallSubject::OfChoice(table.name, context->backend->plugin, choice.id, problem));
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
-    const CallGuard::Scope scope(context->guard, "prepare");
+    const ThreadRuleCheck::Scope scope(context->guard, "prepare");
     const Result<cotune_status_t> status = InvokeApart(
         *context->backend, *subject, "prepare", deadline_ns, GroupContext::AbortOf(context), [&] {
           return table.prepare(context->handle, &abi_problem, name.c_str(), deadline_ns, &plan,
@@ -301,7 +301,7 @@ class AdaptedGroup final : public BackendGroup {
                   fmt::format("backend {}", context_->table().name));
     }
     cotune_error_t error = EmptyError();
-    const CallGuard::Scope scope(context_->guard, "memory_register");
+    const ThreadRuleCheck::Scope scope(context_->guard, "memory_register");
     const Result<cotune_status_t> status =
         InvokeApart(*context_->backend, context_->backend->subject, "memory_register", deadline_ns,
                     GroupContext::AbortOf(context_), [&] {
@@ -316,7 +316,7 @@ class AdaptedGroup final : public BackendGroup {
 
   void UnregisterMemory(void* data) override {
     if (context_->memory == nullptr) return;
-    const CallGuard::Scope scope(context_->guard, "memory_unregister");
+    const ThreadRuleCheck::Scope scope(context_->guard, "memory_unregister");
     InvokeWithoutAnswer(*context_->backend, context_->backend->subject, "memory_unregister",
                         [&] { context_->memory->memory_unregister(context_->handle, data); });
   }

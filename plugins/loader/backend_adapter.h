@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/backend/backend.h"
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune {
@@ -25,7 +25,7 @@ struct AdoptOptions {
   bool check_threads = true;
 #endif
   // Watches every call into the plugin; outlives the backend. nullptr: nobody does.
-  LaunchWatchdog* watchdog = nullptr;
+  CallWatchdog* watchdog = nullptr;
 };
 
 // Makes the backend of a table, which is checked first; a table of the program itself needs no

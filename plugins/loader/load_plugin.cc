@@ -73,7 +73,7 @@ Result<Descriptor> OpenChecked(const std::string& path, const std::string& real_
 
 // Runs a call that is code of the plugin. Nothing can abort it.
 template <typename Call>
-auto RunWatched(LaunchWatchdog* watchdog, const CallSubject& subject, const char* function,
+auto RunWatched(CallWatchdog* watchdog, const CallSubject& subject, const char* function,
                 const Call& call) {
   CallSlot slot(watchdog, nullptr);
   const int64_t deadline_ns = watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
@@ -94,7 +94,7 @@ std::string OtherMajor(void* library) {
 // dlopen, and that it opened the file that was checked. By path and not by descriptor, because
 // $ORIGIN in the plugin's run path counts from the path.
 Result<void*> OpenLibrary(const std::string& path, const std::string& real_path, int checked_fd,
-                          LaunchWatchdog* watchdog) {
+                          CallWatchdog* watchdog) {
   void* library = RunWatched(watchdog, CallSubject::OfPlugin(path), "dlopen", [&] {
     return dlopen(real_path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   });
@@ -115,7 +115,7 @@ Result<void*> OpenLibrary(const std::string& path, const std::string& real_path,
 
 }  // namespace
 
-Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, LaunchWatchdog* watchdog) {
+Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, CallWatchdog* watchdog) {
   if (path.empty() || path[0] != '/') {
     return Refused(path, "path", "the path is not absolute", "give the whole path of the plugin");
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 #include "core/base/status.h"
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -16,7 +16,7 @@ namespace cotune {
 // may be sticky, as /tmp is, or writable by the user's own group); dlopen; the symbol; the query;
 // CheckTable. The table lives as long as the process. One thread. What runs code of the plugin
 // (dlopen, which runs its constructors, and the query) is watched; nullptr: by nobody.
-Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, LaunchWatchdog* watchdog);
+Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, CallWatchdog* watchdog);
 
 // The *.so files of a folder, ascending by name. kEnvironment when the folder cannot be read.
 Result<std::vector<std::string>> ListPlugins(const std::string& folder);

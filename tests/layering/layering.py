@@ -30,7 +30,7 @@ FOLDERS = {
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
     # The C API and its examples are what a third party sees: the example includes nothing else.
     "examples": ["plugins/api", "integration/capi"],
-    "cli": ["core", "gpu", "plugins/api", "plugins/loader", "sync", "integration"],
+    "cli": ["core", "gpu", "plugins/api", "integration"],
     "benchmarks": ["core", "plugins", "sync", "integration"],
     "benchmarks/gpu": ["gpu", "integration"],
     "tests": ["core", "plugins", "sync", "integration", "cli"],
@@ -38,7 +38,7 @@ FOLDERS = {
 }
 # The stages of a folder, in the order of their includes. A file beside the stages may include all of them.
 STAGES = {
-    "core": ["base", "problem", "ranks", "backend", "selection", "database", "choice", "benchmark", "scheduler"],
+    "core": ["base", "problem", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],
     "sync": ["wire", "machine", "simulated", "exchange", "socket"],
     "plugins/cuda": ["kernels", "memory", "compile", "choices", "group", "cpu_runner"],
     "cli": ["input", "output", "session", "commands"],
@@ -47,10 +47,13 @@ STAGES = {
 SIDE_STAGES = {
     "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices"],
 }
-# Includes of the system that a folder has no use for: the machines know neither sockets nor a clock.
+# Includes that a folder has no use for: the machines know neither sockets nor threads nor a clock, and of core only what
+# is common to all.
+PURE = re.compile(r"^(boost/|sys/|netinet/|arpa/|(poll|unistd|fcntl|time|pthread)\.h|chrono|ctime|thread|mutex|future|atomic"
+                  r"|condition_variable|core/(?!base/)|core/base/(clock|unique_fd)\.h)")
 FORBIDDEN = {
-    "sync/machine": re.compile(r"^(boost/|sys/|netinet/|poll\.h|unistd\.h|chrono|thread|mutex|core/base/(clock|unique_fd)\.h)"),
-    "sync/simulated": re.compile(r"^(boost/|sys/|netinet/|poll\.h|unistd\.h|chrono|thread|mutex|core/base/(clock|unique_fd)\.h)"),
+    "sync/machine": PURE,
+    "sync/simulated": PURE,
 }
 # Tests beside the code may look at backends that exist for tests.
 FOLDERS_IN_TESTS = {

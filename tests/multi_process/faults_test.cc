@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 #include "fmt/format.h"
 #include "tests/multi_process/testing/rank_body.h"
 

@@ -6,13 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include "plugins/cuda/choices/kernel_family.h"
+#include "plugins/cuda/choices/kernel_families.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/sdk/problem.h"
 
 namespace cotune::cuda {
 
-// The families of kernels (kernel_family.h) in the shapes that are worth trying.
+// The families of kernels (kernel_families.h) in the shapes that are worth trying.
 struct Choice {
   std::string name;    // "two_shot?blocks=32&pdl=1&threads=512&transport=lamport&unroll=2"
   std::string reason;  // why it is refused; "": it can run

@@ -9,7 +9,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/sha256.h"
-#include "core/selection/event_stream.h"
+#include "core/events/event_stream.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/dispatcher.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/events/stage_observer.h"
 #include "core/problem/problem.h"
 #include "core/problem/tuning_settings.h"
-#include "core/selection/stage_observer.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "tests/multi_process/testing/rank_processes.h"
 

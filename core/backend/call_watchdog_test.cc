@@ -1,4 +1,4 @@
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 
 #include <atomic>
 #include <future>
@@ -37,8 +37,8 @@ const CallSubject kSubject = CallSubject::OfBackend("test", "/a/plugin.so");
 
 // The reports of a watchdog, which a test waits for.
 struct Reports {
-  LaunchWatchdog::Options Options(int64_t stuck_after_ns = 1'000'000) {
-    LaunchWatchdog::Options options;
+  CallWatchdog::Options Options(int64_t stuck_after_ns = 1'000'000) {
+    CallWatchdog::Options options;
     options.stuck_after_ns = stuck_after_ns;
     options.on_stuck = [this](const StuckCall& call, const Error& error) {
       ++count;
@@ -54,11 +54,11 @@ struct Reports {
   std::promise<void> reported;
 };
 
-TEST(LaunchWatchdogTest, ALaunchThatIsNotOverAtItsDeadlineIsAbortedOnce) {
+TEST(CallWatchdogTest, ALaunchThatIsNotOverAtItsDeadlineIsAbortedOnce) {
   const MonotonicClock clock;
   GroupThatCounts group;
   {
-    LaunchWatchdog watchdog(clock);
+    CallWatchdog watchdog(clock);
     watchdog.Watch(group, kSubject, clock.now_ns() + 1'000'000);
     group.first_abort.get_future().wait();
     watchdog.Unwatch();
@@ -67,11 +67,11 @@ TEST(LaunchWatchdogTest, ALaunchThatIsNotOverAtItsDeadlineIsAbortedOnce) {
   EXPECT_EQ(group.aborts, 1);
 }
 
-TEST(LaunchWatchdogTest, ALaunchThatIsOverIsLeftAlone) {
+TEST(CallWatchdogTest, ALaunchThatIsOverIsLeftAlone) {
   const MonotonicClock clock;
   GroupThatCounts ended;
   GroupThatCounts late;
-  LaunchWatchdog watchdog(clock);
+  CallWatchdog watchdog(clock);
   watchdog.Watch(ended, kSubject, clock.now_ns() + 1'000'000);
   watchdog.Unwatch();
   // When the thread has looked at this one, the time of the first has passed as well.
@@ -81,12 +81,12 @@ TEST(LaunchWatchdogTest, ALaunchThatIsOverIsLeftAlone) {
   EXPECT_EQ(ended.aborts, 0);
 }
 
-TEST(LaunchWatchdogTest, ACallThatNoAbortFreesIsReportedOnceByItsInnermostName) {
+TEST(CallWatchdogTest, ACallThatNoAbortFreesIsReportedOnceByItsInnermostName) {
   const MonotonicClock clock;
   Reports reports;
   GroupThatCounts group;
   std::atomic<int> aborts = 0;
-  LaunchWatchdog watchdog(clock, reports.Options());
+  CallWatchdog watchdog(clock, reports.Options());
   watchdog.Watch(group, kSubject, clock.now_ns());
   CallSlot slot(&watchdog, [&aborts] { ++aborts; });
   slot.Begin(kSubject, "launch", clock.now_ns());
@@ -105,14 +105,14 @@ TEST(LaunchWatchdogTest, ACallThatNoAbortFreesIsReportedOnceByItsInnermostName) 
 }
 
 // The watch goes on while an abort is stuck: another call is aborted and reported all the same.
-TEST(LaunchWatchdogTest, AnAbortThatNeverReturnsHoldsNobody) {
+TEST(CallWatchdogTest, AnAbortThatNeverReturnsHoldsNobody) {
   const MonotonicClock clock;
   Reports reports;
   // Its abort may come back when the test is over.
   static GroupThatCounts group;
   group.is_stuck = true;
   {
-    LaunchWatchdog watchdog(clock, reports.Options());
+    CallWatchdog watchdog(clock, reports.Options());
     watchdog.Watch(group, kSubject, clock.now_ns());
     group.first_abort.get_future().wait();
     CallSlot slot(&watchdog, nullptr);
@@ -124,11 +124,11 @@ TEST(LaunchWatchdogTest, AnAbortThatNeverReturnsHoldsNobody) {
   group.released.set_value();
 }
 
-TEST(LaunchWatchdogTest, AStopOfTheUserEndsALongCallBeforeItsDeadline) {
+TEST(CallWatchdogTest, AStopOfTheUserEndsALongCallBeforeItsDeadline) {
   const MonotonicClock clock;
   GroupThatCounts group;
   Reports reports;
-  LaunchWatchdog watchdog(clock, reports.Options());
+  CallWatchdog watchdog(clock, reports.Options());
   std::atomic<bool> interrupted = false;
   watchdog.set_interrupted(&interrupted);
   watchdog.Watch(group, kSubject, INT64_MAX);

@@ -1,4 +1,4 @@
-#include "core/selection/event_stream.h"
+#include "core/events/event_stream.h"
 
 #include <string>
 #include <thread>

@@ -1,7 +1,7 @@
 // The kernels of this backend, a row a family: all that other code has to know of one. A new family
 // is a row here and a file in kernels/.
-#ifndef COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILY_H_
-#define COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILY_H_
+#ifndef COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILIES_H_
+#define COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILIES_H_
 
 #include <array>
 #include <cstdint>
@@ -68,4 +68,4 @@ KernelSpec SpecOf(const KernelFamily& family, const sdk::Problem& problem);
 
 }  // namespace cotune::cuda
 
-#endif  // COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILY_H_
+#endif  // COTUNE_PLUGINS_CUDA_CHOICES_KERNEL_FAMILIES_H_

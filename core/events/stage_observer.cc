@@ -1,4 +1,4 @@
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 
 namespace cotune {
 

@@ -1,4 +1,4 @@
-#include "plugins/cuda/choices/kernel_family.h"
+#include "plugins/cuda/choices/kernel_families.h"
 
 #include "plugins/cuda/choices/copy_list.h"
 #include "plugins/cuda/choices/family_rules.h"

@@ -1,4 +1,4 @@
-#include "plugins/loader/call_guard.h"
+#include "plugins/loader/thread_rule_check.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -7,9 +7,10 @@
 
 namespace cotune {
 
-CallGuard::CallGuard(bool is_on, std::string whose) : is_on_(is_on), whose_(std::move(whose)) {}
+ThreadRuleCheck::ThreadRuleCheck(bool is_on, std::string whose)
+    : is_on_(is_on), whose_(std::move(whose)) {}
 
-void CallGuard::Enter(const char* call) {
+void ThreadRuleCheck::Enter(const char* call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   constexpr std::string_view kSharedCall = "prepare";
   const bool may_overlap = call == kSharedCall && running_call_ == kSharedCall;
@@ -24,7 +25,7 @@ void CallGuard::Enter(const char* call) {
   running_call_ = call;
 }
 
-void CallGuard::Leave() {
+void ThreadRuleCheck::Leave() {
   const std::lock_guard<std::mutex> lock(mutex_);
   --running_;
 }

@@ -1,7 +1,7 @@
 // Watches calls into plugins: frees this rank from one that does not honour its deadline, and says
 // which one it is when nothing frees it.
-#ifndef COTUNE_CORE_BACKEND_LAUNCH_WATCHDOG_H_
-#define COTUNE_CORE_BACKEND_LAUNCH_WATCHDOG_H_
+#ifndef COTUNE_CORE_BACKEND_CALL_WATCHDOG_H_
+#define COTUNE_CORE_BACKEND_CALL_WATCHDOG_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -61,7 +61,7 @@ class CallSlot;
 // One thread that looks at all calls. A call that has not returned when its time has passed is
 // aborted, on a thread of its own, because an abort is a plugin's code too. One that still does not
 // return is reported, once: from then on stuck() says so to whoever is about to call a plugin.
-class LaunchWatchdog {
+class CallWatchdog {
  public:
   struct Options {
     int64_t abort_after_ns = 0;              // from a call's deadline to its abort
@@ -71,12 +71,12 @@ class LaunchWatchdog {
     std::function<void(const StuckCall&, const Error&)> on_stuck = nullptr;
   };
 
-  explicit LaunchWatchdog(const Clock& clock) : LaunchWatchdog(clock, Options()) {}
-  LaunchWatchdog(const Clock& clock, Options options);
+  explicit CallWatchdog(const Clock& clock) : CallWatchdog(clock, Options()) {}
+  CallWatchdog(const Clock& clock, Options options);
   // No call is running any more.
-  ~LaunchWatchdog();
-  LaunchWatchdog(const LaunchWatchdog&) = delete;
-  LaunchWatchdog& operator=(const LaunchWatchdog&) = delete;
+  ~CallWatchdog();
+  CallWatchdog(const CallWatchdog&) = delete;
+  CallWatchdog& operator=(const CallWatchdog&) = delete;
 
   // Around calls of the choice and the wait for what they have started on a device; one thread.
   // Unwatch waits for an abort that is on its way, but not for one that is stuck.
@@ -134,7 +134,7 @@ class CallSlot {
  public:
   // `abort` frees the call where it can be freed; it keeps alive what it needs. watchdog may be
   // nullptr: nothing is watched.
-  CallSlot(LaunchWatchdog* watchdog, std::function<void()> abort);
+  CallSlot(CallWatchdog* watchdog, std::function<void()> abort);
   ~CallSlot();
   CallSlot(const CallSlot&) = delete;
   CallSlot& operator=(const CallSlot&) = delete;
@@ -144,8 +144,8 @@ class CallSlot {
   void End() { sequence_.store(++own_sequence_, std::memory_order_release); }
 
  private:
-  friend class LaunchWatchdog;
-  LaunchWatchdog* const watchdog_;
+  friend class CallWatchdog;
+  CallWatchdog* const watchdog_;
   const std::function<void()> abort_;
   std::list<CallSlot*>::iterator place_;
   // Odd while a call is running. The fields are of the call with this number.
@@ -189,4 +189,4 @@ class RunningCall {
 
 }  // namespace cotune
 
-#endif  // COTUNE_CORE_BACKEND_LAUNCH_WATCHDOG_H_
+#endif  // COTUNE_CORE_BACKEND_CALL_WATCHDOG_H_

@@ -1,6 +1,6 @@
 // Verdicts to winners: pure functions.
-#ifndef COTUNE_CORE_SELECTION_SELECTION_H_
-#define COTUNE_CORE_SELECTION_SELECTION_H_
+#ifndef COTUNE_CORE_SELECTION_SELECT_WINNER_H_
+#define COTUNE_CORE_SELECTION_SELECT_WINNER_H_
 
 #include <cstdint>
 #include <optional>
@@ -76,4 +76,4 @@ size_t MedianIntervalRank(size_t n);
 
 }  // namespace cotune
 
-#endif  // COTUNE_CORE_SELECTION_SELECTION_H_
+#endif  // COTUNE_CORE_SELECTION_SELECT_WINNER_H_

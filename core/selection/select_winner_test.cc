@@ -1,4 +1,4 @@
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 
 #include <algorithm>
 #include <cmath>

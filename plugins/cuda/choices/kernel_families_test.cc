@@ -1,4 +1,4 @@
-#include "plugins/cuda/choices/kernel_family.h"
+#include "plugins/cuda/choices/kernel_families.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,6 @@
 // Holds a group to the thread tags of the plugin ABI.
-#ifndef COTUNE_PLUGINS_LOADER_CALL_GUARD_H_
-#define COTUNE_PLUGINS_LOADER_CALL_GUARD_H_
+#ifndef COTUNE_PLUGINS_LOADER_THREAD_RULE_CHECK_H_
+#define COTUNE_PLUGINS_LOADER_THREAD_RULE_CHECK_H_
 
 #include <mutex>
 #include <string>
@@ -10,17 +10,17 @@ namespace cotune {
 // Calls tagged [group] and [hot] come one at a time for a group; only prepare may overlap with
 // itself. A call that breaks the rule ends the process with a text that names both calls: it is a
 // mistake of cotune, which a backend would answer with a crash or wrong values. Any thread.
-class CallGuard {
+class ThreadRuleCheck {
  public:
   // `whose`: backend and group, for the text. A guard that is off lets everything pass.
-  CallGuard(bool is_on, std::string whose);
-  CallGuard(const CallGuard&) = delete;
-  CallGuard& operator=(const CallGuard&) = delete;
+  ThreadRuleCheck(bool is_on, std::string whose);
+  ThreadRuleCheck(const ThreadRuleCheck&) = delete;
+  ThreadRuleCheck& operator=(const ThreadRuleCheck&) = delete;
 
   // One call, from construction to destruction. `call` is a literal.
   class Scope {
    public:
-    Scope(CallGuard& guard, const char* call) : guard_(guard) {
+    Scope(ThreadRuleCheck& guard, const char* call) : guard_(guard) {
       if (guard_.is_on_) guard_.Enter(call);
     }
     ~Scope() {
@@ -30,7 +30,7 @@ class CallGuard {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    CallGuard& guard_;
+    ThreadRuleCheck& guard_;
   };
 
  private:
@@ -46,4 +46,4 @@ class CallGuard {
 
 }  // namespace cotune
 
-#endif  // COTUNE_PLUGINS_LOADER_CALL_GUARD_H_
+#endif  // COTUNE_PLUGINS_LOADER_THREAD_RULE_CHECK_H_

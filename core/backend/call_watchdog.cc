@@ -1,4 +1,4 @@
-#include "core/backend/launch_watchdog.h"
+#include "core/backend/call_watchdog.h"
 
 #include <algorithm>
 #include <chrono>
@@ -73,13 +73,13 @@ CallSubject CallSubject::OfChoice(std::string backend, std::string plugin, const
   return subject;
 }
 
-LaunchWatchdog::LaunchWatchdog(const Clock& clock, Options options)
+CallWatchdog::CallWatchdog(const Clock& clock, Options options)
     : clock_(clock), options_(std::move(options)) {
   watched_ = std::make_unique<CallSlot>(this, nullptr);
   thread_ = std::thread([this] { Loop(); });
 }
 
-LaunchWatchdog::~LaunchWatchdog() {
+CallWatchdog::~CallWatchdog() {
   {
     const std::lock_guard lock(state_->mutex);
     stop_ = true;
@@ -89,7 +89,7 @@ LaunchWatchdog::~LaunchWatchdog() {
   watched_.reset();
 }
 
-void LaunchWatchdog::Watch(BackendGroup& group, const CallSubject& subject, int64_t deadline_ns) {
+void CallWatchdog::Watch(BackendGroup& group, const CallSubject& subject, int64_t deadline_ns) {
   {
     const std::lock_guard lock(state_->mutex);
     group_ = &group;
@@ -97,7 +97,7 @@ void LaunchWatchdog::Watch(BackendGroup& group, const CallSubject& subject, int6
   watched_->Begin(subject, "a call or the wait for its end", deadline_ns);
 }
 
-void LaunchWatchdog::Unwatch() {
+void CallWatchdog::Unwatch() {
   watched_->End();
   std::unique_lock lock(state_->mutex);
   group_ = nullptr;
@@ -106,13 +106,13 @@ void LaunchWatchdog::Unwatch() {
   }
 }
 
-void LaunchWatchdog::set_interrupted(const std::atomic<bool>* interrupted) {
+void CallWatchdog::set_interrupted(const std::atomic<bool>* interrupted) {
   const std::lock_guard lock(state_->mutex);
   interrupted_ = interrupted;
   interrupted_at_ns_ = 0;
 }
 
-void LaunchWatchdog::Loop() {
+void CallWatchdog::Loop() {
   std::unique_lock lock(state_->mutex);
   while (!stop_) {
     state_->changed.wait_for(lock, kPeriod);
@@ -128,7 +128,7 @@ void LaunchWatchdog::Loop() {
   }
 }
 
-void LaunchWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCall>& stuck) {
+void CallWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCall>& stuck) {
   const uint64_t sequence = slot.sequence_.load(std::memory_order_acquire);
   if (sequence % 2 == 0) return;
   const int64_t due_ns = DeadlineAfter(slot.deadline_ns_.load(), options_.abort_after_ns);
@@ -171,7 +171,7 @@ void LaunchWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckC
                 of_abort != nullptr ? *of_abort : CallSubject{"", "", "", "", 0, ""}});
 }
 
-void LaunchWatchdog::Report(const StuckCall& stuck) {
+void CallWatchdog::Report(const StuckCall& stuck) {
   error_ = std::make_unique<Error>(Error{
       stuck.was_interrupted ? ErrorCode::kInterrupted : ErrorCode::kDeadline,
       fmt::format(
@@ -186,7 +186,7 @@ void LaunchWatchdog::Report(const StuckCall& stuck) {
   if (options_.on_stuck) options_.on_stuck(stuck, *error_);
 }
 
-CallSlot::CallSlot(LaunchWatchdog* watchdog, std::function<void()> abort)
+CallSlot::CallSlot(CallWatchdog* watchdog, std::function<void()> abort)
     : watchdog_(watchdog), abort_(std::move(abort)) {
   if (watchdog_ == nullptr) return;
   const std::lock_guard lock(watchdog_->state_->mutex);

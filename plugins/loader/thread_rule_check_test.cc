@@ -1,4 +1,4 @@
-#include "plugins/loader/call_guard.h"
+#include "plugins/loader/thread_rule_check.h"
 
 #include <thread>
 
@@ -8,14 +8,14 @@ namespace cotune {
 namespace {
 
 // Calls `second` while another thread is inside `first`, which ends the process.
-void Overlap(CallGuard& guard, const char* first, const char* second) {
-  const CallGuard::Scope outer(guard, first);
-  std::thread([&] { const CallGuard::Scope inner(guard, second); }).join();
+void Overlap(ThreadRuleCheck& guard, const char* first, const char* second) {
+  const ThreadRuleCheck::Scope outer(guard, first);
+  std::thread([&] { const ThreadRuleCheck::Scope inner(guard, second); }).join();
 }
 
-TEST(CallGuardDeathTest, OverlappingCallsEndTheProcessAndAreNamed) {
+TEST(ThreadRuleCheckDeathTest, OverlappingCallsEndTheProcessAndAreNamed) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  CallGuard guard(true, "group g7 of backend fake");
+  ThreadRuleCheck guard(true, "group g7 of backend fake");
   EXPECT_DEATH(Overlap(guard, "progress", "launch"),
                "thread rule broken: launch was called while progress was running on group g7 of "
                "backend fake; .group. and .hot. calls of a group come one at a time");
@@ -26,16 +26,16 @@ TEST(CallGuardDeathTest, OverlappingCallsEndTheProcessAndAreNamed) {
                "progress was called while progress was running");
 }
 
-TEST(CallGuardTest, CallsInARowAndOverlappingPreparesPass) {
-  CallGuard guard(true, "group");
+TEST(ThreadRuleCheckTest, CallsInARowAndOverlappingPreparesPass) {
+  ThreadRuleCheck guard(true, "group");
   Overlap(guard, "prepare", "prepare");
   for (const char* call : {"launch", "progress", "prepare", "progress", "plan_destroy"}) {
-    const CallGuard::Scope scope(guard, call);
+    const ThreadRuleCheck::Scope scope(guard, call);
   }
 }
 
-TEST(CallGuardTest, AGuardThatIsOffLetsEverythingPass) {
-  CallGuard guard(false, "group");
+TEST(ThreadRuleCheckTest, AGuardThatIsOffLetsEverythingPass) {
+  ThreadRuleCheck guard(false, "group");
   Overlap(guard, "progress", "launch");
 }
 

@@ -1,6 +1,6 @@
 // The listeners of a tune, and the words of its events.
-#ifndef COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
-#define COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
+#ifndef COTUNE_CORE_EVENTS_STAGE_OBSERVER_H_
+#define COTUNE_CORE_EVENTS_STAGE_OBSERVER_H_
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/event_sink.h"
-#include "core/selection/selection.h"
+#include "core/selection/select_winner.h"
 #include "core/selection/verdict.h"
 
 namespace cotune {
@@ -82,4 +82,4 @@ class StageObserver : public EventSink {
 
 }  // namespace cotune
 
-#endif  // COTUNE_CORE_SELECTION_STAGE_OBSERVER_H_
+#endif  // COTUNE_CORE_EVENTS_STAGE_OBSERVER_H_

@@ -1,6 +1,6 @@
 // The stream that hands each event to all listeners.
-#ifndef COTUNE_CORE_SELECTION_EVENT_STREAM_H_
-#define COTUNE_CORE_SELECTION_EVENT_STREAM_H_
+#ifndef COTUNE_CORE_EVENTS_EVENT_STREAM_H_
+#define COTUNE_CORE_EVENTS_EVENT_STREAM_H_
 
 #include <cstdint>
 #include <mutex>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/selection/stage_observer.h"
+#include "core/events/stage_observer.h"
 
 namespace cotune {
 
@@ -42,4 +42,4 @@ class EventStream final : public StageObserver {
 
 }  // namespace cotune
 
-#endif  // COTUNE_CORE_SELECTION_EVENT_STREAM_H_
+#endif  // COTUNE_CORE_EVENTS_EVENT_STREAM_H_

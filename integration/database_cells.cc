@@ -1,0 +1,194 @@
+#include "integration/database_cells.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "core/database/tuned_database_file.h"
+#include "fmt/format.h"
+
+namespace cotune {
+
+Status DatabaseCells::Open() {
+  if (place_.path.empty()) return {};
+  Result<std::unique_ptr<TuningJournal>> journal = TuningJournal::Open(
+      place_.path, place_.force ? JournalKind::kForcedTune : JournalKind::kTune);
+  if (journal) {
+    journal_ = std::move(*journal);
+  } else if (journal.error().code == ErrorCode::kEnvironment) {
+    write_failure_ = journal.error();
+  } else {
+    return Propagate(journal);
+  }
+  Result<TunedDatabase> loaded = TunedDatabase::Load(place_.path);
+  if (loaded) {
+    database_ = std::move(*loaded);
+  } else if (loaded.error().code != ErrorCode::kEnvironment || FileExists()) {
+    return Propagate(loaded);
+  }
+  if (journal_ != nullptr) {
+    for (const DatabaseEntry& entry : journal_->replayed()) fresh_.Put(entry);
+    kept_cells_ = fresh_.size();
+    lost_bytes_ = journal_->lost_bytes();
+  }
+  const bool was_forced = journal_ != nullptr && journal_->kind() == JournalKind::kForcedTune;
+  const std::string folder = FolderOf(place_.path);
+  if (journal_ != nullptr && faccessat(AT_FDCWD, folder.c_str(), W_OK, AT_EACCESS) != 0) {
+    write_failure_ =
+        Error{ErrorCode::kEnvironment, "the folder of the tuned database cannot be written", folder,
+              std::strerror(errno),    "check its permissions, or name another with --db",   {}};
+    journal_.reset();
+  }
+  if (!place_.force) {
+    MergeFresh(was_forced);
+  } else if (!was_forced) {
+    // Choices that have ended an earlier tune are tried again.
+    if (journal_ != nullptr) journal_->ForgetBlames();
+    // A tune without force was interrupted: what it has measured is kept, and measured anew.
+    const Result<bool> saved = Save(false);
+    if (!saved) return Propagate(saved);
+    fresh_ = {};
+    kept_cells_ = 0;
+    if (journal_ == nullptr) return {};
+    // Also one without a cell: what is appended from here on is of a forced tune.
+    return journal_->Clear();
+  }
+  return {};
+}
+
+Status DatabaseCells::CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems) {
+  if (!write_failure_) return {};
+  const auto missing = std::count_if(problems.begin(), problems.end(), [&](const auto& each) {
+    return !Find(each.first, each.second).has_value();
+  });
+  if (missing == 0) return {};
+  Error error = *write_failure_;
+  error.what =
+      fmt::format("{} of {} cells have to be measured, and their results could not be kept: {}",
+                  missing, problems.size(), error.what);
+  return tl::make_unexpected(std::move(error));
+}
+
+std::optional<CellResult> DatabaseCells::Find(const Problem& problem, uint64_t program_digest) {
+  // With force only what this tune itself has measured before it was interrupted counts.
+  const TunedDatabase& where = place_.force ? fresh_ : database_;
+  tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, program_digest, fingerprint_);
+  if (!entry) return std::nullopt;
+  return std::move(entry->cell);
+}
+
+std::vector<LeftOutChoice> DatabaseCells::Begin() {
+  if (journal_ == nullptr) return {};
+  has_begun_ = true;
+  if (Status begun = journal_->Begin(); !begun) {
+    // The first cell that is measured says so.
+    return {};
+  }
+  // Processes vanish for other reasons too, so that one end without a known cause is no proof.
+  constexpr int kVanishedMax = 2;
+  std::vector<LeftOutChoice> left_out;
+  for (const JournalBlame& blame : journal_->blames()) {
+    const auto vanished = std::count_if(
+        journal_->blames().begin(), journal_->blames().end(), [&](const JournalBlame& other) {
+          return !other.is_certain() && other.attempt.IsOfSameChoice(blame.attempt);
+        });
+    const auto is_same = [&](const LeftOutChoice& other) {
+      return other.problem_class == blame.attempt.problem_class &&
+             other.choice == blame.attempt.choice;
+    };
+    if (!blame.is_certain() && vanished < kVanishedMax) continue;
+    if (std::any_of(left_out.begin(), left_out.end(), is_same)) continue;
+    left_out.push_back({blame.attempt.problem_class, blame.attempt.choice, ReasonOf(blame)});
+  }
+  return left_out;
+}
+
+void DatabaseCells::NoteAttempt(const Problem& problem, const ChoiceId* choice) {
+  if (journal_ == nullptr || has_failed_to_append_) return;
+  // A note that is lost costs this tune nothing; what is measured says that it cannot be written.
+  static_cast<void>(journal_->NoteAttempt(
+      {ToText(problem.cls), problem.bytes(), choice == nullptr ? "" : choice->text()}));
+}
+
+Status DatabaseCells::Record(const CellResult& cell, const Winner& winner) {
+  if (journal_ == nullptr) return {};
+  DatabaseEntry entry{fingerprint_, cell, winner, place_.cotune_version, std::time(nullptr)};
+  Status appended = journal_->Append(entry);
+  recorded_.Put(entry);
+  fresh_.Put(std::move(entry));
+  if (appended) ++kept_cells_;
+  // A full disk fails for every cell alike: once is enough.
+  if (appended || std::exchange(has_failed_to_append_, true)) return {};
+  return appended;
+}
+
+std::string DatabaseCells::WhatIsKept() const {
+  if (fresh_.empty()) return "";
+  if (kept_cells_ == 0) return "nothing of what was measured is kept";
+  return fmt::format(
+      "{} of {} measured cells are kept in {}.journal, and the next tune continues from there",
+      kept_cells_, fresh_.size(), place_.path);
+}
+
+std::string DatabaseCells::WhatJournalLost() const {
+  if (lost_bytes_ == 0) return "";
+  return fmt::format(
+      "{} bytes of {}.journal are left out: a write was cut off, or the file was damaged; cells "
+      "that they held are measured again",
+      lost_bytes_, place_.path);
+}
+
+std::string DatabaseCells::JournalWithCells() const {
+  const bool has_cells = journal_ != nullptr && !fresh_.empty() && !has_failed_to_append_;
+  return has_cells ? place_.path + ".journal" : "";
+}
+
+Result<bool> DatabaseCells::Save() { return Save(place_.force); }
+
+Result<bool> DatabaseCells::Save(bool is_forced) {
+  if (journal_ == nullptr) return false;
+  if (fresh_.empty()) {
+    const Status cleared = has_begun_ ? journal_->Clear() : Status();
+    if (!cleared) return Propagate(cleared);
+    return false;
+  }
+  MergeFresh(is_forced);
+  // A cell that the database had is measured anew only where its winner is left out: that one
+  // goes, whatever the times of the two say.
+  database_.Replace(recorded_);
+  if (Status saved = database_.Save(place_.path); !saved) return Propagate(saved);
+  if (Status cleared = journal_->Clear(); !cleared) return Propagate(cleared);
+  return true;
+}
+
+void DatabaseCells::MergeFresh(bool is_forced) {
+  if (is_forced) {
+    database_.Replace(fresh_);
+  } else {
+    database_.Merge(fresh_);
+  }
+}
+
+bool DatabaseCells::FileExists() const {
+  FILE* file = std::fopen(place_.path.c_str(), "re");
+  if (file != nullptr) std::fclose(file);
+  return file != nullptr || errno != ENOENT;
+}
+
+std::string DatabaseCells::ReasonOf(const JournalBlame& blame) const {
+  const std::string how =
+      blame.is_certain()
+          ? fmt::format("{} on rank {}", blame.how, blame.rank)
+          : std::string(
+                "the processes of two tunes were gone while it was made ready or ran for the "
+                "first time");
+  return fmt::format("it has ended a tune at {} bytes: {}; {}remove {}.journal to try it again",
+                     blame.attempt.bytes, how, place_.force ? "" : "use --force or ", place_.path);
+}
+
+}  // namespace cotune

@@ -1,0 +1,86 @@
+// The database and the journal of a tune, on rank 0: what is known, what is kept, what is left out.
+#ifndef COTUNE_INTEGRATION_DATABASE_CELLS_H_
+#define COTUNE_INTEGRATION_DATABASE_CELLS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/database/known_cells.h"
+#include "core/database/tuned_database.h"
+#include "core/database/tuning_journal.h"
+
+namespace cotune {
+
+// One thread. On other ranks than 0 it is not opened and knows nothing.
+class DatabaseCells final : public KnownCells {
+ public:
+  struct Place {
+    std::string path;  // of the tuned database; "": none
+    bool force = false;
+    std::string cotune_version;
+  };
+  // The fingerprint, of this machine, outlives the object.
+  DatabaseCells(Place place, const Fingerprint& fingerprint)
+      : place_(std::move(place)), fingerprint_(fingerprint) {}
+
+  // Loads what is there and takes the lock that keeps a second tune out. A place that cannot be
+  // written is no failure yet: CheckWritable says whether it is one.
+  Status Open();
+
+  // Why the tune cannot begin: `problems` (with their program digests) are not all known, and what
+  // is measured could not be kept.
+  Status CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems);
+
+  std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) override;
+
+  std::vector<LeftOutChoice> Begin() override;
+
+  void NoteAttempt(const Problem& problem, const ChoiceId* choice) override;
+
+  Status Record(const CellResult& cell, const Winner& winner) override;
+
+  // This text tells which measured cells the journal keeps when they cannot be saved; it is ""
+  // where there are none.
+  std::string WhatIsKept() const;
+
+  // What the user should know of the journal that an earlier tune has left; "": nothing.
+  std::string WhatJournalLost() const;
+
+  // The file that keeps what was measured until it is saved; "": nothing is kept.
+  std::string JournalWithCells() const;
+
+  // Writes the database with everything new in it. Nothing new: nothing is written.
+  Result<bool> Save();
+
+ private:
+  Result<bool> Save(bool is_forced);
+
+  // The user who forces a measurement wants it whatever the file says: its old one may be of a
+  // machine whose clock ran ahead.
+  void MergeFresh(bool is_forced);
+
+  bool FileExists() const;
+
+  std::string ReasonOf(const JournalBlame& blame) const;
+
+  const Place place_;
+  const Fingerprint& fingerprint_;
+  std::unique_ptr<TuningJournal> journal_;  // null: nothing is written
+  std::optional<Error> write_failure_;
+  bool has_failed_to_append_ = false;
+  bool has_begun_ = false;
+  size_t kept_cells_ = 0;    // of fresh_, in the journal
+  uint64_t lost_bytes_ = 0;  // of the journal
+  TunedDatabase database_;
+  TunedDatabase fresh_;     // measured by this tune, or by the one that was interrupted
+  TunedDatabase recorded_;  // measured by this tune
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_DATABASE_CELLS_H_
