@@ -229,10 +229,7 @@ TEST_F(CApiFaults, ADeathEndsEveryWaitForThatRank) {
       return 0;
     });
   }
-  for (size_t rank = 0; rank < 4; ++rank) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1, 3, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1, 3, 2}, "ready", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2, 3}, kPatienceNs)) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
   EXPECT_EQ(ranks.ExitOf(2), -SIGKILL);
@@ -273,10 +270,7 @@ TEST_F(CApiFaults, ADeathEndsWaitsThatOnlyAnAbortEnds) {
       return 0;
     });
   }
-  for (size_t rank = 0; rank < 3; ++rank) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1, 2}, "ready", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
   for (size_t rank : {0, 1}) {
     SCOPED_TRACE(ranks.Transcript());
@@ -323,15 +317,9 @@ TEST_F(CApiFaults, ASecondDeathEndsWaitsOfGroupsThatTheFirstLeftAlone) {
       return 0;
     });
   }
-  for (size_t rank = 0; rank < 4; ++rank) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1, 3, 2}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1, 3, 2}, "ready", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({2, 3}, kPatienceNs)) << ranks.Transcript();
-  for (size_t rank : {0, 1}) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "first ", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1}, "first ", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
   for (size_t rank : {0, 1, 3}) {
@@ -367,14 +355,8 @@ TEST_F(CApiFaults, AGroupThatAPeerStopsAfterADeathElsewhereSaysSo) {
       return 0;
     });
   }
-  for (size_t rank = 0; rank < 3; ++rank) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
-  for (size_t rank : {0, 1}) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1, 2}, "ready", kPatienceNs)) << ranks.Transcript();
+  ASSERT_TRUE(ranks.Release({0, 1}, "done", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
   EXPECT_THAT(ranks.LinesOf(1, "ends "),
@@ -401,10 +383,7 @@ TEST_F(CApiFaults, ARankWhosePluginNeverFinishesNamesNobodyElse) {
       return 0;
     });
   }
-  for (size_t rank : {0, 1}) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1}, "done", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
   EXPECT_THAT(ranks.LinesOf(0, "ends "), ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 1"))));
@@ -436,14 +415,8 @@ TEST_F(CApiFaults, ARankOutsideTheGroupIsNotNamedForADeadline) {
       return 0;
     });
   }
-  for (size_t rank = 0; rank < 3; ++rank) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1, 2}) ranks.Say(rank);
-  for (size_t rank : {0, 1}) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "done", kPatienceNs)) << ranks.Transcript();
-  }
-  for (size_t rank : {0, 1}) ranks.Say(rank);
+  ASSERT_TRUE(ranks.Release({0, 1, 2}, "ready", kPatienceNs)) << ranks.Transcript();
+  ASSERT_TRUE(ranks.Release({0, 1}, "done", kPatienceNs)) << ranks.Transcript();
   ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
   EXPECT_THAT(ranks.LinesOf(0, "waited "),
               ElementsAre(AllOf(StartsWith("6 "), HasSubstr("which of them is late"))))

@@ -137,6 +137,15 @@ void RankProcesses::Say(size_t number) {
   if (write(children_[number].word_fd, "!", 1) != 1) abort();
 }
 
+bool RankProcesses::Release(const std::vector<size_t>& numbers, std::string_view start,
+                            int64_t wait_ns) {
+  for (const size_t number : numbers) {
+    if (!WaitForLine(number, start, wait_ns)) return false;
+  }
+  for (const size_t number : numbers) Say(number);
+  return true;
+}
+
 void RankProcesses::Signal(size_t number, int signal) { kill(children_[number].pid, signal); }
 
 std::vector<std::string> RankProcesses::LinesOf(size_t number, std::string_view start) const {

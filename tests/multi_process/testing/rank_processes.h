@@ -60,6 +60,9 @@ class RankProcesses {
   bool WaitForLine(size_t number, std::string_view start, int64_t wait_ns);
 
   void Say(size_t number);
+  // Waits for the line of each of these ranks; then each gets its word, in this order. False
+  // when the lines take longer than wait_ns.
+  bool Release(const std::vector<size_t>& numbers, std::string_view start, int64_t wait_ns);
   void Signal(size_t number, int signal);
 
   // The end of a process: its exit code, or -signal.
