@@ -29,10 +29,6 @@ Plan::Plan(Group& group, const sdk::Problem& problem, Choice choice, gpu::CuFunc
 }
 
 Result<void> Plan::Launch(const cotune_launch_t& launch) {
-  if (launch.stream.kind != COTUNE_STREAM_CUDA) {
-    return Fail(COTUNE_INVALID_ARGUMENT,
-                fmt::format("stream kind {}: these plans need a CUDA stream", launch.stream.kind));
-  }
   auto fits = sdk::CheckBuffers(problem_, group_.rank(), launch.send, launch.recv);
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
