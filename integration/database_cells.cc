@@ -79,6 +79,10 @@ std::optional<CellResult> DatabaseCells::Find(const Problem& problem, uint64_t p
   const TunedDatabase& where = place_.force ? fresh_ : database_;
   tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, program_digest, fingerprint_);
   if (!entry) return std::nullopt;
+  // The winner is decided anew, by the rules of this tune: among what can run here.
+  std::erase_if(entry->cell.verdicts, [&](const Verdict& verdict) {
+    return !fingerprint_.backends.contains(std::string(verdict.id.backend()));
+  });
   return std::move(entry->cell);
 }
 

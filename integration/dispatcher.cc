@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/event_sink.h"
 #include "fmt/format.h"
 #include "integration/group_stop.h"
 
@@ -331,6 +332,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
   }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
   if (!plan) return Propagate(plan);
+  if (key.choice_index == DispatchTable::kNoChoice) SayUntuned(key);
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
   if (plans_.size() > kPlansMax) {
@@ -339,6 +341,20 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
     plans_.pop_back();
   }
   return plans_.front().get();
+}
+
+void Dispatcher::SayUntuned(const PlanKey& key) {
+  const ProblemClass& cls = key.problem.cls;
+  // Without any row the first call has said that nothing is tuned.
+  if (rank_ != 0 || key.table->rows().empty() || key.problem.count == 0) return;
+  if (job_.lines() == nullptr || !untuned_.insert(DispatchKey::Of(cls)).second) return;
+  std::string reduction;
+  if (cls.reduction != Reduction::kNone) reduction = fmt::format(" {}", Name(cls.reduction));
+  EmitLine(*job_.lines(), Severity::kWarning,
+           fmt::format("calls of {}{} {}{} run the default choice: the table has other calls, and "
+                       "none of these; tune them too",
+                       Name(cls.collective), reduction, Name(cls.dtype),
+                       cls.in_place ? " in place" : ""));
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key) {

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -107,6 +108,9 @@ class Dispatcher {
   // The plan from the cache, or a new one.
   Result<CachedPlan*> PlanFor(const PlanKey& key);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
+  // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
+  // table has no row for this one.
+  void SayUntuned(const PlanKey& key);
   // As its backend lists it for the problem; nothing where it does not.
   std::optional<Choice> ListedChoice(const Program& program, const Problem& problem,
                                      const ChoiceId& id);
@@ -137,7 +141,8 @@ class Dispatcher {
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   LatestCall latest_;
-  int64_t last_timeout_ns_ = 0;  // of a call
+  std::set<DispatchKey> untuned_;  // as far as it was said
+  int64_t last_timeout_ns_ = 0;    // of a call
 };
 
 }  // namespace cotune

@@ -129,6 +129,7 @@ class Job {
   std::optional<Error> FirstLoss() { return stops_->FirstLoss(); }
   const Clock& clock() const { return clock_; }
   StageObserver& observer() { return *observer_; }
+  EventSink* lines() const { return options_.lines; }  // as in JobOptions
   const LaunchContext& context() const { return options_.context; }
   const TuningSettings& settings() const { return options_.settings; }
   void set_settings(const TuningSettings& settings) { options_.settings = settings; }

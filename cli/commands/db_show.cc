@@ -37,7 +37,8 @@ Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
   if (!entries) return Propagate(entries);
   Shown shown{std::move(*path), {}};
   for (DatabaseEntry& entry : *entries) {
-    std::optional<Miss> miss = WhyNotValid(entry.fingerprint, (*job)->fingerprint());
+    std::optional<Miss> miss =
+        WhyNotValid(entry.fingerprint, entry.winner.id, (*job)->fingerprint());
     shown.entries.push_back({std::move(entry), std::move(miss)});
   }
   return shown;

@@ -130,7 +130,8 @@ void CheckDatabase(const Job& job, Checkup& checkup) {
   std::set<std::string> misses;
   size_t valid = 0;
   for (const DatabaseRow& row : database->rows()) {
-    if (const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, job.fingerprint())) {
+    if (const std::optional<Miss> miss =
+            WhyNotValid(*row.fingerprint, *row.winner, job.fingerprint())) {
       misses.insert("not valid here: " + miss->detail);
     } else {
       ++valid;

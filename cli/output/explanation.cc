@@ -40,7 +40,7 @@ MeasuredSizes SizesMeasuredFor(const TunedDatabase& database, const Problem& ask
   MeasuredSizes sizes{UINT64_MAX, 0};
   for (const DatabaseRow& row : database.rows()) {
     if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
-    if (WhyNotValid(*row.fingerprint, here)) continue;
+    if (WhyNotValid(*row.fingerprint, *row.winner, here)) continue;
     sizes.smallest_bytes = std::min(sizes.smallest_bytes, row.problem.bytes());
     sizes.largest_bytes = std::max(sizes.largest_bytes, row.problem.bytes());
   }
@@ -74,7 +74,7 @@ std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem
   std::set<std::string> other_classes;
   for (const DatabaseRow& row : database.rows()) {
     if (SameKey(row, asked) && SameGroupShape(row, asked)) {
-      const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here);
+      const std::optional<Miss> miss = WhyNotValid(*row.fingerprint, *row.winner, here);
       if (miss) invalid.insert(fmt::format("{} ({})", miss->detail, MissReasonName(miss->reason)));
     } else if (SameKey(row, asked)) {
       other_shapes.insert(row.problem.cls.world_size);
@@ -105,7 +105,8 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
   const DatabaseRow* nearest = nullptr;
   for (const DatabaseRow& row : database.rows()) {
     if (!SameKey(row, asked) || !SameGroupShape(row, asked)) continue;
-    if (WhyNotValid(*row.fingerprint, here) || !(*row.winner == range.choice)) continue;
+    if (WhyNotValid(*row.fingerprint, *row.winner, here) || !(*row.winner == range.choice))
+      continue;
     const uint64_t bytes = row.problem.bytes();
     if (bytes < range.first_bytes || bytes > range.end_bytes) continue;
     if (nearest == nullptr ||

@@ -57,19 +57,38 @@ std::optional<Miss> MachineMiss(const Fingerprint& there, const Fingerprint& her
   return std::nullopt;
 }
 
-bool NamesWinnersBackend(const DatabaseRow& row) {
-  return std::any_of(row.fingerprint->backends.begin(), row.fingerprint->backends.end(),
-                     [&](const auto& backend) { return backend.first == row.winner->backend(); });
+const std::pair<const std::string, std::string>* FindBackend(const Fingerprint& fingerprint,
+                                                             std::string_view name) {
+  for (const auto& backend : fingerprint.backends) {
+    if (backend.first == name) return &backend;
+  }
+  return nullptr;
 }
 
-std::optional<Miss> RowMiss(const DatabaseRow& row, const Fingerprint& here) {
-  if (std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here)) return miss;
-  if (!NamesWinnersBackend(row)) {
-    return Miss{
-        MissReason::kChoiceUnknown,
-        fmt::format("winner {}: its backend is not among those of the entry", row.winner->text())};
+// Without those that are not here.
+std::optional<Miss> VersionMiss(const Fingerprint& there, const Fingerprint& here) {
+  for (const auto& [backend, version] : there.backends) {
+    const auto at = here.backends.find(backend);
+    if (at == here.backends.end() || at->second == version) continue;
+    return Miss{MissReason::kBackendVersionDiffers,
+                fmt::format("backend {}: version '{}' in the file, '{}' here", backend, version,
+                            at->second)};
   }
   return std::nullopt;
+}
+
+std::optional<Miss> WinnerMiss(const Fingerprint& there, const ChoiceId& winner,
+                               const Fingerprint& here) {
+  const auto* const backend = FindBackend(there, winner.backend());
+  if (backend == nullptr) {
+    return Miss{
+        MissReason::kChoiceUnknown,
+        fmt::format("winner {}: its backend is not among those of the entry", winner.text())};
+  }
+  if (FindBackend(here, winner.backend()) != nullptr) return std::nullopt;
+  return Miss{MissReason::kBackendMissing,
+              fmt::format("winner {}: backend {} has version '{}' in the file and is absent here",
+                          winner.text(), backend->first, backend->second)};
 }
 
 // How near to valid a miss is; the nearest one is the one that the user wants to read.
@@ -118,9 +137,9 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
       continue;
     if (judged != row.fingerprint.get()) {
       judged = row.fingerprint.get();
-      valid = !WhyNotValid(*judged, here).has_value();
+      valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here);
     }
-    if (!valid || !NamesWinnersBackend(row)) continue;
+    if (!valid || WinnerMiss(*judged, *row.winner, here)) continue;
     candidates.push_back(
         {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
   }
@@ -169,22 +188,11 @@ const char* MissReasonName(MissReason reason) {
   return "invalid";
 }
 
-std::optional<Miss> WhyNotValid(const Fingerprint& there, const Fingerprint& here) {
+std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
+                                const Fingerprint& here) {
   if (std::optional<Miss> miss = MachineMiss(there, here)) return miss;
-  for (const auto& [backend, version] : there.backends) {
-    const auto at = here.backends.find(backend);
-    if (at == here.backends.end()) {
-      return Miss{
-          MissReason::kBackendMissing,
-          fmt::format("backend {}: version '{}' in the file, absent here", backend, version)};
-    }
-    if (at->second != version) {
-      return Miss{MissReason::kBackendVersionDiffers,
-                  fmt::format("backend {}: version '{}' in the file, '{}' here", backend, version,
-                              at->second)};
-    }
-  }
-  return std::nullopt;
+  if (std::optional<Miss> miss = VersionMiss(there, here)) return miss;
+  return WinnerMiss(there, winner, here);
 }
 
 void TunedDatabase::Put(DatabaseEntry entry) { PutRow(DatabaseRow::Of(std::move(entry))); }
@@ -242,7 +250,7 @@ tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
     wanted.fingerprint = at->fingerprint;
     const auto row = std::lower_bound(at, rows_.end(), wanted, IsBefore);
     if (row != rows_.end() && !IsBefore(wanted, *row)) {
-      std::optional<Miss> miss = RowMiss(*row, here);
+      std::optional<Miss> miss = WhyNotValid(*row->fingerprint, *row->winner, here);
       if (!miss && (found == nullptr || IsCandidateBefore(*row, *found))) found = &*row;
       if (miss && Nearness(miss->reason) > Nearness(nearest.reason)) nearest = std::move(*miss);
     }

@@ -34,10 +34,11 @@ struct Miss {
   std::string detail;  // field, value in the file, value here
 };
 
-// Whether what was measured under `there` is valid under `here`: the machine fields and the
-// measuring mode are equal, and every backend that took part has the same version here. nullopt
-// when it is.
-std::optional<Miss> WhyNotValid(const Fingerprint& there, const Fingerprint& here);
+// Whether what `winner` has won under `there` is valid under `here`: the machine fields and the
+// measuring mode are equal, its backend is here, and no other backend that took part has another
+// version here. One that has lost and is not here at all changes nothing. nullopt when it is valid.
+std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
+                                const Fingerprint& here);
 
 // A set of entries, unique by (fingerprint, problem class, program digest, count). Value type;
 // several threads may call const methods of one object. What loading does not need stays bytes

@@ -179,7 +179,9 @@ TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
   EXPECT_EQ(miss(other), "machine_differs: measuring_mode: 'eager' in the file, 'graph' here");
   other = here;
   other.backends.clear();
-  EXPECT_EQ(miss(other), "backend_missing: backend host: version '1.0' in the file, absent here");
+  EXPECT_EQ(miss(other),
+            "backend_missing: winner host/ring?chunk=65536: backend host has version "
+            "'1.0' in the file and is absent here");
   other = here;
   other.backends["host"] = "1.1";
   EXPECT_EQ(miss(other),
@@ -193,6 +195,28 @@ TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
   other_problem = problem;
   other_problem.cls.in_place = true;
   EXPECT_EQ(database.Find(other_problem, 0, here).error().reason, MissReason::kNoEntry);
+}
+
+// As when a program runs without the plugin that the tune was given.
+TEST(TunedDatabaseTest, ABackendThatLostNeedNotBeHere) {
+  DatabaseEntry entry = EntryForTest(8);
+  const Fingerprint here = entry.fingerprint;
+  entry.fingerprint.backends["tiny"] = "2.0";
+  const TunedDatabase database = Reloaded(DatabaseOf({entry}));
+  const Problem& problem = entry.cell.problem;
+  const ProblemClass& cls = problem.cls;
+  EXPECT_EQ(database.Find(problem, 0, here).value(), entry);
+  const auto table = database.BuildTable(cls.world_size, cls.ranks_per_node, here);
+  ASSERT_TRUE(table);
+  EXPECT_NE(table->Lookup(DispatchKey::Of(cls), problem.bytes()), DispatchTable::kNoChoice);
+  // Another version of it might win.
+  Fingerprint other = here;
+  other.backends["tiny"] = "3.0";
+  EXPECT_EQ(database.Find(problem, 0, other).error().detail,
+            "backend tiny: version '2.0' in the file, '3.0' here");
+  const auto none = database.BuildTable(cls.world_size, cls.ranks_per_node, other);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->Lookup(DispatchKey::Of(cls), problem.bytes()), DispatchTable::kNoChoice);
 }
 
 TEST(TunedDatabaseTest, AnEntryWhoseWinnerHasNoVersionIsNotUsed) {
@@ -312,9 +336,11 @@ TEST(TunedDatabaseTest, FindAgreesWithAWalkOverRandomEntries) {
                    entry.cell.program_digest == probe.cell.program_digest &&
                    entry.fingerprint.machine == here.machine &&
                    entry.fingerprint.measuring_mode == here.measuring_mode &&
-                   entry.fingerprint.backends.contains(std::string(entry.winner.id.backend()));
-      for (const auto& [name, version] : entry.fingerprint.backends) {
-        valid = valid && here.backends.contains(name) && here.backends.at(name) == version;
+                   entry.fingerprint.backends.contains(std::string(entry.winner.id.backend())) &&
+                   here.backends.contains(std::string(entry.winner.id.backend()));
+      for (const auto& [name, version] : here.backends) {
+        const auto& there = entry.fingerprint.backends;
+        valid = valid && (!there.contains(name) || there.at(name) == version);
       }
       if (!valid) continue;
       const auto rank = [](const DatabaseEntry& e) {

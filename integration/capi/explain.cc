@@ -49,7 +49,7 @@ std::string Reasons(const cotune_group& group, const Call& call, bool is_in_plac
                       row.problem.cls.world_size == wanted.world_size &&
                       *row.winner == explanation.choice && bytes >= explanation.first_bytes &&
                       bytes < explanation.end_bytes &&
-                      !WhyNotValid(*row.fingerprint, group.job().fingerprint());
+                      !WhyNotValid(*row.fingerprint, *row.winner, group.job().fingerprint());
     if (!fits) continue;
     const Result<DatabaseEntry> entry = row.Decode();
     if (entry) reasons += fmt::format("  at {} bytes: {}\n", bytes, entry->winner.why);

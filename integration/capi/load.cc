@@ -31,7 +31,8 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
       continue;
     }
     if (nearest && nearest->reason != MissReason::kMachineDiffers) continue;
-    if (std::optional<Miss> miss = WhyNotValid(*row.fingerprint, here)) nearest = std::move(miss);
+    if (std::optional<Miss> miss = WhyNotValid(*row.fingerprint, *row.winner, here))
+      nearest = std::move(miss);
   }
   Error error{ErrorCode::kDatabase, "", path, "", "tune here", {}};
   const auto ranks = [](int count) {

@@ -120,6 +120,22 @@ class OneProcessTest : public ::testing::Test {
   std::vector<std::string> log_;
 };
 
+// A table of out-of-place calls has nothing to say of calls in place, which the user hears once.
+TEST_F(OneProcessTest, CallsThatTheTableDoesNotHaveAreToldOnce) {
+  Tune(folder_ + "/tuned.tdb", false);
+  log_.clear();
+  CallOnce();
+  for (const std::string& line : log_) EXPECT_THAT(line, Not(HasSubstr("run the default choice:")));
+  log_.clear();
+  float data[4] = {1, 2, 3, 4};
+  for (const uint64_t count : {1, 2, 4, 1}) {
+    EXPECT_EQ(cotune_all_reduce(group_, data, data, count, COTUNE_F32, COTUNE_REDUCE_SUM),
+              COTUNE_SUCCESS)
+        << cotune_last_error(group_);
+  }
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("calls of all_reduce sum f32 in place run the default")));
+}
+
 TEST_F(OneProcessTest, WhatTheFileKnewKeepsItsTime) {
   const std::string path = folder_ + "/tuned.tdb";
   EXPECT_EQ(Tune(path, false).measured, 2);
@@ -191,7 +207,8 @@ TEST_F(OneProcessTest, AWinnerThatNobodyKnowsIsLeftOutWithAWarning) {
   CallOnce();
   EXPECT_THAT(log_, ElementsAre(AllOf(HasSubstr("host/gone cannot run"),
                                       HasSubstr("not among the choices of its backend")),
-                                HasSubstr("1 measured size for 1 rank")));
+                                HasSubstr("1 measured size for 1 rank"),
+                                HasSubstr("calls of all_reduce sum f32 run the default choice")));
 }
 
 // Options of an older header have no field for the database: cotune looks for it.
