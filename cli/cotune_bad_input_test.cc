@@ -187,6 +187,8 @@ TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {
   ExpectError({"tune", "--plugin", plugin}, 8, "plugin_refused", {plugin});
   ExpectError({"tune", "--plugin", folder_.path() + "/missing.so"}, 8, "plugin_refused",
               {"missing.so"});
+  ExpectError({"tune", "--plugin", "./missing.so"}, 8, "plugin_refused",
+              {std::filesystem::current_path() / "missing.so"});
   std::filesystem::copy_file(environment_["COTUNE_PLUGIN_PATH"] + "/cotune_host.so", plugin,
                              std::filesystem::copy_options::overwrite_existing);
   ASSERT_EQ(chmod(plugin.c_str(), 0777), 0);

@@ -5,6 +5,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/output/json_output.h"
+#include "core/base/counted.h"
 #include "core/database/tuned_database.h"
 #include "core/database/tuned_database_lock.h"
 #include "fmt/format.h"
@@ -49,7 +50,8 @@ int DbMergeCommand(const DbMergeFlags& flags, Process& process) {
   const Result<MergeSummary> summary = Merge(flags);
   if (!summary) return console.PrintError(summary.error());
   if (console.flags().json) return console.PrintResult(DbMergeJson(*summary));
-  return console.PrintResult(fmt::format("{}: {} entries{}\n", summary->output, summary->entries,
+  return console.PrintResult(fmt::format("{}: {}{}\n", summary->output,
+                                         Counted(static_cast<int64_t>(summary->entries), "entry"),
                                          summary->is_changed ? "" : ", nothing new"));
 }
 

@@ -10,6 +10,7 @@
 #include "cli/output/winner_table.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
 
@@ -64,7 +65,8 @@ std::string ShowText(const std::string& path, const std::vector<ShownEntry>& sho
     parts[each.entry.fingerprint].push_back(each.entry);
     misses[each.entry.fingerprint] = each.miss;
   }
-  std::string text = fmt::format("{}: {} entries\n", path, shown.size());
+  std::string text =
+      fmt::format("{}: {}\n", path, Counted(static_cast<int64_t>(shown.size()), "entry"));
   for (const auto& [fingerprint, entries] : parts) {
     const std::optional<Miss>& miss = misses[fingerprint];
     text += "\n" + FingerprintText(fingerprint);

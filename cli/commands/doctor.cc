@@ -9,6 +9,7 @@
 
 #include "cli/output/json_output.h"
 #include "cli/session/rank_session.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/multicast_switches.h"
 
@@ -31,8 +32,10 @@ std::string DoctorText(const std::vector<Finding>& findings) {
       text += fmt::format("         next: {}\n", finding.next_step);
     }
   }
-  return text + fmt::format("{} OK, {} notes, {} problems\n", CountState(findings, "ok"),
-                            CountState(findings, "note"), CountState(findings, "problem"));
+  return text +
+         fmt::format("{} OK, {}, {}\n", CountState(findings, "ok"),
+                     Counted(static_cast<int64_t>(CountState(findings, "note")), "note"),
+                     Counted(static_cast<int64_t>(CountState(findings, "problem")), "problem"));
 }
 
 // main() has set the variables that switch multicast off.

@@ -269,7 +269,11 @@ Status CheckExtras(const CLI::App& app) {
     if (!is_family) return {};
     return Usage("a command is missing", name, KnownText("", CommandNames(*command)));
   }
-  const std::string typed = extras.front().substr(0, extras.front().find('='));
+  // A flag that is not known may have left its value behind as an argument.
+  const auto flag = std::find_if(extras.begin(), extras.end(),
+                                 [](const std::string& extra) { return extra.starts_with('-'); });
+  const std::string& first = is_family || flag == extras.end() ? extras.front() : *flag;
+  const std::string typed = first.substr(0, first.find('='));
   if (typed.starts_with('-')) {
     return Usage(fmt::format("unknown flag {}", typed), name,
                  KnownText(typed, FlagNames(*command)));

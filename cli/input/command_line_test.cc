@@ -147,6 +147,8 @@ TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(ErrorOf({"--jsn"}).what, "unknown flag --jsn");
   // A required argument is missing too: the flag is what is wrong.
   EXPECT_EQ(ErrorOf({"explain", "--rnks", "4"}).what, "unknown flag --rnks");
+  // Its value is taken for the program.
+  EXPECT_EQ(ErrorOf({"run", "--rank", "2", "--", "./all_reduce"}).what, "unknown flag --rank");
 }
 
 TEST(CommandLineTest, UnknownCommandsNameTheNearest) {

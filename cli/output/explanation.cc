@@ -250,7 +250,7 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   }
   std::string text = OutcomeName(verdict.outcome);
   if (verdict.wrong_elements > 0) {
-    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+    text += ", " + Counted(static_cast<int64_t>(verdict.wrong_elements), "wrong element");
   }
   if (!verdict.reason.empty()) text += ": " + verdict.reason;
   return text;

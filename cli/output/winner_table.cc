@@ -7,6 +7,7 @@
 
 #include "cli/output/number_text.h"
 #include "cli/output/text_table.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 
@@ -96,7 +97,7 @@ std::string FailuresText(const EntriesBySize& entries) {
       text += fmt::format("  dropped at {}: {} ({}", FormatSizeBytes(bytes), verdict.id.text(),
                           OutcomeName(verdict.outcome));
       if (verdict.wrong_elements > 0) {
-        text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+        text += ", " + Counted(static_cast<int64_t>(verdict.wrong_elements), "wrong element");
       }
       text += verdict.reason.empty() ? ")\n" : fmt::format("): {}\n", verdict.reason);
     }

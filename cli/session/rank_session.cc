@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -212,7 +213,9 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   JobOptions options;
   options.settings = settings.values;
   options.memory = memory;
-  options.catalogue.plugin_paths = plugins.plugins;
+  for (const std::string& plugin : plugins.plugins) {
+    options.catalogue.plugin_paths.push_back(std::filesystem::absolute(plugin).lexically_normal());
+  }
   Environment environment = process.environment;
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!settings.values.plugin_path.empty()) {

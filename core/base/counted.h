@@ -7,7 +7,8 @@
 
 namespace cotune {
 
-// A count with its noun, for messages: "1 rank", "4 ranks". Only for nouns whose plural takes an s.
+// A count with its noun, for messages: "1 rank", "4 ranks". Only for nouns whose plural
+// takes an s, or that end in "ry": "1 entry", "2 entries".
 std::string Counted(int64_t count, std::string_view noun);
 
 }  // namespace cotune

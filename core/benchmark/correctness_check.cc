@@ -49,11 +49,12 @@ Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
   choice.check_ns = LongestSpanNs(*all);
   choice.verdict.wrong_elements = SumWrong(*all);
   if (choice.verdict.wrong_elements == 0) return {};
-  std::string reason = fmt::format("{} wrong elements", choice.verdict.wrong_elements);
+  std::string reason;
   for (size_t rank = 0; rank < all->records.size(); ++rank) {
     const CheckedCall& other = all->records[rank].message;
     if (other.wrong_elements == 0) continue;
-    reason += fmt::format("; rank {}: {}", all->job_ranks[rank], other.mistake);
+    reason += fmt::format("{}rank {}: {}", reason.empty() ? "" : "; ", all->job_ranks[rank],
+                          other.mistake);
   }
   ChoiceRemoval::RemoveWrong(choice, std::move(reason));
   return {};

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -67,7 +68,7 @@ std::string IntervalText(const Verdict& verdict) {
 std::string FailureText(const Verdict& verdict) {
   std::string text = OutcomeName(verdict.outcome);
   if (verdict.wrong_elements > 0)
-    text += fmt::format(", {} wrong elements", verdict.wrong_elements);
+    text += ", " + Counted(static_cast<int64_t>(verdict.wrong_elements), "wrong element");
   if (!verdict.reason.empty()) text += ", " + verdict.reason;
   return text;
 }
