@@ -63,6 +63,14 @@ CallWatch::CallWatch(const Clock& clock, Options options)
   watch.on_stuck = [report = report_](const StuckCall& call, const Error& error) {
     report->OnStuck(call, error);
   };
+  if (report_->options.lines != nullptr) {
+    watch.on_slow = [report = report_,
+                     seconds = watch.slow_after_ns / 1'000'000'000](const StuckCall& call) {
+      EmitLine(*report->options.lines, Severity::kWarning,
+               fmt::format("{} of {} still runs after {} s on rank {}", call.function,
+                           call.subject.text, seconds, report->options.rank));
+    };
+  }
   watchdog_ = std::make_unique<CallWatchdog>(clock, std::move(watch));
 }
 

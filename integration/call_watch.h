@@ -22,9 +22,9 @@ CallWatchdog::Options WatchOptions(const TuningSettings& settings);
 // as one that never returns.
 int64_t StuckReportNs(const TuningSettings& settings);
 
-// The watchdog of one rank. It notes a choice whose call never returns in the tuning journal, so
-// that the next tune leaves the choice out, and reports the call. Shared by a job and the jobs that
-// are split from it. Any thread.
+// The watchdog of one rank. It tells the user of calls that take long. A choice whose call never
+// returns it notes in the tuning journal, so that the next tune leaves the choice out, and reports
+// the call. Shared by a job and the jobs that are split from it. Any thread.
 class CallWatch {
  public:
   struct Options {

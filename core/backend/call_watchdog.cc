@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -120,10 +121,16 @@ void CallWatchdog::Loop() {
     const bool is_interrupted = interrupted_ != nullptr && interrupted_->load();
     if (is_interrupted && interrupted_at_ns_ == 0) interrupted_at_ns_ = now_ns;
     std::unique_ptr<StuckCall> stuck;
-    for (CallSlot* slot : slots_) Look(*slot, now_ns, stuck);
-    if (stuck == nullptr || error_ != nullptr) continue;
+    std::vector<StuckCall> slow;
+    for (CallSlot* slot : slots_) {
+      Look(*slot, now_ns, stuck);
+      LookForSlowness(*slot, now_ns, slow);
+    }
+    const bool is_news = stuck != nullptr && error_ == nullptr;
+    if (!is_news && slow.empty()) continue;
     lock.unlock();
-    Report(*stuck);
+    for (const StuckCall& call : slow) options_.on_slow(call);
+    if (is_news) Report(*stuck);
     lock.lock();
   }
 }
@@ -169,6 +176,25 @@ void CallWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCal
   stuck = std::make_unique<StuckCall>(
       StuckCall{function, *subject, slot.was_interrupted_,
                 of_abort != nullptr ? *of_abort : CallSubject{"", "", "", "", 0, ""}});
+}
+
+void CallWatchdog::LookForSlowness(CallSlot& slot, int64_t now_ns,
+                                   std::vector<StuckCall>& slow) const {
+  const uint64_t sequence = slot.sequence_.load(std::memory_order_acquire);
+  if (options_.on_slow == nullptr || sequence % 2 == 0 || &slot == watched_.get()) return;
+  if (slot.seen_sequence_ != sequence) {
+    slot.seen_sequence_ = sequence;
+    slot.seen_at_ns_ = now_ns;
+    slot.is_told_slow_ = false;
+  }
+  if (slot.is_told_slow_ || now_ns < slot.seen_at_ns_ + options_.slow_after_ns) return;
+  slot.is_told_slow_ = true;
+  // As in Look: it stays while the lock is held.
+  const CallSubject* subject = slot.subject_.load();
+  const std::string_view function = slot.function_.load();
+  if (slot.sequence_.load(std::memory_order_acquire) != sequence) return;
+  if (function == "launch" || function == "progress") return;
+  slow.push_back(StuckCall{function.data(), *subject, false, CallSubject{"", "", "", "", 0, ""}});
 }
 
 void CallWatchdog::Report(const StuckCall& stuck) {

@@ -36,7 +36,7 @@ struct CallSubject {
                               const Problem& problem);
 };
 
-// A call that nothing has freed.
+// A call that nothing has freed, or that takes long.
 struct StuckCall {
   const char* function = "";
   CallSubject subject;
@@ -69,6 +69,10 @@ class CallWatchdog {
     int64_t call_limit_ns = 60'000'000'000;  // of calls that have no deadline of their own
     // On the watchdog's thread; may end the process. It calls nothing of this object.
     std::function<void(const StuckCall&, const Error&)> on_stuck = nullptr;
+    int64_t slow_after_ns = 10'000'000'000;
+    // Likewise, once a call that runs for so long, launches and their progress excepted, which wait
+    // for other ranks: a plugin that compiles, say, while the user wonders.
+    std::function<void(const StuckCall&)> on_slow = nullptr;
   };
 
   explicit CallWatchdog(const Clock& clock) : CallWatchdog(clock, Options()) {}
@@ -110,6 +114,8 @@ class CallWatchdog {
   void Loop();
   // Looks at one call; the lock is held. Fills `stuck` with the first that is.
   void Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCall>& stuck);
+  // Likewise; adds the call where it is slow.
+  void LookForSlowness(CallSlot& slot, int64_t now_ns, std::vector<StuckCall>& slow) const;
   void Report(const StuckCall& stuck);
 
   const Clock& clock_;
@@ -159,6 +165,9 @@ class CallSlot {
   uint64_t aborted_sequence_ = 0;
   int64_t aborted_at_ns_ = 0;
   bool was_interrupted_ = false;
+  uint64_t seen_sequence_ = 0;  // of the call that it has seen first at
+  int64_t seen_at_ns_ = 0;
+  bool is_told_slow_ = false;
 };
 
 // One call of the thread that makes it, which a handler of a crash on this thread can name.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -65,6 +66,35 @@ TEST(CallWatchdogTest, ALaunchThatIsNotOverAtItsDeadlineIsAbortedOnce) {
     EXPECT_EQ(watchdog.stuck(), nullptr);
   }
   EXPECT_EQ(group.aborts, 1);
+}
+
+TEST(CallWatchdogTest, ACallThatTakesLongIsToldOnceUnlessItWaitsForOtherRanks) {
+  const MonotonicClock clock;
+  const CallSubject other = CallSubject::OfBackend("other", "/a/plugin.so");
+  std::vector<std::string> told;
+  std::promise<void> first_told;
+  std::promise<void> second_told;
+  CallWatchdog::Options options;
+  options.slow_after_ns = 1'000'000;
+  options.on_slow = [&](const StuckCall& call) {
+    told.push_back(call.function + (" of " + call.subject.text));
+    (told.size() == 1 ? first_told : second_told).set_value();
+  };
+  {
+    CallWatchdog watchdog(clock, options);
+    CallSlot launches(&watchdog, nullptr);
+    const RunningCall launch(launches, kSubject, "launch", INT64_MAX);
+    CallSlot prepares(&watchdog, nullptr);
+    const RunningCall prepare(prepares, kSubject, "prepare", INT64_MAX);
+    first_told.get_future().wait();
+    // When this one is told, the other two have been looked at again.
+    CallSlot others(&watchdog, nullptr);
+    const RunningCall later(others, other, "group_join", INT64_MAX);
+    second_told.get_future().wait();
+    EXPECT_EQ(watchdog.stuck(), nullptr);
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"prepare of " + kSubject.text,
+                                            "group_join of " + other.text}));
 }
 
 TEST(CallWatchdogTest, ALaunchThatIsOverIsLeftAlone) {
