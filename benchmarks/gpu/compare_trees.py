@@ -1,4 +1,4 @@
-"""The command benchmarks/gpu/compare: whether a change has made anything slower."""
+"""The command benchmarks/gpu/compare: whether a change has made anything slower, or which of several forms of it has not."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import pathlib
 import statistics
 import sys
 import time
+import typing
 
 import bench_runner
 import problems
@@ -17,10 +18,12 @@ SAME, SLOWER, FAILED, NO_GPU = 0, 1, 2, 3
 CELL_RATIO_MAX = 1.05
 ROUNDS_MAX = 1
 MEAN_RATIO_MAX = 1.01
-DESCRIPTION = """Tunes two trees, BEFORE and AFTER, and then measures them in turns, in bf16, on plain and on registered
-buffers. Prints every cell with its ratio AFTER / BEFORE. AFTER is slower when the geometric mean of all cells is above
-1.01, or when one cell is above 1.05 in two rounds."""
-EXIT_CODES = "exit codes: 0 not slower; 1 slower; 2 usage, or something failed; 3 no GPU (or fewer than 2)"
+DESCRIPTION = """Tunes trees, BEFORE and one AFTER or more, and then measures them in turns, in bf16, on plain and on
+registered buffers. Prints every cell of each AFTER with its ratio AFTER / BEFORE. AFTER is slower when the geometric mean
+of all cells is above 1.01, or when one cell is above 1.05 in two rounds. Ratios depend on the GPUs: forms of a change are
+compared in one call."""
+EXIT_CODES = "exit codes: 0 none is slower; 1 one is; 2 usage, or something failed; 3 no GPU (or fewer than 2)"
+CONTENDERS = ("cotune", "cotune_registered")  # on plain and on registered buffers
 
 Cell = tuple[str, str, int]  # contender, collective, bytes
 
@@ -66,29 +69,42 @@ def judge(ratios: dict[Cell, list[float]]) -> list[str]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/gpu/compare", description=DESCRIPTION, epilog=EXIT_CODES)
     parser.add_argument("before", type=pathlib.Path, metavar="BEFORE", help="tree of `./dev dist DIR --with-tests`")
-    parser.add_argument("after", type=pathlib.Path, metavar="AFTER")
+    parser.add_argument("after", type=pathlib.Path, nargs="+", metavar="AFTER")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FILE", help="JSON with all that is measured")
     parser.add_argument("--ranks", type=int, metavar="N", help="GPUs to use, 2 or more [all]")
     parser.add_argument("--rounds", type=int, choices=range(2, 20), default=3, metavar="N", help="2 or more [3]")
     parser.add_argument("--collectives", metavar="NAMES", default=",".join(problems.COLLECTIVES))
+    parser.add_argument("--buffers", choices=("plain", "registered", "both"), default="both")
     parser.add_argument("--quick", action="store_true", help="6 sizes")
     parser.add_argument("--memory", choices=("cuda", "host"), default="cuda",
                         help="host: on host memory, to test the command")
     options = parser.parse_args(arguments)
-    for tree in (options.before, options.after):
+    if options.memory == "host":
+        options.buffers = "plain"
+    for tree in (options.before, *options.after):
         if not (tree / "bin" / "cotune").is_file():
             parser.error(f"{tree} is no tree of `./dev dist`: it has no bin/cotune")
     return options
 
 
+def contenders_of(buffers: str) -> tuple[str, ...]:
+    return {"plain": CONTENDERS[:1], "registered": CONTENDERS[1:], "both": CONTENDERS}[buffers]
+
+
+def trees_of(options: argparse.Namespace) -> dict[str, pathlib.Path]:
+    """By name: before, after, and where there are more after2 and so on."""
+    names = ["after", *(f"after{number}" for number in range(2, len(options.after) + 1))]
+    return {"before": options.before, **dict(zip(names, options.after))}
+
+
 def settings_of(options: argparse.Namespace, gpus: int) -> dict[str, bench_runner.Setting]:
     work = options.out.with_name(options.out.name + ".work").resolve()
     settings = {}
-    for name in ("before", "after"):
+    for name, root in trees_of(options).items():
         as_run = argparse.Namespace(ranks=options.ranks, memory=options.memory, quick=options.quick, runs=options.rounds,
                                     collectives=options.collectives, out=options.out)
         setting = bench_runner.setting_of(as_run, gpus)
-        setting.root = getattr(options, name).resolve()
+        setting.root = root.resolve()
         setting.work = work / name
         setting.work.mkdir(parents=True, exist_ok=True)
         settings[name] = setting
@@ -96,32 +112,52 @@ def settings_of(options: argparse.Namespace, gpus: int) -> dict[str, bench_runne
     return settings
 
 
-def turns(settings: dict[str, bench_runner.Setting], rounds: int) -> list[tuple[str, bench_runner.Part]]:
-    """Tunes first; then each round measures both, in another order than the round before."""
+def turns(settings: dict[str, bench_runner.Setting], rounds: int, contenders: tuple[str, ...]
+          ) -> list[tuple[str, bench_runner.Part]]:
+    """Tunes first; then each round measures all, in another order than the round before."""
     names = list(settings)
-    is_cuda = settings["before"].memory == "cuda"
     parts = []
     for name in names:
-        parts.append((name, bench_runner.cold_tune_part(settings[name])))
-        if is_cuda:
+        if CONTENDERS[0] in contenders:
+            parts.append((name, bench_runner.cold_tune_part(settings[name])))
+        if CONTENDERS[1] in contenders:
             parts.append((name, bench_runner.registered_tune_part(settings[name])))
     for run in range(1, rounds + 1):
-        for contender in ("cotune", "cotune_registered") if is_cuda else ("cotune",):
+        for contender in contenders:
             for name in names if run % 2 else reversed(names):
                 setting = settings[name]
                 parts.append((name, bench_runner.measure_part(setting, contender, contender, setting.collectives, run)))
     return parts
 
 
+class Comparison(typing.NamedTuple):
+    ratios: dict[Cell, list[float]]
+    mean: float  # geometric, over the medians of the cells
+    why: list[str]  # it is slower; empty when it is not
+
+
+def compare(before: list[dict], after: list[dict]) -> Comparison:
+    ratios = ratios_of(before, after)
+    return Comparison(ratios, geometric_mean([statistics.median(each) for each in ratios.values()]), judge(ratios))
+
+
+def print_comparison(name: str, compared: Comparison) -> None:
+    for (contender, collective, size), each in compared.ratios.items():
+        print(f"{name:7}{contender:18} {collective:15} {size:>10}  {statistics.median(each):.3f}  ".lstrip()
+              + " ".join(f"{ratio:.3f}" for ratio in each))
+    verdict = "slower: " + "; ".join(compared.why) if compared.why else "not slower"
+    print(f"{name:7}geometric mean of {len(compared.ratios)} cells {compared.mean:.4f}; {verdict}".lstrip(), flush=True)
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    about = bench_runner.machine.describe(options.after / "bin" / "cotune")
+    about = bench_runner.machine.describe(options.after[0] / "bin" / "cotune")
     if options.memory == "cuda" and len(about["gpus"]) < max(options.ranks or 2, 2):
         print(f"nothing was measured: this machine shows {len(about['gpus'])} GPUs", file=sys.stderr)
         return NO_GPU
     settings = settings_of(options, len(about["gpus"]))
     measurements: dict[str, list[dict]] = {name: [] for name in settings}
-    for name, part in turns(settings, options.rounds):
+    for name, part in turns(settings, options.rounds, contenders_of(options.buffers)):
         began = time.monotonic()
         added, why = part.run(part.limit_s)
         print(f"{'FAILED' if why else 'ok    '} {name}: {part.name} {time.monotonic() - began:.1f} s", flush=True)
@@ -129,15 +165,12 @@ def main(arguments: list[str]) -> int:
             print(why.strip(), file=sys.stderr)
             return FAILED
         measurements[name] += added.get("measurements", [])
-    ratios = ratios_of(measurements["before"], measurements["after"])
-    why = judge(ratios)
-    mean = geometric_mean([statistics.median(each) for each in ratios.values()])
+    compared = {name: compare(measurements["before"], each) for name, each in measurements.items() if name != "before"}
     options.out.write_text(json.dumps({
-        "schema": 1, "machine": about, "ranks": settings["after"].ranks, "rounds": options.rounds,
-        "geometric_mean": round(mean, 5), "slower": why, "measurements": measurements,
+        "schema": 2, "machine": about, "ranks": settings["before"].ranks, "rounds": options.rounds,
+        "compared": {name: {"geometric_mean": round(each.mean, 5), "slower": each.why} for name, each in compared.items()},
+        "measurements": measurements,
     }, separators=(",", ":")) + "\n")
-    for (contender, collective, size), each in ratios.items():
-        print(f"{contender:18} {collective:15} {size:>10}  {statistics.median(each):.3f}  "
-              + " ".join(f"{ratio:.3f}" for ratio in each))
-    print(f"geometric mean of {len(ratios)} cells {mean:.4f}; " + ("not slower" if not why else "slower: " + "; ".join(why)))
-    return SLOWER if why else SAME
+    for name, each in compared.items():
+        print_comparison(name if len(compared) > 1 else "", each)
+    return SLOWER if any(each.why for each in compared.values()) else SAME

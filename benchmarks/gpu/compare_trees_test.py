@@ -1,6 +1,7 @@
 """The comparison of two trees: on host memory, and what it makes of numbers."""
 
 import pathlib
+import re
 import sys
 import unittest
 
@@ -54,11 +55,30 @@ class CommandTest(bench_runner_test.TreeTest):
         # Times of host memory on a machine that does other work too may differ.
         self.assertIn(done.returncode, (compare_trees.SAME, compare_trees.SLOWER), done.stdout + done.stderr)
         content = self.content()
-        self.assertEqual(content["slower"] == [], done.returncode == compare_trees.SAME)
+        self.assertEqual(content["compared"]["after"]["slower"] == [], done.returncode == compare_trees.SAME)
         for name in ("before", "after"):
             self.assertEqual(len(content["measurements"][name]), 4)  # two sizes, two rounds
         parts = [line.split(": ")[0].split()[-1] for line in done.stdout.splitlines() if line.startswith("ok")]
         self.assertEqual(parts, ["before", "after", "before", "after", "after", "before"])
+
+    def test_several_trees_are_measured_in_turns(self):
+        command = [str(self.root / "benchmarks/gpu/compare"), *[str(self.root)] * 3, "--out", str(self.out),
+                   "--memory", "host", "--quick", "--rounds", "2", "--collectives", "broadcast"]
+        done = self.run_limited(command)
+        self.assertIn(done.returncode, (compare_trees.SAME, compare_trees.SLOWER), done.stdout + done.stderr)
+        content = self.content()
+        self.assertEqual(list(content["compared"]), ["after", "after2"])
+        slower = [each for each in content["compared"].values() if each["slower"]]
+        self.assertEqual(slower == [], done.returncode == compare_trees.SAME)
+        for name, each in content["compared"].items():
+            ratios = compare_trees.ratios_of(content["measurements"]["before"], content["measurements"][name])
+            self.assertEqual(len(ratios), 2)
+            self.assertEqual(compare_trees.judge(ratios), each["slower"])
+            printed = re.search(rf"^{name} +geometric mean of 2 cells ([\d.]+); ", done.stdout, re.MULTILINE)
+            self.assertAlmostEqual(float(printed.group(1)), each["geometric_mean"], delta=2e-4)
+        parts = [line.split(": ")[0].split()[-1] for line in done.stdout.splitlines() if line.startswith("ok")]
+        names = ["before", "after", "after2"]
+        self.assertEqual(parts, [*names, *names, *reversed(names)])
 
     def test_a_folder_that_is_no_tree_is_refused(self):
         command = [str(self.root / "benchmarks/gpu/compare"), str(self.root), str(self.out.parent / "nothing"),
