@@ -96,7 +96,7 @@ TEST(LateRanksTest, NoCallSucceedsWithWrongDataOnRealThreads) {
 #ifdef __SANITIZE_THREAD__
     // These read the buffers of peers. A peer that gave up may write into its buffer meanwhile; the
     // kernel notices that afterwards and fails, but TSan reports the read.
-    if (NameOf(*variant).find("zero_copy") != std::string::npos) continue;
+    if (variant->transport == "ZERO_COPY") continue;
 #endif
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       RanksOnCpu ranks(3);
