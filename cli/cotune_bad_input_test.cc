@@ -187,6 +187,7 @@ TEST_F(BadInputTest, PluginsThatCannotBeLoaded) {
   ExpectError({"tune", "--plugin", plugin}, 8, "plugin_refused", {plugin});
   ExpectError({"tune", "--plugin", folder_.path() + "/missing.so"}, 8, "plugin_refused",
               {"missing.so"});
+  ExpectError({"tune", "--plugin", ""}, 8, "plugin_refused", {"the path is not absolute"});
   ExpectError({"tune", "--plugin", "./missing.so"}, 8, "plugin_refused",
               {std::filesystem::current_path() / "missing.so"});
   std::filesystem::copy_file(environment_["COTUNE_PLUGIN_PATH"] + "/cotune_host.so", plugin,

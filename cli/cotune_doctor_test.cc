@@ -153,7 +153,7 @@ void Forbid(uint32_t number) {
   }
 }
 
-// Whether this process may read the memory of its parent, which is what ranks do with each other.
+// A child tries to read the memory of this process, as ranks do with each other.
 bool MayReadAnother() {
   const pid_t parent = getpid();
   char byte = 'x';

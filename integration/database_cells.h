@@ -48,7 +48,7 @@ class DatabaseCells final : public KnownCells {
   // where there are none.
   std::string WhatIsKept() const;
 
-  // What the user should know of the journal that an earlier tune has left; "": nothing.
+  // This text warns of a journal that an earlier tune has left damaged; it is "" where none is.
   std::string WhatJournalLost() const;
 
   // The file that keeps what was measured until it is saved; "": nothing is kept.

@@ -1,5 +1,5 @@
-// What a call on host memory costs beside the collective: one rank alone, 64 bytes, through the C
-// API, with everything that a call checks.
+// Measures the cost of a call on host memory beside the collective: one rank alone, 64 bytes,
+// through the C API, with everything that a call checks.
 #include <filesystem>
 #include <memory>
 #include <string>

@@ -34,7 +34,7 @@ void CheckGpus(Checkup& checkup);
 void CheckLibraries(Checkup& checkup);
 // /dev/shm, limits of the process, cores against ranks.
 void CheckHost(Checkup& checkup);
-// Whether ranks may read each other's memory, and whose the root folder is.
+// Reads between ranks, tried; the owner of the root folder.
 void CheckProcesses(Checkup& checkup);
 // The launcher, plugins with what they offer, and the tuned database.
 void CheckTuning(const DoctorFlags& flags, Checkup& checkup);

@@ -1,4 +1,5 @@
-// What the system lets the processes of a job do to each other, and whose files it shows them.
+// Tries whether processes of a job may read each other's memory, and looks at who owns the files
+// that they see.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>

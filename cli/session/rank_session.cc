@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -214,7 +215,10 @@ JobOptions MakeJobOptions(const ResolvedSettings& settings, const PluginFlags& p
   options.settings = settings.values;
   options.memory = memory;
   for (const std::string& plugin : plugins.plugins) {
-    options.catalogue.plugin_paths.push_back(std::filesystem::absolute(plugin).lexically_normal());
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(plugin, error);
+    // An empty name, or a working folder that is gone: the loader says what is wrong with it.
+    options.catalogue.plugin_paths.push_back(error ? plugin : whole.lexically_normal().string());
   }
   Environment environment = process.environment;
   environment.erase("COTUNE_PLUGIN_PATH");

@@ -34,9 +34,10 @@ struct Miss {
   std::string detail;  // field, value in the file, value here
 };
 
-// Whether what `winner` has won under `there` is valid under `here`: the machine fields and the
-// measuring mode are equal, its backend is here, and no other backend that took part has another
-// version here. One that has lost and is not here at all changes nothing. nullopt when it is valid.
+// Judges under `here` an entry that `winner` has won under `there`. It is valid, nullopt, when the
+// machine fields and the measuring mode are equal, the winner's backend is here, and no backend
+// that took part has another version here. One that has lost and is not here at all changes
+// nothing.
 std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
                                 const Fingerprint& here);
 

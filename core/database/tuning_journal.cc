@@ -130,7 +130,9 @@ class FileJournal final : public TuningJournal {
     if (!fd.is_open()) return JournalFailure("the journal cannot be opened", unnamed);
     if (!WriteAll(fd.get(), JournalHeader(kind_)) || fdatasync(fd.get()) != 0 ||
         rename(unnamed.c_str(), path_.c_str()) != 0) {
-      return JournalFailure("the journal cannot be begun", unnamed);
+      Status failure = JournalFailure("the journal cannot be begun", unnamed);
+      unlink(unnamed.c_str());
+      return failure;
     }
     return SyncFolder(FolderOf(path_));
   }

@@ -46,8 +46,7 @@ std::string_view FirstPayload(std::string_view bytes, size_t payload_bytes_max) 
   return XXH3_64bits(payload.data(), payload.size()) == checksum ? payload : std::string_view();
 }
 
-// Where the next whole record begins, at `begin` or behind; the end of the bytes when there is
-// none.
+// Finds the first whole record at `begin` or behind; gives the end of the bytes when there is none.
 size_t FindRecord(std::string_view bytes, size_t begin) {
   size_t at = begin;
   while (at < bytes.size()) {

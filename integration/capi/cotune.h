@@ -200,7 +200,8 @@ typedef struct cotune_group_options {
  * machine's in $XDG_CACHE_HOME/cotune or ~/.cache/cotune; rank 0 reads it. One that is missing,
  * damaged, or of another machine is no error: every call then runs the default choice of the first
  * backend until cotune_tune or cotune_load. The log says at the first call which table is in force,
- * or why none: a warning where a database is there or named and cannot be used. options and error
+ * or why none: a warning where a database is there or named and cannot be used. Calls that the
+ * table has no row for are told once, as a warning. options and error
  * may be NULL. *group is NULL on failure. Any thread; one call at a time for a job. */
 COTUNE_API cotune_result cotune_group_create(const cotune_group_options* options,
                                              cotune_group** group, cotune_error* error);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@ void CallerLog::OnEvent(const Event& event) {
   if (event.type != EventType::kLine) return;
   const std::string text(event.name);
   if (log_ != nullptr) {
+    const std::lock_guard lock(mutex_);
     log_(context_, static_cast<int32_t>(event.severity), text.c_str());
   } else if (event.severity >= Severity::kWarning) {
     std::fprintf(stderr, "cotune: %s: %s\n",

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -21,8 +22,8 @@
 
 namespace cotune::capi {
 
-// Takes the lines of a job and of its tunes to the caller's log; without one, warnings and errors
-// to standard error. Thread-safe where the caller's log is.
+// Takes the lines of a job and of its tunes, from any thread, to the caller's log, one at a time;
+// without one, warnings and errors to standard error.
 class CallerLog final : public StageObserver {
  public:
   explicit CallerLog(const cotune_group_options& options)
@@ -32,6 +33,7 @@ class CallerLog final : public StageObserver {
  private:
   void (*const log_)(void* context, int32_t severity, const char* text);  // may be nullptr
   void* const context_;
+  std::mutex mutex_;  // held while the caller's log runs
 };
 
 // A job with what it stands on. A subgroup's keeps the one that it came from, so groups may be
@@ -110,7 +112,7 @@ Error StopInDoubt(cotune_group& group, const Error& failure);
 // Success when the group can be used: it is this process's own, no thread is stuck in a plugin, and
 // it is not stopped.
 Status CheckUsable(const cotune_group& group);
-// Whether it is usable, in a few loads: for the hot path.
+// The same question without the reason, answered by a few loads: for the hot path.
 inline bool IsUsable(const cotune_group& group) {
   return group.home.IsHere() && group.job().stuck() == nullptr && !group.job().stop().is_set();
 }

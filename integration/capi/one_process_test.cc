@@ -3,14 +3,18 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/base/event_sink.h"
 #include "core/database/tuned_database.h"
 #include "integration/capi/cotune.h"
+#include "integration/capi/group_state.h"
 
 namespace cotune {
 namespace {
@@ -119,6 +123,35 @@ class OneProcessTest : public ::testing::Test {
   cotune_group* group_ = nullptr;
   std::vector<std::string> log_;
 };
+
+// As cotune.h promises it: watchdog, control channel and plugins have threads of their own.
+TEST(CallerLogTest, LinesOfSeveralThreadsComeOneAtATime) {
+  struct Seen {
+    std::atomic<int> inside = 0;
+    int overlaps = 0;
+    int lines = 0;
+  } seen;
+  cotune_group_options options{};
+  options.log = [](void* context, int32_t, const char*) {
+    auto& all = *static_cast<Seen*>(context);
+    if (all.inside.fetch_add(1) != 0) ++all.overlaps;
+    ++all.lines;
+    std::this_thread::yield();
+    all.inside.fetch_sub(1);
+  };
+  options.log_context = &seen;
+  capi::CallerLog log(options);
+  constexpr int kLines = 2000;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int line = 0; line < kLines; ++line) EmitLine(log, Severity::kWarning, "a line");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(seen.overlaps, 0);
+  EXPECT_EQ(seen.lines, 4 * kLines);
+}
 
 // A table of out-of-place calls has nothing to say of calls in place, which the user hears once.
 TEST_F(OneProcessTest, CallsThatTheTableDoesNotHaveAreToldOnce) {
