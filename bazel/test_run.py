@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,10 @@ import test_times
 JOBS = (os.cpu_count() or 1) + 1
 # Bazel's exit code of a run that the user interrupted.
 INTERRUPTED = 8
+# Bazel never removes anything from its disk cache. When it holds more than the first number of bytes, what was not read for
+# the longest time goes (to within a day: that is how often most file systems note it), until the second number is left.
+DISK_CACHE_BYTES_MAX = 24 << 30
+DISK_CACHE_BYTES_KEPT = 16 << 30
 # Tests with this tag repeat what others do with more types, shapes or seeds.
 EXHAUSTIVE = "exhaustive"
 
@@ -158,6 +163,29 @@ def remove_tree(folder: pathlib.Path) -> None:
         shutil.rmtree(folder, onerror=make_writable)
 
 
+def trim(folder: pathlib.Path, bytes_max: int, bytes_kept: int) -> int:
+    """Removes the files of a cache that were not used for the longest time; how many. Other programs may use it meanwhile."""
+    files = []
+    for path in folder.rglob("*"):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            files.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    in_all = sum(size for _, size, _ in files)
+    removed = 0
+    if in_all <= bytes_max:
+        return removed
+    for _, size, path in sorted(files):
+        if in_all <= bytes_kept:
+            break
+        path.unlink(missing_ok=True)
+        in_all -= size
+        removed += 1
+    return removed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="All tests, the sanitizer suites, format and lint.")
     parser.add_argument("--cache", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
@@ -169,6 +197,8 @@ def main() -> int:
         run = Run(arguments, pathlib.Path(folder))
         try:
             run.all_phases()
+            if not arguments.cold:
+                trim(arguments.cache / "disk", DISK_CACHE_BYTES_MAX, DISK_CACHE_BYTES_KEPT)
             print("\n".join(test_times.phase_table(run.phases)))
             print("slowest targets:")
             print("\n".join(test_times.slowest_targets(run.phases)))

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 
 REPO = pathlib.Path(__file__).absolute().parent.parent
+sys.path.insert(0, str(REPO / "bazel"))
+import test_run  # noqa: E402
 
 FAKE_BAZEL = """#!/bin/sh
 echo "$@" >> "$CALLS"
@@ -104,6 +106,18 @@ class TestRunTest(unittest.TestCase):
         status, lines = self.run_tests("--cold")
         self.assertEqual((status, lines, len(self.calls())), (130, [], 2))
         self.assertFalse((self.folder / "cache/cold").exists())
+
+    def test_the_cache_keeps_what_was_used_last(self):
+        cache = self.folder / "disk"
+        for i in range(6):
+            path = cache / f"{i % 2}" / str(i)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes(100))
+            os.utime(path, (1000 + i, 500))
+        self.assertEqual(test_run.trim(cache, 600, 300), 0)
+        self.assertEqual(test_run.trim(cache, 599, 300), 3)
+        self.assertEqual(sorted(path.name for path in cache.rglob("*") if path.is_file()), ["3", "4", "5"])
+        self.assertEqual(test_run.trim(self.folder / "nothing", 0, 0), 0)
 
     def test_a_second_cold_run_is_refused(self):
         (self.folder / "cache").mkdir()
