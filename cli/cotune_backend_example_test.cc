@@ -39,8 +39,11 @@ void Replace(const std::string& from, const std::string& to, std::string& text) 
 // Installs the files that `./dev dist` installs for authors of plugins.
 void InstallInto(const fs::path& tree) {
   fs::create_directories(tree / "include/cotune/sdk");
+  fs::create_directories(tree / "include/cotune/draft");
   fs::create_directories(tree / "lib");
   fs::copy_file("plugins/api/cotune_backend_v1.h", tree / "include/cotune/cotune_backend_v1.h");
+  fs::copy_file("plugins/api/draft/cotune_program_v1.h",
+                tree / "include/cotune/draft/cotune_program_v1.h");
   for (const auto& file : fs::directory_iterator("plugins/sdk/installed")) {
     const bool is_library = file.path().extension() == ".a";
     const fs::path folder = tree / (is_library ? "lib" : "include/cotune/sdk");
@@ -48,19 +51,25 @@ void InstallInto(const fs::path& tree) {
   }
 }
 
-class CotuneBackendExampleTest : public CotuneProgramTest,
-                                 public testing::WithParamInterface<Example> {};
-
-TEST_P(CotuneBackendExampleTest, TheReadmeHolds) {
-  const Example& example = GetParam();
-  const fs::path folder = folder_.path();
+// Builds an example by the command of its README, beside a tree that was installed.
+void BuildExample(const Example& example, const fs::path& folder) {
   InstallInto(folder / "tree");
   fs::copy_file(example.folder + example.source, folder / example.source);
   std::string compile = ReadmeLine(example, example.compiler + " -std=");
   Replace("DIR", "tree", compile);
   ASSERT_EQ(std::system(("umask 022; cd '" + folder.string() + "' && " + compile).c_str()), 0)
       << compile;
+}
 
+using CotuneBackendExampleTestInC = CotuneProgramTest;
+
+class CotuneBackendExampleTest : public CotuneProgramTest,
+                                 public testing::WithParamInterface<Example> {};
+
+TEST_P(CotuneBackendExampleTest, TheReadmeHolds) {
+  const Example& example = GetParam();
+  const fs::path folder = folder_.path();
+  BuildExample(example, folder);
   std::string line = ReadmeLine(example, "DIR/bin/cotune ");
   Replace("DIR/bin/cotune ", "", line);
   Replace("\"$PWD/" + example.library + "\"", (folder / example.library).string(), line);
@@ -76,6 +85,28 @@ TEST_P(CotuneBackendExampleTest, TheReadmeHolds) {
   for (const nlohmann::json& entry : shown["entries"]) {
     EXPECT_EQ(entry["winner"]["choice"].get<std::string>().rfind(example.choices, 0), 0u) << entry;
   }
+}
+
+// A program whose local operation the example in C takes, and one that it refuses.
+TEST_F(CotuneBackendExampleTestInC, RunsItsPartOfPrograms) {
+  const fs::path folder = folder_.path();
+  const Example example{"examples/backend_in_c/", "tiny_backend.c", "cc", "tiny.so", "tiny/slots"};
+  BuildExample(example, folder);
+  const auto bench = [&](const std::string& operation) {
+    const std::string path = folder.string() + "/p.cotune";
+    WriteFileForTest(path, "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = " + operation +
+                               " %s\nreturn %y\n");
+    return Run({"bench", "--ranks", "2", "--plugin", (folder / "tiny.so").string(), "--backend",
+                "tiny", "--program", path, "--rows", "4"});
+  };
+  const ProgramEnd runs = bench("relu");
+  ASSERT_EQ(runs.exit_code, 0) << runs.err;
+  EXPECT_NE(runs.out.find("tiny/slots"), std::string::npos) << runs.out;
+  const ProgramEnd refused = bench("neg");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_NE((refused.out + refused.err).find("tiny: of parts relu of one value only"),
+            std::string::npos)
+      << refused.out << refused.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Languages, CotuneBackendExampleTest,

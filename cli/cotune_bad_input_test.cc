@@ -292,7 +292,8 @@ TEST_F(BadInputTest, RanksWithOtherProblemsSayWhich) {
   EXPECT_EQ(end_0.exit_code, 5) << end_0.err;
   EXPECT_EQ(end_1.exit_code, 5) << end_1.err;
   const std::string all = end_0.err + end_1.err;
-  for (const char* text : {"rank 1 has 'broadcast/none/f64/", "rank 0 has 'broadcast/none/f32/"}) {
+  for (const char* text : {"rank 1 differs in node 1: rank 1 has 'broadcast/none/f64/",
+                           "the other ranks have 'broadcast/none/f32/"}) {
     EXPECT_NE(all.find(text), std::string::npos) << all;
   }
 }
@@ -312,7 +313,7 @@ TEST_F(BadInputTest, RanksWithMoreProblemsSayHowMany) {
   const ProgramEnd end_1 = rank_1.Wait();
   EXPECT_EQ(end_0.exit_code, 5) << end_0.err;
   EXPECT_EQ(end_1.exit_code, 5) << end_1.err;
-  EXPECT_NE((end_0.err + end_1.err).find("rank 1: rank 0 tunes 2 cells, this one 1"),
+  EXPECT_NE((end_0.err + end_1.err).find("rank 1 differs in node 2: rank 1 has no such node"),
             std::string::npos)
       << end_0.err << end_1.err;
 }

@@ -1,5 +1,8 @@
 // The real program on choices that fail, refuse and win as a script tells them to.
 #include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "cli/testing/cotune_program.h"
 
@@ -58,6 +61,102 @@ TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
   EXPECT_EQ(entry["refusals"][0]["choice"], "fake/never");
   EXPECT_NE(entry["refusals"][0]["reason"].get<std::string>().find("needs a switch"),
             std::string::npos);
+}
+
+constexpr char kOrders[] =
+    "choice ring default cost_us=9000 numerics=ring; choice tree cost_us=20 numerics=tree; "
+    "choice slow cost_us=9000 numerics=rank_order_f32; "
+    "choice order cost_us=3000 numerics=rank_order_f32; choice silent cost_us=9000";
+
+TEST_F(ChoicesTest, BySameNumericsOneOrderOfAdditionsRacesAndTheOthersAreRefused) {
+  const ProgramEnd tuned =
+      Small("tune", kOrders, {"--db", database_, "--numerics", "same", "--json"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const nlohmann::json winners = Document(tuned)["result"]["winners"];
+  ASSERT_EQ(winners.size(), 1u);
+  EXPECT_EQ(winners[0]["choice"], "fake/order");
+  EXPECT_EQ(winners[0]["numerics"], "rank_order_f32");
+  const ProgramEnd explained =
+      Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--db", database_, "--numerics",
+           "same", "--set", std::string("fake.script=") + kOrders, "--json"});
+  ASSERT_EQ(explained.exit_code, 0) << explained.err;
+  const nlohmann::json entry = Document(explained)["result"]["entry"];
+  EXPECT_EQ(entry["winner"]["numerics"], "rank_order_f32");
+  EXPECT_EQ(entry["measuring_mode"], "eager, numerics=same");
+  ASSERT_EQ(entry["choices"].size(), 2u) << entry;
+  std::map<std::string, std::string> refusals;
+  for (const nlohmann::json& refusal : entry["refusals"]) {
+    refusals[refusal["choice"]] = refusal["reason"];
+  }
+  EXPECT_EQ(refusals["fake/ring"], "numerics=same: adds in another order (ring)");
+  EXPECT_EQ(refusals["fake/tree"], "numerics=same: adds in another order (tree)");
+  EXPECT_EQ(refusals["fake/silent"],
+            "numerics=same: its backend does not say in which order it combines elements");
+}
+
+TEST_F(ChoicesTest, WhatWonByAnyNumericsIsNotTakenForSame) {
+  const auto tune = [&](const char* numerics) {
+    return Document(Small("tune", kOrders, {"--db", database_, "--numerics", numerics, "--json"}));
+  };
+  const auto explained = [&](const char* numerics) {
+    return Document(
+        Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--db", database_, "--numerics",
+             numerics, "--set", std::string("fake.script=") + kOrders, "--json"}))["result"];
+  };
+  EXPECT_EQ(tune("any")["result"]["winners"][0]["choice"], "fake/tree");
+  const nlohmann::json before = explained("same");
+  EXPECT_TRUE(before["entry"].is_null()) << before;
+  EXPECT_NE(before.dump().find("measuring_mode: 'eager' in the file"), std::string::npos) << before;
+  const nlohmann::json same = tune("same")["result"];
+  EXPECT_EQ(same["measured_cells"], 1) << same;
+  EXPECT_EQ(same["winners"][0]["choice"], "fake/order");
+  // Both are kept, and each is known to its own rule.
+  for (const auto& [numerics, winner] :
+       {std::pair("any", "fake/tree"), std::pair("same", "fake/order")}) {
+    const nlohmann::json again = tune(numerics)["result"];
+    EXPECT_EQ(again["known_cells"], 1) << again;
+    EXPECT_EQ(again["winners"][0]["choice"], winner);
+    EXPECT_EQ(explained(numerics)["entry"]["winner"]["choice"], winner);
+  }
+}
+
+TEST_F(ChoicesTest, WithoutATableTheDefaultFollowsTheNumerics) {
+  environment_["XDG_CACHE_HOME"] = folder_.path() + "/cache";
+  const nlohmann::json untuned =
+      Document(Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--numerics", "same",
+                    "--set", std::string("fake.script=") + kOrders, "--json"}))["result"];
+  EXPECT_EQ(untuned["default"], "fake/slow") << untuned;
+  const ProgramEnd text = Run({"explain", "all_reduce", "1K", "f32", "--ranks", "2", "--numerics",
+                               "same", "--set", std::string("fake.script=") + kOrders});
+  EXPECT_NE(text.out.find("--dtype f32 --numerics same --db "), std::string::npos) << text.out;
+}
+
+TEST_F(ChoicesTest, RanksWithOtherNumericsShareNoGroup) {
+  environment_["COTUNE_WORLD_SIZE"] = "2";
+  environment_["COTUNE_JOB_ID"] = "numerics";
+  const auto command = [&](const char* numerics) {
+    return Command({"tune", "--collective", "all_reduce", "--sizes", "1K", "--db", database_,
+                    "--numerics", numerics});
+  };
+  environment_["COTUNE_RANK"] = "0";
+  ProgramRun rank_0(command("any"), environment_);
+  environment_["COTUNE_RANK"] = "1";
+  ProgramRun rank_1(command("same"), environment_);
+  for (ProgramRun* rank : {&rank_0, &rank_1}) {
+    const ProgramEnd end = rank->Wait();
+    EXPECT_NE(end.exit_code, 0);
+    EXPECT_NE(end.err.find("numerics=same"), std::string::npos) << end.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(database_));
+}
+
+TEST_F(ChoicesTest, ANumericsThatIsNoneIsAUsageError) {
+  const ProgramEnd end = Small("tune", kOrders, {"--db", database_, "--numerics", "equal"});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find("bad value \"equal\" for numerics (--numerics): it is neither any nor "
+                         "same; give any or same"),
+            std::string::npos)
+      << end.err;
 }
 
 TEST_F(ChoicesTest, WrongValuesEndABenchWithTheirOwnCode) {

@@ -36,6 +36,9 @@ struct Dispatch {
   int operator()(const DbShowFlags& flags) const { return DbShowCommand(flags, process); }
   int operator()(const DbMergeFlags& flags) const { return DbMergeCommand(flags, process); }
   int operator()(const ConfigShowFlags& flags) const { return ConfigShowCommand(flags, process); }
+  int operator()(const ProgramCheckFlags& flags) const {
+    return ProgramCheckCommand(flags, process);
+  }
   int operator()(const DoctorFlags& flags) const { return DoctorCommand(flags, process); }
   int operator()(const RunFlags& flags) const { return RunCommand(flags, process); }
 };

@@ -86,6 +86,7 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
   }
   if (Status known = self.CheckWanted(); !known) return Propagate(known);
   self.Order();
+  self.AdoptForParts(scan);
   if (Status known = self.CheckSettings(); !known) return Propagate(known);
   return made;
 }
@@ -121,6 +122,29 @@ void BackendCatalogue::Adopt(const cotune_backend_api_t& table, const std::strin
   }
   NoteFailure(table.name, backend.error(),
               mode_ == Mode::kSurvey && backend.error().code == ErrorCode::kUnsupported);
+}
+
+void BackendCatalogue::AdoptForParts(const PluginScan& scan) {
+  const bool has_parts = std::any_of(in_use_.begin(), in_use_.end(),
+                                     [](const Backend* each) { return each->has_parts(); });
+  if (has_parts || mode_ == Mode::kSurvey) return;
+  std::map<std::string, std::pair<const cotune_backend_api_t*, std::string>> by_name;
+  for (const auto& [table, path] : scan.tables) {
+    if (!IsWanted(table->name) && FitsMemory(table->memory_kinds)) {
+      by_name[table->name] = {table, path};
+    }
+  }
+  for (const auto& [name, from] : by_name) {
+    const size_t before = backends_.size();
+    Adopt(*from.first, from.second);
+    if (backends_.size() == before) continue;
+    if (backends_.back()->has_parts()) {
+      part_backends_.push_back(backends_.back().get());
+      return;
+    }
+    builds_.erase(name);
+    backends_.pop_back();
+  }
 }
 
 void BackendCatalogue::Probe(const cotune_backend_api_t& table) {

@@ -65,6 +65,9 @@ class BackendCatalogue {
 
   // In order of priority; they live as long as the catalogue.
   const std::vector<Backend*>& backends() const { return in_use_; }
+  // Backends that the user has left out, which can run the parts of programs: the first one, where
+  // none of those in use can.
+  const std::vector<Backend*>& part_backends() const { return part_backends_; }
   // One for every file that was looked at and every table.
   const std::vector<PluginReport>& reports() const { return reports_; }
   // Settings of backends that nobody could check: the backend is not used here.
@@ -83,6 +86,8 @@ class BackendCatalogue {
   BackendCatalogue(CatalogueOptions options, Mode mode, const Place& place);
   Status AddTables(PluginScan& scan) const;
   void Adopt(const cotune_backend_api_t& table, const std::string& path);
+  // Makes one of the tables that the user has left out the backend of parts, if one is needed.
+  void AdoptForParts(const PluginScan& scan);
   // Makes the backend and drops it, and writes down what became of it.
   void Probe(const cotune_backend_api_t& table);
   // Writes into the backend's reports why it cannot be used. `is_idle`: the plugin is sound, but
@@ -100,6 +105,7 @@ class BackendCatalogue {
   const std::map<std::string, std::string> setting_texts_;
   std::vector<std::unique_ptr<Backend>> backends_;
   std::vector<Backend*> in_use_;
+  std::vector<Backend*> part_backends_;
   std::map<std::string, std::string> builds_;
   std::vector<PluginReport> reports_;
   std::vector<std::string> setting_warnings_;

@@ -61,11 +61,10 @@ Status DatabaseCells::Open() {
   return {};
 }
 
-Status DatabaseCells::CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems) {
+Status DatabaseCells::CheckWritable(const std::vector<Problem>& problems) {
   if (!write_failure_) return {};
-  const auto missing = std::count_if(problems.begin(), problems.end(), [&](const auto& each) {
-    return !Find(each.first, each.second).has_value();
-  });
+  const auto missing = std::count_if(problems.begin(), problems.end(),
+                                     [&](const Problem& each) { return !Find(each).has_value(); });
   if (missing == 0) return {};
   Error error = *write_failure_;
   error.what =
@@ -74,14 +73,17 @@ Status DatabaseCells::CheckWritable(const std::vector<std::pair<Problem, uint64_
   return tl::make_unexpected(std::move(error));
 }
 
-std::optional<CellResult> DatabaseCells::Find(const Problem& problem, uint64_t program_digest) {
+std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
   // With force only what this tune itself has measured before it was interrupted counts.
   const TunedDatabase& where = place_.force ? fresh_ : database_;
-  tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, program_digest, fingerprint_);
+  tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, fingerprint_);
   if (!entry) return std::nullopt;
   // The winner is decided anew, by the rules of this tune: among what can run here.
   std::erase_if(entry->cell.verdicts, [&](const Verdict& verdict) {
-    return !fingerprint_.backends.contains(std::string(verdict.id.backend()));
+    const std::vector<ChoiceId> steps = verdict.id.steps();
+    return std::any_of(steps.begin(), steps.end(), [&](const ChoiceId& step) {
+      return !fingerprint_.backends.contains(std::string(step.backend()));
+    });
   });
   return std::move(entry->cell);
 }
@@ -122,6 +124,8 @@ void DatabaseCells::NoteAttempt(const Problem& problem, const ChoiceId* choice) 
 Status DatabaseCells::Record(const CellResult& cell, const Winner& winner) {
   if (journal_ == nullptr) return {};
   DatabaseEntry entry{fingerprint_, cell, winner, place_.cotune_version, std::time(nullptr)};
+  const auto program = place_.program_texts.find(cell.problem.cls.program_digest);
+  if (program != place_.program_texts.end()) entry.program_text = program->second;
   Status appended = journal_->Append(entry);
   recorded_.Put(entry);
   fresh_.Put(std::move(entry));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ class DatabaseCells final : public KnownCells {
     std::string path;  // of the tuned database; "": none
     bool force = false;
     std::string cotune_version;
+    std::map<uint64_t, std::string> program_texts{};  // of the programs to tune, by digest
   };
   // The fingerprint, of this machine, outlives the object.
   DatabaseCells(Place place, const Fingerprint& fingerprint)
@@ -32,11 +34,11 @@ class DatabaseCells final : public KnownCells {
   // written is no failure yet: CheckWritable says whether it is one.
   Status Open();
 
-  // Why the tune cannot begin: `problems` (with their program digests) are not all known, and what
+  // Why the tune cannot begin: `problems` are not all known, and what
   // is measured could not be kept.
-  Status CheckWritable(const std::vector<std::pair<Problem, uint64_t>>& problems);
+  Status CheckWritable(const std::vector<Problem>& problems);
 
-  std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) override;
+  std::optional<CellResult> Find(const Problem& problem) override;
 
   std::vector<LeftOutChoice> Begin() override;
 

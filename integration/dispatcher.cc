@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "core/base/event_sink.h"
+#include "core/choice/choice_lists.h"
 #include "fmt/format.h"
+#include "integration/dispatcher_plan.h"
 #include "integration/group_stop.h"
 
 namespace cotune {
@@ -43,15 +45,6 @@ constexpr int64_t kCoarseTimeoutNs = 1'000'000'000;
 
 }  // namespace
 
-struct Dispatcher::CachedPlan {
-  CachedPlan(PlanKey plan_key, Program plan_program)
-      : key(plan_key), program(std::move(plan_program)) {}
-  PlanKey key;
-  Program program;
-  std::unique_ptr<ChoiceCaller> caller;
-  std::string table_choice_refused;  // as in CallExplanation
-};
-
 size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
   const ProblemClass& cls = key.problem.cls;
   uint64_t hash = key.problem.count * 0x9E3779B97F4A7C15ull;
@@ -60,6 +53,7 @@ size_t Dispatcher::PlanKeyHash::operator()(const PlanKey& key) const {
           (static_cast<uint64_t>(cls.in_place) << 20) ^
           (static_cast<uint64_t>(cls.buffer_class) << 21) ^ (static_cast<uint64_t>(cls.root) << 8) ^
           static_cast<uint64_t>(key.choice_index + 1);
+  hash ^= cls.program_digest;
   hash *= 0xBF58476D1CE4E5B9ull;
   return hash ^ (hash >> 31);
 }
@@ -78,6 +72,7 @@ Dispatcher::~Dispatcher() { job_.set_drop_plans(nullptr); }
 
 void Dispatcher::DropPlans() {
   latest_ = {};
+  latest_program_ = {};
   plan_of_.clear();
   plans_.clear();
 }
@@ -91,6 +86,7 @@ void Dispatcher::SetTable(DispatchTable table) {
 void Dispatcher::DropOldestTable() {
   const DispatchTable* const oldest = tables_.front().get();
   if (latest_.table == oldest) latest_ = {};
+  if (latest_program_.table == oldest) latest_program_ = {};
   for (auto plan = plans_.begin(); plan != plans_.end();) {
     if ((*plan)->key.table != oldest) {
       ++plan;
@@ -183,22 +179,30 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
 }
 
 Status Dispatcher::Run(const Call& call) {
-  // A thread may still be inside a call of this object then.
-  if (const Error* stuck = job_.stuck()) return tl::make_unexpected(*stuck);
-  if (job_.stop().is_set()) return job_.stop().status();
+  if (Status may = MayRun(); !may) return may;
   const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(Propagate(plan));
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
   arguments.stream = call.stream;
-  last_timeout_ns_ = call.timeout_ns;
-  const Clock& clock = job_.clock();
-  const bool is_coarse = call.timeout_ns >= kCoarseTimeoutNs;
-  arguments.deadline_ns =
-      DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), call.timeout_ns);
+  arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   MarkStage(job_.observer(), Stage::kDispatch);
-  return Remember((*plan)->caller->Launch(arguments, clock));
+  return Remember((*plan)->caller->Launch(arguments, job_.clock()));
+}
+
+Status Dispatcher::MayRun() const {
+  // A thread may still be inside a call of this object then.
+  if (const Error* stuck = job_.stuck()) return tl::make_unexpected(*stuck);
+  if (job_.stop().is_set()) return job_.stop().status();
+  return {};
+}
+
+int64_t Dispatcher::DeadlineOf(int64_t timeout_ns) {
+  last_timeout_ns_ = timeout_ns;
+  const Clock& clock = job_.clock();
+  const bool is_coarse = timeout_ns >= kCoarseTimeoutNs;
+  return DeadlineAfter(is_coarse ? clock.coarse_now_ns() : clock.now_ns(), timeout_ns);
 }
 
 Status Dispatcher::Remember(Status status) {
@@ -318,25 +322,33 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
   }
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return Propagate(problem);
-  Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table));
+  Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table), nullptr);
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
   return plan;
 }
 
-Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key) {
+Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Program* program) {
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) {
     plans_.splice(plans_.begin(), plans_, found->second);
     return plans_.front().get();
   }
-  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
+  std::optional<Program> single;
+  if (program == nullptr) {
+    Result<Program> made = Program::SingleCollective(key.problem.cls);
+    if (!made) return Propagate(made);
+    single = std::move(*made);
+    program = &*single;
+  }
+  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, *program);
   if (!plan) return Propagate(plan);
   if (key.choice_index == DispatchTable::kNoChoice) SayUntuned(key);
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
   if (plans_.size() > kPlansMax) {
     if (latest_.plan == plans_.back().get()) latest_ = {};
+    if (latest_program_.plan == plans_.back().get()) latest_program_ = {};
     plan_of_.erase(plans_.back()->key);
     plans_.pop_back();
   }
@@ -357,18 +369,15 @@ void Dispatcher::SayUntuned(const PlanKey& key) {
                        cls.in_place ? " in place" : ""));
 }
 
-Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key) {
-  Result<Program> program = Program::SingleCollective(key.problem.cls);
-  if (!program) return Propagate(program);
-  auto plan = std::make_unique<CachedPlan>(key, std::move(*program));
+Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key,
+                                                                    const Program& program) {
+  auto plan = std::make_unique<CachedPlan>(key, program);
   const int64_t deadline_ns =
       job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
   const auto prepare = [&](const Choice& choice) -> Status {
-    BackendMember* member = job_.groups().Find(choice.id.backend());
-    if (member == nullptr || member->group == nullptr) {
-      return Fail(ErrorCode::kUnsupported, "its backend is not loaded", choice.id.text());
-    }
-    plan->caller = std::make_unique<ChoiceCaller>(plan->program, key.problem, choice, *member);
+    auto caller = MakeCaller(job_.groups(), plan->program, key.problem, choice);
+    if (!caller) return Propagate(caller);
+    plan->caller = std::move(*caller);
     return plan->caller->Precompile(deadline_ns);
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
@@ -391,15 +400,14 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
 
 std::optional<Choice> Dispatcher::ListedChoice(const Program& program, const Problem& problem,
                                                const ChoiceId& id) {
-  const BackendMember* member = job_.groups().Find(id.backend());
-  if (member == nullptr || member->group == nullptr) return std::nullopt;
-  for (Choice& choice : member->backend->ListChoices(program, problem).choices) {
+  for (Choice& choice : ListChoicesOf(job_.groups(), program, problem).choices) {
     if (choice.id == id) return std::move(choice);
   }
   return std::nullopt;
 }
 
-Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& key) {
+Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& key,
+                                                               const Program& program) {
   const auto found = plan_of_.find(key);
   if (found != plan_of_.end()) {
     const CachedPlan& plan = **found->second;
@@ -407,16 +415,14 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
   }
   // Other ranks may not be asked at all: a plan that all of them make together must wait for a
   // call.
-  const Result<Program> program = Program::SingleCollective(key.problem.cls);
-  if (!program) return Propagate(program);
   std::optional<Choice> first;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    first = ListedChoice(*program, key.problem, key.table->choices()[key.choice_index]);
-  } else if (Result<Choice> fallback = job_.DefaultChoice(*program, key.problem)) {
+    first = ListedChoice(program, key.problem, key.table->choices()[key.choice_index]);
+  } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
     first = std::move(*fallback);
   }
   if (first && first->prepare_is_collective) return std::pair(first->id, std::string());
-  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key);
+  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, program);
   if (!plan) return Propagate(plan);
   std::pair<ChoiceId, std::string> chosen((*plan)->caller->id(), (*plan)->table_choice_refused);
   // Behind all others, so that this rank drops no plan that its peers keep.
@@ -430,16 +436,22 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   const Result<Problem> problem = ProblemOf(call);
   if (!problem) return Propagate(problem);
-  const DispatchTable& current = table();
-  const PlanKey key = KeyOf(call, *problem, current);
+  const PlanKey key = KeyOf(call, *problem, table());
+  const Result<Program> program = Program::SingleCollective(key.problem.cls);
+  if (!program) return Propagate(program);
+  return ExplainKey(key, *program);
+}
+
+Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program& program) {
+  const DispatchTable& current = *key.table;
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
-  const Result<std::pair<ChoiceId, std::string>> chosen = ChosenFor(key);
+  const Result<std::pair<ChoiceId, std::string>> chosen = ChosenFor(key, program);
   if (!chosen) return Propagate(chosen);
   CallExplanation explanation{chosen->first, false, 0, UINT64_MAX, chosen->second};
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
   if (!explanation.from_table) return explanation;
-  if (const std::optional<SizeRange> range = current.RangeOf(dispatch_key, problem->bytes())) {
+  if (const std::optional<SizeRange> range = current.RangeOf(dispatch_key, key.problem.bytes())) {
     explanation.first_bytes = range->first_bytes;
     explanation.end_bytes = range->end_bytes;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -29,6 +30,18 @@ struct Call {
   const void* send = nullptr;
   void* recv = nullptr;
   void* stream = nullptr;  // cudaStream_t of a call on CUDA memory
+  int64_t timeout_ns = 30'000'000'000;
+};
+
+// One call of a program by this rank.
+struct ProgramCall {
+  const ProgramGraph* graph = nullptr;  // of a program with collectives
+  uint64_t rows = 1;                    // R
+  // One address for each input and output, in their order; an output that overwrites an input has
+  // that input's. NULL only where a value has no rows.
+  std::span<const void* const> inputs{};
+  std::span<void* const> outputs{};
+  void* stream = nullptr;  // as in Call
   int64_t timeout_ns = 30'000'000'000;
 };
 
@@ -59,6 +72,10 @@ class Dispatcher {
   // (Job::stop), so that every later call gives the same error. So does a loss that the control
   // channel knows of.
   Status Run(const Call& call);
+  // The same for a program. kUsage also when it does not fit the group, or its rows not the ranks.
+  Status Run(const ProgramCall& call);
+  // Makes the plan ready that the call would run. Collective in the sense of the job.
+  Status Prepare(const ProgramCall& call);
 
   // Whether all calls so far went well, as far as they have run. An error as of Run.
   Status Health();
@@ -66,6 +83,8 @@ class Dispatcher {
   // Not collective: waits for no other rank, and changes nothing that decides what this one does.
   // Makes the plan ready where a rank can do that alone.
   Result<CallExplanation> Explain(const Call& call);
+  // Needs no operands.
+  Result<CallExplanation> Explain(const ProgramCall& call);
 
  private:
   // The key of a cached plan: two calls with equal keys run the same plan.
@@ -93,6 +112,27 @@ class Dispatcher {
     bool operator==(const LatestCall&) const = default;
   };
 
+  // The latest call of a program, likewise.
+  struct LatestProgram {
+    const DispatchTable* table = nullptr;
+    CachedPlan* plan = nullptr;
+    uint64_t digest = 0;
+    uint64_t rows = 0;
+  };
+
+  // What all calls begin with: why none may run.
+  Status MayRun() const;
+  int64_t DeadlineOf(int64_t timeout_ns);
+  // The program bound to the group; valid until the next call.
+  Result<const Program*> Bound(const ProgramGraph& graph);
+  // The problem of the program's anchor. kUsage: R does not fit the group.
+  Result<Problem> ProblemOf(const Program& program, uint64_t rows) const;
+  Status CheckOperands(const Program& program, const ProgramCall& call) const;
+  Result<CachedPlan*> PlanOf(const ProgramCall& call);
+  // The call of the one collective that the program is.
+  static Call AsCall(const Program& program, const Problem& problem, const ProgramCall& call);
+  Result<CallExplanation> ExplainKey(const PlanKey& key, const Program& program);
+
   Result<Problem> ProblemOf(const Call& call) const;
   bool IsInPlace(const Call& call) const;
   bool HasBuffers(const Call& call) const;
@@ -104,10 +144,10 @@ class Dispatcher {
   // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
   PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
   // The choice that runs for the key, and why the table's does not (as in CallExplanation).
-  Result<std::pair<ChoiceId, std::string>> ChosenFor(const PlanKey& key);
-  // The plan from the cache, or a new one.
-  Result<CachedPlan*> PlanFor(const PlanKey& key);
-  Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key);
+  Result<std::pair<ChoiceId, std::string>> ChosenFor(const PlanKey& key, const Program& program);
+  // The plan from the cache, or a new one. program: nullptr for that of the key's collective alone.
+  Result<CachedPlan*> PlanFor(const PlanKey& key, const Program* program);
+  Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key, const Program& program);
   // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
   // table has no row for this one.
   void SayUntuned(const PlanKey& key);
@@ -141,8 +181,10 @@ class Dispatcher {
   PlanList plans_;  // most recently used first
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   LatestCall latest_;
-  std::set<DispatchKey> untuned_;  // as far as it was said
-  int64_t last_timeout_ns_ = 0;    // of a call
+  LatestProgram latest_program_;
+  std::unordered_map<uint64_t, std::unique_ptr<Program>> programs_;  // by the graph's digest
+  std::set<DispatchKey> untuned_;                                    // as far as it was said
+  int64_t last_timeout_ns_ = 0;                                      // of a call
 };
 
 }  // namespace cotune

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/boot_id.h"
+#include "core/choice/choice_lists.h"
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
@@ -152,8 +153,9 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& req
 
 Status Job::LearnBackends() {
   const std::vector<Backend*>& backends = catalogue_->backends();
-  const std::vector<const Backend*> in_use(backends.begin(), backends.end());
+  std::vector<const Backend*> in_use(backends.begin(), backends.end());
   if (in_use.empty()) return tl::make_unexpected(catalogue_->WhyNone({}));
+  for (const Backend* backend : catalogue_->part_backends()) in_use.push_back(backend);
   return TakeFingerprint(in_use);
 }
 
@@ -207,6 +209,8 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   options.deadline_ns = clock_.now_ns() + options_.settings.warm_timeout_ns;
   options.settings = catalogue_->setting_texts();
   options.builds = catalogue_->builds();
+  options.part_backends = catalogue_->part_backends();
+  options.numerics = options_.settings.numerics;
   // Free memory of a host changes with everything that runs on it.
   if (options_.memory == MemoryKind::kCuda) {
     options.free_device_bytes = [device = device_.get()] { return device->AvailableBytes(); };
@@ -215,6 +219,7 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
       BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
   if (!groups) return Propagate(groups);
   groups_ = std::move(*groups);
+  ProvideForPrograms();
   stop_ = stops_->Add(*groups_, parent);
   job_ranks_ = job_ranks;
   for (const Refusal& refusal : groups_->refusals()) {
@@ -233,7 +238,33 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   }
   std::vector<const Backend*> in_use;
   for (const BackendMember& member : groups_->members()) in_use.push_back(member.backend);
+  // What a program takes depends on its parts too.
+  const Backend* const parts = groups_->part_backend();
+  if (parts != nullptr && std::find(in_use.begin(), in_use.end(), parts) == in_use.end()) {
+    in_use.push_back(parts);
+  }
   return TakeFingerprint(in_use);
+}
+
+void Job::ProvideForPrograms() {
+  temporaries_ = std::make_unique<Temporaries>(*device_);
+  groups_->set_program_support(
+      {.part_backend = groups_->part_backend(),
+       .temporaries = temporaries_.get(),
+       .rounds_values = options_.settings.numerics == NumericsRule::kSame});
+}
+
+void Job::set_settings(const TuningSettings& settings) {
+  options_.settings = settings;
+  if (groups_ != nullptr) groups_->set_numerics(settings.numerics);
+  fingerprint_.measuring_mode = MeasuringMode();
+}
+
+// What won among all choices may be of another numerics class than what may win by numerics=same,
+// and programs that round every value take another time: such measurements are kept apart.
+std::string Job::MeasuringMode() const {
+  const bool is_same = options_.settings.numerics == NumericsRule::kSame;
+  return device_->measuring_mode() + (is_same ? ", numerics=same" : "");
 }
 
 Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
@@ -243,7 +274,7 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
     if (!fields) return Propagate(fields);
     fingerprint_.machine.merge(*fields);
   }
-  fingerprint_.measuring_mode = device_->measuring_mode();
+  fingerprint_.measuring_mode = MeasuringMode();
   fingerprint_.backends.clear();
   for (const Backend* backend : in_use) {
     fingerprint_.backends[backend->name()] = catalogue_->IdentityOf(*backend);
@@ -287,15 +318,20 @@ Result<Choice> Job::DefaultChoice(const Program& program, const Problem& problem
       if (member.group != nullptr) in_use.push_back(member.backend);
     }
   }
-  for (const Backend* backend : in_use) {
-    ChoiceList list = backend->ListChoices(program, problem);
-    for (Choice& choice : list.choices) {
-      if (choice.is_default) return std::move(choice);
-    }
-    for (const Refusal& refusal : list.refusals) {
-      reasons +=
-          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
-    }
+  const auto has_any = [](const std::vector<Backend*>& from) {
+    return std::any_of(from.begin(), from.end(),
+                       [](const Backend* backend) { return backend->has_parts(); });
+  };
+  const bool has_parts = groups_ != nullptr
+                             ? groups_->part_backend() != nullptr
+                             : has_any(backends) || has_any(catalogue_->part_backends());
+  ChoiceList list =
+      ListChoicesOf(in_use, {has_parts, options_.settings.numerics}, program, problem);
+  for (Choice& choice : list.choices) {
+    if (choice.is_default) return std::move(choice);
+  }
+  for (const Refusal& refusal : list.refusals) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.choice, refusal.reason);
   }
   return Fail(ErrorCode::kUnsupported, "no backend can run this call", ToText(problem),
               std::move(reasons), "see `cotune plugin list`");

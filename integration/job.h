@@ -14,6 +14,7 @@
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
 #include "core/backend/device.h"
+#include "core/backend/temporaries.h"
 #include "core/base/clock.h"
 #include "core/base/event_sink.h"
 #include "core/database/tuned_database.h"
@@ -132,7 +133,8 @@ class Job {
   EventSink* lines() const { return options_.lines; }  // as in JobOptions
   const LaunchContext& context() const { return options_.context; }
   const TuningSettings& settings() const { return options_.settings; }
-  void set_settings(const TuningSettings& settings) { options_.settings = settings; }
+  // While no plan is kept, where the numerics change; equal on all ranks.
+  void set_settings(const TuningSettings& settings);
   int rank() const { return exchange_->rank(); }
   int world_size() const { return exchange_->world_size(); }
   // The hosts of this job's ranks; equal on all of them.
@@ -172,7 +174,9 @@ class Job {
                       const GroupStop* parent);
   // Instead of groups: what can be known of backends without them.
   Status LearnBackends();
+  void ProvideForPrograms();
   Status TakeFingerprint(const std::vector<const Backend*>& in_use);
+  std::string MeasuringMode() const;
 
   JobOptions options_;
   MonotonicClock clock_;
@@ -187,7 +191,8 @@ class Job {
       catalogue_;                      // shared with the jobs that are split from this one
   std::vector<PluginReport> reports_;  // the catalogue's, with what the groups added
   std::unique_ptr<BackendGroups> groups_;
-  std::unique_ptr<GroupStop> stop_;  // of groups_
+  std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
+  std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;
   std::vector<int> job_ranks_;
   Places places_ = Places::OneHost(1);

@@ -192,7 +192,25 @@ TEST_F(JobTest, HostComesFirstUnlessTheUserSaysOtherwise) {
   const auto job = Job::Join(options);
   ASSERT_TRUE(job) << job.error().ToText();
   EXPECT_THAT(Names(**job), ElementsAre("fake"));
-  EXPECT_THAT((*job)->fingerprint().backends, SizeIs(1));
+}
+
+// A program is measured with its parts, so that their backend belongs to the fingerprint.
+TEST_F(JobTest, PartsRunByABackendThatTheUserHasLeftOut) {
+  JobOptions options = Options();
+  options.catalogue.tables = {fake::BackendApi(), host::BackendApi()};
+  options.catalogue.backends = {"fake"};
+  auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_THAT(Names(**job), ElementsAre("fake"));
+  ASSERT_NE((*job)->groups().program_support().part_backend, nullptr);
+  EXPECT_EQ((*job)->groups().program_support().part_backend->name(), "host");
+  EXPECT_THAT((*job)->fingerprint().backends, SizeIs(2));
+  const Fingerprint joined = (*job)->fingerprint();
+  job->reset();  // its socket is free again
+  options.purpose = JobPurpose::kIdentify;
+  const auto alone = Job::Join(options);
+  ASSERT_TRUE(alone) << alone.error().ToText();
+  EXPECT_EQ((*alone)->fingerprint().backends, joined.backends);
 }
 
 TEST_F(JobTest, ABackendThatIsNotThereIsAnErrorWithTheKnownOnes) {

@@ -100,14 +100,18 @@ std::string ReasonOf(const Job& job, const std::string& backend) {
 TEST_F(SeveralHostsTest, ABackendThatNeedsOneRefusesAndAnotherTunesAndRuns) {
   RunRanks({"a", "b"}, {host::BackendApi(), fake::BackendApi()}, [](Job& job) {
     EXPECT_THAT(job.places().host_of_rank(), ElementsAre(0, 1));
-    EXPECT_THAT(BackendsOf(job), ElementsAre("fake"));
+    ASSERT_EQ(job.groups().members().size(), 1u);
+    EXPECT_EQ(job.groups().members()[0].backend->name(), "fake");
+    // Parts of programs need no group.
+    EXPECT_EQ(job.groups().part_backend()->name(), "host");
+    EXPECT_THAT(BackendsOf(job), ElementsAre("fake", "host"));
     EXPECT_THAT(ReasonOf(job, "host"),
                 HasSubstr("the 2 ranks of group 'job/host/0' are on 2 hosts"));
     Dispatcher dispatcher(job);
     TuneRequest request;
     const ProblemClass sum = job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum);
     EXPECT_EQ(sum.ranks_per_node, 1);
-    request.nodes.push_back({sum, {1024}});
+    request.nodes.push_back({*Program::SingleCollective(sum), {1024}});
     const Result<TuneReport> tuned = RunTune(job, request);
     ASSERT_TRUE(tuned) << tuned.error().ToText();
     dispatcher.SetTable(tuned->outcome.table);

@@ -104,8 +104,12 @@ void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, cons
   for (const auto& node : scheduler.nodes()) {
     for (const auto& [bytes, decided] : node->cells()) {
       if (decided.winner) {
-        report.entries.push_back(DatabaseEntry{job.fingerprint(), decided.cell, *decided.winner,
-                                               request.cotune_version, 0});
+        DatabaseEntry entry{job.fingerprint(), decided.cell, *decided.winner,
+                            request.cotune_version, 0};
+        if (!node->program().is_single_collective()) {
+          entry.program_text = node->program().graph().ToText();
+        }
+        report.entries.push_back(std::move(entry));
       } else {
         report.cells_without_winner.push_back(decided);
       }
@@ -113,30 +117,34 @@ void CollectEntries(const Scheduler& scheduler, const TuneRequest& request, cons
   }
 }
 
-// Every cell of the request with the digest of its program, as the scheduler will ask for it.
-Result<std::vector<std::pair<Problem, uint64_t>>> ProblemsOf(const TuneRequest& request,
-                                                             const Job& job) {
-  std::vector<std::pair<Problem, uint64_t>> problems;
+// Every cell of the request, as the scheduler will ask for it.
+std::vector<Problem> ProblemsOf(const TuneRequest& request, const Job& job) {
+  std::vector<Problem> problems;
   for (const TuneNode& node : request.nodes) {
-    Result<Program> program = Program::SingleCollective(node.cls);
-    if (!program) return Propagate(program);
-    const MultiTemplate cells(std::move(*program),
+    const MultiTemplate cells(node.program,
                               node.sizes_bytes.empty()
                                   ? job.settings().collective_multi_kernel_hints_bytes
                                   : node.sizes_bytes,
                               job.topology_digest());
     for (const uint64_t hint_bytes : cells.size_hints_bytes()) {
-      problems.emplace_back(cells.ProblemAt(hint_bytes), cells.dispatch_digest());
+      problems.push_back(cells.ProblemAt(hint_bytes));
     }
   }
   return problems;
 }
 
+std::map<uint64_t, std::string> ProgramTextsOf(const TuneRequest& request) {
+  std::map<uint64_t, std::string> texts;
+  for (const TuneNode& node : request.nodes) {
+    if (node.program.is_single_collective()) continue;
+    texts.emplace(node.program.anchor().program_digest, node.program.graph().ToText());
+  }
+  return texts;
+}
+
 Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& job) {
   if (Status opened = known.Open(); !opened) return opened;
-  const auto problems = ProblemsOf(request, job);
-  if (!problems) return Propagate(problems);
-  return known.CheckWritable(*problems);
+  return known.CheckWritable(ProblemsOf(request, job));
 }
 
 // After the user has asked to stop, ranks end when they can: a rank that is missed by another has
@@ -190,8 +198,9 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   EventStream& events = *stream.shared();
   std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();
-  DatabaseCells known({request.database_path, request.force, request.cotune_version},
-                      job.fingerprint());
+  DatabaseCells known(
+      {request.database_path, request.force, request.cotune_version, ProgramTextsOf(request)},
+      job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
   if (const std::string lost = known.WhatJournalLost(); !lost.empty())
@@ -202,11 +211,15 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   AgreedFields agreed = {{"cotune version", request.cotune_version},
                          {"force", request.force ? "true" : "false"},
                          {"command", request.command},
-                         {"trace", request.is_traced ? "true" : "false"}};
+                         {"trace", request.is_traced ? "true" : "false"},
+                         {"number of nodes", fmt::format("{}", request.nodes.size())}};
   for (const auto& [name, value] : job.fingerprint().machine)
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
     agreed.emplace_back("backend " + name, version);
+  // In front of the table, which is another one for ranks with another rule: the first field that
+  // differs is the one that an error names.
+  agreed.emplace_back("numerics", Name(job.settings().numerics));
   agreed.emplace_back("table in force", fmt::format("{} sizes, digest {:x}", request.base.size(),
                                                     Sha256Prefix(request.base.Serialize())));
   const WatchOfTune watch(job, request);
@@ -219,10 +232,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
                        is_writer ? &known : nullptr, &job.watchdog(), std::move(notes)},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
-    Result<Program> program = Program::SingleCollective(node.cls);
-    if (!program) return Propagate(program);
-    if (Status added =
-            scheduler.AddNode(std::move(*program), node.sizes_bytes, job.topology_digest());
+    if (Status added = scheduler.AddNode(node.program, node.sizes_bytes, job.topology_digest());
         !added) {
       return Propagate(added);
     }

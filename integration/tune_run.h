@@ -15,10 +15,11 @@
 
 namespace cotune {
 
-// One node of the tune: a class with the sizes it is tuned at.
+// One node of the tune: a program with the sizes that it is tuned at, in bytes of its first
+// collective.
 struct TuneNode {
-  ProblemClass cls;
-  std::vector<uint64_t> sizes_bytes;
+  Program program;
+  std::vector<uint64_t> sizes_bytes;  // empty: those of the settings
 };
 
 struct TuneRequest {

@@ -75,6 +75,26 @@ void BM_DispatchLookupSameCall(benchmark::State& state) {
 }
 BENCHMARK(BM_DispatchLookupSameCall);
 
+// The calls of a graph: programs, each at sizes of its own, among the rows of plain collectives.
+void BM_DispatchLookupProgram(benchmark::State& state) {
+  std::vector<DispatchRow> rows = FullRows(8);
+  const std::vector<SizeRange> ranges = rows.front().ranges;
+  std::mt19937_64 random(3);
+  std::vector<DispatchKey> keys(64);
+  for (DispatchKey& key : keys) {
+    key = rows.front().key;
+    key.program_digest = random();
+    rows.push_back({key, ranges});
+  }
+  const DispatchTable table = DispatchTable::Build(rows).value();
+  size_t next = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(table.Lookup(keys[next % keys.size()], random() >> (24 + next % 40)));
+    ++next;
+  }
+}
+BENCHMARK(BM_DispatchLookupProgram);
+
 void BM_DispatchLookupMiss(benchmark::State& state) {
   const DispatchTable table = DispatchTable::Build(FullRows(8)).value();
   DispatchKey key;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what `peers_bench` has measured into docs/performance.md, between its two comments.
+"""Writes what `peers_bench` or `programs_bench` has measured into docs/performance.md, between the comments for it.
 
 usage: report.py FILE [--doc docs/performance.md]
 
-FILE: the lines of JSON that peers_bench wrote to BENCHMARK_OUT, a cell each.
+FILE: the lines of JSON that one of the two wrote to BENCHMARK_OUT, a cell each.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import sys
 
 BEGIN = "<!-- written by benchmarks/host/report.py: begin -->"
 END = "<!-- written by benchmarks/host/report.py: end -->"
+PROGRAMS_BEGIN = "<!-- programs, written by benchmarks/host/report.py: begin -->"
+PROGRAMS_END = "<!-- programs, written by benchmarks/host/report.py: end -->"
 PEERS = ("openmpi", "gloo")
 
 
@@ -63,10 +65,46 @@ def report(cells: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def put_into(text: str, made: str) -> str:
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"it needs the lines {BEGIN} and {END} once each, in this order")
-    return text[: text.index(BEGIN) + len(BEGIN)] + "\n\n" + made + "\n" + text[text.index(END) :]
+def program_ratio(cell: dict, of: str) -> float:
+    """Time of the program by that of its collectives and parts one by one, or by Open MPI with the parts."""
+    us = {name: statistics.median(samples) for name, samples in cell["us"].items()}
+    return us["program"] / (us["openmpi"] if of == "openmpi" else us["collective"] + us["part"])
+
+
+def report_programs(cells: list[dict]) -> str:
+    lines = []
+    for ranks in sorted({cell["ranks"] for cell in cells}):
+        own = [cell for cell in cells if cell["ranks"] == ranks]
+        lines += [
+            f"### Programs on {ranks} ranks",
+            "",
+            "| program | rows | collectives | parts | program | Open MPI, parts | of both | of Open MPI |",
+            "|" + " --- |" * 8,
+        ]
+        for cell in own:
+            times = [time_text(statistics.median(cell["us"][name])) for name in ("collective", "part", "program", "openmpi")]
+            ratios = [f"{program_ratio(cell, of):.2f}" for of in ("both", "openmpi")]
+            lines.append(f"| {cell['program']} | {cell['rows']} | " + " | ".join(times + ratios) + " |")
+        lines += [
+            "",
+            f"Geometric means: {statistics.geometric_mean(program_ratio(cell, 'both') for cell in own):.2f} of collectives and parts one "
+            f"by one, {statistics.geometric_mean(program_ratio(cell, 'openmpi') for cell in own):.2f} of Open MPI with the same parts.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def put_into(text: str, made: str, begin: str = BEGIN, end: str = END) -> str:
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"it needs the lines {begin} and {end} once each, in this order")
+    return text[: text.index(begin) + len(begin)] + "\n\n" + made + "\n" + text[text.index(end) :]
+
+
+def written(text: str, cells: list[dict]) -> str:
+    """The document with the tables of the cells, which are all of one program."""
+    if "program" in cells[0]:
+        return put_into(text, report_programs(cells), PROGRAMS_BEGIN, PROGRAMS_END)
+    return put_into(text, report(cells))
 
 
 def main() -> int:
@@ -78,7 +116,7 @@ def main() -> int:
         cells = [json.loads(line) for line in arguments.file.read_text().splitlines() if line.strip()]
         if not cells:
             raise ValueError("it has no cells")
-        made = put_into(arguments.doc.read_text(), report(cells))
+        made = written(arguments.doc.read_text(), cells)
     except (OSError, ValueError, KeyError) as error:
         print(f"report.py: {arguments.file} into {arguments.doc}: {error!r}", file=sys.stderr)
         return 1

@@ -41,6 +41,15 @@ class ReportTest(unittest.TestCase):
         with self.assertRaises(ValueError):
             report.put_into("no comments", "new")
 
+    def test_programs_have_tables_of_their_own(self):
+        us = {"collective": [2.0], "part": [1.0, 3.0, 9.0], "program": [4.0], "openmpi": [16.0]}
+        cells = [{"program": "norm", "ranks": ranks, "rows": 8, "bytes": 64, "winner": "host/x", "us": us} for ranks in (2, 4)]
+        comments = f"{report.BEGIN}\n{report.END}\n{report.PROGRAMS_BEGIN}\n{report.PROGRAMS_END}\n"
+        text = report.written(comments, cells)
+        self.assertTrue(text.startswith(f"{report.BEGIN}\n{report.END}\n{report.PROGRAMS_BEGIN}\n\n### Programs on 2 ranks"))
+        self.assertIn("| norm | 8 | 2 | 3 | 4 | 16 | 0.80 | 0.25 |", text)
+        self.assertIn("Geometric means: 0.80 of collectives and parts one by one, 0.25 of Open MPI", text)
+
     def test_a_file_without_cells_leaves_the_document(self):
         with tempfile.TemporaryDirectory() as folder:
             document = pathlib.Path(folder, "performance.md")

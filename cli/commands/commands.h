@@ -14,6 +14,7 @@ int PluginListCommand(const PluginListFlags& flags, Process& process);
 int DbShowCommand(const DbShowFlags& flags, Process& process);
 int DbMergeCommand(const DbMergeFlags& flags, Process& process);
 int ConfigShowCommand(const ConfigShowFlags& flags, Process& process);
+int ProgramCheckCommand(const ProgramCheckFlags& flags, Process& process);
 int DoctorCommand(const DoctorFlags& flags, Process& process);
 int RunCommand(const RunFlags& flags, Process& process);
 int VersionCommand(const VersionFlags& flags, Process& process);

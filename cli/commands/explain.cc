@@ -1,17 +1,68 @@
 // `cotune explain`: what runs for one call, and why.
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands/commands.h"
 #include "cli/input/problem_selection.h"
+#include "cli/input/program_selection.h"
 #include "cli/output/explanation.h"
 #include "cli/output/json_output.h"
+#include "cli/output/program_words.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "fmt/format.h"
 #include "integration/database_path.h"
+#include "integration/settings/size_list.h"
 
 namespace cotune::cli {
 namespace {
+
+// What is asked about: a program at one size, and the problem of its first collective.
+struct Asked {
+  Program program;
+  Problem problem;
+};
+
+Result<Asked> AskedCollective(const ExplainFlags& flags, MemoryKind memory, int ranks,
+                              std::string& rounding) {
+  const std::pair<const char*, const std::string&> arguments[] = {
+      {"COLLECTIVE", flags.collective}, {"SIZE", flags.size}, {"DTYPE", flags.dtype}};
+  for (const auto& [name, value] : arguments) {
+    if (!value.empty()) continue;
+    return Fail(ErrorCode::kUsage, fmt::format("{} is required", name), "cotune explain", "",
+                "write for example: cotune explain all_reduce 256K f32; or give --program FILE");
+  }
+  const Result<Problem> problem = SelectProblem(flags, memory, ranks, &rounding);
+  if (!problem) return Propagate(problem);
+  Result<Program> program = Program::SingleCollective(problem->cls);
+  if (!program) return Propagate(program);
+  return Asked{std::move(*program), *problem};
+}
+
+Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ranks) {
+  std::string size = flags.collective;  // the first argument, as there is no collective
+  if (!flags.size.empty() || (!size.empty() && flags.rows)) {
+    return Fail(ErrorCode::kUsage, "more is given than a program and its rows or size",
+                "cotune explain --program", "", "write: cotune explain --program FILE --rows R");
+  }
+  std::vector<uint64_t> sizes;
+  if (!size.empty()) {
+    const Result<uint64_t> bytes = ParseSizeBytes(size);
+    if (!bytes) return Propagate(bytes);
+    sizes = {*bytes};
+  }
+  auto selected = SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks});
+  if (!selected) return Propagate(selected);
+  ProgramSelection& one = selected->front();
+  if (one.sizes_bytes.size() != 1) {
+    return Fail(ErrorCode::kUsage, "one call is explained, and several numbers of rows are given",
+                "--rows", "", "give one number");
+  }
+  const Problem problem = one.program.ProblemAt(one.sizes_bytes.front(), 0);
+  return Asked{std::move(one.program), problem};
+}
 
 Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
@@ -25,8 +76,11 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     ranks = context && *context ? (*context)->world_size : DefaultRanks(*memory);
   }
   std::string rounding;
-  const Result<Problem> problem = SelectProblem(flags, memory->kind, ranks, &rounding);
-  if (!problem) return Propagate(problem);
+  const Result<Asked> asked_call = flags.program.empty()
+                                       ? AskedCollective(flags, memory->kind, ranks, rounding)
+                                       : AskedProgram(flags, memory->kind, ranks);
+  if (!asked_call) return Propagate(asked_call);
+  const Problem* const problem = &asked_call->problem;
   process.console.Note(rounding);
   const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
   if (!job) return Propagate(job);
@@ -42,11 +96,14 @@ Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
     database = TunedDatabase();
   }
   Result<Explanation> explanation = Explain(*database, *path, *problem, here);
+  if (explanation) explanation->numerics = settings->values.numerics;
+  if (explanation && !flags.program.empty()) {
+    const Program& program = asked_call->program;
+    explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem)};
+  }
   if (!explanation || explanation->range) return explanation;
-  const Result<Program> program = Program::SingleCollective(problem->cls);
-  if (!program) return Propagate(program);
   // No choice can be named when no backend can run the call either.
-  const Result<Choice> fallback = (*job)->DefaultChoice(*program, *problem);
+  const Result<Choice> fallback = (*job)->DefaultChoice(asked_call->program, *problem);
   if (fallback) explanation->fallback = fallback->id;
   return explanation;
 }

@@ -30,6 +30,7 @@ struct Parsing {
   DbMergeFlags db_merge;
   ConfigShowFlags config_show;
   RunFlags run;
+  ProgramCheckFlags program_check;
   DoctorFlags doctor;
 };
 
@@ -108,6 +109,18 @@ void AddProblems(CLI::App& command, ProblemFlags& flags) {
       ->type_name("SIZES");
   command.add_flag("--in-place", flags.in_place,
                    "in place: the result overwrites the data to send");
+  command
+      .add_option("--program", flags.programs,
+                  "program files: collectives with the local operations around them; without "
+                  "--collective nothing else is measured")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("FILE,...");
+  command
+      .add_option_function<std::string>(
+          "--rows", [&flags](const std::string& text) { flags.rows = text; },
+          "rows (R) of the programs instead of --sizes: 1:1024:x2, or a list")
+      ->type_name("ROWS");
 }
 
 void AddTrace(CLI::App& command, std::string& path) {
@@ -157,9 +170,18 @@ void AddExplain(Parsing& parsing) {
   CLI::App& command = *parsing.app.add_subcommand(
       "explain", "say which choice one call runs, and why it was preferred to each other choice");
   ExplainFlags& flags = parsing.explain;
-  command.add_option("COLLECTIVE", flags.collective, "for example all_reduce")->required();
-  command.add_option("SIZE", flags.size, "bytes, for example 256K")->required();
-  command.add_option("DTYPE", flags.dtype, "for example f32")->required();
+  command.add_option("COLLECTIVE", flags.collective, "for example all_reduce");
+  command.add_option("SIZE", flags.size, "bytes, for example 256K");
+  command.add_option("DTYPE", flags.dtype, "for example f32");
+  command
+      .add_option("--program", flags.program,
+                  "instead of COLLECTIVE, SIZE and DTYPE: the call of a program")
+      ->type_name("FILE");
+  command
+      .add_option_function<std::string>(
+          "--rows", [&flags](const std::string& text) { flags.rows = text; },
+          "rows (R) of the program's call")
+      ->type_name("R");
   AddRanks(command, flags.ranks, "ranks of the group [one per GPU, or 4]");
   command.add_option("--reduction", flags.reduction, "reduction of the call [sum]")
       ->type_name("NAME");
@@ -192,6 +214,16 @@ void AddFiles(Parsing& parsing) {
   merge.add_option("OUT", parsing.db_merge.output, "file to write")->required();
   merge.add_option("IN", parsing.db_merge.inputs, "files to read")->required();
   AddOutput(merge, parsing.output);
+}
+
+void AddProgram(Parsing& parsing) {
+  CLI::App& program = *parsing.app.add_subcommand(
+      "program", "programs: collectives with the local operations around them");
+  CLI::App& check = *program.add_subcommand(
+      "check", "read a program file and print what it means, or what is wrong with it");
+  check.add_option("FILE", parsing.program_check.file, "program text")->required();
+  AddRanks(check, parsing.program_check.ranks, "ranks of the group [4]");
+  AddOutput(check, parsing.output);
 }
 
 void AddDoctor(Parsing& parsing) {
@@ -293,6 +325,7 @@ CommandFlags TakeFlags(Parsing& parsing, const std::string& name) {
   if (name == "plugin list") return std::move(parsing.plugin_list);
   if (name == "db show") return std::move(parsing.db_show);
   if (name == "db merge") return std::move(parsing.db_merge);
+  if (name == "program check") return std::move(parsing.program_check);
   if (name == "doctor") return std::move(parsing.doctor);
   if (name == "config show") return std::move(parsing.config_show);
   return std::move(parsing.run);
@@ -305,6 +338,7 @@ void Declare(Parsing& parsing) {
   AddBench(parsing);
   AddExplain(parsing);
   AddFiles(parsing);
+  AddProgram(parsing);
   AddDoctor(parsing);
   AddRest(parsing);
   const auto finish = [](CLI::App& app, const auto& self) -> void {

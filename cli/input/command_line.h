@@ -40,6 +40,8 @@ struct ProblemFlags {
   std::vector<std::string> reductions;
   std::vector<std::string> buffers;
   std::optional<std::string> sizes;
+  std::vector<std::string> programs;  // files
+  std::optional<std::string> rows;    // of programs, instead of sizes
   bool in_place = false;
 };
 
@@ -67,6 +69,8 @@ struct ExplainFlags {
   std::string reduction;
   std::string buffers;
   bool in_place = false;
+  std::string program;              // a file; then the fields above are empty
+  std::optional<std::string> rows;  // of the program's call
   PluginFlags plugins;
   SettingFlags settings;
 };
@@ -78,6 +82,10 @@ struct DoctorFlags {
   int ranks = 0;
   PluginFlags plugins;
   SettingFlags settings;
+};
+struct ProgramCheckFlags {
+  std::string file;
+  int ranks = 0;
 };
 struct DbShowFlags {
   std::string file;
@@ -101,9 +109,9 @@ struct HelpFlags {
   std::string text;
 };
 
-using CommandFlags =
-    std::variant<HelpFlags, VersionFlags, TuneFlags, BenchFlags, ExplainFlags, PluginListFlags,
-                 DbShowFlags, DbMergeFlags, ConfigShowFlags, RunFlags, DoctorFlags>;
+using CommandFlags = std::variant<HelpFlags, VersionFlags, TuneFlags, BenchFlags, ExplainFlags,
+                                  PluginListFlags, DbShowFlags, DbMergeFlags, ConfigShowFlags,
+                                  RunFlags, DoctorFlags, ProgramCheckFlags>;
 
 struct CommandLine {
   OutputFlags output;

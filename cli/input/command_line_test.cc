@@ -170,7 +170,6 @@ TEST(CommandLineTest, WrongValuesAndMissingOnesAreUsageErrors) {
   EXPECT_NE(ErrorOf({"tune", "--ranks", "0"}).what.find("--ranks"), std::string::npos);
   EXPECT_NE(ErrorOf({"tune", "--ranks"}).what.find("--ranks"), std::string::npos);
   EXPECT_NE(ErrorOf({"tune", "--mode", "later"}).what.find("--mode"), std::string::npos);
-  EXPECT_NE(ErrorOf({"explain", "all_reduce"}).what.find("SIZE"), std::string::npos);
   EXPECT_NE(ErrorOf({"run"}).what.find("PROGRAM"), std::string::npos);
   EXPECT_EQ(ErrorOf({"tune", "extra"}).what, "unexpected argument \"extra\"");
 }

@@ -140,6 +140,12 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   if (!flags.sizes && !default_sizes_bytes.empty()) {
     selection.sizes_bytes = default_sizes_bytes;
   }
+  const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
+  auto programs = SelectPrograms(flags.programs, flags.rows, selection.sizes_bytes,
+                                 {memory, world_size, world_size});
+  if (!programs) return Propagate(programs);
+  selection.programs = std::move(*programs);
+  if (!flags.programs.empty() && flags.collectives.empty()) return selection;
   for (const Collective collective : *collectives) {
     for (const Dtype dtype : *dtypes) {
       for (const Reduction reduction : *reductions) {
@@ -157,7 +163,6 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
       }
     }
   }
-  const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
   const Status left =
       LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes");
   if (!left) return Propagate(left);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/input/command_line.h"
+#include "cli/input/program_selection.h"
 #include "core/base/status.h"
 #include "core/problem/problem.h"
 
@@ -16,6 +17,8 @@ namespace cotune::cli {
 struct ProblemSelection {
   std::vector<ProblemClass> classes;  // collective by collective, then dtype, then reduction
   std::vector<uint64_t> sizes_bytes;
+
+  std::vector<ProgramSelection> programs;  // after the classes
 
   // Without those that are less than an element for every rank; not empty for one of `classes`.
   std::vector<uint64_t> SizesOf(const ProblemClass& cls) const;
@@ -33,7 +36,8 @@ std::pair<uint64_t, uint64_t> DefaultSizeRange();
 // name given twice counts once. Reductions apply to the collectives that reduce. kUsage: an unknown
 // name with the nearest one and the list, sizes that do not parse, or none that has an element for
 // every rank, or only symmetric buffers of host memory, which has none.
-// default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2.
+// default_sizes_bytes: what the settings say where the flags do not; empty: 1K:4M:x2. Where
+// programs are given and no collective, there are no classes.
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});

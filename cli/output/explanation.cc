@@ -7,6 +7,7 @@
 
 #include "cli/input/problem_selection.h"
 #include "cli/output/number_text.h"
+#include "cli/output/program_words.h"
 #include "cli/output/winner_table.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -22,7 +23,7 @@ double Distance(uint64_t left_bytes, uint64_t right_bytes) {
 }
 
 bool SameKey(const DatabaseRow& row, const Problem& asked) {
-  return row.program_digest == 0 && DispatchKey::Of(row.problem.cls) == DispatchKey::Of(asked.cls);
+  return DispatchKey::Of(row.problem.cls) == DispatchKey::Of(asked.cls);
 }
 
 bool SameGroupShape(const DatabaseRow& row, const Problem& asked) {
@@ -79,7 +80,9 @@ std::vector<std::string> WhyNothing(const TunedDatabase& database, const Problem
     } else if (SameKey(row, asked)) {
       other_shapes.insert(row.problem.cls.world_size);
     } else if (row.problem.cls.collective == asked.cls.collective) {
-      other_classes.insert(ClassText(row.problem.cls));
+      const uint64_t digest = row.problem.cls.program_digest;
+      other_classes.insert((digest == 0 ? "" : ProgramText(digest) + ", by its ") +
+                           ClassText(row.problem.cls));
     }
   }
   std::vector<std::string> misses;
@@ -120,13 +123,16 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
   return std::optional<DatabaseEntry>(std::move(*entry));
 }
 
-std::string DefaultRunsText(const Explanation& explanation) {
+// The command that tunes the call that is asked about.
+std::string TuneCommandText(const Explanation& explanation) {
   const ProblemClass& cls = explanation.asked.cls;
-  std::string text = fmt::format(
-      "  runs: {}the default choice of the first backend; nothing valid was measured for this "
-      "call\n",
-      explanation.fallback ? explanation.fallback->text() + ", " : "");
-  for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
+  const char* const numerics =
+      explanation.numerics == NumericsRule::kSame ? " --numerics same" : "";
+  if (explanation.program) {
+    const std::string& file = explanation.program->file;
+    return fmt::format("cotune tune --ranks {} --program {} --rows {}{}", cls.world_size,
+                       file.empty() ? "FILE" : file, explanation.program->rows, numerics);
+  }
   std::string command = fmt::format("cotune tune --ranks {} --collective {} --dtype {}",
                                     cls.world_size, Name(cls.collective), Name(cls.dtype));
   if (cls.reduction != Reduction::kNone && cls.reduction != Reduction::kSum) {
@@ -140,7 +146,17 @@ std::string DefaultRunsText(const Explanation& explanation) {
   if (bytes < smallest_bytes || bytes > largest_bytes) {
     command += fmt::format(" --sizes {}", FormatSizeBytes(bytes));
   }
-  return text + fmt::format("  to tune it: {} --db {}\n", command, explanation.database);
+  return command + numerics;
+}
+
+std::string DefaultRunsText(const Explanation& explanation) {
+  std::string text = fmt::format(
+      "  runs: {}the default choice of the first backend; nothing valid was measured for this "
+      "call\n",
+      explanation.fallback ? explanation.fallback->text() + ", " : "");
+  for (const std::string& miss : explanation.misses) text += "  " + miss + "\n";
+  return text + fmt::format("  to tune it: {} --db {}\n", TuneCommandText(explanation),
+                            explanation.database);
 }
 
 int64_t MedianOf(std::vector<int64_t> values) {
@@ -165,6 +181,9 @@ std::string WinnerText(const DatabaseEntry& entry) {
                         copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
                         StartModeName(entry.cell.start_mode),
                         MicrosecondsText(MedianOf(verdict->skews_ns)));
+    if (!verdict->numerics.empty()) {
+      text += fmt::format("  numerics: {}\n", verdict->numerics);
+    }
   }
   if (entry.cell.sm_clock_mhz > 0) {
     text += fmt::format("  clocks: SM at {} MHz or more, {}\n", entry.cell.sm_clock_mhz,
@@ -186,6 +205,7 @@ std::string ChoicesText(const CellResult& cell, const Winner& winner) {
     if (verdict.id == winner.id) continue;
     text += fmt::format("    {}{}\n      {}\n", verdict.id.text(),
                         verdict.is_default ? " (default)" : "", WhyItLost(winner, verdict));
+    if (!verdict.numerics.empty()) text += fmt::format("      numerics: {}\n", verdict.numerics);
   }
   if (cell.verdicts.size() == 1) text += "    none\n";
   if (!cell.refusals.empty()) text += "\n  refused\n";
@@ -282,8 +302,13 @@ std::string ThrottlingText(const std::vector<DatabaseEntry>& entries) {
 }
 
 std::string ExplanationText(const Explanation& explanation) {
-  std::string text = fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
-                                 FormatSizeBytes(explanation.asked.bytes()));
+  std::string text;
+  if (explanation.program) {
+    text = fmt::format("{}: {}\n  by its ", explanation.program->text,
+                       Counted(static_cast<int64_t>(explanation.program->rows), "row"));
+  }
+  text += fmt::format("{}: {}\n", ClassText(explanation.asked.cls),
+                      FormatSizeBytes(explanation.asked.bytes()));
   if (!explanation.range) return text + DefaultRunsText(explanation);
   text += fmt::format("  runs: {} ({})\n", explanation.range->choice.text(),
                       RangeText(*explanation.range));

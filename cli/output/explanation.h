@@ -9,19 +9,30 @@
 
 #include "core/base/status.h"
 #include "core/database/tuned_database.h"
+#include "core/problem/tuning_settings.h"
 #include "core/selection/dispatch_table.h"
 
 namespace cotune::cli {
 
+// The program that is asked about.
+struct AskedProgram {
+  std::string file;  // "" when it is not from one
+  std::string text;  // as of ProgramText
+  uint64_t rows = 0;
+};
+
 // The answer for one call.
 struct Explanation {
-  Problem asked;
+  Problem asked;         // of a program: that of its anchor
   std::string database;  // its path
 
   // The range of the dispatch table; empty when the default choice runs, see `misses`.
   std::optional<SizeRange> range;
   // Which one that is, where it is known: the caller of Explain fills it in.
   std::optional<ChoiceId> fallback{};
+  NumericsRule numerics = NumericsRule::kAny;  // likewise: that of the settings
+  // Likewise; nullopt: a single collective is asked about.
+  std::optional<AskedProgram> program{};
   // The measured size nearest to what was asked for, with the winner that runs.
   std::optional<DatabaseEntry> entry;
 

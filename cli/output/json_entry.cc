@@ -1,9 +1,11 @@
 #include "cli/output/json_entry.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "cli/output/number_text.h"
+#include "cli/output/program_words.h"
 #include "cli/output/winner_table.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -25,8 +27,17 @@ Json ClassJson(const ProblemClass& cls) {
           {"root", cls.root}};
 }
 
-Json WinnerJson(const Problem& problem, const Winner& winner) {
+// The numerics class of a choice of the cell; "": unknown.
+std::string NumericsOf(const CellResult& cell, const ChoiceId& id) {
+  const auto found = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == id; });
+  return found == cell.verdicts.end() ? "" : found->numerics;
+}
+
+Json WinnerJson(const CellResult& cell, const Winner& winner) {
+  const Problem& problem = cell.problem;
   return {{"choice", winner.id.text()},
+          {"numerics", NumericsOf(cell, winner.id)},
           {"time_us", MicrosecondsJson(winner.median_ns)},
           {"algbw_GBps", AlgorithmBandwidth(problem, winner.median_ns)},
           {"busbw_GBps", BusBandwidth(problem, winner.median_ns)},
@@ -41,6 +52,7 @@ Json VerdictJson(const Problem& problem, const Verdict& verdict) {
   return {{"choice", verdict.id.text()},
           {"outcome", OutcomeName(verdict.outcome)},
           {"is_default", verdict.is_default},
+          {"numerics", verdict.numerics},
           {"time_us", MicrosecondsJson(verdict.median_ns)},
           {"interval_us",
            {MicrosecondsJson(verdict.interval_low_ns), MicrosecondsJson(verdict.interval_high_ns)}},
@@ -79,8 +91,11 @@ Json RefusalsJson(const std::vector<Refusal>& refusals) {
 Json EntryJson(const DatabaseEntry& entry) {
   const CellResult& cell = entry.cell;
   Json json = ProblemJson(cell.problem);
-  json["program_digest"] = fmt::format("{:016x}", cell.program_digest);
-  json["winner"] = WinnerJson(cell.problem, entry.winner);
+  json["program_digest"] = fmt::format("{:016x}", cell.problem.cls.program_digest);
+  const std::optional<Program> program = ProgramOf(entry);
+  json["program"] = program ? Json(entry.program_text) : Json(nullptr);
+  json["rows"] = program ? Json(program->RowsAt(cell.problem)) : Json(nullptr);
+  json["winner"] = WinnerJson(cell, entry.winner);
   json["choices"] = Json::array();
   for (const Verdict& verdict : cell.verdicts) {
     json["choices"].push_back(VerdictJson(cell.problem, verdict));
@@ -104,11 +119,14 @@ Json WinnersJson(const std::vector<DatabaseEntry>& entries) {
   for (const WinnerGroup& group : SummarizeWinners(entries)) {
     for (const WinnerRow& row : group.rows) {
       Json item = ClassJson(group.cls);
-      item["program_digest"] = fmt::format("{:016x}", group.program_digest);
+      item["program_digest"] = fmt::format("{:016x}", group.cls.program_digest);
       item["first_bytes"] = row.first_bytes;
       item["last_bytes"] = row.last_bytes;
+      item["first_rows"] = group.program ? Json(row.first_rows) : Json(nullptr);
+      item["last_rows"] = group.program ? Json(row.last_rows) : Json(nullptr);
       item["choice"] = row.winner.text();
       item["is_default"] = row.is_default;
+      item["numerics"] = row.numerics;
       item["time_us"] = MicrosecondsJson(row.time_ns);
       item["interval_us"] = {MicrosecondsJson(row.interval_low_ns),
                              MicrosecondsJson(row.interval_high_ns)};

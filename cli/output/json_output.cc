@@ -10,14 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Document(std::string_view command, const char* part, Json content) {
-  const Json json = {{"schema_version", kJsonSchemaVersion},
-                     {"command", std::string(command)},
-                     {part, std::move(content)}};
-  // Names of files and texts of plugins need not be UTF-8: what is not is replaced.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 Json EntriesJson(const std::vector<DatabaseEntry>& entries) {
   Json json = Json::array();
   for (const DatabaseEntry& entry : entries) json.push_back(EntryJson(entry));
@@ -66,6 +58,14 @@ Json RangeJson(const SizeRange& range) {
 
 }  // namespace
 
+std::string Document(std::string_view command, const char* part, Json content) {
+  const Json json = {{"schema_version", kJsonSchemaVersion},
+                     {"command", std::string(command)},
+                     {part, std::move(content)}};
+  // Names of files and texts of plugins need not be UTF-8: what is not is replaced.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 std::string ErrorJson(std::string_view command, const Error& error) {
   return Document(command, "error",
                   {{"code", ErrorCodeName(error.code)},
@@ -90,6 +90,8 @@ std::string BenchJson(const TuneSummary& summary) {
 std::string ExplainJson(const Explanation& explanation) {
   Json json = {
       {"problem", ProblemJson(explanation.asked)},
+      {"program", explanation.program ? Json(explanation.program->text) : Json(nullptr)},
+      {"rows", explanation.program ? Json(explanation.program->rows) : Json(nullptr)},
       {"database", explanation.database},
       {"runs", explanation.range ? RangeJson(*explanation.range) : Json(nullptr)},
       {"default", ChoiceIdJson(explanation.fallback)},

@@ -12,6 +12,7 @@
 #include "cli/output/reports.h"
 #include "core/base/status.h"
 #include "integration/settings/settings.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace cotune::cli {
 
@@ -28,6 +29,9 @@ std::string DbShowJson(const std::string& path, const std::vector<ShownEntry>& e
 std::string DbMergeJson(const MergeSummary& summary);
 std::string ConfigShowJson(const ResolvedSettings& settings);
 std::string VersionJson(const VersionReport& report);
+
+// The document that all of them are: `part` is "result" or "error".
+std::string Document(std::string_view command, const char* part, nlohmann::ordered_json content);
 
 }  // namespace cotune::cli
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "cli/output/number_text.h"
+#include "cli/output/program_words.h"
 #include "cli/output/text_table.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -14,14 +16,12 @@
 namespace cotune::cli {
 namespace {
 
-using GroupKey = std::pair<ProblemClass, uint64_t>;
 using EntriesBySize = std::map<uint64_t, const DatabaseEntry*>;
 
-std::map<GroupKey, EntriesBySize> GroupEntries(const std::vector<DatabaseEntry>& entries) {
-  std::map<GroupKey, EntriesBySize> groups;
+std::map<ProblemClass, EntriesBySize> GroupEntries(const std::vector<DatabaseEntry>& entries) {
+  std::map<ProblemClass, EntriesBySize> groups;
   for (const DatabaseEntry& entry : entries) {
-    groups[{entry.cell.problem.cls, entry.cell.program_digest}][entry.cell.problem.bytes()] =
-        &entry;
+    groups[entry.cell.problem.cls][entry.cell.problem.bytes()] = &entry;
   }
   return groups;
 }
@@ -32,6 +32,14 @@ const Verdict* FindVerdict(const CellResult& cell, const ChoiceId& id) {
   return found == cell.verdicts.end() ? nullptr : &*found;
 }
 
+// The program of these entries, which are of one class.
+std::optional<Program> FirstProgramOf(const EntriesBySize& entries) {
+  for (const auto& [bytes, entry] : entries) {
+    if (std::optional<Program> program = ProgramOf(*entry)) return program;
+  }
+  return std::nullopt;
+}
+
 void FillLast(const DatabaseEntry& entry, WinnerRow& row) {
   const Problem& problem = entry.cell.problem;
   row.last_bytes = problem.bytes();
@@ -40,6 +48,7 @@ void FillLast(const DatabaseEntry& entry, WinnerRow& row) {
     row.interval_low_ns = verdict->interval_low_ns;
     row.interval_high_ns = verdict->interval_high_ns;
     row.wrong_elements += verdict->wrong_elements;
+    row.numerics = verdict->numerics;
   }
   row.algbw_GBps = AlgorithmBandwidth(problem, row.time_ns);
   row.busbw_GBps = BusBandwidth(problem, row.time_ns);
@@ -66,13 +75,18 @@ WinnerRow MakeRow(EntriesBySize::const_iterator begin, EntriesBySize::const_iter
   return row;
 }
 
-WinnerGroup MakeGroup(const GroupKey& key, const EntriesBySize& entries) {
-  WinnerGroup group{key.first, key.second, {}};
+WinnerGroup MakeGroup(const ProblemClass& cls, const EntriesBySize& entries) {
+  WinnerGroup group{cls, FirstProgramOf(entries), {}};
+  const auto rows_of = [&](const DatabaseEntry& entry) {
+    return group.program ? group.program->RowsAt(entry.cell.problem) : 0;
+  };
   for (auto begin = entries.begin(); begin != entries.end();) {
     const auto end = std::find_if(begin, entries.end(), [&](const auto& item) {
       return !(item.second->winner.id == begin->second->winner.id);
     });
     group.rows.push_back(MakeRow(begin, end));
+    group.rows.back().first_rows = rows_of(*begin->second);
+    group.rows.back().last_rows = rows_of(*std::prev(end)->second);
     begin = end;
   }
   return group;
@@ -81,6 +95,11 @@ WinnerGroup MakeGroup(const GroupKey& key, const EntriesBySize& entries) {
 std::string SizesText(const WinnerRow& row) {
   if (row.sizes == 1) return FormatSizeBytes(row.first_bytes);
   return FormatSizeBytes(row.first_bytes) + "-" + FormatSizeBytes(row.last_bytes);
+}
+
+std::string RowsText(const WinnerRow& row) {
+  if (row.sizes == 1) return std::to_string(row.first_rows);
+  return fmt::format("{}-{}", row.first_rows, row.last_rows);
 }
 
 std::string GainText(const WinnerRow& row) {
@@ -134,29 +153,48 @@ std::string ClassText(const ProblemClass& cls) {
   return text;
 }
 
+namespace {
+
+// "program 0123456789abcdef: all_reduce + relu" in front of the class of its first collective.
+std::string HeadingText(const WinnerGroup& group) {
+  std::string cls = ClassText(group.cls);
+  if (group.program)
+    return fmt::format("{}\n  by its {}", ProgramText(group.program->graph()), cls);
+  if (group.cls.program_digest == 0) return cls;
+  return fmt::format("{}\n  by its {}", ProgramText(group.cls.program_digest), cls);
+}
+
+}  // namespace
+
 std::string WinnerTableText(const std::vector<DatabaseEntry>& entries) {
   std::string text;
   for (const auto& [key, by_size] : GroupEntries(entries)) {
     const WinnerGroup group = MakeGroup(key, by_size);
     if (!text.empty()) text += "\n";
-    text += ClassText(group.cls);
-    if (group.program_digest != 0) text += fmt::format(", program {:016x}", group.program_digest);
-    text += "\n";
-    TextTable table({{"sizes"},
-                     {"winner"},
-                     {"at", Align::kRight},
-                     {"time_us", Align::kRight},
-                     {"interval_us", Align::kRight},
-                     {"algbw", Align::kRight},
-                     {"busbw", Align::kRight},
-                     {"gain", Align::kRight},
-                     {"wrong", Align::kRight}});
+    text += HeadingText(group) + "\n";
+    std::vector<Column> columns = {{"sizes"},
+                                   {"winner"},
+                                   {"at", Align::kRight},
+                                   {"time_us", Align::kRight},
+                                   {"interval_us", Align::kRight},
+                                   {"algbw", Align::kRight},
+                                   {"busbw", Align::kRight},
+                                   {"gain", Align::kRight},
+                                   {"wrong", Align::kRight}};
+    if (group.program) columns.insert(columns.begin(), {"rows"});
+    TextTable table(std::move(columns));
     for (const WinnerRow& row : group.rows) {
-      table.AddRow({SizesText(row), row.winner.text(), FormatSizeBytes(row.last_bytes),
-                    MicrosecondsText(row.time_ns),
-                    IntervalText(row.interval_low_ns, row.interval_high_ns),
-                    BandwidthText(row.algbw_GBps), BandwidthText(row.busbw_GBps), GainText(row),
-                    std::to_string(row.wrong_elements)});
+      std::vector<std::string> cells = {SizesText(row),
+                                        row.winner.text(),
+                                        FormatSizeBytes(row.last_bytes),
+                                        MicrosecondsText(row.time_ns),
+                                        IntervalText(row.interval_low_ns, row.interval_high_ns),
+                                        BandwidthText(row.algbw_GBps),
+                                        BandwidthText(row.busbw_GBps),
+                                        GainText(row),
+                                        std::to_string(row.wrong_elements)};
+      if (group.program) cells.insert(cells.begin(), RowsText(row));
+      table.AddRow(std::move(cells));
     }
     text += table.ToText(2) + FailuresText(by_size);
   }

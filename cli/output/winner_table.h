@@ -3,12 +3,14 @@
 #define COTUNE_CLI_OUTPUT_WINNER_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/database/tuned_database_entry.h"
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
+#include "core/problem/program.h"
 
 namespace cotune::cli {
 
@@ -16,9 +18,13 @@ namespace cotune::cli {
 struct WinnerRow {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
+  // R of a program at these sizes; 0 for a single collective, and where the program is not known.
+  uint64_t first_rows = 0;
+  uint64_t last_rows = 0;
   int32_t sizes = 0;
   ChoiceId winner;
   bool is_default = false;  // at every size
+  std::string numerics{};   // class of the winner at the last size; "": unknown
   int64_t time_ns = 0;
   int64_t interval_low_ns = 0;
   int64_t interval_high_ns = 0;
@@ -31,8 +37,8 @@ struct WinnerRow {
 
 struct WinnerGroup {
   ProblemClass cls;
-  uint64_t program_digest = 0;
-  std::vector<WinnerRow> rows;  // ascending by size
+  std::optional<Program> program;  // nullopt: a single collective, or not known
+  std::vector<WinnerRow> rows;     // ascending by size
 };
 
 // Groups ascending by class. Entries in any order; of one class and size the last counts.

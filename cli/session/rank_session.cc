@@ -111,10 +111,15 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
   return watchers;
 }
 
-TuneRequest MakeRequest(const RankWork& work, const std::string& database) {
+Result<TuneRequest> MakeRequest(const RankWork& work, const std::string& database) {
   TuneRequest request;
   for (const ProblemClass& cls : work.selection.classes) {
-    request.nodes.push_back({cls, work.selection.SizesOf(cls)});
+    Result<Program> program = Program::SingleCollective(cls);
+    if (!program) return Propagate(program);
+    request.nodes.push_back({std::move(*program), work.selection.SizesOf(cls)});
+  }
+  for (const ProgramSelection& each : work.selection.programs) {
+    request.nodes.push_back({each.program, each.sizes_bytes});
   }
   request.database_path = database;
   request.command = work.uses_database ? "tune" : "bench";
@@ -169,7 +174,9 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
     }
   }
   NoteJournal(database.empty() ? "" : database + ".journal");
-  const Result<TuneReport> report = RunTune(**job, MakeRequest(work, database));
+  const Result<TuneRequest> request = MakeRequest(work, database);
+  if (!request) return Propagate(request);
+  const Result<TuneReport> report = RunTune(**job, *request);
   NoteJournal("");
   EndInterruptible();
   if (watchers->progress != nullptr) watchers->progress->Clear();

@@ -28,4 +28,9 @@ Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
   }
 }
 
+Result<std::unique_ptr<Plan>> Backend::PreparePart(const PartRequest& /*request*/,
+                                                   int64_t /*deadline_ns*/) {
+  return Fail(ErrorCode::kUnsupported, "the backend runs no parts of programs", name());
+}
+
 }  // namespace cotune

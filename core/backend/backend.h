@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -13,8 +15,13 @@
 #include "core/problem/choice_id.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
+#include "core/problem/program_graph.h"
 
 namespace cotune {
+
+// Numerics classes that all backends share; docs/decisions/0020-numerics.md.
+inline constexpr std::string_view kExactNumerics = "exact";
+inline constexpr std::string_view kRankOrderNumerics = "rank_order_f32";
 
 // One way to run a program, as its backend describes it. Equal on all ranks.
 struct Choice {
@@ -25,6 +32,9 @@ struct Choice {
   bool prepare_is_collective = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;
+  // What decides the bits of its results: equal classes, equal bits. "": unknown, comparable with
+  // no other choice.
+  std::string numerics{};
 };
 
 // A way that exists but cannot run this program, with the reason, kept to the end for explain.
@@ -40,10 +50,15 @@ struct ChoiceList {
 
 // The operands of a launch, and the stream that it runs on.
 struct LaunchArguments {
+  // Of a single collective.
   const void* send = nullptr;
   void* recv = nullptr;
   void* stream = nullptr;   // cudaStream_t; nullptr for host memory
   int64_t deadline_ns = 0;  // absolute, for the whole operation
+  // Of a program or a part: one address for each input and each output, in their order. The arrays
+  // outlive the operation. An output that overwrites an input has its address.
+  std::span<const void* const> inputs{};
+  std::span<void* const> outputs{};
 };
 
 // A choice made ready on this rank for one program at one count. One launch at a time for a group.
@@ -87,6 +102,16 @@ class BackendGroup {
   virtual void Abort() = 0;
 };
 
+// A program without a collective at one size, which one rank runs alone.
+struct PartRequest {
+  const ProgramGraph& part;  // lowered: primitive operations only
+  uint64_t rows = 0;         // R
+  MemoryKind memory = MemoryKind::kHost;
+  int32_t world_size = 1;
+  // Every value is rounded to its dtype, so that the bits do not depend on how a program is cut.
+  bool rounds_values = false;
+};
+
 // The ranks of a group and its name, which is unique in the job and new for every attempt.
 struct GroupParameters {
   std::string name;
@@ -107,6 +132,12 @@ class Backend {
   virtual ChoiceList ListChoices(const Program& program, const Problem& problem) const = 0;
   // Collective over the group. kRankLost names the job rank that did not come.
   virtual Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) = 0;
+  // Whether PreparePart can succeed at all.
+  virtual bool has_parts() const { return false; }
+  // Local, needs no group; any thread. A plan of a part belongs to the backend, and is launched
+  // with inputs and outputs. kUnsupported says why this part cannot run.
+  virtual Result<std::unique_ptr<Plan>> PreparePart(const PartRequest& request,
+                                                    int64_t deadline_ns);
 };
 
 }  // namespace cotune

@@ -18,13 +18,17 @@ constexpr int64_t kReasonsNs = 10'000'000'000;
 
 std::string NameIn(const std::string& identity) { return identity.substr(0, identity.find(' ')); }
 
+const std::vector<std::string>& Identities(const BackendList& list, bool for_parts) {
+  return for_parts ? list.part_identities : list.identities;
+}
+
 // The backends that any rank has, each once, as the first rank that has it has it. Those of rank 0
 // come first: its order is that of the groups.
 std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(
-    const ExchangedRecords<BackendList>& all) {
+    const ExchangedRecords<BackendList>& all, bool for_parts) {
   std::vector<std::pair<size_t, std::string>> identities;
   for (size_t rank = 0; rank < all.records.size(); ++rank) {
-    for (const std::string& item : all.records[rank].message.identities) {
+    for (const std::string& item : Identities(all.records[rank].message, for_parts)) {
       const bool is_known =
           std::any_of(identities.begin(), identities.end(),
                       [&](const auto& known) { return NameIn(known.second) == NameIn(item); });
@@ -37,10 +41,10 @@ std::vector<std::pair<size_t, std::string>> IdentitiesOnAny(
 // Which ranks have the backend in another form than `owner`, or not at all; "" when all have it
 // alike.
 std::string WhyNotOnAll(size_t owner, const std::string& identity,
-                        const ExchangedRecords<BackendList>& all) {
+                        const ExchangedRecords<BackendList>& all, bool for_parts) {
   std::string others;
   for (size_t rank = 0; rank < all.records.size(); ++rank) {
-    const auto& items = all.records[rank].message.identities;
+    const auto& items = Identities(all.records[rank].message, for_parts);
     if (std::find(items.begin(), items.end(), identity) != items.end()) continue;
     const auto other = std::find_if(items.begin(), items.end(), [&](const std::string& item) {
       return NameIn(item) == NameIn(identity);
@@ -52,6 +56,24 @@ std::string WhyNotOnAll(size_t owner, const std::string& identity,
                         : fmt::format("rank {} has '{}'{}", all.job_ranks[owner], identity, others);
 }
 
+// Of these backends those that all ranks have alike, in the order of rank 0; the others are
+// refused.
+std::vector<Backend*> OnAllRanks(const std::vector<Backend*>& backends,
+                                 const ExchangedRecords<BackendList>& all, bool for_parts,
+                                 std::vector<Refusal>& refusals) {
+  std::vector<Backend*> on_all;
+  for (const auto& [owner, identity] : IdentitiesOnAny(all, for_parts)) {
+    const std::string name = NameIn(identity);
+    if (std::string why = WhyNotOnAll(owner, identity, all, for_parts); !why.empty()) {
+      refusals.push_back({for_parts ? name + ", for parts of programs" : name, std::move(why)});
+      continue;
+    }
+    on_all.push_back(*std::find_if(backends.begin(), backends.end(),
+                                   [&](Backend* backend) { return backend->name() == name; }));
+  }
+  return on_all;
+}
+
 }  // namespace
 
 std::string BackendGroups::IdentityOf(const Backend& backend) const {
@@ -60,10 +82,16 @@ std::string BackendGroups::IdentityOf(const Backend& backend) const {
   if (build != options_.builds.end()) identity += " build " + build->second;
   const auto set = options_.settings.find(backend.name());
   if (set != options_.settings.end()) identity += " " + set->second;
+  if (options_.numerics == NumericsRule::kSame) identity += " numerics=same";
   return identity;
 }
 
-Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend*> backends,
+void BackendGroups::set_numerics(NumericsRule numerics) {
+  options_.numerics = numerics;
+  program_support_.rounds_values = numerics == NumericsRule::kSame;
+}
+
+Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(const std::vector<Backend*>& backends,
                                                              RankExchange& exchange,
                                                              const Clock& clock,
                                                              const Options& options) {
@@ -75,21 +103,21 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   for (Backend* backend : backends) {
     record.message.identities.push_back(groups->IdentityOf(*backend));
   }
+  for (Backend* backend : options.part_backends) {
+    record.message.part_identities.push_back(groups->IdentityOf(*backend));
+  }
   Result<ExchangedRecords<BackendList>> all =
       ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
   if (!all) return Propagate(all);
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  for (const auto& [owner, identity] : IdentitiesOnAny(*all)) {
-    const std::string name = NameIn(identity);
-    if (std::string why = WhyNotOnAll(owner, identity, *all); !why.empty()) {
-      groups->refusals_.push_back({name, std::move(why)});
-      continue;
-    }
-    const auto own = std::find_if(backends.begin(), backends.end(),
-                                  [&](Backend* backend) { return backend->name() == name; });
-    groups->members_.push_back(BackendMember{*own, nullptr, 0});
+  for (Backend* backend : OnAllRanks(backends, *all, false, groups->refusals_)) {
+    groups->members_.push_back(BackendMember{backend, nullptr, 0});
+    groups->ConsiderForParts(*backend);
+  }
+  for (Backend* backend : OnAllRanks(options.part_backends, *all, true, groups->refusals_)) {
+    groups->ConsiderForParts(*backend);
   }
   // One deadline for all: ranks that came here at different times must not leave at different ones.
   int64_t left_ns = record.message.deadline_left_ns;
@@ -105,6 +133,10 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(std::vector<Backend
   std::erase_if(groups->members_,
                 [](const BackendMember& member) { return member.group == nullptr; });
   return groups;
+}
+
+void BackendGroups::ConsiderForParts(Backend& backend) {
+  if (part_backend_ == nullptr && backend.has_parts()) part_backend_ = &backend;
 }
 
 Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_ns) {

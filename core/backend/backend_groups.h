@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/temporaries.h"
+#include "core/problem/tuning_settings.h"
 #include "core/ranks/rank_exchange.h"
 
 namespace cotune {
@@ -47,12 +49,18 @@ class BackendGroups {
     std::map<std::string, std::string> builds;
     // Asked before and behind the making of each group; none: what groups take is not measured.
     std::function<std::optional<uint64_t>()> free_device_bytes{};
+    // Backends that the user has left out of the race, in order: they may run parts of programs
+    // where none of the others can.
+    std::vector<Backend*> part_backends{};
+    // Ranks with different rules do not share a group: a call that no table knows would run another
+    // default choice on each of them.
+    NumericsRule numerics = NumericsRule::kAny;
   };
 
   // Creates the group of each backend, in the given order. A backend that one rank lacks or has in
   // another version, build or with other settings, or whose group fails on any rank, is left out on
   // all ranks and its reason kept. kRankLost when a rank is lost.
-  static Result<std::unique_ptr<BackendGroups>> Create(std::vector<Backend*> backends,
+  static Result<std::unique_ptr<BackendGroups>> Create(const std::vector<Backend*>& backends,
                                                        RankExchange& exchange, const Clock& clock,
                                                        const Options& options);
 
@@ -63,6 +71,16 @@ class BackendGroups {
   const std::vector<Refusal>& refusals() const { return refusals_; }
   // About how much device memory of this rank all groups hold; 0 where that is not measured.
   uint64_t GroupBytes() const;
+  // The backend that runs parts of programs: the first one that all ranks have alike and that has
+  // any, whether or not it has a group here. nullptr: there is none.
+  Backend* part_backend() const { return part_backend_; }
+  // Which choices are listed. The setter is for all ranks alike, while no plan is kept.
+  NumericsRule numerics() const { return options_.numerics; }
+  void set_numerics(NumericsRule numerics);
+  // What programs need beside the groups; set before any is listed, equal on all ranks but for
+  // addresses.
+  const ProgramSupport& program_support() const { return program_support_; }
+  void set_program_support(const ProgramSupport& support) { program_support_ = support; }
   // The member whose backend has this name, or nullptr.
   BackendMember* Find(std::string_view backend_name);
 
@@ -100,6 +118,8 @@ class BackendGroups {
   // "host 0.1.0 build 5f0c... slot_bytes=65536": what all ranks must have alike.
   std::string IdentityOf(const Backend& backend) const;
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
+  // It runs the parts, where it has any and none before it has.
+  void ConsiderForParts(Backend& backend);
   // How it went on all ranks: registered on all, or on none with the first failure.
   Result<Status> RegisterWith(BackendMember& member, void* data, uint64_t bytes,
                               int64_t deadline_ns);
@@ -108,6 +128,8 @@ class BackendGroups {
   Options options_;
   std::vector<BackendMember> members_;
   std::vector<Refusal> refusals_;
+  Backend* part_backend_ = nullptr;
+  ProgramSupport program_support_;
 
   struct RegisteredRange {
     std::byte* begin = nullptr;

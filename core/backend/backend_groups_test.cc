@@ -187,6 +187,64 @@ TEST(BackendGroupsTest, RanksHaveTheLongestTimeOfAnyOnClocksOfTheirOwn) {
   EXPECT_THAT(deadlines_ns, ElementsAre(1'070, 5'000'070));
 }
 
+// The backend of parts on each of two ranks, "" for none, and what was refused on the first. The
+// user of each rank has left the named backends out of the race.
+struct PartsView {
+  std::vector<std::string> backends{2};
+  std::vector<Refusal> refusals;
+};
+PartsView PartsOnTwoRanks(bool in_use_has_parts, const std::vector<std::string>& left_out_on_first,
+                          const std::vector<std::string>& left_out_on_second) {
+  HubForTest hub(2);
+  PartsView view;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, rank);
+      BackendForTest in_use(hub, rank, {}, "in_use");
+      in_use.says_it_has_parts = in_use_has_parts;
+      BackendGroups::Options options;
+      options.name = "job";
+      options.job_ranks = {0, 1};
+      std::vector<std::unique_ptr<BackendForTest>> left_out;
+      for (const std::string& name : rank == 0 ? left_out_on_first : left_out_on_second) {
+        left_out.push_back(
+            std::make_unique<BackendForTest>(hub, rank, std::vector<ScriptedChoice>(), name));
+        left_out.back()->says_it_has_parts = true;
+        options.part_backends.push_back(left_out.back().get());
+      }
+      const auto groups = BackendGroups::Create({&in_use}, *exchange, MonotonicClock(), options);
+      ASSERT_TRUE(groups) << groups.error().ToText();
+      EXPECT_EQ((*groups)->members().size(), 1u);
+      for (const auto& backend : left_out) EXPECT_EQ(backend->groups_created, 0);
+      const Backend* const parts = (*groups)->part_backend();
+      view.backends[static_cast<size_t>(rank)] = parts == nullptr ? "" : parts->name();
+      if (rank == 0) view.refusals = (*groups)->refusals();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return view;
+}
+
+TEST(BackendGroupsTest, PartsRunByABackendInUseOrByOneThatWasLeftOut) {
+  EXPECT_THAT(PartsOnTwoRanks(true, {"a"}, {"a"}).backends, ElementsAre("in_use", "in_use"));
+  EXPECT_THAT(PartsOnTwoRanks(false, {"a"}, {"a"}).backends, ElementsAre("a", "a"));
+  EXPECT_THAT(PartsOnTwoRanks(false, {}, {}).backends, ElementsAre("", ""));
+}
+
+TEST(BackendGroupsTest, PartsThatOneRankLacksRunNowhere) {
+  for (const auto& [first, second] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{{{"a"}, {}},
+                                                                                  {{}, {"a"}}}) {
+    const PartsView view = PartsOnTwoRanks(false, first, second);
+    EXPECT_THAT(view.backends, ElementsAre("", ""));
+    ASSERT_EQ(view.refusals.size(), 1u);
+    EXPECT_EQ(view.refusals[0].choice, "a, for parts of programs");
+    EXPECT_THAT(view.refusals[0].reason, HasSubstr("does not"));
+  }
+  EXPECT_THAT(PartsOnTwoRanks(false, {"a", "b"}, {"b"}).backends, ElementsAre("b", "b"));
+}
+
 TEST(BackendGroupsTest, WhatAGroupTakesOfTheDeviceIsMeasuredWhereItCanBe) {
   HubForTest hub(1);
   const std::unique_ptr<RankExchange> exchange = MakeExchangeForTest(hub, 0);

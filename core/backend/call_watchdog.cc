@@ -90,10 +90,11 @@ CallWatchdog::~CallWatchdog() {
   watched_.reset();
 }
 
-void CallWatchdog::Watch(BackendGroup& group, const CallSubject& subject, int64_t deadline_ns) {
+void CallWatchdog::Watch(std::vector<BackendGroup*> groups, const CallSubject& subject,
+                         int64_t deadline_ns) {
   {
     const std::lock_guard lock(state_->mutex);
-    group_ = &group;
+    groups_ = std::move(groups);
   }
   watched_->Begin(subject, "a call or the wait for its end", deadline_ns);
 }
@@ -101,7 +102,7 @@ void CallWatchdog::Watch(BackendGroup& group, const CallSubject& subject, int64_
 void CallWatchdog::Unwatch() {
   watched_->End();
   std::unique_lock lock(state_->mutex);
-  group_ = nullptr;
+  groups_.clear();
   while (state_->running_aborts > 0 && stuck() == nullptr) {
     state_->changed.wait_for(lock, kAbortPoll);
   }
@@ -150,12 +151,14 @@ void CallWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCal
     slot.was_interrupted_ = was_interrupted;
     const bool is_group = &slot == watched_.get();
     std::function<void()> abort = slot.abort_;
-    if (is_group && group_ != nullptr) {
+    if (is_group && !groups_.empty()) {
       ++state_->running_aborts;
       // The object goes at the end, also where no thread can be started.
       const std::shared_ptr<void> running(nullptr,
                                           [state = state_](void*) { --state->running_aborts; });
-      abort = [running, group = group_] { group->Abort(); };
+      abort = [running, groups = groups_] {
+        for (BackendGroup* group : groups) group->Abort();
+      };
     }
     if (abort != nullptr) {
       AbortAside(std::move(abort), *slot.subject_.load(),

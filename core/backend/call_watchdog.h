@@ -82,9 +82,10 @@ class CallWatchdog {
   CallWatchdog(const CallWatchdog&) = delete;
   CallWatchdog& operator=(const CallWatchdog&) = delete;
 
-  // Around calls of the choice and the wait for what they have started on a device; one thread.
-  // Unwatch waits for an abort that is on its way, but not for one that is stuck.
-  void Watch(BackendGroup& group, const CallSubject& subject, int64_t deadline_ns);
+  // Around calls of the choice, which uses these groups, and the wait for what they have started on
+  // a device; one thread. Unwatch waits for an abort that is on its way, but not for one that is
+  // stuck.
+  void Watch(std::vector<BackendGroup*> groups, const CallSubject& subject, int64_t deadline_ns);
   void Unwatch();
 
   // Why no plugin may be called any more; nullptr: all is well. Any thread.
@@ -108,7 +109,7 @@ class CallWatchdog {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::atomic<int> running_aborts{0};  // of the group that is watched
+    std::atomic<int> running_aborts{0};  // of the groups that are watched
   };
 
   void Loop();
@@ -124,8 +125,8 @@ class CallWatchdog {
   // Under the lock of the state:
   std::list<CallSlot*> slots_;
   const std::atomic<bool>* interrupted_ = nullptr;
-  int64_t interrupted_at_ns_ = 0;  // 0: it is not
-  BackendGroup* group_ = nullptr;  // that is watched
+  int64_t interrupted_at_ns_ = 0;      // 0: it is not
+  std::vector<BackendGroup*> groups_;  // that are watched
   bool stop_ = false;
   std::vector<std::shared_ptr<void>> kept_;
 

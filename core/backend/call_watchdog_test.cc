@@ -60,7 +60,7 @@ TEST(CallWatchdogTest, ALaunchThatIsNotOverAtItsDeadlineIsAbortedOnce) {
   GroupThatCounts group;
   {
     CallWatchdog watchdog(clock);
-    watchdog.Watch(group, kSubject, clock.now_ns() + 1'000'000);
+    watchdog.Watch({&group}, kSubject, clock.now_ns() + 1'000'000);
     group.first_abort.get_future().wait();
     watchdog.Unwatch();
     EXPECT_EQ(watchdog.stuck(), nullptr);
@@ -102,10 +102,10 @@ TEST(CallWatchdogTest, ALaunchThatIsOverIsLeftAlone) {
   GroupThatCounts ended;
   GroupThatCounts late;
   CallWatchdog watchdog(clock);
-  watchdog.Watch(ended, kSubject, clock.now_ns() + 1'000'000);
+  watchdog.Watch({&ended}, kSubject, clock.now_ns() + 1'000'000);
   watchdog.Unwatch();
   // When the thread has looked at this one, the time of the first has passed as well.
-  watchdog.Watch(late, kSubject, clock.now_ns() + 2'000'000);
+  watchdog.Watch({&late}, kSubject, clock.now_ns() + 2'000'000);
   late.first_abort.get_future().wait();
   watchdog.Unwatch();
   EXPECT_EQ(ended.aborts, 0);
@@ -117,7 +117,7 @@ TEST(CallWatchdogTest, ACallThatNoAbortFreesIsReportedOnceByItsInnermostName) {
   GroupThatCounts group;
   std::atomic<int> aborts = 0;
   CallWatchdog watchdog(clock, reports.Options());
-  watchdog.Watch(group, kSubject, clock.now_ns());
+  watchdog.Watch({&group}, kSubject, clock.now_ns());
   CallSlot slot(&watchdog, [&aborts] { ++aborts; });
   slot.Begin(kSubject, "launch", clock.now_ns());
   reports.reported.get_future().wait();
@@ -143,7 +143,7 @@ TEST(CallWatchdogTest, AnAbortThatNeverReturnsHoldsNobody) {
   group.is_stuck = true;
   {
     CallWatchdog watchdog(clock, reports.Options());
-    watchdog.Watch(group, kSubject, clock.now_ns());
+    watchdog.Watch({&group}, kSubject, clock.now_ns());
     group.first_abort.get_future().wait();
     CallSlot slot(&watchdog, nullptr);
     slot.Begin(kSubject, "group_destroy", clock.now_ns());
@@ -161,7 +161,7 @@ TEST(CallWatchdogTest, AStopOfTheUserEndsALongCallBeforeItsDeadline) {
   CallWatchdog watchdog(clock, reports.Options());
   std::atomic<bool> interrupted = false;
   watchdog.set_interrupted(&interrupted);
-  watchdog.Watch(group, kSubject, INT64_MAX);
+  watchdog.Watch({&group}, kSubject, INT64_MAX);
   interrupted = true;
   group.first_abort.get_future().wait();
   reports.reported.get_future().wait();

@@ -18,11 +18,11 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
       choices_(RacingChoicesOf(callers)),
       steps_(parts_, std::move(label)) {}
 
-Result<DecidedCell> CellBenchmark::Run(const Problem& problem) {
-  Result<PreparedCell> prepared = Preparation(parts_, problem, steps_).Run(choices_);
+Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem) {
+  Result<PreparedCell> prepared = Preparation(parts_, program, problem, steps_).Run(choices_);
   if (!prepared) return Propagate(prepared);
   prepared_ = std::move(*prepared);
-  OperandBuffers& buffers = *prepared_.buffers;
+  CellOperands& buffers = *prepared_.buffers;
   ChoiceRuns runs(parts_, problem, buffers, steps_);
   ChoiceRemoval removal(parts_, problem, choices_);
   CorrectnessCheck check(parts_, steps_, buffers, runs, removal);

@@ -32,7 +32,7 @@ class CellBenchmark {
 
   // kRankLost: a rank was lost; kEnvironment: a rank has no memory for the buffers. Failures of
   // choices are verdicts.
-  Result<DecidedCell> Run(const Problem& problem);
+  Result<DecidedCell> Run(const Program& program, const Problem& problem);
 
   // From the job's begin to the last step.
   int64_t elapsed_ns() const { return steps_.elapsed_ns(); }

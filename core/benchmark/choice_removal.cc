@@ -1,5 +1,6 @@
 #include "core/benchmark/choice_removal.h"
 
+#include <set>
 #include <utility>
 
 namespace cotune {
@@ -29,12 +30,17 @@ Status ChoiceRemoval::RemoveFailed(RacingChoice& choice, const Error& failure) {
   choice.has_failed = true;
   choice.verdict.outcome = OutcomeOf(failure.code);
   choice.verdict.reason = failure.what;
-  BackendMember& member = choice.caller->member();
-  for (RacingChoice& other : choices_) {
-    if (&other.caller->member() == &member) other.timed.reset();
+  // All groups of the choice were aborted.
+  std::set<BackendMember*> recreated;
+  for (BackendMember* member : choice.caller->members()) {
+    if (!recreated.insert(member).second) continue;
+    for (RacingChoice& other : choices_) {
+      if (other.caller->Uses(*member)) other.timed.reset();
+    }
+    parts_.reset_callers(*member);
+    if (Status made = parts_.groups.Recreate(*member, parts_.CallDeadlineNs()); !made) return made;
   }
-  parts_.reset_callers(member);
-  return parts_.groups.Recreate(member, parts_.CallDeadlineNs());
+  return {};
 }
 
 }  // namespace cotune

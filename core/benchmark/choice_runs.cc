@@ -7,8 +7,7 @@ namespace cotune {
 
 LaunchArguments ChoiceRuns::Arguments() const {
   LaunchArguments arguments;
-  arguments.send = buffers_.send();
-  arguments.recv = buffers_.recv();
+  buffers_.SetAddresses(arguments, 0);
   arguments.stream = parts_.device.stream();
   arguments.deadline_ns = parts_.CallDeadlineNs();
   return arguments;
@@ -18,36 +17,38 @@ std::vector<LaunchArguments> ChoiceRuns::ArgumentsOfCopies(const LaunchArguments
   std::vector<LaunchArguments> of_copies;
   for (int32_t copy = 0; copy < buffers_.copies(); ++copy) {
     of_copies.push_back(arguments);
-    of_copies.back().send = buffers_.send(copy);
-    of_copies.back().recv = buffers_.recv(copy);
+    buffers_.SetAddresses(of_copies.back(), copy);
   }
   return of_copies;
 }
 
 Result<TimedSpan> ChoiceRuns::RunGuarded(
     RacingChoice& choice, const std::function<Result<TimedSpan>(const LaunchArguments&)>& calls) {
-  BackendMember& member = choice.caller->member();
   const LaunchArguments arguments = Arguments();
   // A fresh plan when the group was made anew; otherwise it is there already.
   if (Status prepared = choice.caller->Precompile(arguments.deadline_ns); !prepared) {
-    if (member.group != nullptr) member.group->Abort();
+    choice.caller->Abort();
     return Propagate(prepared);
   }
-  parts_.watchdog.Watch(*member.group, choice.subject, arguments.deadline_ns);
+  std::vector<BackendGroup*> groups;
+  for (const BackendMember* member : choice.caller->members()) {
+    groups.push_back(member->group.get());
+  }
+  parts_.watchdog.Watch(groups, choice.subject, arguments.deadline_ns);
   Result<TimedSpan> span = calls(arguments);
   parts_.watchdog.Unwatch();
   // A kernel that gave up has ended like one that is done; only the group's health says that it
   // did, and which rank was late.
   if (problem_.cls.memory == MemoryKind::kCuda) {
-    if (Status health = member.group->Health(); !health) {
-      span = Propagate(health);
+    for (BackendGroup* group : groups) {
+      if (Status health = group->Health(); !health) span = Propagate(health);
     }
   }
   if (!span) {
     // A choice that has missed its deadline is to blame when its abort hangs or crashes.
     std::optional<AbortedCall> aborting;
     if (span.error().code == ErrorCode::kDeadline) aborting.emplace(choice.subject);
-    member.group->Abort();
+    choice.caller->Abort();
     aborting.reset();
     if (parts_.observer.StopRequested()) span.error().code = ErrorCode::kInterrupted;
   }

@@ -8,8 +8,8 @@
 
 #include "core/backend/device.h"
 #include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/cell_operands.h"
 #include "core/benchmark/cell_steps.h"
-#include "core/benchmark/operand_buffers.h"
 #include "core/benchmark/racing_choice.h"
 
 namespace cotune {
@@ -19,7 +19,7 @@ namespace cotune {
 // user had asked to stop.
 class ChoiceRuns {
  public:
-  ChoiceRuns(const BenchmarkParts& parts, const Problem& problem, OperandBuffers& buffers,
+  ChoiceRuns(const BenchmarkParts& parts, const Problem& problem, CellOperands& buffers,
              const CellSteps& steps)
       : parts_(parts), problem_(problem), buffers_(buffers), steps_(steps) {}
 
@@ -41,7 +41,7 @@ class ChoiceRuns {
 
   const BenchmarkParts& parts_;
   const Problem& problem_;
-  OperandBuffers& buffers_;
+  CellOperands& buffers_;
   const CellSteps& steps_;
 };
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/cell_operands.h"
 #include "core/benchmark/cell_steps.h"
 #include "core/benchmark/choice_removal.h"
 #include "core/benchmark/choice_runs.h"
-#include "core/benchmark/operand_buffers.h"
 #include "core/benchmark/racing_choice.h"
 
 namespace cotune {
@@ -21,7 +21,7 @@ enum class CheckBy { kCall, kTimedCalls };
 // call has left behind are wrong.
 class CorrectnessCheck {
  public:
-  CorrectnessCheck(const BenchmarkParts& parts, CellSteps& steps, OperandBuffers& buffers,
+  CorrectnessCheck(const BenchmarkParts& parts, CellSteps& steps, CellOperands& buffers,
                    ChoiceRuns& runs, ChoiceRemoval& removal)
       : parts_(parts), steps_(steps), buffers_(buffers), runs_(runs), removal_(removal) {}
 
@@ -33,7 +33,7 @@ class CorrectnessCheck {
 
   const BenchmarkParts& parts_;
   CellSteps& steps_;
-  OperandBuffers& buffers_;
+  CellOperands& buffers_;
   ChoiceRuns& runs_;
   ChoiceRemoval& removal_;
   uint32_t checks_ = 0;

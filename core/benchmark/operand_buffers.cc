@@ -7,20 +7,12 @@
 #include <span>
 #include <utility>
 
+#include "core/benchmark/guarded_buffer.h"
 #include "core/benchmark/operands.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
-
-// Keeps the payload aligned to 256 bytes.
-constexpr uint64_t kGuardBytes = 256;
-constexpr std::byte kGuard{0x5C};
-// NaN for floats, -1 and 255 for integers: no right answer contains it.
-constexpr std::byte kPoison{0xFF};
-// The beginning of a block is written by the host: at most so many of its periods, 128 KiB to 1
-// MiB. A power of two, so that it ends at whole lines of memory.
-constexpr uint64_t kFrontPeriods = 128;
 
 uint64_t SendBytes(const Problem& problem) {
   return problem.send_elements() * SizeBytes(problem.cls.dtype);
@@ -35,27 +27,11 @@ uint64_t FirstBytes(const Problem& problem) {
                               : SendBytes(problem);
 }
 
-// All buffers of one call.
-uint64_t CallBytes(const Problem& problem) {
-  if (problem.cls.in_place) return FirstBytes(problem) + 2 * kGuardBytes;
-  return FirstBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
-}
-
 tl::unexpected<Error> NoHostMemory(const Problem& problem) {
   return Fail(ErrorCode::kEnvironment,
               fmt::format("cannot allocate {} bytes of host memory to check results",
-                          OperandBuffers::StagingBytes(problem)),
+                          OperandBuffers::BytesToCount(problem)),
               ToText(problem), "memory or its limit is used up", "tune smaller sizes");
-}
-
-std::span<std::byte> Payload(std::vector<std::byte>& bytes) {
-  return std::span(bytes).subspan(kGuardBytes, bytes.size() - 2 * kGuardBytes);
-}
-
-bool GuardsIntact(const std::vector<std::byte>& bytes) {
-  const auto is_guard = [](std::byte b) { return b == kGuard; };
-  return std::all_of(bytes.begin(), bytes.begin() + kGuardBytes, is_guard) &&
-         std::all_of(bytes.end() - kGuardBytes, bytes.end(), is_guard);
 }
 
 }  // namespace
@@ -71,17 +47,16 @@ uint64_t OperandBuffers::RecvOffset() const {
   return shifted ? rank_ * RecvBytes(problem_) : 0;
 }
 
-uint64_t OperandBuffers::AllocatedBytes(const Problem& problem, int32_t copies) {
+uint64_t OperandBuffers::CallBytes(const Problem& problem) {
+  if (problem.cls.in_place) return FirstBytes(problem) + 2 * kGuardBytes;
+  return FirstBytes(problem) + RecvBytes(problem) + 4 * kGuardBytes;
+}
+
+uint64_t OperandBuffers::BytesFor(const Problem& problem, int32_t copies) {
   // The buffers themselves, and each kind of data before and after a call.
   const auto calls = static_cast<uint64_t>(copies) * CallBytes(problem);
   if (problem.cls.in_place) return calls + 2 * kDataKinds * CallBytes(problem);
   return calls + kDataKinds * CallBytes(problem);
-}
-
-int32_t OperandBuffers::WantedCopies(const Problem& problem, uint64_t cache_bytes) {
-  const uint64_t call_bytes = CallBytes(problem);
-  if (call_bytes < cache_bytes / 8 || call_bytes >= 2 * cache_bytes) return 1;
-  return static_cast<int32_t>(1 + (2 * cache_bytes + call_bytes - 1) / call_bytes);
 }
 
 int32_t OperandBuffers::AffordableCopies(int32_t wanted) const {
@@ -95,7 +70,7 @@ int32_t OperandBuffers::AffordableCopies(int32_t wanted) const {
   return static_cast<int32_t>(std::min<uint64_t>(static_cast<uint64_t>(wanted), affordable));
 }
 
-uint64_t OperandBuffers::StagingBytes(const Problem& problem) {
+uint64_t OperandBuffers::BytesToCount(const Problem& problem) {
   return FirstBytes(problem) + std::max(FirstBytes(problem), RecvBytes(problem)) + 4 * kGuardBytes;
 }
 
@@ -158,44 +133,10 @@ Status OperandBuffers::AddCopies(int32_t copies) {
 Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::PoisonedBuffer(uint64_t bytes) {
   Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes);
   if (!buffer) return buffer;
-  if (Status poisoned = PoisonBetweenGuards(**buffer); !poisoned) {
+  if (Status poisoned = PoisonBetweenGuards(device_, **buffer); !poisoned) {
     return Propagate(poisoned);
   }
   return buffer;
-}
-
-Status OperandBuffers::PoisonBetweenGuards(DeviceBuffer& buffer) {
-  const uint64_t payload_bytes = buffer.bytes() - 2 * kGuardBytes;
-  Status filled = device_.Fill(buffer, 0, kGuardBytes, kGuard);
-  if (filled) filled = device_.Fill(buffer, kGuardBytes, payload_bytes, kPoison);
-  if (filled) filled = device_.Fill(buffer, kGuardBytes + payload_bytes, kGuardBytes, kGuard);
-  return filled;
-}
-
-// Its front is made here and then copied on the device behind itself, so that data of any size is
-// made as fast as the device can write it.
-Status OperandBuffers::PutBlock(DeviceBuffer& buffer, uint64_t payload_offset,
-                                const OperandBlock& block) {
-  const uint64_t front_bytes = kFrontPeriods * block.period.size();
-  std::vector<std::byte> front(std::min(block.bytes, front_bytes));
-  FillFront(block, front);
-  const uint64_t begin = kGuardBytes + payload_offset + block.begin_bytes;
-  Status put = device_.Write(*device_.Part(buffer, begin, front.size()), front);
-  for (uint64_t done = front.size(); put && done < block.bytes;) {
-    const uint64_t bytes = std::min(done, block.bytes - done);
-    put = device_.Copy(*device_.Part(buffer, begin + done, bytes),
-                       *device_.Part(buffer, begin, bytes));
-    done += bytes;
-  }
-  return put;
-}
-
-Status OperandBuffers::PutBlocks(DeviceBuffer& buffer, uint64_t payload_offset,
-                                 const std::vector<OperandBlock>& blocks) {
-  for (const OperandBlock& block : blocks) {
-    if (Status put = PutBlock(buffer, payload_offset, block); !put) return put;
-  }
-  return {};
 }
 
 Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
@@ -214,7 +155,7 @@ Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   const bool has_send =
       problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
   Status made;
-  if (has_send) made = PutBlocks(**first, SendOffset(), SendBlocks(problem_, rank_, kind));
+  if (has_send) made = PutBlocks(device_, **first, SendOffset(), SendBlocks(problem_, rank_, kind));
   if (!made) return Propagate(made);
   const bool in_place = operands.second == nullptr;
   Result<std::unique_ptr<DeviceBuffer>> result =
@@ -222,9 +163,9 @@ Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   if (!result) return Propagate(result);
   // Bytes that a call does not write stay as they were.
   if (in_place) made = device_.Copy(**result, **first);
-  if (made) {
-    made = PutBlocks(**result, in_place ? RecvOffset() : 0, ExpectedBlocks(problem_, rank_, kind));
-  }
+  const auto expected = ExpectedBlocks(problem_, rank_, kind);
+  if (!expected) return Propagate(expected);
+  if (made) made = PutBlocks(device_, **result, in_place ? RecvOffset() : 0, *expected);
   if (!made) return Propagate(made);
   return Image{std::move(*first), std::move(*result)};
 }
@@ -239,7 +180,7 @@ Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
 Status OperandBuffers::FillCopy(const Operands& copy, uint32_t kind) {
   if (Status copied = device_.Copy(*copy.first, *images_[kind].first); !copied) return copied;
   if (copy.second == nullptr) return {};
-  return PoisonBetweenGuards(*copy.second);
+  return PoisonBetweenGuards(device_, *copy.second);
 }
 
 Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {
@@ -290,8 +231,10 @@ Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);
   }
   const uint64_t offset = problem_.cls.in_place ? RecvOffset() : 0;
-  check.wrong_elements =
+  const Result<uint64_t> wrong =
       CountWrongElements(problem_, rank_, kind, Payload(seen).subspan(offset, RecvBytes(problem_)));
+  if (!wrong) return Propagate(wrong);
+  check.wrong_elements = *wrong;
   return check;
 }
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/base/float16.h"
+#include "core/problem/expected_collective.h"
 
 namespace cotune {
 namespace {
@@ -47,41 +50,9 @@ int64_t SendValue(const Problem& problem, uint32_t rank, uint64_t index, uint32_
   return mixed % 251;  // below the poison of u8
 }
 
-double Reduced(const Problem& problem, uint64_t index, uint32_t salt) {
-  int64_t value = SendValue(problem, 0, index, salt);
-  for (int rank = 1; rank < problem.cls.world_size; ++rank) {
-    const int64_t other = SendValue(problem, rank, index, salt);
-    switch (problem.cls.reduction) {
-      case Reduction::kProduct:
-        value *= other;
-        break;
-      case Reduction::kMin:
-        value = std::min(value, other);
-        break;
-      case Reduction::kMax:
-        value = std::max(value, other);
-        break;
-      default:
-        value += other;
-    }
-  }
-  if (problem.cls.reduction != Reduction::kAverage) return static_cast<double>(value);
-  const double mean = static_cast<double>(value) / problem.cls.world_size;
-  const Dtype dtype = problem.cls.dtype;
-  const bool is_integer = dtype == Dtype::kI32 || dtype == Dtype::kI64 || dtype == Dtype::kU8;
-  return is_integer ? std::trunc(mean) : mean;
-}
-
 template <typename T>
 void Put(T value, std::byte* at) {
   std::memcpy(at, &value, sizeof(value));
-}
-
-template <typename T>
-T Get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
 }
 
 void Encode(Dtype dtype, double value, std::byte* at) {
@@ -99,34 +70,15 @@ void Encode(Dtype dtype, double value, std::byte* at) {
     case Dtype::kI64:
       return Put(static_cast<int64_t>(value), at);
     case Dtype::kU8:
+    default:  // no collective has another one
       return Put(static_cast<uint8_t>(value), at);
   }
 }
 
-double Decode(Dtype dtype, const std::byte* at) {
+// Averages of this data may be off by two units in the last place. The evaluator has more room for
+// them: in larger groups, adding up numbers that were divided before may round more often.
+double AverageTolerance(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kF32:
-      return Get<float>(at);
-    case Dtype::kF64:
-      return Get<double>(at);
-    case Dtype::kF16:
-      return F32FromF16(Get<uint16_t>(at));
-    case Dtype::kBf16:
-      return F32FromBf16(Get<uint16_t>(at));
-    case Dtype::kI32:
-      return Get<int32_t>(at);
-    case Dtype::kI64:
-      return static_cast<double>(Get<int64_t>(at));
-    case Dtype::kU8:
-      return Get<uint8_t>(at);
-  }
-  return 0;
-}
-
-// Relative size of two units in the last place; 0: exact.
-double Tolerance(const Problem& problem) {
-  if (problem.cls.reduction != Reduction::kAverage) return 0;
-  switch (problem.cls.dtype) {
     case Dtype::kF32:
       return 0x1p-22;
     case Dtype::kF64:
@@ -140,30 +92,65 @@ double Tolerance(const Problem& problem) {
   }
 }
 
-// A block of `elements` whose element j holds value_at((first + j) % kPeriod).
-template <typename ValueAt>
-OperandBlock MakeBlock(Dtype dtype, uint64_t begin_bytes, uint64_t elements, uint64_t first,
-                       ValueAt value_at) {
-  const uint64_t size_bytes = SizeBytes(dtype);
-  OperandBlock block{begin_bytes, elements * size_bytes, {}};
-  block.period.resize(kPeriod * size_bytes);
-  for (uint64_t k = 0; k < kPeriod; ++k) {
-    Encode(dtype, value_at((first + k) % kPeriod), block.period.data() + k * size_bytes);
-  }
-  return block;
+// The problem of the first period of each block, or of all of it where it is shorter: the blocks of
+// the whole result repeat those of this one.
+Problem FirstPeriodOf(Problem problem) {
+  problem.count = std::min(problem.count, kPeriod);
+  return problem;
 }
 
-uint64_t CountWrongInRun(const Problem& problem, uint64_t elements, const std::byte* expected,
-                         const std::byte* found) {
+// What each rank sends to `rank` in FirstPeriodOf(problem).
+SentByRanks FirstPeriodSent(const Problem& problem, int rank, uint32_t salt) {
   const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
-  if (std::memcmp(expected, found, elements * size_bytes) == 0) return 0;
-  const double tolerance = Tolerance(problem);
+  const bool has_blocks = problem.send_elements() > problem.count;
+  const uint64_t first = has_blocks ? static_cast<uint64_t>(rank) * problem.count : 0;
+  SentByRanks sent;
+  for (int sender = 0; sender < problem.cls.world_size; ++sender) {
+    std::vector<std::byte> period = SendBlocks(problem, sender, salt).front().period;
+    const auto begin = period.begin() + static_cast<ptrdiff_t>(first % kPeriod * size_bytes);
+    std::rotate(period.begin(), begin, period.end());
+    period.resize(FirstPeriodOf(problem).count * size_bytes);
+    sent.push_back(std::move(period));
+  }
+  return sent;
+}
+
+EvaluatedValue FrontOf(const EvaluatedValue& value, uint64_t elements) {
+  EvaluatedValue front;
+  front.type = value.type;
+  front.rows = elements;
+  const auto cut = [&](const auto& from, auto& to) {
+    if (!from.empty()) to.assign(from.begin(), from.begin() + static_cast<ptrdiff_t>(elements));
+  };
+  cut(value.floats, front.floats);
+  cut(value.integers, front.integers);
+  return front;
+}
+
+// What a reduction gives in FirstPeriodOf(problem).
+Result<EvaluatedValue> ReducedPeriod(const Problem& problem, int rank, uint32_t salt) {
+  Result<EvaluatedValue> value =
+      ExpectedValueOfBlocks(FirstPeriodOf(problem), FirstPeriodSent(problem, rank, salt));
+  if (!value || problem.cls.reduction != Reduction::kAverage) return value;
+  const double tolerance = AverageTolerance(problem.cls.dtype);
+  for (Bounded& each : value->floats) {
+    each.bound = std::min(each.bound, tolerance * std::fabs(each.value));
+  }
+  return value;
+}
+
+// Elements of `seen` that are not right. `right` is the nearest to it; `reduced`: what else is, for
+// a collective that reduces.
+uint64_t CountWrongInRun(uint64_t size_bytes, std::span<const std::byte> right,
+                         const std::optional<EvaluatedValue>& reduced,
+                         std::span<const std::byte> seen) {
+  if (std::memcmp(right.data(), seen.data(), seen.size()) == 0) return 0;
+  const uint64_t elements = seen.size() / size_bytes;
+  if (reduced && elements == reduced->rows) return CountWrong(*reduced, seen);
+  if (reduced) return CountWrong(FrontOf(*reduced, elements), seen);
   uint64_t wrong = 0;
-  for (uint64_t i = 0; i < elements; ++i) {
-    const double right = Decode(problem.cls.dtype, expected + i * size_bytes);
-    const double seen = Decode(problem.cls.dtype, found + i * size_bytes);
-    // Written so that NaN counts as wrong.
-    if (!(std::fabs(seen - right) <= tolerance * std::fabs(right))) ++wrong;
+  for (uint64_t at = 0; at < seen.size(); at += size_bytes) {
+    if (std::memcmp(right.data() + at, seen.data() + at, size_bytes) != 0) ++wrong;
   }
   return wrong;
 }
@@ -171,25 +158,27 @@ uint64_t CountWrongInRun(const Problem& problem, uint64_t elements, const std::b
 }  // namespace
 
 std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt) {
-  return {MakeBlock(problem.cls.dtype, 0, problem.send_elements(), 0,
-                    [&](uint64_t k) { return SendValue(problem, rank, k, salt); })};
+  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
+  OperandBlock block{0, problem.send_elements() * size_bytes, {}};
+  block.period.resize(kPeriod * size_bytes);
+  for (uint64_t k = 0; k < kPeriod; ++k) {
+    Encode(problem.cls.dtype, static_cast<double>(SendValue(problem, rank, k, salt)),
+           block.period.data() + k * size_bytes);
+  }
+  return {std::move(block)};
 }
 
-std::vector<OperandBlock> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt) {
-  const ProblemClass& cls = problem.cls;
-  if (Reduces(cls.collective)) {
-    const uint64_t first = cls.collective == Collective::kReduceScatter ? rank * problem.count : 0;
-    return {MakeBlock(cls.dtype, 0, problem.count, first,
-                      [&](uint64_t k) { return Reduced(problem, k, salt); })};
-  }
-  const bool is_broadcast = cls.collective == Collective::kBroadcast;
-  const uint64_t first = cls.collective == Collective::kAllToAll ? rank * problem.count : 0;
+Result<std::vector<OperandBlock>> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt) {
+  const Problem part = FirstPeriodOf(problem);
+  const auto expected = ExpectedBytesOfBlocks(part, FirstPeriodSent(problem, rank, salt));
+  if (!expected) return Propagate(expected);
+  const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
   std::vector<OperandBlock> blocks;
-  for (int block = 0; block < (is_broadcast ? 1 : cls.world_size); ++block) {
-    const int sender = is_broadcast ? cls.root : block;
-    blocks.push_back(MakeBlock(cls.dtype, block * problem.count * SizeBytes(cls.dtype),
-                               problem.count, first,
-                               [&](uint64_t k) { return SendValue(problem, sender, k, salt); }));
+  for (uint64_t first = 0; first < part.recv_elements(); first += part.count) {
+    const auto begin = expected->begin() + static_cast<ptrdiff_t>(first * size_bytes);
+    blocks.push_back({first / part.count * problem.count * size_bytes,
+                      problem.count * size_bytes,
+                      {begin, begin + static_cast<ptrdiff_t>(part.count * size_bytes)}});
   }
   return blocks;
 }
@@ -202,15 +191,22 @@ void FillFront(const OperandBlock& block, std::span<std::byte> front) {
   }
 }
 
-uint64_t CountWrongElements(const Problem& problem, int rank, uint32_t salt,
-                            std::span<const std::byte> recv) {
+Result<uint64_t> CountWrongElements(const Problem& problem, int rank, uint32_t salt,
+                                    std::span<const std::byte> recv) {
+  const auto blocks = ExpectedBlocks(problem, rank, salt);
+  if (!blocks) return Propagate(blocks);
+  std::optional<EvaluatedValue> reduced;
+  if (Reduces(problem.cls.collective)) {
+    Result<EvaluatedValue> value = ReducedPeriod(problem, rank, salt);
+    if (!value) return Propagate(value);
+    reduced = std::move(*value);
+  }
   uint64_t wrong = 0;
-  for (const OperandBlock& block : ExpectedBlocks(problem, rank, salt)) {
-    for (uint64_t done = 0; done < block.bytes;) {
+  for (const OperandBlock& block : *blocks) {
+    for (uint64_t done = 0; done < block.bytes; done += block.period.size()) {
       const uint64_t run = std::min<uint64_t>(block.period.size(), block.bytes - done);
-      wrong += CountWrongInRun(problem, run / SizeBytes(problem.cls.dtype), block.period.data(),
-                               recv.data() + block.begin_bytes + done);
-      done += run;
+      wrong += CountWrongInRun(SizeBytes(problem.cls.dtype), block.period, reduced,
+                               recv.subspan(block.begin_bytes + done, run));
     }
   }
   return wrong;

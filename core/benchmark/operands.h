@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/problem/problem.h"
 
 namespace cotune {
@@ -24,17 +25,19 @@ struct OperandBlock {
 // runs differ, so that a result left over from the run before does not pass.
 std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t salt);
 
-// The right content of the receive buffer of `rank`: recv_elements() of the dtype, without gaps.
-std::vector<OperandBlock> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt);
+// The right content of the receive buffer of `rank`, recv_elements() of the dtype without gaps, by
+// the reference evaluator. It computes a period of the data, so that every size costs the same.
+Result<std::vector<OperandBlock>> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt);
 
 // As much of the block as there is room for, from its beginning on.
 void FillFront(const OperandBlock& block, std::span<std::byte> front);
 
-// Elements of one rank's receive buffer, recv_elements() long, that differ from the naive result.
-// Exact for everything but the average of floats, where two units in the last place are allowed for
-// a multiplication by the reciprocal.
-uint64_t CountWrongElements(const Problem& problem, int rank, uint32_t salt,
-                            std::span<const std::byte> recv);
+// Elements of one rank's receive buffer, recv_elements() long, that are not right. Moved data has
+// to have the same bits, and what is reduced lies within the evaluator's bounds: they are 0 for
+// this data, except for averages of floats over a number of ranks that is no power of two. Those
+// may be off by two units in the last place, for a multiplication by the reciprocal.
+Result<uint64_t> CountWrongElements(const Problem& problem, int rank, uint32_t salt,
+                                    std::span<const std::byte> recv);
 
 }  // namespace cotune
 

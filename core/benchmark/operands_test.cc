@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/float16.h"
 #include "core/benchmark/operand_buffers.h"
+#include "core/problem/expected_collective.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -24,12 +25,12 @@ Problem Make(Collective collective, Reduction reduction, Dtype dtype, int world_
   problem.cls.dtype = dtype;
   problem.cls.world_size = world_size;
   problem.cls.ranks_per_node = world_size;
-  problem.cls.root = root;
+  problem.cls.root = collective == Collective::kBroadcast ? root : 0;
   problem.count = count;
   return problem;
 }
 
-// One element type with how the naive collective reads and writes it.
+// One element type with how tests read and write it.
 struct F32 {
   using Stored = float;
   static constexpr Dtype kDtype = Dtype::kF32;
@@ -73,13 +74,6 @@ struct U8 {
   static Stored Write(double x) { return static_cast<uint8_t>(std::trunc(x)); }
 };
 
-double Combine(Reduction reduction, double a, double b) {
-  if (reduction == Reduction::kProduct) return a * b;
-  if (reduction == Reduction::kMin) return std::min(a, b);
-  if (reduction == Reduction::kMax) return std::max(a, b);
-  return a + b;
-}
-
 template <typename Type>
 class OperandsTest : public ::testing::Test {
  public:
@@ -98,58 +92,38 @@ class OperandsTest : public ::testing::Test {
     return sends;
   }
 
-  // Computes what `rank` receives, element by element from the definition of the collective.
-  static Buffer Naive(const Problem& problem, const std::vector<Buffer>& sends, int rank) {
-    Buffer recv(problem.recv_elements());
-    const uint64_t count = problem.count;
-    const int world = problem.cls.world_size;
-    for (uint64_t i = 0; i < recv.size(); ++i) {
-      switch (problem.cls.collective) {
-        case Collective::kAllReduce:
-        case Collective::kReduceScatter: {
-          const uint64_t from =
-              problem.cls.collective == Collective::kReduceScatter ? rank * count + i : i;
-          double value = Type::Read(sends[0][from]);
-          for (int r = 1; r < world; ++r) {
-            value = Combine(problem.cls.reduction, value, Type::Read(sends[r][from]));
-          }
-          recv[i] =
-              Type::Write(problem.cls.reduction == Reduction::kAverage ? value / world : value);
-          break;
-        }
-        case Collective::kAllGather:
-          recv[i] = sends[i / count][i % count];
-          break;
-        case Collective::kAllToAll:
-          recv[i] = sends[i / count][rank * count + i % count];
-          break;
-        case Collective::kBroadcast:
-          recv[i] = sends[problem.cls.root][i];
-          break;
-      }
+  // What `rank` receives, by the evaluator over whole buffers: without a period.
+  static Buffer Expected(const Problem& problem, const std::vector<Buffer>& sends, int rank) {
+    SentByRanks sent;
+    for (const Buffer& each : sends) {
+      const auto bytes = std::as_bytes(std::span(each));
+      sent.emplace_back(bytes.begin(), bytes.end());
     }
+    const auto bytes = ExpectedBytes(problem, rank, sent).value();
+    Buffer recv(problem.recv_elements());
+    if (!recv.empty()) std::memcpy(recv.data(), bytes.data(), bytes.size());
     return recv;
   }
 
   static uint64_t Wrong(const Problem& problem, int rank, const Buffer& recv) {
-    return CountWrongElements(problem, rank, kSalt, std::as_bytes(std::span(recv)));
+    return CountWrongElements(problem, rank, kSalt, std::as_bytes(std::span(recv))).value();
   }
 };
 
 using Types = ::testing::Types<F32, F64, F16, Bf16, I32, I64, U8>;
 TYPED_TEST_SUITE(OperandsTest, Types);
 
-TYPED_TEST(OperandsTest, TheNaiveResultIsRightAndEachChangedElementIsCounted) {
+TYPED_TEST(OperandsTest, TheResultOfWholeBuffersIsRightAndEachChangedElementIsCounted) {
   using Fixture = OperandsTest<TypeParam>;
   for (Collective collective : AllCollectives()) {
     for (Reduction reduction : AllReductions()) {
       for (int world_size : {1, 2, 3, 64}) {
         for (uint64_t count : {0, 1, 3, 1200}) {
-          const Problem problem = Make(collective, reduction, TypeParam::kDtype, world_size, count,
-                                       collective == Collective::kBroadcast ? world_size - 1 : 0);
+          const Problem problem =
+              Make(collective, reduction, TypeParam::kDtype, world_size, count, world_size - 1);
           const auto sends = Fixture::Sends(problem);
           const int rank = world_size / 2;
-          auto recv = Fixture::Naive(problem, sends, rank);
+          auto recv = Fixture::Expected(problem, sends, rank);
           ASSERT_EQ(Fixture::Wrong(problem, rank, recv), 0u) << ToText(problem);
           if (recv.empty()) continue;
           recv.back() = TypeParam::Write(TypeParam::Read(recv.back()) + 1);
@@ -168,14 +142,70 @@ TYPED_TEST(OperandsTest, BlocksThatChangePlacesAndOldResultsShow) {
   const Problem problem =
       Make(Collective::kAllGather, Reduction::kNone, TypeParam::kDtype, 4, 4096);
   const auto sends = Fixture::Sends(problem);
-  auto recv = Fixture::Naive(problem, sends, 0);
+  auto recv = Fixture::Expected(problem, sends, 0);
   std::swap_ranges(recv.begin(), recv.begin() + 4096, recv.begin() + 4096);
   EXPECT_GT(Fixture::Wrong(problem, 0, recv), 7000u);
-  recv = Fixture::Naive(problem, sends, 0);
+  recv = Fixture::Expected(problem, sends, 0);
   std::swap_ranges(recv.begin(), recv.begin() + 1024, recv.begin() + 1024);
   EXPECT_GT(Fixture::Wrong(problem, 0, recv), 1500u);
-  recv = Fixture::Naive(problem, sends, 0);
-  EXPECT_GT(CountWrongElements(problem, 0, kSalt + 1, std::as_bytes(std::span(recv))), 15000u);
+  recv = Fixture::Expected(problem, sends, 0);
+  EXPECT_GT(CountWrongElements(problem, 0, kSalt + 1, std::as_bytes(std::span(recv))).value(),
+            15000u);
+}
+
+// The check has to find as many elements as the data of a rank matters for.
+TYPED_TEST(OperandsTest, AMissingRankShowsWhereverItMatters) {
+  using Fixture = OperandsTest<TypeParam>;
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter}) {
+    for (const Reduction reduction : AllReductions()) {
+      for (int world_size = 2; world_size <= 8; ++world_size) {
+        const Problem problem = Make(collective, reduction, TypeParam::kDtype, world_size, 3000);
+        auto sends = Fixture::Sends(problem);
+        const auto right = Fixture::Expected(problem, sends, 0);
+        sends.back() = typename Fixture::Buffer(sends.back().size());
+        const auto seen = Fixture::Expected(problem, sends, 0);
+        uint64_t changed = 0;
+        for (size_t i = 0; i < seen.size(); ++i) {
+          changed += right[i] != seen[i] ? 1 : 0;
+        }
+        if (reduction != Reduction::kMax) {
+          EXPECT_GT(changed, 500u) << ToText(problem);
+        }
+        EXPECT_EQ(Fixture::Wrong(problem, 0, seen), changed) << ToText(problem);
+      }
+    }
+  }
+}
+
+TYPED_TEST(OperandsTest, AnotherRootAndTheBlocksOfAnotherRankShow) {
+  using Fixture = OperandsTest<TypeParam>;
+  Problem problem =
+      Make(Collective::kBroadcast, Reduction::kNone, TypeParam::kDtype, 3, 5000, /*root=*/1);
+  auto sends = Fixture::Sends(problem);
+  EXPECT_EQ(Fixture::Wrong(problem, 2, sends[1]), 0u);
+  EXPECT_GT(Fixture::Wrong(problem, 2, sends[0]), 4800u);
+  for (const Collective collective : {Collective::kAllToAll, Collective::kReduceScatter}) {
+    problem = Make(collective, Reduction::kSum, TypeParam::kDtype, 3, 5000);
+    sends = Fixture::Sends(problem);
+    EXPECT_GT(Fixture::Wrong(problem, 2, Fixture::Expected(problem, sends, 1)), 3000u);
+  }
+}
+
+// Where dividing rounds. The evaluator alone would allow more than twice as much.
+TEST(OperandsAverageTest, AveragesMayBeOffByTwoUnitsInTheLastPlace) {
+  const Problem problem = Make(Collective::kAllReduce, Reduction::kAverage, Dtype::kF32, 7, 2000);
+  const auto right = OperandsTest<F32>::Expected(problem, OperandsTest<F32>::Sends(problem), 0);
+  const auto scaled = [&](float factor) {
+    auto seen = right;
+    for (float& each : seen) each *= factor;
+    return OperandsTest<F32>::Wrong(problem, 0, seen);
+  };
+  const auto nonzero = static_cast<uint64_t>(
+      std::count_if(right.begin(), right.end(), [](float x) { return x != 0; }));
+  EXPECT_EQ(scaled(1 + 0x1p-23F), 0u);
+  EXPECT_EQ(scaled(1 - 0x1p-23F), 0u);
+  EXPECT_EQ(scaled(1 + 0x1p-21F), nonzero);
+  EXPECT_EQ(scaled(1 - 0x1p-21F), nonzero);
 }
 
 // More than three times what the host makes of it: the rest is copied behind that on the device.
@@ -194,7 +224,7 @@ TEST(OperandBuffersTest, LongDataGoesOnAsItBegan) {
       const auto sends = OperandsTest<Bf16>::Sends(problem, 0);
       const std::vector<uint16_t>& sent = sends[rank];
       ASSERT_EQ(std::memcmp(buffers->send(), sent.data(), sent.size() * 2), 0) << ToText(problem);
-      auto recv = OperandsTest<Bf16>::Naive(problem, sends, rank);
+      auto recv = OperandsTest<Bf16>::Expected(problem, sends, rank);
       std::memcpy(buffers->recv(), recv.data(), recv.size() * 2);
       const auto is_right = [&] {
         const OperandCheck check = *buffers->Check(0);
@@ -298,8 +328,9 @@ TEST(OperandBuffersTest, CopiesHoldTheSameAndAreCheckedOneByOne) {
 TEST(OperandBuffersTest, CopiesAreWantedFromAnEighthOfTheCacheToTwice) {
   constexpr uint64_t kCacheBytes = 50 << 20;
   const auto wanted = [](uint64_t send_bytes) {
-    return OperandBuffers::WantedCopies(
-        Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 4, send_bytes / 4), kCacheBytes);
+    const Problem problem =
+        Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 4, send_bytes / 4);
+    return CopiesBeyondCache(OperandBuffers::CallBytes(problem), kCacheBytes);
   };
   EXPECT_EQ(wanted(1 << 20), 1);
   EXPECT_EQ(wanted(3 << 20), 1);   // 6 MiB and guards of 6.25
@@ -314,9 +345,7 @@ TEST(OperandBuffersTest, CopiesAreWantedFromAnEighthOfTheCacheToTwice) {
       EXPECT_LT((copies - 2) * 2 * (send_bytes + 512), 2 * kCacheBytes);
     }
   }
-  EXPECT_EQ(OperandBuffers::WantedCopies(
-                Make(Collective::kAllReduce, Reduction::kSum, Dtype::kF32, 4, 1 << 20), 0),
-            1);
+  EXPECT_EQ(CopiesBeyondCache(1 << 20, 0), 1);
 }
 
 TEST(OperandBuffersTest, InPlaceBlocksLieWhereTheAbiSays) {

@@ -49,11 +49,12 @@ Result<PreparedCell> Preparation::Run(std::span<RacingChoice> choices) {
 Result<PreparedCell> Preparation::AllocateBuffers() {
   PreparedCell prepared;
   const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
-  auto buffers = OperandBuffers::Allocate(parts_.device, problem_, parts_.exchange.rank(),
-                                          is_symmetric ? parts_.symmetric : nullptr);
+  auto buffers = CellOperands::Allocate(parts_.device, program_, problem_, parts_.exchange.rank(),
+                                        is_symmetric ? parts_.symmetric : nullptr);
   StepRecord<CellBuffers> record;
   if (buffers) {
-    const int32_t wanted = OperandBuffers::WantedCopies(problem_, parts_.device.cache_bytes());
+    const int32_t wanted =
+        CellOperands::WantedCopies(program_, problem_, parts_.device.cache_bytes());
     record.message.affordable_copies = (*buffers)->AffordableCopies(wanted);
     prepared.clocks_before = parts_.device.ReadClocks();
     record.message.knows_clocks = prepared.clocks_before.has_value();

@@ -8,14 +8,14 @@
 
 #include "core/backend/device.h"
 #include "core/benchmark/benchmark_parts.h"
+#include "core/benchmark/cell_operands.h"
 #include "core/benchmark/cell_steps.h"
-#include "core/benchmark/operand_buffers.h"
 #include "core/benchmark/racing_choice.h"
 
 namespace cotune {
 
 struct PreparedCell {
-  std::unique_ptr<OperandBuffers> buffers;      // as many copies on every rank
+  std::unique_ptr<CellOperands> buffers;        // as many copies on every rank
   std::optional<DeviceClocks> clocks_before{};  // of this rank, where its device knows them
   bool some_know_clocks = false;                // over all ranks
 };
@@ -23,8 +23,9 @@ struct PreparedCell {
 // Collective.
 class Preparation {
  public:
-  Preparation(const BenchmarkParts& parts, const Problem& problem, CellSteps& steps)
-      : parts_(parts), problem_(problem), steps_(steps) {}
+  Preparation(const BenchmarkParts& parts, const Program& program, const Problem& problem,
+              CellSteps& steps)
+      : parts_(parts), program_(program), problem_(problem), steps_(steps) {}
 
   // kInterrupted: a rank was asked to stop. kEnvironment: a rank has no memory for the buffers.
   // Choices that some rank cannot prepare have failed afterwards.
@@ -38,6 +39,7 @@ class Preparation {
   Status PrepareChoices(const Status& copies_added, std::span<RacingChoice> choices);
 
   const BenchmarkParts& parts_;
+  const Program& program_;
   const Problem& problem_;
   CellSteps& steps_;
   int32_t copies_ = 1;  // that every rank can afford

@@ -9,7 +9,7 @@ namespace cotune {
 namespace {
 
 Result<PreparedCell> Prepare(CellOnRank& cell) {
-  return Preparation(cell.parts, cell.problem, cell.steps).Run(cell.choices);
+  return Preparation(cell.parts, cell.program, cell.problem, cell.steps).Run(cell.choices);
 }
 
 TEST(PreparationTest, EveryRankHasAsManyCopiesAsThePoorestCanAfford) {

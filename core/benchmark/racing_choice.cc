@@ -14,6 +14,7 @@ std::vector<RacingChoice> RacingChoicesOf(std::span<const std::unique_ptr<Choice
         .verdict = {.id = id},
         .subject = CallSubject::OfChoice(backend, "of backend " + backend, id, caller->problem())});
     choice.verdict.is_default = caller->choice().is_default;
+    choice.verdict.numerics = caller->choice().numerics;
   }
   return choices;
 }

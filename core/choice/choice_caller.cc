@@ -1,6 +1,9 @@
 #include "core/choice/choice_caller.h"
 
+#include <algorithm>
 #include <exception>
+
+#include "core/choice/recipe_plan.h"
 
 namespace cotune {
 
@@ -8,7 +11,8 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
   const std::lock_guard lock(mutex_);
   if (failure_) return tl::make_unexpected(*failure_);
   if (plan_ != nullptr) return {};
-  if (member_.group == nullptr) {
+  const auto has_no_group = [](const BackendMember* member) { return member->group == nullptr; };
+  if (std::any_of(members_.begin(), members_.end(), has_no_group)) {
     failure_ = Error{ErrorCode::kAborted, "its backend has no group", id().text(), "", "", {}};
     return tl::make_unexpected(*failure_);
   }
@@ -24,7 +28,16 @@ Status ChoiceCaller::Precompile(int64_t deadline_ns) {
 // An exception would end the process where a thread of its own makes the plan ready.
 Result<std::unique_ptr<Plan>> ChoiceCaller::Prepare(int64_t deadline_ns) {
   try {
-    return member_.group->Prepare(program_, problem_, choice_, deadline_ns);
+    if (program_.is_single_collective()) {
+      return members_.front()->group->Prepare(program_, problem_, choice_, deadline_ns);
+    }
+    const std::vector<ChoiceId> ids = choice_.id.StepsFor(members_.size());
+    std::vector<RecipePlan::StepChoice> steps;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      steps.push_back({choice_, members_[i]});
+      steps.back().choice.id = ids.at(i);
+    }
+    return RecipePlan::Prepare(program_, problem_, steps, support_, deadline_ns);
   } catch (const std::exception& exception) {
     return Fail(ErrorCode::kInternal, "preparing it threw an exception", id().text(),
                 exception.what());
@@ -52,6 +65,16 @@ Status ChoiceCaller::Launch(const LaunchArguments& arguments, const Clock& clock
     return Fail(ErrorCode::kInternal, "choice was not precompiled", id().text());
   if (problem_.cls.memory == MemoryKind::kHost) return plan_->Run(arguments, clock);
   return plan_->Launch(arguments);
+}
+
+bool ChoiceCaller::Uses(const BackendMember& member) const {
+  return std::find(members_.begin(), members_.end(), &member) != members_.end();
+}
+
+void ChoiceCaller::Abort() const {
+  for (const BackendMember* member : members_) {
+    if (member->group != nullptr) member->group->Abort();
+  }
 }
 
 void ChoiceCaller::Reset() {

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/backend/backend.h"
 #include "core/backend/backend_groups.h"
@@ -17,17 +19,27 @@ namespace cotune {
 // thread.
 class ChoiceCaller {
  public:
-  // program and member outlive the caller.
-  ChoiceCaller(const Program& program, const Problem& problem, Choice choice, BackendMember& member)
-      : program_(program), problem_(problem), choice_(std::move(choice)), member_(member) {}
+  // members: of the backends that run the collectives of the program, in order. program and members
+  // outlive the caller.
+  ChoiceCaller(const Program& program, const Problem& problem, Choice choice,
+               std::vector<BackendMember*> members, const ProgramSupport& support = {})
+      : program_(program),
+        problem_(problem),
+        choice_(std::move(choice)),
+        members_(std::move(members)),
+        support_(support) {}
 
   const ChoiceId& id() const { return choice_.id; }
   const Choice& choice() const { return choice_; }
   const Problem& problem() const { return problem_; }
-  BackendMember& member() const { return member_; }
+  // Each may be there more than once.
+  const std::vector<BackendMember*>& members() const { return members_; }
+  bool Uses(const BackendMember& member) const;
+  // Aborts the groups of all members.
+  void Abort() const;
 
   // Prepares the plan. A failure is a value and is remembered: later calls give the same answer
-  // until the member's group is made anew.
+  // until a member's group is made anew.
   Status Precompile(int64_t deadline_ns);
   // One call on the device, or calls to be timed many times; Precompile must have succeeded. Timed
   // calls go before Reset.
@@ -37,7 +49,7 @@ class ChoiceCaller {
                                                    int32_t repetitions);
   // Starts one call, and for host memory waits for it.
   Status Launch(const LaunchArguments& arguments, const Clock& clock);
-  // Forgets plan and failure; before the member's group is made anew.
+  // Forgets plan and failure; before a member's group is made anew.
   void Reset();
 
  private:
@@ -46,7 +58,8 @@ class ChoiceCaller {
   const Program& program_;
   const Problem problem_;
   const Choice choice_;
-  BackendMember& member_;
+  const std::vector<BackendMember*> members_;
+  const ProgramSupport support_;
   std::mutex mutex_;
   std::unique_ptr<Plan> plan_;
   std::optional<Error> failure_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "core/choice/winner_check.h"
+#include "core/choice/choice_lists.h"
 
 namespace cotune {
 
@@ -15,10 +15,7 @@ MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_b
   COTUNE_CHECK(!size_hints_bytes_.empty(), "a node is tuned at one size or more");
   // Hints that round down to the same count are one cell. Less than an element for every rank is
   // none, unless nothing else is asked for.
-  const ProblemClass& cls = program_.anchor();
-  const auto rounded = [&](uint64_t hint) {
-    return Problem{cls, CountForBytes(cls, hint), 0}.bytes();
-  };
+  const auto rounded = [&](uint64_t hint) { return program_.ProblemAt(hint, 0).bytes(); };
   const auto is_too_small = [&](uint64_t hint) { return hint > 0 && rounded(hint) == 0; };
   if (!std::all_of(size_hints_bytes_.begin(), size_hints_bytes_.end(), is_too_small)) {
     std::erase_if(size_hints_bytes_, is_too_small);
@@ -29,13 +26,8 @@ MultiTemplate::MultiTemplate(Program program, std::vector<uint64_t> size_hints_b
                           size_hints_bytes_.end());
 }
 
-uint64_t MultiTemplate::dispatch_digest() const {
-  return program_.is_single_collective() ? 0 : program_.digest();
-}
-
 Problem MultiTemplate::ProblemAt(uint64_t size_hint_bytes) const {
-  const ProblemClass& cls = program_.anchor();
-  return Problem{cls, CountForBytes(cls, size_hint_bytes), topology_digest_};
+  return program_.ProblemAt(size_hint_bytes, topology_digest_);
 }
 
 const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,

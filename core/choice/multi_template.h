@@ -28,13 +28,12 @@ class CellTimer {
 // scheduler asks for timings, in node order.
 class MultiTemplate {
  public:
-  // size_hints_bytes: at least one; rounded down to whole elements, sorted and made unique here,
-  // and left out where that leaves none and there are others. One hint: a node of fixed size.
+  // size_hints_bytes: at least one; rounded down to whole rows (elements of a single collective),
+  // sorted and made unique here, and left out where that leaves none and there are others. One
+  // hint: a node of fixed size.
   MultiTemplate(Program program, std::vector<uint64_t> size_hints_bytes, uint64_t topology_digest);
 
   const Program& program() const { return program_; }
-  // 0 for a single collective, else the program's digest: what the dispatch key carries.
-  uint64_t dispatch_digest() const;
   const std::vector<uint64_t>& size_hints_bytes() const { return size_hints_bytes_; }
   Problem ProblemAt(uint64_t size_hint_bytes) const;
 

@@ -71,7 +71,7 @@ class PrecompileTest : public ::testing::Test {
     Choice choice{.id = *ChoiceId::FromBackend("test", name),
                   .prepare_is_collective = is_collective};
     callers_.push_back(std::make_unique<ChoiceCaller>(program_, Problem{program_.anchor(), 1, 0},
-                                                      std::move(choice), member_));
+                                                      std::move(choice), std::vector{&member_}));
     pointers_.push_back(callers_.back().get());
     return pointers_.back();
   }

@@ -8,6 +8,7 @@
 
 #include "core/base/sha256.h"
 #include "core/choice/choice_caller.h"
+#include "core/choice/choice_lists.h"
 #include "core/choice/precompile.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
@@ -24,6 +25,11 @@ std::vector<std::string> TextsOf(const ChoiceList& list) {
     texts.push_back(choice.id.text() + (choice.is_default ? " as its default" : ""));
   }
   return texts;
+}
+
+std::vector<std::string> TextsOf(const CellToCheck& cell, const BackendGroups& groups) {
+  if (cell.list != nullptr) return TextsOf(*cell.list);
+  return TextsOf(ListChoicesOf(groups, *cell.program, cell.problem));
 }
 
 // Ranks of the job, which is what errors name.
@@ -113,10 +119,11 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
     const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
     const auto choice = std::find_if(list.choices.begin(), list.choices.end(),
                                      [&](const Choice& each) { return each.id == winners[i]; });
-    BackendMember* member = groups.Find(winners[i].backend());
-    if (choice == list.choices.end() || member == nullptr) {
-      std::string why = member == nullptr ? "its backend is not in use here"
-                                          : "it is not among the choices of its backend";
+    Result<std::unique_ptr<ChoiceCaller>> caller =
+        MakeCaller(groups, *cell.program, cell.problem,
+                   choice == list.choices.end() ? Choice{.id = winners[i]} : *choice);
+    if (choice == list.choices.end() || !caller) {
+      std::string why = caller ? "it is not among the choices of its backend" : caller.error().what;
       for (const Refusal& refusal : list.refusals) {
         if (refusal.choice == winners[i].text()) why = refusal.reason;
       }
@@ -125,7 +132,7 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
       continue;
     }
     if (cell.problem.cls.buffer_class == BufferClass::kSymmetric) continue;
-    callers[i] = std::make_unique<ChoiceCaller>(*cell.program, cell.problem, *choice, *member);
+    callers[i] = std::move(*caller);
     all.push_back(callers[i].get());
   }
   const PrecompileShare share{exchange.rank(), exchange.world_size()};
@@ -152,33 +159,73 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   return {};
 }
 
-}  // namespace
-
-ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
-                         const Problem& problem) {
-  ChoiceList merged;
-  merged.refusals = groups.refusals();
-  bool has_default = false;
-  for (const BackendMember& member : groups.members()) {
-    if (member.group == nullptr) continue;
-    ChoiceList list = member.backend->ListChoices(program, problem);
-    for (Choice& choice : list.choices) {
-      // One default for all: that of the first backend, in priority order, that has one.
-      choice.is_default = choice.is_default && !has_default;
-      has_default = has_default || choice.is_default;
-      merged.choices.push_back(std::move(choice));
-    }
-    merged.refusals.insert(merged.refusals.end(), list.refusals.begin(), list.refusals.end());
+// The program that a row of winners belongs to. kDatabase where its text is not known, or is that
+// of another program.
+Result<Program> ProgramOf(const DispatchKey& key, const MeasuredWinners& winners,
+                          const ProblemClass& shape) {
+  if (key.program_digest == 0) {
+    ProblemClass cls = shape;
+    cls.collective = key.collective;
+    cls.dtype = key.dtype;
+    cls.reduction = key.reduction;
+    cls.buffer_class = key.buffer_class;
+    cls.in_place = key.in_place;
+    cls.root = 0;
+    return Program::SingleCollective(cls);
   }
-  return merged;
+  const auto text = winners.program_texts().find(key.program_digest);
+  if (text == winners.program_texts().end()) {
+    return Fail(ErrorCode::kDatabase, "the database does not have the text of its program", "",
+                "an older cotune wrote it", "tune the program again");
+  }
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text->second);
+  if (!graph) return Propagate(graph);
+  Result<Program> program =
+      Program::Bind(std::move(*graph), {shape.memory, shape.world_size, shape.ranks_per_node});
+  if (program && DispatchKey::Of(program->anchor()) != key) {
+    return Fail(ErrorCode::kDatabase, "the text in the database is that of another program");
+  }
+  return program;
 }
+
+// What is to be checked of winners, cell by cell.
+struct CellsOfWinners {
+  std::vector<std::unique_ptr<Program>> programs;
+  std::vector<CellToCheck> cells;
+  std::vector<ChoiceId> winners;
+  std::vector<std::pair<DispatchKey, uint64_t>> places;
+  std::vector<std::pair<DispatchKey, std::string>> without_program;  // rows, and why
+};
+
+// The same on all ranks, because it follows from the winners alone.
+CellsOfWinners CellsOf(const MeasuredWinners& winners, const ProblemClass& shape,
+                       uint64_t topology_digest) {
+  CellsOfWinners of;
+  for (const auto& [key, by_size] : winners.rows()) {
+    if (key.memory != shape.memory) continue;  // no call asks for it
+    Result<Program> program = ProgramOf(key, winners, shape);
+    if (!program) {
+      of.without_program.emplace_back(key, program.error().ToText());
+      continue;
+    }
+    of.programs.push_back(std::make_unique<Program>(std::move(*program)));
+    const Program& own = *of.programs.back();
+    for (const auto& [bytes, winner] : by_size) {
+      of.cells.push_back({&own, own.ProblemAt(bytes, topology_digest)});
+      of.winners.push_back(winner);
+      of.places.emplace_back(key, bytes);
+    }
+  }
+  return of;
+}
+
+}  // namespace
 
 Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
                           std::span<const CellToCheck> cells, int64_t deadline_ns) {
   StepRecord<ChoiceListDigests> digests;
   for (const CellToCheck& cell : cells) {
-    const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
-    const std::string text = fmt::format("{}", fmt::join(TextsOf(list), "\n"));
+    const std::string text = fmt::format("{}", fmt::join(TextsOf(cell, groups), "\n"));
     digests.message.digests.push_back(Sha256Prefix(text));
   }
   const auto all = ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
@@ -201,8 +248,7 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
   }
   if (!differs) return {};
   StepRecord<ChoiceTexts> texts;
-  texts.message.choices =
-      TextsOf(ListChoicesOf(groups, *cells[*differs].program, cells[*differs].problem));
+  texts.message.choices = TextsOf(cells[*differs], groups);
   const auto lists = ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
   if (!lists) return Propagate(lists);
   return ListsDiffer(groups, cells[*differs].problem, lists->records);
@@ -267,47 +313,29 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
                                                       const Clock& clock, int64_t timeout_ns,
                                                       CallWatchdog* watchdog,
                                                       MeasuredWinners& winners) {
-  std::vector<std::unique_ptr<Program>> programs;
-  std::vector<CellToCheck> cells;
-  std::vector<ChoiceId> ids;
-  std::vector<std::pair<DispatchKey, uint64_t>> places;
-  for (const auto& [key, by_size] : winners.rows()) {
-    if (key.program_digest != 0 || key.memory != shape.memory) continue;  // no call asks for it
-    ProblemClass cls = shape;
-    cls.collective = key.collective;
-    cls.dtype = key.dtype;
-    cls.reduction = key.reduction;
-    cls.memory = key.memory;
-    cls.buffer_class = key.buffer_class;
-    cls.in_place = key.in_place;
-    cls.root = 0;
-    Result<Program> program = Program::SingleCollective(cls);
-    if (!program) return Propagate(program);
-    programs.push_back(std::make_unique<Program>(std::move(*program)));
-    for (const auto& [bytes, winner] : by_size) {
-      const Problem problem{cls, CountForBytes(cls, bytes), topology_digest};
-      cells.push_back({programs.back().get(), problem});
-      ids.push_back(winner);
-      places.emplace_back(key, bytes);
-    }
-  }
+  CellsOfWinners of = CellsOf(winners, shape, topology_digest);
   const int64_t compared_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
-  if (Status same = CompareChoiceLists(exchange, groups, cells, compared_by_ns); !same) {
+  if (Status same = CompareChoiceLists(exchange, groups, of.cells, compared_by_ns); !same) {
     return Propagate(same);
   }
   const Result<std::vector<RefusedWinner>> refused =
-      CheckWinners(exchange, groups, cells, ids, threads, clock, timeout_ns, watchdog);
+      CheckWinners(exchange, groups, of.cells, of.winners, threads, clock, timeout_ns, watchdog);
   if (!refused) {
     if (watchdog != nullptr && watchdog->stuck() != nullptr) {
-      watchdog->Keep(std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(programs)));
+      watchdog->Keep(
+          std::make_shared<std::vector<std::unique_ptr<Program>>>(std::move(of.programs)));
     }
     return Propagate(refused);
   }
   std::vector<std::string> reasons;
+  for (const auto& [key, reason] : of.without_program) {
+    reasons.push_back(fmt::format("{}: {}", ToText(key), reason));
+    winners.Erase(key);
+  }
   for (const RefusedWinner& each : *refused) {
-    reasons.push_back(fmt::format("{} cannot run {}: {}", ids[each.cell].text(),
-                                  ToText(cells[each.cell].problem), each.reason));
-    winners.Erase(places[each.cell].first, places[each.cell].second);
+    reasons.push_back(fmt::format("{} cannot run {}: {}", of.winners[each.cell].text(),
+                                  ToText(of.cells[each.cell].problem), each.reason));
+    winners.Erase(of.places[each.cell].first, of.places[each.cell].second);
   }
   return reasons;
 }

@@ -24,14 +24,12 @@
 
 namespace cotune {
 
-// The choices and refusals of every backend that has a group; at most one choice is the default.
-ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
-                         const Problem& problem);
-
 // One problem of a program, which outlives it.
 struct CellToCheck {
   const Program* program = nullptr;
   Problem problem;
+  // Its choices where they are known already, which spares listing them again; outlives it.
+  const ChoiceList* list = nullptr;
 };
 
 // Collective: the same cells in the same order on every rank. Success when all ranks list the same
@@ -63,8 +61,8 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
                                                 const std::function<bool()>& is_asked_to_stop = {});
 
 // Both, each with timeout_ns, for winners that come from a database; `shape` gives memory and group
-// of their problems.
-// Removes from `winners` those that all ranks refuse, and returns the reasons.
+// of their problems. Removes from `winners` those that all ranks refuse, and those of programs
+// whose text is not known, and returns the reasons.
 Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, BackendGroups& groups,
                                                       const ProblemClass& shape,
                                                       uint64_t topology_digest, int32_t threads,

@@ -204,6 +204,58 @@ class NotingExchange final : public RankExchange {
   const SlowClock& clock_;
 };
 
+// A program of two collectives, which needs neither parts nor temporaries.
+const char* const kProgram =
+    "%x = input f32 [R, 4]\n"
+    "%a = all_reduce sum %x\n"
+    "%b = all_reduce max %x\n"
+    "return %a, %b\n";
+
+MeasuredWinners WinnerOfProgram(const std::string& winner, bool has_text = true) {
+  const ProgramGraph graph = *ProgramGraph::Parse(kProgram);
+  const Program program = *Program::Bind(graph, {MemoryKind::kHost, 3, 3});
+  MeasuredWinners winners;
+  winners.Put(DispatchKey::Of(program.anchor()), 480, Id(winner));
+  if (has_text) winners.PutProgram(graph.digest(), graph.ToText());
+  return winners;
+}
+
+TEST(WinnerCheckTest, WinnersOfProgramsAreMadeReady) {
+  for (const View& view : Check(WinnerOfProgram("scripted/a+scripted/b"), [](int) {
+         return std::vector{Scripted("a"), Scripted("b")};
+       })) {
+    ASSERT_TRUE(view.refused) << view.refused.error().ToText();
+    EXPECT_TRUE(view.refused->empty());
+    EXPECT_EQ(view.plans_prepared, 2);
+    EXPECT_EQ(view.winners.size(), 1u);
+  }
+}
+
+TEST(WinnerCheckTest, ARankThatListsOtherChoicesOfAProgramIsNamed) {
+  for (const View& view : Check(WinnerOfProgram("scripted/a+scripted/a"), [](int rank) {
+         return rank == 1 ? std::vector{Scripted("a")} : std::vector{Scripted("a"), Scripted("b")};
+       })) {
+    ASSERT_FALSE(view.refused);
+    EXPECT_EQ(view.refused.error().code, ErrorCode::kDisagreement);
+    EXPECT_EQ(view.refused.error().ranks, std::vector<int>{5});
+  }
+}
+
+TEST(WinnerCheckTest, AProgramWithoutTextOrWithAnotherOneIsLeftOut) {
+  MeasuredWinners other = WinnerOfProgram("scripted/a+scripted/a");
+  const uint64_t digest = other.rows().begin()->first.program_digest;
+  other.PutProgram(digest, "%0 = input f32 [R, 4]\n%1 = all_reduce sum %0\nreturn %1\n");
+  for (const MeasuredWinners& winners : {WinnerOfProgram("scripted/a+scripted/a", false), other}) {
+    for (const View& view : Check(winners, [](int) { return std::vector{Scripted("a")}; })) {
+      ASSERT_TRUE(view.refused) << view.refused.error().ToText();
+      ASSERT_EQ(view.refused->size(), 1u);
+      EXPECT_THAT(view.refused->front(), ::testing::HasSubstr("program"));
+      EXPECT_TRUE(view.winners.empty());
+      EXPECT_EQ(view.plans_prepared, 0);
+    }
+  }
+}
+
 TEST(WinnerCheckTest, ARankThatMadeItsWinnersReadyTooSlowlyHasTimeToSaySo) {
   constexpr int64_t kTimeoutNs = 1000;
   HubForTest hub(1);

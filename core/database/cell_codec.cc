@@ -20,9 +20,10 @@ std::string EncodeCell(const DatabaseEntry& entry) {
   record.set_problem_class(table.Reference(problem_class));
   record.set_count(entry.cell.problem.count);
   record.set_topology_digest(entry.cell.problem.topology_digest);
-  record.set_program_digest(entry.cell.program_digest);
+  record.set_program_digest(entry.cell.problem.cls.program_digest);
   record.set_winner(table.Reference(entry.winner.id.text()));
   record.set_measured_unix_s(entry.measured_unix_s);
+  record.set_program_text(entry.program_text);
   *record.mutable_detail() = ToDetailRecord(entry, table);
   return record.SerializeAsString();
 }
@@ -50,8 +51,12 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
   DatabaseEntry entry{
       .fingerprint = std::move(*fingerprint), .cell = {}, .winner = {.id = std::move(*winner)}};
   entry.cell.problem = {*cls, record.count(), record.topology_digest()};
-  entry.cell.program_digest = record.program_digest();
+  entry.cell.problem.cls.program_digest = record.program_digest();
   entry.measured_unix_s = record.measured_unix_s();
+  entry.program_text = record.program_text();
+  if (Status read = CheckProgramText(entry.program_text, record.program_digest()); !read) {
+    return Propagate(read);
+  }
   if (Status read = ReadDetailRecord(record.detail(), text_of, entry); !read) {
     return Propagate(read);
   }

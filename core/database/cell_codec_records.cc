@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/problem/program_graph.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -22,6 +23,7 @@ void WriteVerdict(const Verdict& verdict, const TextTable& table, proto::Verdict
   record.set_outcome(static_cast<uint32_t>(verdict.outcome));
   record.set_is_default(verdict.is_default);
   record.set_reason(table.Reference(verdict.reason));
+  record.set_numerics(table.Reference(verdict.numerics));
   record.set_wrong_elements(verdict.wrong_elements);
   for (int64_t sample_ns : verdict.samples_ns) {
     record.add_samples_from_median_ns(Difference(sample_ns, verdict.median_ns));
@@ -56,6 +58,8 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
   if (!id) return Propagate(id);
   Result<std::string> reason = ReadText(record.reason(), text_of, "verdicts.reason");
   if (!reason) return Propagate(reason);
+  Result<std::string> numerics = ReadText(record.numerics(), text_of, "verdicts.numerics");
+  if (!numerics) return Propagate(numerics);
   if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kDeadline)) {
     return BadField("verdicts.outcome", fmt::format("value {} is not known", record.outcome()));
   }
@@ -63,6 +67,7 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
   verdict.outcome = static_cast<Outcome>(record.outcome());
   verdict.is_default = record.is_default();
   verdict.reason = std::move(*reason);
+  verdict.numerics = std::move(*numerics);
   verdict.wrong_elements = record.wrong_elements();
   verdict.samples_ns.reserve(static_cast<size_t>(record.samples_from_median_ns_size()));
   for (int64_t difference : record.samples_from_median_ns()) {
@@ -112,6 +117,7 @@ void TextTable::AddTextsOf(const DatabaseEntry& entry) {
   for (const Verdict& verdict : entry.cell.verdicts) {
     Add(verdict.id.text());
     Add(verdict.reason);
+    Add(verdict.numerics);
   }
   for (const Refusal& refusal : entry.cell.refusals) {
     Add(refusal.choice);
@@ -229,6 +235,22 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   winner.why = std::move(*why);
   entry.cotune_version = std::move(*version);
   return {};
+}
+
+Result<uint64_t> DigestOfProgramText(std::string_view text) {
+  const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+  if (!graph) return BadField("program_texts", graph.error().ToText());
+  if (graph->ToText() != text) return BadField("program_texts", "a text is not canonical");
+  return graph->digest();
+}
+
+Status CheckProgramText(std::string_view text, uint64_t digest) {
+  if (text.empty()) return {};
+  const Result<uint64_t> own = DigestOfProgramText(text);
+  if (!own) return Propagate(own);
+  if (*own == digest) return {};
+  return BadField("program_text",
+                  fmt::format("its digest is {:016x}, the entry's {:016x}", *own, digest));
 }
 
 tl::unexpected<Error> BadField(std::string_view field, std::string cause) {

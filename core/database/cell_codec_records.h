@@ -53,6 +53,12 @@ Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::
 Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup& text_of,
                         DatabaseEntry& entry);
 
+// The digest of the program that a canonical text stands for. kDatabase when it is no such text.
+Result<uint64_t> DigestOfProgramText(std::string_view text);
+// kDatabase when the text, unless it is "", is not the canonical one of the program with the
+// digest.
+Status CheckProgramText(std::string_view text, uint64_t digest);
+
 // A field that holds what cannot be: kDatabase with the field, the cause and what to do.
 tl::unexpected<Error> BadField(std::string_view field, std::string cause);
 

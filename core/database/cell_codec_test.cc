@@ -48,6 +48,17 @@ TEST(CellCodecTest, EveryFieldComesBack) {
   EXPECT_EQ(decoded.measured_unix_s, 1'700'000'000);
 }
 
+TEST(CellCodecTest, ATextIsThatOfTheProgram) {
+  DatabaseEntry entry = EntryForTest(8);
+  entry.cell.problem.cls.program_digest = ProgramDigestForTest();
+  entry.program_text = kProgramTextForTest;
+  EXPECT_EQ(DecodeCell(EncodeCell(entry)).value(), entry);
+  entry.cell.problem.cls.program_digest ^= 1;
+  EXPECT_EQ(DecodeCell(EncodeCell(entry)).error().what, "bad field 'program_text' in tuned data");
+  entry.program_text = "no program";
+  EXPECT_EQ(DecodeCell(EncodeCell(entry)).error().what, "bad field 'program_texts' in tuned data");
+}
+
 TEST(CellCodecTest, RandomEntriesComeBackAndDifferentOnesHaveDifferentBytes) {
   std::mt19937_64 random(1);
   std::map<std::string, DatabaseEntry> by_bytes;

@@ -28,7 +28,7 @@ struct LeftOutChoice {
 class KnownCells {
  public:
   virtual ~KnownCells() = default;
-  virtual std::optional<CellResult> Find(const Problem& problem, uint64_t program_digest) = 0;
+  virtual std::optional<CellResult> Find(const Problem& problem) = 0;
   // Called on rank 0 before anything is made ready, the winners of known cells too.
   virtual std::vector<LeftOutChoice> Begin() { return {}; }
   // Called on rank 0 in front of the first launch of a choice in a cell, and without a choice

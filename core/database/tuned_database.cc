@@ -23,6 +23,13 @@ bool IsPreferred(const DatabaseRow& a, const DatabaseRow& b) {
   return EncodeCell(*entry_a) < EncodeCell(*entry_b);
 }
 
+// The row that counts, with the text of its program wherever one of the two knows it: an older
+// cotune kept the digest alone.
+DatabaseRow WithProgramText(DatabaseRow row, const DatabaseRow& other) {
+  if (row.program_text == nullptr) row.program_text = other.program_text;
+  return row;
+}
+
 // Order among entries that are valid for the same key and size: the first one counts.
 bool IsCandidateBefore(const DatabaseRow& a, const DatabaseRow& b) {
   if (a.problem.cls.root != b.problem.cls.root) return a.problem.cls.root < b.problem.cls.root;
@@ -77,8 +84,8 @@ std::optional<Miss> VersionMiss(const Fingerprint& there, const Fingerprint& her
   return std::nullopt;
 }
 
-std::optional<Miss> WinnerMiss(const Fingerprint& there, const ChoiceId& winner,
-                               const Fingerprint& here) {
+std::optional<Miss> StepMiss(const Fingerprint& there, const ChoiceId& winner,
+                             const Fingerprint& here) {
   const auto* const backend = FindBackend(there, winner.backend());
   if (backend == nullptr) {
     return Miss{
@@ -89,6 +96,15 @@ std::optional<Miss> WinnerMiss(const Fingerprint& there, const ChoiceId& winner,
   return Miss{MissReason::kBackendMissing,
               fmt::format("winner {}: backend {} has version '{}' in the file and is absent here",
                           winner.text(), backend->first, backend->second)};
+}
+
+std::optional<Miss> WinnerMiss(const Fingerprint& there, const ChoiceId& winner,
+                               const Fingerprint& here) {
+  if (!winner.has_steps()) return StepMiss(there, winner, here);
+  for (const ChoiceId& step : winner.steps()) {
+    if (std::optional<Miss> miss = StepMiss(there, step, here)) return miss;
+  }
+  return std::nullopt;
 }
 
 // How near to valid a miss is; the nearest one is the one that the user wants to read.
@@ -140,8 +156,7 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
       valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here);
     }
     if (!valid || WinnerMiss(*judged, *row.winner, here)) continue;
-    candidates.push_back(
-        {DispatchKey::Of(row.problem.cls, row.program_digest), row.problem.bytes(), &row});
+    candidates.push_back({DispatchKey::Of(row.problem.cls), row.problem.bytes(), &row});
   }
   // The order of one fingerprint's rows is that of the table already; only several machines need
   // the sort.
@@ -201,8 +216,9 @@ void TunedDatabase::PutRow(DatabaseRow row) {
   const auto at = std::lower_bound(rows_.begin(), rows_.end(), row, IsBefore);
   if (at == rows_.end() || IsBefore(row, *at)) {
     rows_.insert(at, std::move(row));
-  } else if (IsPreferred(row, *at)) {
-    *at = std::move(row);
+  } else {
+    *at = IsPreferred(row, *at) ? WithProgramText(std::move(row), *at)
+                                : WithProgramText(std::move(*at), row);
   }
 }
 
@@ -227,7 +243,8 @@ void TunedDatabase::Unite(const TunedDatabase& other, const TakesTheirs& takes_t
     } else if (IsBefore(*theirs, *mine)) {
       merged.push_back(*theirs++);
     } else {
-      merged.push_back(takes_theirs(*mine, *theirs) ? *theirs : *mine);
+      merged.push_back(takes_theirs(*mine, *theirs) ? WithProgramText(*theirs, *mine)
+                                                    : WithProgramText(*mine, *theirs));
       ++mine;
       ++theirs;
     }
@@ -238,11 +255,9 @@ void TunedDatabase::Unite(const TunedDatabase& other, const TakesTheirs& takes_t
 }
 
 tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
-                                                      uint64_t program_digest,
                                                       const Fingerprint& here) const {
   DatabaseRow wanted;
   wanted.problem = problem;
-  wanted.program_digest = program_digest;
   const DatabaseRow* found = nullptr;
   Miss nearest{MissReason::kNoEntry, "no entry for " + ToText(problem)};
   for (auto at = rows_.begin(); at != rows_.end();) {
@@ -276,6 +291,9 @@ MeasuredWinners TunedDatabase::Winners(int32_t world_size, int32_t ranks_per_nod
   // From the last to the first, which counts.
   for (auto at = candidates.rbegin(); at != candidates.rend(); ++at) {
     winners.Put(at->key, at->bytes, *at->row->winner);
+    if (at->row->program_text != nullptr) {
+      winners.PutProgram(at->key.program_digest, *at->row->program_text);
+    }
   }
   return winners;
 }

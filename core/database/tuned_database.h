@@ -63,8 +63,7 @@ class TunedDatabase {
   // over all entries for it. Of several valid ones (their backends differ) the newest, then the one
   // with most backends. The problem's topology digest is not compared: it follows from the machine
   // fields.
-  tl::expected<DatabaseEntry, Miss> Find(const Problem& problem, uint64_t program_digest,
-                                         const Fingerprint& here) const;
+  tl::expected<DatabaseEntry, Miss> Find(const Problem& problem, const Fingerprint& here) const;
 
   // The dispatch table of all entries valid under `here` for groups of this shape; at each size the
   // one that Find gives. Roots of a broadcast share a row: the smallest root measured at a size

@@ -31,6 +31,9 @@ struct DatabaseEntry {
   Winner winner;
   std::string cotune_version{};
   int64_t measured_unix_s = 0;
+  // Canonical text of the program that cell.problem.cls.program_digest names; "" for a single
+  // collective, and where a cotune wrote the entry that did not keep it.
+  std::string program_text{};
   bool operator==(const DatabaseEntry&) const = default;
 };
 

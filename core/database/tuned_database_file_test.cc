@@ -95,7 +95,7 @@ TEST_F(TunedDatabaseFileTest, RelativePathsWork) {
 TEST_F(TunedDatabaseFileTest, HeaderIsAsDocumented) {
   const std::string bytes = DatabaseOf({8}).Serialize().value();
   EXPECT_EQ(bytes.substr(0, 8), "COTUNEDB");
-  EXPECT_EQ(bytes.substr(8, 4), std::string("\2\0\0\0", 4));
+  EXPECT_EQ(bytes.substr(8, 4), std::string("\3\0\0\0", 4));
   uint64_t payload_bytes = 0;
   for (int i = 7; i >= 0; --i)
     payload_bytes =
@@ -114,8 +114,10 @@ TEST_F(TunedDatabaseFileTest, EachDamageHasItsOwnError) {
   std::string bytes = good;
   bytes[8] = 1;
   EXPECT_EQ(RefusalOf(bytes), "loaded");
-  bytes[8] = 3;
-  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 3, this cotune reads up to 2");
+  bytes[8] = 2;
+  EXPECT_EQ(RefusalOf(bytes), "loaded");
+  bytes[8] = 4;
+  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 4, this cotune reads up to 3");
   bytes[8] = 0;
   EXPECT_EQ(RefusalOf(bytes), "field schema version is 0");
   bytes = good;
@@ -169,7 +171,7 @@ TEST_F(TunedDatabaseFileTest, DamageUnderARightChecksumNeverCrashes) {
     }
     // A file that was accepted must be usable, or report that it is not, at every entry point.
     const DatabaseEntry wanted = EntryForTest(16);
-    (void)database->Find(wanted.cell.problem, 0, wanted.fingerprint);
+    (void)database->Find(wanted.cell.problem, wanted.fingerprint);
     ASSERT_TRUE(database->BuildTable(4, 4, wanted.fingerprint).has_value());
     const Result<std::string> bytes = database->Serialize();
     if (bytes) {
@@ -221,6 +223,16 @@ TEST_F(TunedDatabaseFileTest, BadFieldsUnderARightChecksumAreNamed) {
             "bad field 'text_bytes' in tuned data");
   EXPECT_EQ(refusal([](auto& i) { i.set_detail_bytes(0, 0xffffffff); }),
             "bad field 'detail_bytes' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) { i.add_program_texts("no program"); }),
+            "bad field 'program_texts' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) {
+              i.add_program_texts("# a comment\n" + std::string(kProgramTextForTest));
+            }),
+            "bad field 'program_texts' in tuned data");
+  EXPECT_EQ(refusal([](auto& i) {
+              for (int n = 0; n < 2; ++n) i.add_program_texts(std::string(kProgramTextForTest));
+            }),
+            "bad field 'program_texts' in tuned data");
   EXPECT_EQ(RefusalOf(WithDatabaseHeader("abc")), "bad field 'index length' in tuned data");
   EXPECT_EQ(RefusalOf(WithDatabaseHeader(std::string(8, '\xff'))),
             "bad field 'index length' in tuned data");
@@ -228,14 +240,69 @@ TEST_F(TunedDatabaseFileTest, BadFieldsUnderARightChecksumAreNamed) {
             "bad field 'index' in tuned data");
 }
 
+DatabaseEntry EntryOfProgram(uint64_t count) {
+  DatabaseEntry entry = EntryForTest(count);
+  entry.cell.problem.cls.program_digest = ProgramDigestForTest();
+  entry.program_text = kProgramTextForTest;
+  return entry;
+}
+
+TEST_F(TunedDatabaseFileTest, AProgramComesBackWithItsText) {
+  TunedDatabase database = DatabaseOf({8});
+  database.Put(EntryOfProgram(8));
+  database.Put(EntryOfProgram(16));
+  ASSERT_TRUE(database.Save(path_).has_value());
+  const TunedDatabase loaded = TunedDatabase::Load(path_).value();
+  EXPECT_EQ(loaded.entries().value(), database.entries().value());
+  const Fingerprint here = EntryForTest(8).fingerprint;
+  const MeasuredWinners winners = loaded.Winners(4, 4, here);
+  EXPECT_EQ(winners.program_texts(),
+            (std::map<uint64_t, std::string>{
+                {ProgramDigestForTest(), std::string(kProgramTextForTest)}}));
+  // The text is there once.
+  const std::string bytes = ReadBytes();
+  const size_t at = bytes.find(kProgramTextForTest);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(bytes.find(kProgramTextForTest, at + 1), std::string::npos);
+}
+
+// A file as a cotune with schema 2 wrote it: the digest of a program, and no text.
+TEST_F(TunedDatabaseFileTest, AProgramOfSchema2HasNoTextUntilItIsMeasuredAgain) {
+  TunedDatabase database;
+  database.Put(EntryOfProgram(8));
+  std::string bytes = WithSpoiltIndex(database.Serialize().value(),
+                                      [](auto& index) { index.clear_program_texts(); });
+  bytes[8] = 2;
+  WriteBytes(bytes);
+  TunedDatabase old = TunedDatabase::Load(path_).value();
+  DatabaseEntry without_text = EntryOfProgram(8);
+  without_text.program_text.clear();
+  EXPECT_EQ(old.entries().value(), std::vector{without_text});
+  EXPECT_TRUE(old.Winners(4, 4, without_text.fingerprint).program_texts().empty());
+  // Whichever of the two counts.
+  for (const int64_t later_s : {-1, 0, 1}) {
+    DatabaseEntry entry = EntryOfProgram(8);
+    entry.measured_unix_s += later_s;
+    TunedDatabase merged = old;
+    TunedDatabase measured;
+    measured.Put(entry);
+    merged.Merge(measured);
+    EXPECT_EQ(merged.entries()->at(0).program_text, kProgramTextForTest) << later_s;
+    measured.Put(without_text);
+    EXPECT_EQ(measured.entries()->at(0).program_text, kProgramTextForTest) << later_s;
+  }
+  ASSERT_TRUE(old.Save(path_).has_value());
+  EXPECT_EQ(TunedDatabase::Load(path_).value().entries().value(), std::vector{without_text});
+}
+
 TEST_F(TunedDatabaseFileTest, UnreadableDetailsAreAnErrorWhenAskedForAndNeverDropped) {
   const std::string good = DatabaseOf({8, 16}).Serialize().value();
   WriteBytes(WithSpoiltIndex(good, [](auto& index) { index.set_samples(0, 1); }));
   TunedDatabase database = TunedDatabase::Load(path_).value();
   const DatabaseEntry bad = EntryForTest(8);
-  EXPECT_EQ(database.Find(bad.cell.problem, 0, bad.fingerprint).error().reason,
+  EXPECT_EQ(database.Find(bad.cell.problem, bad.fingerprint).error().reason,
             MissReason::kUnreadable);
-  EXPECT_EQ(database.Find(EntryForTest(16).cell.problem, 0, bad.fingerprint).value(),
+  EXPECT_EQ(database.Find(EntryForTest(16).cell.problem, bad.fingerprint).value(),
             EntryForTest(16));
   EXPECT_EQ(database.entries().error().code, ErrorCode::kDatabase);
   const std::string before = ReadBytes();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -76,6 +77,7 @@ class IndexReader {
     Status read = CheckColumns();
     if (read) read = ReadFingerprints();
     if (read) read = ReadClasses();
+    if (read) read = ReadPrograms();
     rows_.reserve(static_cast<size_t>(index_.fingerprint_size()));
     for (int i = 0; read && i < index_.fingerprint_size(); ++i) read = ReadRow(i);
     if (!read) return Propagate(read);
@@ -127,6 +129,23 @@ class IndexReader {
     return {};
   }
 
+  Status ReadPrograms() {
+    std::string_view last;
+    for (const std::string& text : index_.program_texts()) {
+      if (text <= last) return BadField("program_texts", "they are not in order");
+      last = text;
+      const Result<uint64_t> digest = DigestOfProgramText(text);
+      if (!digest) return Propagate(digest);
+      programs_.emplace(*digest, std::make_shared<const std::string>(text));
+    }
+    return {};
+  }
+
+  std::shared_ptr<const std::string> ProgramOf(uint64_t digest) const {
+    const auto found = programs_.find(digest);
+    return found == programs_.end() ? nullptr : found->second;
+  }
+
   Status ReadRow(int i) {
     if (index_.fingerprint(i) >= fingerprints_.size()) return BadPosition("fingerprint", i);
     if (index_.problem_class(i) >= classes_.size()) return BadPosition("problem_class", i);
@@ -136,23 +155,23 @@ class IndexReader {
       return BadField("count", fmt::format("entry {} is not in order", i));
     }
     // Calls count bytes in 63 bits, and so does whatever is computed from an entry.
-    const ProblemClass& cls = classes_[index_.problem_class(i)];
+    ProblemClass cls = classes_[index_.problem_class(i)];
+    cls.program_digest = index_.program_digest(i);
     const uint64_t elements_max =
         INT64_MAX / (SizeBytes(cls.dtype) * static_cast<uint64_t>(std::max(1, cls.world_size)));
     if (index_.count(i) > elements_max) {
       return BadField("count", fmt::format("entry {} has {} elements, more than memory can hold", i,
                                            index_.count(i)));
     }
-    rows_.push_back(
-        {.fingerprint = fingerprints_[index_.fingerprint(i)],
-         .problem = {classes_[index_.problem_class(i)], index_.count(i), index_.topology_digest(i)},
-         .program_digest = index_.program_digest(i),
-         .winner = std::move(*winner),
-         .measured_unix_s = index_.measured_unix_s(i),
-         .samples = index_.samples(i),
-         .entry = nullptr,
-         .image = image_,
-         .position = static_cast<uint32_t>(i)});
+    rows_.push_back({.fingerprint = fingerprints_[index_.fingerprint(i)],
+                     .problem = {cls, index_.count(i), index_.topology_digest(i)},
+                     .winner = std::move(*winner),
+                     .measured_unix_s = index_.measured_unix_s(i),
+                     .samples = index_.samples(i),
+                     .program_text = ProgramOf(cls.program_digest),
+                     .entry = nullptr,
+                     .image = image_,
+                     .position = static_cast<uint32_t>(i)});
     return {};
   }
 
@@ -183,6 +202,7 @@ class IndexReader {
   std::vector<std::shared_ptr<const Fingerprint>> fingerprints_;
   std::vector<ProblemClass> classes_;
   std::unordered_map<uint32_t, std::shared_ptr<const ChoiceId>> winners_;
+  std::unordered_map<uint64_t, std::shared_ptr<const std::string>> programs_;  // by digest
   std::vector<DatabaseRow> rows_;
 };
 
@@ -196,7 +216,6 @@ Result<DatabaseEntry> DecodeFromImage(const DatabaseRow& row) {
   }
   DatabaseEntry entry{.fingerprint = *row.fingerprint, .cell = {}, .winner = {.id = *row.winner}};
   entry.cell.problem = row.problem;
-  entry.cell.program_digest = row.program_digest;
   entry.measured_unix_s = row.measured_unix_s;
   Status read = ReadDetailRecord(
       record, [&image](uint32_t r) { return image.TextOf(r); }, entry);
@@ -208,15 +227,22 @@ Result<DatabaseEntry> DecodeFromImage(const DatabaseRow& row) {
   return entry;
 }
 
-// Builds the parts of a file from entries in canonical order.
-std::string EncodeEntries(const std::vector<std::shared_ptr<const DatabaseEntry>>& entries) {
+// The digest of the program has a column of its own.
+ProblemClass WithoutProgram(ProblemClass cls) {
+  cls.program_digest = 0;
+  return cls;
+}
+
+// Builds the parts of a file from entries in canonical order; `programs` are the texts of theirs.
+std::string EncodeEntries(const std::vector<std::shared_ptr<const DatabaseEntry>>& entries,
+                          const std::set<std::string_view>& programs) {
   TextTable table;
   std::map<Fingerprint, uint32_t> fingerprints;
   std::map<ProblemClass, uint32_t> classes;
   for (const auto& entry : entries) {
     table.AddTextsOf(*entry);
     fingerprints.try_emplace(entry->fingerprint);
-    classes.try_emplace(entry->cell.problem.cls);
+    classes.try_emplace(WithoutProgram(entry->cell.problem.cls));
   }
   table.Freeze();
   fingerprints = Positions(std::move(fingerprints));
@@ -227,6 +253,7 @@ std::string EncodeEntries(const std::vector<std::shared_ptr<const DatabaseEntry>
   for (const auto& [fingerprint, at] : fingerprints)
     *index.add_fingerprints() = ToRecord(fingerprint);
   for (const auto& [cls, at] : classes) index.add_problem_classes(ToText(cls));
+  for (const std::string_view text : programs) index.add_program_texts(std::string(text));
   for (std::string_view text : table.texts()) {
     index.add_text_bytes(static_cast<uint32_t>(text.size()));
     regions += text;
@@ -234,8 +261,8 @@ std::string EncodeEntries(const std::vector<std::shared_ptr<const DatabaseEntry>
   for (const auto& entry : entries) {
     const std::string detail = ToDetailRecord(*entry, table).SerializeAsString();
     index.add_fingerprint(fingerprints.at(entry->fingerprint));
-    index.add_problem_class(classes.at(entry->cell.problem.cls));
-    index.add_program_digest(entry->cell.program_digest);
+    index.add_problem_class(classes.at(WithoutProgram(entry->cell.problem.cls)));
+    index.add_program_digest(entry->cell.problem.cls.program_digest);
     index.add_count(entry->cell.problem.count);
     index.add_topology_digest(entry->cell.problem.topology_digest);
     index.add_winner(table.Reference(entry->winner.id.text()));
@@ -259,17 +286,20 @@ DatabaseRow DatabaseRow::Of(DatabaseEntry entry) {
   DatabaseRow row;
   row.fingerprint = std::make_shared<const Fingerprint>(entry.fingerprint);
   row.problem = entry.cell.problem;
-  row.program_digest = entry.cell.program_digest;
   row.winner = std::make_shared<const ChoiceId>(entry.winner.id);
   row.measured_unix_s = entry.measured_unix_s;
   row.samples = CountSamples(entry.cell);
+  if (!entry.program_text.empty()) {
+    row.program_text = std::make_shared<const std::string>(entry.program_text);
+  }
   row.entry = std::make_shared<const DatabaseEntry>(std::move(entry));
   return row;
 }
 
 Result<DatabaseEntry> DatabaseRow::Decode() const {
-  if (entry != nullptr) return *entry;
-  return DecodeFromImage(*this);
+  Result<DatabaseEntry> decoded = entry != nullptr ? *entry : DecodeFromImage(*this);
+  if (decoded && program_text != nullptr) decoded->program_text = *program_text;
+  return decoded;
 }
 
 bool IsBefore(const DatabaseRow& a, const DatabaseRow& b) {
@@ -277,14 +307,15 @@ bool IsBefore(const DatabaseRow& a, const DatabaseRow& b) {
     const auto order = *a.fingerprint <=> *b.fingerprint;
     if (order != 0) return order < 0;
   }
-  return std::tie(a.problem.cls, a.program_digest, a.problem.count) <
-         std::tie(b.problem.cls, b.program_digest, b.problem.count);
+  return std::tie(a.problem.cls, a.problem.count) < std::tie(b.problem.cls, b.problem.count);
 }
 
 Result<std::string> EncodeDatabase(const std::vector<DatabaseRow>& rows) {
   std::vector<std::shared_ptr<const DatabaseEntry>> entries;
   entries.reserve(rows.size());
+  std::set<std::string_view> programs;
   for (const DatabaseRow& row : rows) {
+    if (row.program_text != nullptr) programs.insert(*row.program_text);
     if (row.entry != nullptr) {
       entries.push_back(row.entry);
       continue;
@@ -293,7 +324,7 @@ Result<std::string> EncodeDatabase(const std::vector<DatabaseRow>& rows) {
     if (!entry) return Propagate(entry);
     entries.push_back(std::make_shared<const DatabaseEntry>(std::move(*entry)));
   }
-  return EncodeEntries(entries);
+  return EncodeEntries(entries, programs);
 }
 
 Result<std::vector<DatabaseRow>> DecodeDatabase(std::string bytes) {

@@ -18,10 +18,10 @@ struct DatabaseImage;  // the bytes of a file and where its parts lie; immutable
 struct DatabaseRow {
   std::shared_ptr<const Fingerprint> fingerprint;
   Problem problem;
-  uint64_t program_digest = 0;
   std::shared_ptr<const ChoiceId> winner;
   int64_t measured_unix_s = 0;
-  uint64_t samples = 0;  // over all verdicts
+  uint64_t samples = 0;                               // over all verdicts
+  std::shared_ptr<const std::string> program_text{};  // nullptr: a single collective, or unknown
 
   // Exactly one of the two: the entry itself, or its place in a file that is decoded when asked
   // for.

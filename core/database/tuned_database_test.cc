@@ -27,7 +27,7 @@ TunedDatabase Reloaded(const TunedDatabase& database) {
 
 // The oracle: a map by identity with the documented preference.
 std::vector<DatabaseEntry> NaiveUnion(const std::vector<DatabaseEntry>& entries) {
-  using Identity = std::tuple<Fingerprint, ProblemClass, uint64_t, uint64_t>;
+  using Identity = std::tuple<Fingerprint, ProblemClass, uint64_t>;
   std::map<Identity, DatabaseEntry> kept;
   const auto rank = [](const DatabaseEntry& entry) {
     int64_t samples = 0;
@@ -36,8 +36,7 @@ std::vector<DatabaseEntry> NaiveUnion(const std::vector<DatabaseEntry>& entries)
     return std::tuple(-entry.measured_unix_s, -samples, EncodeCell(entry));
   };
   for (const DatabaseEntry& entry : entries) {
-    const Identity identity(entry.fingerprint, entry.cell.problem.cls, entry.cell.program_digest,
-                            entry.cell.problem.count);
+    const Identity identity(entry.fingerprint, entry.cell.problem.cls, entry.cell.problem.count);
     const auto [at, is_new] = kept.emplace(identity, entry);
     if (!is_new && rank(entry) < rank(at->second)) at->second = entry;
   }
@@ -55,8 +54,7 @@ std::vector<DatabaseEntry> RandomEntries(std::mt19937_64& random, size_t n) {
 TEST(TunedDatabaseTest, EmptyDatabaseComesBackEmpty) {
   const TunedDatabase database = Reloaded(TunedDatabase());
   EXPECT_TRUE(database.empty());
-  EXPECT_EQ(database.Find(EntryForTest(8).cell.problem, 0, {}).error().reason,
-            MissReason::kNoEntry);
+  EXPECT_EQ(database.Find(EntryForTest(8).cell.problem, {}).error().reason, MissReason::kNoEntry);
   EXPECT_TRUE(database.BuildTable(4, 4, {}).value().rows().empty());
 }
 
@@ -155,10 +153,10 @@ TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
   const TunedDatabase database = Reloaded(DatabaseOf({entry, EntryForTest(16)}));
   const Problem& problem = entry.cell.problem;
   const Fingerprint here = entry.fingerprint;
-  EXPECT_EQ(database.Find(problem, 0, here).value(), entry);
+  EXPECT_EQ(database.Find(problem, here).value(), entry);
 
   const auto miss = [&](const Fingerprint& other) {
-    const auto found = database.Find(problem, 0, other);
+    const auto found = database.Find(problem, other);
     return found ? "found"
                  : std::string(MissReasonName(found.error().reason)) + ": " + found.error().detail;
   };
@@ -189,12 +187,14 @@ TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
 
   Problem other_problem = problem;
   other_problem.count = 9;
-  EXPECT_EQ(database.Find(other_problem, 0, here).error().reason, MissReason::kNoEntry);
-  EXPECT_THAT(database.Find(other_problem, 0, here).error().detail, HasSubstr("count9"));
-  EXPECT_EQ(database.Find(problem, 1, here).error().reason, MissReason::kNoEntry);
+  EXPECT_EQ(database.Find(other_problem, here).error().reason, MissReason::kNoEntry);
+  EXPECT_THAT(database.Find(other_problem, here).error().detail, HasSubstr("count9"));
+  other_problem = problem;
+  other_problem.cls.program_digest = 1;
+  EXPECT_EQ(database.Find(other_problem, here).error().reason, MissReason::kNoEntry);
   other_problem = problem;
   other_problem.cls.in_place = true;
-  EXPECT_EQ(database.Find(other_problem, 0, here).error().reason, MissReason::kNoEntry);
+  EXPECT_EQ(database.Find(other_problem, here).error().reason, MissReason::kNoEntry);
 }
 
 // As when a program runs without the plugin that the tune was given.
@@ -205,14 +205,14 @@ TEST(TunedDatabaseTest, ABackendThatLostNeedNotBeHere) {
   const TunedDatabase database = Reloaded(DatabaseOf({entry}));
   const Problem& problem = entry.cell.problem;
   const ProblemClass& cls = problem.cls;
-  EXPECT_EQ(database.Find(problem, 0, here).value(), entry);
+  EXPECT_EQ(database.Find(problem, here).value(), entry);
   const auto table = database.BuildTable(cls.world_size, cls.ranks_per_node, here);
   ASSERT_TRUE(table);
   EXPECT_NE(table->Lookup(DispatchKey::Of(cls), problem.bytes()), DispatchTable::kNoChoice);
   // Another version of it might win.
   Fingerprint other = here;
   other.backends["tiny"] = "3.0";
-  EXPECT_EQ(database.Find(problem, 0, other).error().detail,
+  EXPECT_EQ(database.Find(problem, other).error().detail,
             "backend tiny: version '2.0' in the file, '3.0' here");
   const auto none = database.BuildTable(cls.world_size, cls.ranks_per_node, other);
   ASSERT_TRUE(none);
@@ -223,7 +223,7 @@ TEST(TunedDatabaseTest, AnEntryWhoseWinnerHasNoVersionIsNotUsed) {
   DatabaseEntry entry = EntryForTest(8);
   entry.winner.id = IdForTest("fake/fast");
   const TunedDatabase database = DatabaseOf({entry});
-  EXPECT_EQ(database.Find(entry.cell.problem, 0, entry.fingerprint).error().reason,
+  EXPECT_EQ(database.Find(entry.cell.problem, entry.fingerprint).error().reason,
             MissReason::kChoiceUnknown);
   EXPECT_TRUE(database.BuildTable(4, 4, entry.fingerprint).value().rows().empty());
 }
@@ -234,11 +234,11 @@ TEST(TunedDatabaseTest, OneChangedBackendInvalidatesOnlyEntriesInWhichItTookPart
   both.fingerprint.backends["fake"] = "0.1";
   const TunedDatabase database = DatabaseOf({alone, both});
   Fingerprint here = both.fingerprint;
-  EXPECT_TRUE(database.Find(alone.cell.problem, 0, here).has_value());
-  EXPECT_TRUE(database.Find(both.cell.problem, 0, here).has_value());
+  EXPECT_TRUE(database.Find(alone.cell.problem, here).has_value());
+  EXPECT_TRUE(database.Find(both.cell.problem, here).has_value());
   here.backends["fake"] = "0.2";
-  EXPECT_TRUE(database.Find(alone.cell.problem, 0, here).has_value());
-  EXPECT_EQ(database.Find(both.cell.problem, 0, here).error().reason,
+  EXPECT_TRUE(database.Find(alone.cell.problem, here).has_value());
+  EXPECT_EQ(database.Find(both.cell.problem, here).error().reason,
             MissReason::kBackendVersionDiffers);
 }
 
@@ -250,7 +250,7 @@ TEST(TunedDatabaseTest, OfSeveralValidEntriesTheNewestThenTheOneWithMostBackends
   const Fingerprint here = both.fingerprint;
   const auto winner = [&] {
     const TunedDatabase database = DatabaseOf({alone, both});
-    const std::string found = database.Find(alone.cell.problem, 0, here).value().winner.id.text();
+    const std::string found = database.Find(alone.cell.problem, here).value().winner.id.text();
     const DispatchTable table = database.BuildTable(4, 4, here).value();
     EXPECT_EQ(table.choices().at(0).text(), found);
     EXPECT_EQ(table.choices().size(), 1u);
@@ -269,8 +269,8 @@ TEST(TunedDatabaseTest, EntriesOfAnotherMachineAreKept) {
   database.Put(here);
   database = Reloaded(database);
   EXPECT_EQ(database.size(), 2u);
-  EXPECT_EQ(database.Find(there.cell.problem, 0, there.fingerprint).value(), there);
-  EXPECT_EQ(database.Find(here.cell.problem, 0, here.fingerprint).value(), here);
+  EXPECT_EQ(database.Find(there.cell.problem, there.fingerprint).value(), there);
+  EXPECT_EQ(database.Find(here.cell.problem, here.fingerprint).value(), here);
 }
 
 TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
@@ -282,7 +282,7 @@ TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
     return entry;
   };
   DatabaseEntry program = entry_of(256, "host/fused", 4);
-  program.cell.program_digest = 77;
+  program.cell.problem.cls.program_digest = 77;
   DatabaseEntry foreign = entry_of(512, "host/foreign", 4);
   foreign.fingerprint.machine["cpu_model"] = "model b";
   const TunedDatabase database = Reloaded(DatabaseOf(
@@ -291,7 +291,7 @@ TEST(TunedDatabaseTest, BuildsTheTableOfThisShapeOnly) {
   const DispatchTable table = database.BuildTable(4, 4, EntryForTest(8).fingerprint).value();
   // f32: 256 elements are 1024 bytes, 1024 are 4096; the boundary is their geometric mean.
   const DispatchKey key = DispatchKey::Of(EntryForTest(8).cell.problem.cls);
-  const DispatchKey program_key = DispatchKey::Of(EntryForTest(8).cell.problem.cls, 77);
+  const DispatchKey program_key = DispatchKey::Of(program.cell.problem.cls);
   ASSERT_EQ(table.rows().size(), 2u);
   EXPECT_EQ(
       table.rows()[0],
@@ -333,7 +333,6 @@ TEST(TunedDatabaseTest, FindAgreesWithAWalkOverRandomEntries) {
     const DatabaseEntry* expected = nullptr;
     for (const DatabaseEntry& entry : kept) {
       bool valid = entry.cell.problem == probe.cell.problem &&
-                   entry.cell.program_digest == probe.cell.program_digest &&
                    entry.fingerprint.machine == here.machine &&
                    entry.fingerprint.measuring_mode == here.measuring_mode &&
                    entry.fingerprint.backends.contains(std::string(entry.winner.id.backend())) &&
@@ -348,7 +347,7 @@ TEST(TunedDatabaseTest, FindAgreesWithAWalkOverRandomEntries) {
       };
       if (expected == nullptr || rank(entry) < rank(*expected)) expected = &entry;
     }
-    const auto found = database.Find(probe.cell.problem, probe.cell.program_digest, here);
+    const auto found = database.Find(probe.cell.problem, here);
     ASSERT_EQ(found.has_value(), expected != nullptr);
     if (expected != nullptr) {
       EXPECT_EQ(*found, *expected);

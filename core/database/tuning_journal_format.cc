@@ -16,7 +16,9 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-constexpr uint32_t kVersion = 5;
+// 6 added the texts of programs to cells; 5 is read as well.
+constexpr uint32_t kVersion = 6;
+constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
 constexpr const char* kMoveAway = "move the journal away; what it held is measured again";
@@ -176,6 +178,13 @@ class SpanWriter {
   size_t size_ = 0;
 };
 
+std::string HeaderOf(uint32_t version, JournalKind kind) {
+  std::string bytes(kMagic);
+  AppendLittleEndian(version, bytes);
+  AppendLittleEndian(static_cast<uint32_t>(kind), bytes);
+  return bytes;
+}
+
 }  // namespace
 
 size_t EncodeBlameRecord(const BlameText& blame, std::span<char> out) {
@@ -229,12 +238,7 @@ void DropBlamesOf(const CellResult& cell, std::vector<JournalBlame>& blames) {
   });
 }
 
-std::string JournalHeader(JournalKind kind) {
-  std::string bytes(kMagic);
-  AppendLittleEndian(kVersion, bytes);
-  AppendLittleEndian(static_cast<uint32_t>(kind), bytes);
-  return bytes;
-}
+std::string JournalHeader(JournalKind kind) { return HeaderOf(kVersion, kind); }
 
 std::string EncodeJournalRecord(const DatabaseEntry& entry) {
   return EncodePayload(kCell, EncodeCell(entry));
@@ -245,10 +249,12 @@ Result<JournalContent> DecodeJournal(std::string_view bytes) {
   const std::string_view header = bytes.substr(0, kHeaderBytes);
   bool is_header = false;
   for (const JournalKind kind : {JournalKind::kTune, JournalKind::kForcedTune}) {
-    if (!JournalHeader(kind).starts_with(header)) continue;
-    if (header.size() < kHeaderBytes) return content;  // it was not written to the end
-    is_header = true;
-    content.kind = kind;
+    for (const uint32_t version : {kOldestVersion, kVersion}) {
+      if (!HeaderOf(version, kind).starts_with(header)) continue;
+      if (header.size() < kHeaderBytes) return content;  // it was not written to the end
+      is_header = true;
+      content.kind = kind;
+    }
   }
   if (!bytes.starts_with(kMagic)) {
     return Fail(ErrorCode::kDatabase, "not a cotune journal", "",
@@ -258,7 +264,8 @@ Result<JournalContent> DecodeJournal(std::string_view bytes) {
     const uint32_t version =
         bytes.size() < kMagic.size() + 4 ? 0 : ReadLittleEndian<uint32_t>(bytes.substr(8));
     return Fail(ErrorCode::kDatabase,
-                fmt::format("the journal has version {}, this cotune reads {}", version, kVersion),
+                fmt::format("the journal has version {}, this cotune reads {} and {}", version,
+                            kOldestVersion, kVersion),
                 "", "another version of cotune wrote it",
                 fmt::format("finish with that version, or {}", kMoveAway));
   }

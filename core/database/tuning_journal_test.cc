@@ -318,9 +318,10 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 6;
+  newer[8] = 7;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 6, this cotune reads 5");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase),
+            "the journal has version 7, this cotune reads 5 and 6");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);

@@ -53,6 +53,44 @@ tl::unexpected<Error> Malformed(std::string_view text, std::string cause) {
 }  // namespace
 
 Result<ChoiceId> ChoiceId::Parse(std::string_view text) {
+  size_t first_slash = std::string_view::npos;
+  for (std::string_view rest = text;;) {
+    const size_t end = std::min(rest.find('+'), rest.size());
+    Result<ChoiceId> step = ParseStep(rest.substr(0, end));
+    if (!step) return step;
+    if (first_slash == std::string_view::npos) first_slash = step->slash_;
+    if (end == rest.size()) return ChoiceId(std::string(text), first_slash);
+    rest.remove_prefix(end + 1);
+  }
+}
+
+ChoiceId ChoiceId::Join(std::span<const ChoiceId> steps) {
+  const ChoiceId& first = steps.front();
+  const auto is_first = [&](const ChoiceId& each) { return each == first; };
+  if (std::all_of(steps.begin(), steps.end(), is_first)) return first;
+  std::string text = first.text();
+  for (const ChoiceId& step : steps.subspan(1)) text += "+" + step.text();
+  return {std::move(text), first.slash_};
+}
+
+std::vector<ChoiceId> ChoiceId::steps() const {
+  std::vector<ChoiceId> steps;
+  for (std::string_view rest = text_;;) {
+    const size_t end = std::min(rest.find('+'), rest.size());
+    steps.push_back(ChoiceId(std::string(rest.substr(0, end)), rest.find('/')));
+    if (end == rest.size()) return steps;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+std::vector<ChoiceId> ChoiceId::StepsFor(size_t count) const {
+  std::vector<ChoiceId> of_all = steps();
+  if (of_all.size() == count) return of_all;
+  if (of_all.size() != 1) return {};
+  return std::vector<ChoiceId>(count, *this);
+}
+
+Result<ChoiceId> ChoiceId::ParseStep(std::string_view text) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return Malformed(text, "there is no '/'");
   if (!IsBackendName(text.substr(0, slash))) {
@@ -72,6 +110,11 @@ Result<ChoiceId> ChoiceId::Parse(std::string_view text) {
 
 Result<ChoiceId> ChoiceId::FromBackend(std::string_view backend, std::string_view choice_name) {
   return Parse(fmt::format("{}/{}", backend, choice_name));
+}
+
+std::string_view ChoiceId::choice_name() const {
+  const std::string_view name = std::string_view(text_).substr(slash_ + 1);
+  return name.substr(0, std::min(name.find('+'), name.size()));
 }
 
 std::string_view ChoiceId::algorithm() const {

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,19 +14,31 @@
 
 namespace cotune {
 
-// Grammar: backend "/" algorithm [ "?" key "=" value { "&" key "=" value } ], for example
-// "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts: [a-z0-9_.-]+; keys are
-// unique and keep their order.
+// Grammar: step { "+" step }, and step: backend "/" algorithm [ "?" key "=" value { "&" key "="
+// value } ], for example "host/ring?chunk=65536". backend: [a-z][a-z0-9_]{0,30}; the other parts:
+// [a-z0-9_.-]+; keys are unique in a step and keep their order. A program of several collectives
+// has one step for each of them, or a single one that runs them all.
 class ChoiceId {
  public:
   static Result<ChoiceId> Parse(std::string_view text);
   // From a backend's name and the ABI's choice name.
   static Result<ChoiceId> FromBackend(std::string_view backend, std::string_view choice_name);
 
+  // The choice of a program whose collectives run by `steps`, of which there is at least one: just
+  // the one where all are equal.
+  static ChoiceId Join(std::span<const ChoiceId> steps);
+
   const std::string& text() const { return text_; }
+  bool has_steps() const { return text_.find('+') != std::string::npos; }
+  // The choice of each step; the id itself where it is just one.
+  std::vector<ChoiceId> steps() const;
+  // The choices of `count` collectives: one for each, or the one for all. Empty when the id has
+  // another number of steps.
+  std::vector<ChoiceId> StepsFor(size_t count) const;
+  // What follows is that of the first step.
   std::string_view backend() const { return std::string_view(text_).substr(0, slash_); }
   // The backend's own name for the choice: everything after the slash.
-  std::string_view choice_name() const { return std::string_view(text_).substr(slash_ + 1); }
+  std::string_view choice_name() const;
   std::string_view algorithm() const;
   std::vector<std::pair<std::string, std::string>> parameters() const;
 
@@ -33,6 +46,7 @@ class ChoiceId {
   std::strong_ordering operator<=>(const ChoiceId& other) const { return text_ <=> other.text_; }
 
  private:
+  static Result<ChoiceId> ParseStep(std::string_view text);
   ChoiceId(std::string text, size_t slash) : text_(std::move(text)), slash_(slash) {}
   std::string text_;
   size_t slash_;

@@ -18,6 +18,9 @@ constexpr std::array kReductions = {Reduction::kSum, Reduction::kProduct, Reduct
                                     Reduction::kMax, Reduction::kAverage};
 constexpr std::array kDtypes = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16,
                                 Dtype::kI32, Dtype::kI64, Dtype::kU8};
+constexpr std::array kValueDtypes = {Dtype::kF32,    Dtype::kF64,   Dtype::kF16, Dtype::kBf16,
+                                     Dtype::kI32,    Dtype::kI64,   Dtype::kU8,  Dtype::kI8,
+                                     Dtype::kF8E4M3, Dtype::kF8E5M2};
 constexpr std::array kBufferClasses = {BufferClass::kPlain, BufferClass::kSymmetric};
 
 template <typename T, size_t n>
@@ -43,6 +46,16 @@ bool ParseAfter(std::string_view prefix, std::string_view text, int32_t& value) 
   text.remove_prefix(prefix.size());
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+// Reads "program0123456789abcdef".
+bool TakeDigest(std::string_view text, ProblemClass& cls) {
+  constexpr std::string_view kPrefix = "program";
+  if (!text.starts_with(kPrefix)) return false;
+  text.remove_prefix(kPrefix.size());
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), cls.program_digest, 16);
+  return error == std::errc() && end == text.data() + text.size() && cls.program_digest != 0;
 }
 
 // Reads "world4x2".
@@ -110,6 +123,12 @@ std::string_view Name(Dtype dtype) {
       return "i64";
     case Dtype::kU8:
       return "u8";
+    case Dtype::kI8:
+      return "i8";
+    case Dtype::kF8E4M3:
+      return "f8_e4m3";
+    case Dtype::kF8E5M2:
+      return "f8_e5m2";
   }
   return "invalid";
 }
@@ -127,6 +146,9 @@ Result<Reduction> ParseReduction(std::string_view text) {
   return ParseName(text, kReductions, "reduction");
 }
 Result<Dtype> ParseDtype(std::string_view text) { return ParseName(text, kDtypes, "dtype"); }
+Result<Dtype> ParseValueDtype(std::string_view text) {
+  return ParseName(text, kValueDtypes, "dtype");
+}
 Result<BufferClass> ParseBufferClass(std::string_view text) {
   return ParseName(text, kBufferClasses, "kind of buffers");
 }
@@ -143,6 +165,9 @@ uint64_t SizeBytes(Dtype dtype) {
     case Dtype::kBf16:
       return 2;
     case Dtype::kU8:
+    case Dtype::kI8:
+    case Dtype::kF8E4M3:
+    case Dtype::kF8E5M2:
       return 1;
   }
   return 1;
@@ -180,6 +205,7 @@ std::string ToText(const ProblemClass& cls) {
                   Name(cls.dtype), Name(cls.memory), Name(cls.buffer_class),
                   cls.in_place ? "in_place" : "out_of_place", cls.world_size, cls.ranks_per_node);
   if (cls.collective == Collective::kBroadcast) text += fmt::format("/root{}", cls.root);
+  if (cls.program_digest != 0) text += fmt::format("/program{:016x}", cls.program_digest);
   return text;
 }
 
@@ -195,8 +221,9 @@ Result<ProblemClass> ParseProblemClass(std::string_view text) {
     return Fail(ErrorCode::kUsage, fmt::format("'{}' is not a problem class", text),
                 fmt::format("at '{}'", part));
   };
-  if (parts.size() < 7 || parts.size() > 8) return malformed(text);
   ProblemClass cls;
+  if (parts.size() > 7 && TakeDigest(parts.back(), cls)) parts.pop_back();
+  if (parts.size() < 7 || parts.size() > 8) return malformed(text);
   const auto collective = ParseCollective(parts[0]);
   if (!collective) return Propagate(collective);
   cls.collective = *collective;
@@ -239,6 +266,10 @@ Status Validate(const ProblemClass& cls) {
                 fmt::format("{} {}", Name(cls.collective),
                             Reduces(cls.collective) ? "needs a reduction" : "takes no reduction"),
                 where);
+  }
+  if (std::find(kDtypes.begin(), kDtypes.end(), cls.dtype) == kDtypes.end()) {
+    return Fail(ErrorCode::kUsage,
+                fmt::format("{} values travel as u8, not by themselves", Name(cls.dtype)), where);
   }
   if (cls.root < 0 || cls.root >= cls.world_size) {
     return Fail(ErrorCode::kUsage,

@@ -28,7 +28,19 @@ enum class Reduction : uint8_t {
   kMax = 4,
   kAverage = 5
 };
-enum class Dtype : uint8_t { kF32 = 1, kF64 = 2, kF16 = 3, kBf16 = 4, kI32 = 5, kI64 = 6, kU8 = 7 };
+// The last three are dtypes of values only: collectives move them as kU8 and reduce none.
+enum class Dtype : uint8_t {
+  kF32 = 1,
+  kF64 = 2,
+  kF16 = 3,
+  kBf16 = 4,
+  kI32 = 5,
+  kI64 = 6,
+  kU8 = 7,
+  kI8 = 8,
+  kF8E4M3 = 9,   // no infinity; 448 is the largest
+  kF8E5M2 = 10,  // as a half with 2 bits of mantissa
+};
 enum class MemoryKind : uint8_t { kHost = 1, kCuda = 2 };
 // Symmetric: registered with the backend by all ranks together, so that peers can reach it
 // directly.
@@ -37,7 +49,7 @@ enum class BufferClass : uint8_t { kPlain = 0, kSymmetric = 1 };
 // All values in declaration order, for lists such as "--collective all".
 std::span<const Collective> AllCollectives();
 std::span<const Reduction> AllReductions();  // without kNone
-std::span<const Dtype> AllDtypes();
+std::span<const Dtype> AllDtypes();          // of collectives
 std::span<const BufferClass> AllBufferClasses();
 
 // Names as the user writes them: "all_reduce", "sum", "bf16", "host", "plain".
@@ -49,7 +61,8 @@ std::string_view Name(BufferClass buffer_class);
 // Inverse of Name. kUsage with the list of known names and the nearest one.
 Result<Collective> ParseCollective(std::string_view text);
 Result<Reduction> ParseReduction(std::string_view text);
-Result<Dtype> ParseDtype(std::string_view text);
+Result<Dtype> ParseDtype(std::string_view text);       // of a collective
+Result<Dtype> ParseValueDtype(std::string_view text);  // of a value in a program
 Result<BufferClass> ParseBufferClass(std::string_view text);
 
 uint64_t SizeBytes(Dtype dtype);
@@ -66,6 +79,8 @@ struct ProblemClass {
   int32_t world_size = 1;      // ranks of the group
   int32_t ranks_per_node = 1;  // on each host, 0 when they differ
   int32_t root = 0;            // broadcast only
+  // Of the program whose first collective this is; 0: nothing stands around the collective.
+  uint64_t program_digest = 0;
 
   auto operator<=>(const ProblemClass&) const = default;
 };
@@ -86,8 +101,8 @@ struct Problem {
 // Largest count whose bytes() do not exceed `bytes`.
 uint64_t CountForBytes(const ProblemClass& cls, uint64_t bytes);
 
-// "all_reduce/sum/bf16/host/plain/out_of_place/world4x4", for broadcast with "/root0": stable; for
-// logs and digests.
+// "all_reduce/sum/bf16/host/plain/out_of_place/world4x4", for broadcast with "/root0", in a program
+// with "/program0123456789abcdef": stable; for logs and digests.
 std::string ToText(const ProblemClass& cls);
 // Inverse. kUsage names the part that is wrong.
 Result<ProblemClass> ParseProblemClass(std::string_view text);

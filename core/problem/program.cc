@@ -1,140 +1,162 @@
 #include "core/problem/program.h"
 
 #include <algorithm>
-#include <charconv>
+#include <utility>
+#include <variant>
 
+#include "core/base/check.h"
 #include "core/base/sha256.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
 
-tl::unexpected<Error> Malformed(int line, std::string cause) {
-  return Fail(ErrorCode::kUsage, "this is not a program", fmt::format("line {}", line),
-              std::move(cause), "see core/problem/program.h for the format");
+// The dtype in which a collective moves values. It knows none of the 8-bit dtypes but u8, and adds
+// up none of them.
+Dtype TravellingDtype(Dtype dtype) {
+  const bool is_moved_as_bytes =
+      dtype == Dtype::kI8 || dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2;
+  return is_moved_as_bytes ? Dtype::kU8 : dtype;
 }
 
-// Reads "%3" at the start of text and removes it.
-bool TakeValue(std::string_view& text, ValueIndex& value) {
-  if (!text.starts_with('%')) return false;
-  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), value);
-  if (error != std::errc()) return false;
-  text.remove_prefix(end - text.data());
-  return true;
+const CollectiveNode& CollectiveAt(const ProgramGraph& graph, size_t node) {
+  return std::get<CollectiveNode>(graph.nodes()[node]);
 }
 
-std::string_view TakeWord(std::string_view& text) {
-  const size_t end = std::min(text.find(' '), text.size());
-  const std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
+// Whether a collective's value overwrites the input that is its operand.
+bool IsInPlace(const ProgramGraph& graph, size_t node) {
+  const ValueIndex operand = CollectiveAt(graph, node).operand;
+  return std::any_of(graph.outputs().begin(), graph.outputs().end(),
+                     [&](const ProgramOutput& output) {
+                       return output.value == graph.value_of_node(node) && output.into == operand;
+                     });
 }
 
-// Reads what stands behind "%n = " and adds it to the builder.
-Result<ValueIndex> ParseDefinition(std::string_view text, int line, ProgramBuilder& builder) {
-  const std::string_view operation = TakeWord(text);
-  if (operation == "input") {
-    const Result<Dtype> dtype = ParseDtype(TakeWord(text));
-    if (!dtype) return Malformed(line, dtype.error().ToText());
-    return builder.AddInput(std::string(text), *dtype);
+// The larger of the operand and the value of a collective, by which its bytes are counted.
+const ValueType& WholeType(const ProgramGraph& graph, size_t node) {
+  const CollectiveNode& collective = CollectiveAt(graph, node);
+  return collective.collective == Collective::kAllGather ? graph.type(graph.value_of_node(node))
+                                                         : graph.type(collective.operand);
+}
+
+ProblemClass ClassIn(const ProgramGraph& graph, size_t node, const GroupShape& group) {
+  const CollectiveNode& collective = CollectiveAt(graph, node);
+  ProblemClass cls;
+  cls.collective = collective.collective;
+  cls.dtype = TravellingDtype(graph.type(collective.operand).dtype);
+  cls.reduction = collective.reduction;
+  cls.root = collective.root;
+  cls.memory = group.memory;
+  cls.world_size = group.world_size;
+  cls.ranks_per_node = group.ranks_per_node;
+  // The ranks of a broadcast that are not its root cannot tell.
+  cls.in_place = collective.collective != Collective::kBroadcast && IsInPlace(graph, node);
+  return cls;
+}
+
+// The collective that the size of a program is counted by: the first one with R rows.
+size_t AnchorOf(const ProgramGraph& graph) {
+  for (const size_t node : graph.collectives()) {
+    if (WholeType(graph, node).rows == Rows::kAll) return node;
   }
-  const Result<ProblemClass> cls = ParseProblemClass(operation);
-  if (!cls) return Malformed(line, cls.error().ToText());
-  ValueIndex operand = 0;
-  if (!TakeValue(text, operand) || !text.empty()) return Malformed(line, "expected one operand");
-  return builder.AddCollective(*cls, operand);
+  return graph.collectives().front();
+}
+
+// The rows of the operand and of the value of a collective that has one dimension.
+std::pair<Rows, Rows> RowsAround(Collective collective) {
+  return {collective == Collective::kAllGather ? Rows::kShare : Rows::kAll,
+          collective == Collective::kReduceScatter ? Rows::kShare : Rows::kAll};
 }
 
 }  // namespace
 
-ValueIndex ProgramBuilder::AddInput(std::string name, Dtype dtype) {
-  inputs_.push_back({std::move(name), dtype});
-  return static_cast<ValueIndex>(inputs_.size()) - 1;
-}
-
-ValueIndex ProgramBuilder::AddCollective(const ProblemClass& cls, ValueIndex operand) {
-  nodes_.emplace_back(CollectiveNode{cls, operand});
-  return static_cast<ValueIndex>(inputs_.size() + nodes_.size()) - 1;
-}
-
-Result<Program> ProgramBuilder::Freeze(ValueIndex output) const {
-  const auto wrong = [](std::string cause) {
-    return Fail(ErrorCode::kUsage, "this graph is not a program", "", std::move(cause));
-  };
-  if (nodes_.empty()) return wrong("there is no collective");
-  std::vector<Dtype> dtypes;
-  for (const InputNode& input : inputs_) dtypes.push_back(input.dtype);
-  for (const Node& node : nodes_) {
-    const auto& collective = std::get<CollectiveNode>(node);
-    if (Status valid = Validate(collective.cls); !valid) return Propagate(valid);
-    if (collective.operand < 0 || collective.operand >= static_cast<ValueIndex>(dtypes.size())) {
-      return wrong(fmt::format("%{} is used before it is defined", collective.operand));
-    }
-    if (dtypes[collective.operand] != collective.cls.dtype) {
-      return wrong(fmt::format("%{} is {}, its collective takes {}", collective.operand,
-                               Name(dtypes[collective.operand]), Name(collective.cls.dtype)));
-    }
-    dtypes.push_back(collective.cls.dtype);
-  }
-  if (output < static_cast<ValueIndex>(inputs_.size()) ||
-      output >= static_cast<ValueIndex>(dtypes.size())) {
-    return wrong(fmt::format("%{} is returned, which is not the value of a node", output));
-  }
-  Program program;
-  program.inputs_ = inputs_;
-  program.nodes_ = nodes_;
-  program.output_ = output;
-  program.digest_ = Sha256Prefix(program.ToText());
-  return program;
-}
+Program::Program(ProgramGraph graph, const ProblemClass& anchor)
+    : graph_(std::move(graph)), anchor_(anchor), digest_(Sha256Prefix(ToText())) {}
 
 Result<Program> Program::SingleCollective(const ProblemClass& cls) {
-  ProgramBuilder builder;
-  const ValueIndex input = builder.AddInput("x", cls.dtype);
-  return builder.Freeze(builder.AddCollective(cls, input));
+  if (Status valid = Validate(cls); !valid) return Propagate(valid);
+  ProgramParts parts;
+  parts.inputs.push_back({"x", {cls.dtype, RowsAround(cls.collective).first, 1}});
+  parts.nodes.emplace_back(CollectiveNode{cls.collective, cls.reduction, cls.root, 0});
+  parts.outputs.push_back({1});
+  Result<ProgramGraph> graph = ProgramGraph::Make(std::move(parts));
+  if (!graph) return Propagate(graph);
+  return Program(std::move(*graph), cls);
 }
 
-const ProblemClass& Program::anchor() const { return std::get<CollectiveNode>(nodes_.front()).cls; }
+Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
+  COTUNE_CHECK(!graph.collectives().empty(), "a program has a collective");
+  const size_t anchor = AnchorOf(graph);
+  if (graph.has_rows() && WholeType(graph, anchor).rows != Rows::kAll) {
+    return Fail(ErrorCode::kUsage, "this program cannot be tuned by size", graph.name(),
+                "none of its collectives has R rows, so their bytes do not say what R is",
+                "write the number of rows instead of R, or leave the local operations out");
+  }
+  for (const size_t node : graph.collectives()) {
+    if (Status valid = Validate(ClassIn(graph, node, group)); !valid) return Propagate(valid);
+  }
+  ProblemClass cls = ClassIn(graph, anchor, group);
+  if (!graph.is_single_collective()) cls.program_digest = graph.digest();
+  return Program(std::move(graph), cls);
+}
+
+ProblemClass Program::ClassOf(size_t node) const {
+  return is_single_collective() ? anchor_ : ClassIn(graph_, node, group());
+}
+
+Problem Program::ProblemOf(size_t node, uint64_t rows, uint64_t topology_digest) const {
+  const ValueType& type = WholeType(graph_, node);
+  const ProblemClass cls = ClassOf(node);
+  const bool has_blocks =
+      cls.collective != Collective::kAllReduce && cls.collective != Collective::kBroadcast;
+  const uint64_t whole_rows = type.rows == Rows::kOne ? 1 : rows;
+  const uint64_t rows_of_count =
+      has_blocks ? whole_rows / static_cast<uint64_t>(cls.world_size) : whole_rows;
+  return Problem{cls, rows_of_count * type.columns, topology_digest};
+}
+
+Problem Program::ProblemAt(uint64_t bytes, uint64_t topology_digest) const {
+  if (!graph_.has_rows()) return ProblemAtRows(1, topology_digest);
+  const ValueType& type = WholeType(graph_, AnchorOf(graph_));
+  uint64_t rows = bytes / (type.columns * SizeBytes(type.dtype));
+  if (graph_.needs_whole_shares()) rows -= rows % static_cast<uint64_t>(anchor_.world_size);
+  return ProblemAtRows(rows, topology_digest);
+}
+
+Problem Program::ProblemAtRows(uint64_t rows, uint64_t topology_digest) const {
+  for (ValueIndex value = 0; value < static_cast<ValueIndex>(graph_.value_count()); ++value) {
+    const ValueType& each = graph_.type(value);
+    rows = std::min(rows, (kValueBytesEnd - 1) / (each.columns * SizeBytes(each.dtype)));
+  }
+  const uint64_t count = ProblemOf(AnchorOf(graph_), rows, topology_digest).count;
+  return Problem{anchor_, count, topology_digest};
+}
+
+uint64_t Program::RowsAt(const Problem& anchor_problem) const {
+  if (!graph_.has_rows()) return 1;
+  const ValueType& type = WholeType(graph_, AnchorOf(graph_));
+  return anchor_problem.bytes() / SizeBytes(anchor_problem.cls.dtype) / type.columns;
+}
+
+uint64_t Program::RowsOf(ValueIndex value, uint64_t rows) const {
+  switch (graph_.type(value).rows) {
+    case Rows::kOne:
+      return 1;
+    case Rows::kAll:
+      return rows;
+    case Rows::kShare:
+      return rows / static_cast<uint64_t>(anchor_.world_size);
+  }
+  return 0;
+}
+
+uint64_t Program::BytesOf(ValueIndex value, uint64_t rows) const {
+  const ValueType& type = graph_.type(value);
+  return RowsOf(value, rows) * type.columns * SizeBytes(type.dtype);
+}
 
 std::string Program::ToText() const {
-  std::string text;
-  ValueIndex value = 0;
-  for (const InputNode& input : inputs_) {
-    text += fmt::format("%{} = input {} {}\n", value++, Name(input.dtype), input.name);
-  }
-  for (const Node& node : nodes_) {
-    const auto& collective = std::get<CollectiveNode>(node);
-    text +=
-        fmt::format("%{} = {} %{}\n", value++, cotune::ToText(collective.cls), collective.operand);
-  }
-  text += fmt::format("return %{}\n", output_);
-  return text;
-}
-
-Result<Program> Program::Parse(std::string_view text) {
-  ProgramBuilder builder;
-  for (int line = 1; !text.empty(); ++line) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view rest = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ValueIndex value = 0;
-    if (rest.starts_with("return ")) {
-      rest.remove_prefix(7);
-      if (!TakeValue(rest, value) || !rest.empty()) return Malformed(line, "expected 'return %n'");
-      if (!text.empty()) return Malformed(line + 1, "there is text behind the return");
-      return builder.Freeze(value);
-    }
-    if (!TakeValue(rest, value) || !rest.starts_with(" = ")) {
-      return Malformed(line, "expected '%n = ...' or 'return %n'");
-    }
-    rest.remove_prefix(3);
-    const Result<ValueIndex> defined = ParseDefinition(rest, line, builder);
-    if (!defined) return Propagate(defined);
-    if (*defined != value) {
-      return Malformed(line, fmt::format("values are numbered in order: this is %{}", *defined));
-    }
-  }
-  return Malformed(1, "there is no return");
+  return fmt::format("{}\n{}", cotune::ToText(anchor_), graph_.ToText());
 }
 
 }  // namespace cotune

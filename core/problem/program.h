@@ -1,86 +1,71 @@
-// The program: a small SSA graph of prologue nodes, collectives and epilogue nodes, frozen when it
-// enters the pipeline.
+// The program of a group: a graph bound to the memory and the ranks that it runs on.
 #ifndef COTUNE_CORE_PROBLEM_PROGRAM_H_
 #define COTUNE_CORE_PROBLEM_PROGRAM_H_
 
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <variant>
-#include <vector>
 
 #include "core/base/status.h"
 #include "core/problem/problem.h"
+#include "core/problem/program_graph.h"
 
 namespace cotune {
 
-// An index into the values of a program: inputs first, then one value a node, in order.
-using ValueIndex = int32_t;
-
-// A value that enters the program from outside.
-struct InputNode {
-  std::string name;
-  Dtype dtype = Dtype::kF32;
-  bool operator==(const InputNode&) const = default;
+// The part of a group that decides what a graph means.
+struct GroupShape {
+  MemoryKind memory = MemoryKind::kHost;
+  int32_t world_size = 1;
+  int32_t ranks_per_node = 1;  // on each host, 0 when they differ
+  bool operator==(const GroupShape&) const = default;
 };
 
-// A collective on the group of the program.
-struct CollectiveNode {
-  ProblemClass cls;
-  ValueIndex operand = 0;
-  bool operator==(const CollectiveNode&) const = default;
-};
-
-// New kinds of node (casts, scales, norms) become further alternatives; text and digest of existing
-// programs stay.
-using Node = std::variant<CollectiveNode>;
-
-// Immutable. Built once through ProgramBuilder, verified there; equal text means equal program.
+// Immutable. A single collective is the smallest program: its count is its R, as it has one column,
+// and its class may have what no graph says (in place, registered buffers).
 class Program {
  public:
   // The program of just one collective: one input, one node, one output.
   static Result<Program> SingleCollective(const ProblemClass& cls);
-  // Reads ToText's format. kUsage names line and cause.
-  static Result<Program> Parse(std::string_view text);
+  // kUsage when the graph does not fit the group (a root that is no rank of it).
+  static Result<Program> Bind(ProgramGraph graph, const GroupShape& group);
 
-  const std::vector<InputNode>& inputs() const { return inputs_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
-  ValueIndex output() const { return output_; }
+  const ProgramGraph& graph() const { return graph_; }
+  GroupShape group() const { return {anchor_.memory, anchor_.world_size, anchor_.ranks_per_node}; }
+  // The class of the collective that gives the program its size and its place in the dispatch
+  // table: the first one with R rows. With the digest of the graph, unless it is a single
+  // collective.
+  const ProblemClass& anchor() const { return anchor_; }
+  // No more than one collective: what it is called with and tuned as does not depend on the graph.
+  bool is_single_collective() const { return graph_.is_single_collective(); }
 
-  // The collective that gives the program its size and its place in the dispatch table: the first
-  // one.
-  const ProblemClass& anchor() const;
-  bool is_single_collective() const { return nodes_.size() == 1; }
+  // The class of collective `node` (an index of graph().nodes()) by itself.
+  ProblemClass ClassOf(size_t node) const;
+  // The problem of collective `node` at R rows.
+  Problem ProblemOf(size_t node, uint64_t rows, uint64_t topology_digest) const;
+  // The anchor's problem at the largest R for which its bytes do not exceed `bytes`: whole rows,
+  // and whole shares where the graph needs them. A program without R has one size.
+  Problem ProblemAt(uint64_t bytes, uint64_t topology_digest) const;
+  // The same at R rows, or at the most that memory can hold.
+  Problem ProblemAtRows(uint64_t rows, uint64_t topology_digest) const;
+  // R at the anchor's problem; 1 for a program without R.
+  uint64_t RowsAt(const Problem& anchor_problem) const;
+  // Rows of a value at R.
+  uint64_t RowsOf(ValueIndex value, uint64_t rows) const;
+  // Bytes of a value at R on one rank.
+  uint64_t BytesOf(ValueIndex value, uint64_t rows) const;
 
-  // One line a value: "%0 = input f32", "%1 = all_reduce/sum/... %0", "return %1".
+  // Class and graph, for what the ranks compare and for digests.
   std::string ToText() const;
   // First 8 bytes of the SHA-256 of ToText(). The same on every rank and machine.
   uint64_t digest() const { return digest_; }
   bool operator==(const Program& other) const {
-    return inputs_ == other.inputs_ && nodes_ == other.nodes_ && output_ == other.output_;
+    return anchor_ == other.anchor_ && graph_ == other.graph_;
   }
 
  private:
-  friend class ProgramBuilder;
-  Program() = default;
-  std::vector<InputNode> inputs_;
-  std::vector<Node> nodes_;
-  ValueIndex output_ = 0;
+  Program(ProgramGraph graph, const ProblemClass& anchor);
+  ProgramGraph graph_;
+  ProblemClass anchor_;
   uint64_t digest_ = 0;
-};
-
-// Collects inputs and nodes; Freeze verifies and gives the Program.
-class ProgramBuilder {
- public:
-  ValueIndex AddInput(std::string name, Dtype dtype);
-  ValueIndex AddCollective(const ProblemClass& cls, ValueIndex operand);
-  // kUsage when: no collective, an operand that is not defined before its use, a dtype that does
-  // not match, an output that does not exist, or a class that Validate refuses.
-  Result<Program> Freeze(ValueIndex output) const;
-
- private:
-  std::vector<InputNode> inputs_;
-  std::vector<Node> nodes_;
 };
 
 }  // namespace cotune

@@ -5,6 +5,8 @@
 
 namespace cotune {
 
+std::string_view Name(NumericsRule rule) { return rule == NumericsRule::kSame ? "same" : "any"; }
+
 std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() const {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
   return {
@@ -19,6 +21,7 @@ std::vector<std::pair<std::string, std::string>> TuningSettings::AgreedValues() 
       {"min_rounds", text(min_rounds)},
       {"noise_percent", text(noise_percent)},
       {"sample_ns", text(sample_ns)},
+      {"numerics", std::string(Name(numerics))},
   };
 }
 

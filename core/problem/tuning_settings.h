@@ -5,12 +5,20 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/problem/problem.h"
 
 namespace cotune {
+
+// Whether the bits of results may depend on what is chosen; docs/decisions/0020-numerics.md.
+enum class NumericsRule : uint8_t {
+  kAny = 1,
+  kSame = 2,  // choices of one numerics class race, and programs round every value to its dtype
+};
+std::string_view Name(NumericsRule rule);  // "any", "same"
 
 // Equal on all ranks, precompile_threads excepted: the pre-sync compares AgreedValues().
 struct TuningSettings {
@@ -31,6 +39,7 @@ struct TuningSettings {
   int64_t budget_ns = 0;   // measuring stops when it is used up; 0: none
   int32_t min_rounds = 8;  // of a choice that is not dropped; 8 is the least for a 99 % interval
   double noise_percent = 2.0;  // inside it the backend's default wins
+  NumericsRule numerics = NumericsRule::kAny;
   // Calls are repeated until one sample takes this long; 0: DefaultSampleNs.
   int64_t sample_ns = 0;
 

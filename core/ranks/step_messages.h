@@ -34,6 +34,7 @@ struct BackendList {
   static constexpr std::string_view kName = "list of backends";
   int64_t deadline_left_ns = 0;  // of this rank, for making their groups
   std::vector<std::string> identities{};
+  std::vector<std::string> part_identities{};  // of those that run parts of programs only
   bool operator==(const BackendList&) const = default;
 };
 
@@ -61,6 +62,20 @@ struct ProcessorsOfRank {
   static constexpr std::string_view kName = "processors of a rank";
   std::string usable{};  // as UsableProcessors() gives them
   bool operator==(const ProcessorsOfRank&) const = default;
+};
+
+// Digests of the nodes of a tune, with their sizes, in their order.
+struct NodeDigests {
+  static constexpr std::string_view kName = "digests of nodes";
+  std::vector<uint64_t> digests{};
+  bool operator==(const NodeDigests&) const = default;
+};
+
+// One node that differs, in words; "": the rank has none there.
+struct NodeText {
+  static constexpr std::string_view kName = "node";
+  std::string text{};
+  bool operator==(const NodeText&) const = default;
 };
 
 // Digests of the choice lists of all problems, in their order.
@@ -162,8 +177,9 @@ struct TraceOfRank {
 
 using StepMessage =
     std::variant<Done, HostOfRank, BackendList, MemoryToRegister, GpuOfRank, TableWish,
-                 ProcessorsOfRank, ChoiceListDigests, ChoiceTexts, WinnerFailures, CellBuffers,
-                 PreparedChoices, CheckedCall, WarmCalls, TakenSample, ClockReading, TraceOfRank>;
+                 ProcessorsOfRank, NodeDigests, NodeText, ChoiceListDigests, ChoiceTexts,
+                 WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSample,
+                 ClockReading, TraceOfRank>;
 
 }  // namespace cotune
 

@@ -35,6 +35,7 @@ struct MessageWriter {
     proto::BackendList& out = *record.mutable_backend_list();
     out.set_deadline_left_ns(message.deadline_left_ns);
     Write(message.identities, *out.mutable_identities());
+    Write(message.part_identities, *out.mutable_part_identities());
   }
   void operator()(const MemoryToRegister& message) const {
     record.mutable_memory_to_register()->set_bytes(message.bytes);
@@ -50,6 +51,13 @@ struct MessageWriter {
   }
   void operator()(const ProcessorsOfRank& message) const {
     record.mutable_processors_of_rank()->set_usable(message.usable);
+  }
+  void operator()(const NodeDigests& message) const {
+    record.mutable_node_digests()->mutable_digests()->Add(message.digests.begin(),
+                                                          message.digests.end());
+  }
+  void operator()(const NodeText& message) const {
+    record.mutable_node_text()->set_text(message.text);
   }
   void operator()(const ChoiceListDigests& message) const {
     record.mutable_choice_list_digests()->mutable_digests()->Add(message.digests.begin(),
@@ -145,8 +153,8 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
     case proto::StepRecord::kHostOfRank:
       return HostOfRank{in.host_of_rank().identity()};
     case proto::StepRecord::kBackendList:
-      return BackendList{in.backend_list().deadline_left_ns(),
-                         Read(in.backend_list().identities())};
+      return BackendList{in.backend_list().deadline_left_ns(), Read(in.backend_list().identities()),
+                         Read(in.backend_list().part_identities())};
     case proto::StepRecord::kMemoryToRegister:
       return MemoryToRegister{in.memory_to_register().bytes()};
     case proto::StepRecord::kGpuOfRank:
@@ -156,6 +164,12 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
       return TableWish{in.table_wish().wants_database()};
     case proto::StepRecord::kProcessorsOfRank:
       return ProcessorsOfRank{in.processors_of_rank().usable()};
+    case proto::StepRecord::kNodeDigests: {
+      const auto& digests = in.node_digests().digests();
+      return NodeDigests{{digests.begin(), digests.end()}};
+    }
+    case proto::StepRecord::kNodeText:
+      return NodeText{in.node_text().text()};
     case proto::StepRecord::kChoiceListDigests: {
       const auto& digests = in.choice_list_digests().digests();
       return ChoiceListDigests{{digests.begin(), digests.end()}};

@@ -29,7 +29,6 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   Result<DecidedCell> decided = Benchmark(*cell, problem);
   if (!decided) return decided;
   cell->callers.clear();
-  decided->cell.program_digest = node.dispatch_digest();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   ++state_.outcome.measured_cells;
   Report(*decided);
@@ -53,7 +52,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
           [this](BackendMember& member) {
             for (TuneCell& each : cells_) {
               for (auto& caller : each.callers) {
-                if (&caller->member() == &member) caller->Reset();
+                if (caller->Uses(member)) caller->Reset();
               }
             }
           },
@@ -65,7 +64,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   };
   CellBenchmark benchmark(of_cell, cell.callers, fmt::format("cell {}", cells_done_),
                           BudgetOfNextCellNs());
-  Result<DecidedCell> decided = benchmark.Run(problem);
+  Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again

@@ -10,7 +10,8 @@
 namespace cotune {
 
 AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
-                           std::span<const std::unique_ptr<MultiTemplate>> nodes) {
+                           std::span<const std::unique_ptr<MultiTemplate>> nodes,
+                           size_t nodes_before) {
   for (auto& [name, value] : settings.AgreedValues()) {
     agreed.emplace_back("setting " + name, std::move(value));
   }
@@ -22,7 +23,7 @@ AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
     const std::vector<uint64_t>& hints = nodes[i]->size_hints_bytes();
     if (i < kNodesInWords) {
       agreed.emplace_back(
-          fmt::format("problem {}", i + 1),
+          fmt::format("node {}", nodes_before + i + 1),
           fmt::format("{}, {} from {} to {} bytes", ToText(program.anchor()),
                       hints.size() == 1 ? "1 size" : fmt::format("{} sizes", hints.size()),
                       hints.front(), hints.back()));

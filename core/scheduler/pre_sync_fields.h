@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_SCHEDULER_PRE_SYNC_FIELDS_H_
 #define COTUNE_CORE_SCHEDULER_PRE_SYNC_FIELDS_H_
 
+#include <cstddef>
 #include <memory>
 #include <span>
 
@@ -11,9 +12,11 @@
 
 namespace cotune {
 
-// Adds settings and nodes to `agreed`. Pure.
+// Adds settings and nodes to `agreed`; in front of these nodes the tune has had `nodes_before`.
+// Pure.
 AgreedFields PreSyncFields(AgreedFields agreed, const TuningSettings& settings,
-                           std::span<const std::unique_ptr<MultiTemplate>> nodes);
+                           std::span<const std::unique_ptr<MultiTemplate>> nodes,
+                           size_t nodes_before = 0);
 
 }  // namespace cotune
 

@@ -38,14 +38,14 @@ TEST(PreSyncFieldsTest, HoldEverySettingAndEveryNode) {
   EXPECT_EQ(fields.at("setting min_rounds"), "9");
   EXPECT_EQ(fields.at("setting collective_multi_kernel_hints_bytes"), "64,128");
   EXPECT_FALSE(fields.contains("setting precompile_threads")) << "ranks may differ in it";
-  EXPECT_NE(fields.at("problem 1").find("2 sizes from 64 to 256 bytes"), std::string::npos);
+  EXPECT_NE(fields.at("node 1").find("2 sizes from 64 to 256 bytes"), std::string::npos);
   EXPECT_EQ(fields.size(), 1u + settings.AgreedValues().size() + 2);
 }
 
 TEST(PreSyncFieldsTest, TheDigestCoversNodesThatAreNotInWords) {
   const auto many = Fields({}, Nodes(64, {64}));
   const auto more = Fields({}, Nodes(65, {64}));
-  EXPECT_FALSE(more.contains("problem 65"));
+  EXPECT_FALSE(more.contains("node 65"));
   EXPECT_NE(many.at("programs"), more.at("programs"));
 }
 

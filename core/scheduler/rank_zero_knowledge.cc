@@ -14,7 +14,7 @@ std::optional<DecidedCell> FindKnown(KnownCells* known, const CellPlace& place,
                                      std::span<const LeftOutChoice> left_out,
                                      const SelectionRules& rules) {
   if (known == nullptr) return std::nullopt;
-  std::optional<CellResult> cell = known->Find(place.problem(), place.node->dispatch_digest());
+  std::optional<CellResult> cell = known->Find(place.problem());
   if (!cell) return std::nullopt;
   // By the rules of this tune, which may differ from those of the tune that measured the cell.
   DecidedCell decided = Decide(std::move(*cell), rules);
@@ -27,24 +27,6 @@ std::optional<DecidedCell> FindKnown(KnownCells* known, const CellPlace& place,
     return std::nullopt;
   }
   return decided;
-}
-
-// Every rank learns of a difference before any goes on.
-Status CompareCounts(RankExchange& exchange, size_t of_rank_zero, size_t own, int64_t deadline_ns) {
-  Status as_many;
-  if (of_rank_zero != own) {
-    as_many = Fail(ErrorCode::kUsage, fmt::format("rank {} tunes {} cells, this one {}",
-                                                  exchange.job_rank(0), of_rank_zero, own));
-  }
-  const auto counted = ExchangeRecords(exchange, "known cells",
-                                       StepRecord<Done>::FromStatus(as_many), 0, deadline_ns);
-  if (!counted) return Propagate(counted);
-  if (const std::optional<Error> failure = counted->FirstFailure()) {
-    return Fail(ErrorCode::kDisagreement, failure->what, "known cells",
-                "the ranks were given different collectives, types or sizes",
-                "start every rank with the same arguments", failure->ranks);
-  }
-  return {};
 }
 
 }  // namespace
@@ -73,10 +55,12 @@ Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
   if (!shared) return Propagate(shared);
   Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(*shared);
   if (!cells) return cells;
-  if (Status same = CompareCounts(exchange, cells->size(), places.size(), deadline_ns); !same) {
-    return Propagate(same);
-  }
-  return cells;
+  if (cells->size() == places.size()) return cells;
+  return Fail(ErrorCode::kInternal,
+              fmt::format("rank {} knows of {} cells, this one has {}", exchange.job_rank(0),
+                          cells->size(), places.size()),
+              "known cells", "the ranks run different versions of cotune",
+              "start all ranks from one build");
 }
 
 }  // namespace cotune

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/benchmark/operand_buffers.h"
+#include "core/benchmark/cell_operands.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -29,8 +29,9 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
   plan.group_bytes_per_rank = groups.GroupBytes();
   for (const TuneCell& cell : cells) {
     const ChoiceList& list = cell.place.node->ListChoices(groups, cell.place.hint_bytes);
+    const Program& program = cell.place.node->program();
     const Problem problem = cell.place.problem();
-    const int32_t copies = OperandBuffers::WantedCopies(problem, device.cache_bytes());
+    const int32_t copies = CellOperands::WantedCopies(program, problem, device.cache_bytes());
     uint64_t workspace_bytes = 0;
     for (const Choice& choice : list.choices) {
       plan.estimated_ns += EstimateChoiceNs(choice, copies, device.kind(), settings);
@@ -40,13 +41,13 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
     plan.refusals += static_cast<int64_t>(list.refusals.size());
     plan.workspace_bytes_per_rank = std::max(plan.workspace_bytes_per_rank, workspace_bytes);
     const bool is_on_host = device.kind() == MemoryKind::kHost;
-    const uint64_t staging_bytes = is_on_host ? OperandBuffers::StagingBytes(problem) : 0;
+    const uint64_t staging_bytes = is_on_host ? CellOperands::StagingBytes(program, problem) : 0;
     plan.buffer_bytes_per_rank =
         std::max(plan.buffer_bytes_per_rank,
-                 OperandBuffers::AllocatedBytes(problem, copies) + staging_bytes);
+                 CellOperands::AllocatedBytes(program, problem, copies) + staging_bytes);
     // There are fewer copies when memory is short.
-    cost.least_bytes_per_rank = std::max(cost.least_bytes_per_rank,
-                                         OperandBuffers::AllocatedBytes(problem) + staging_bytes);
+    cost.least_bytes_per_rank = std::max(
+        cost.least_bytes_per_rank, CellOperands::AllocatedBytes(program, problem) + staging_bytes);
   }
   cost.least_bytes_per_rank += plan.workspace_bytes_per_rank;
   if (settings.budget_ns > 0) {

@@ -6,10 +6,12 @@
 
 #include "core/base/usable_processors.h"
 #include "core/benchmark/operand_buffers.h"
+#include "core/choice/choice_lists.h"
 #include "core/choice/precompile.h"
 #include "core/choice/winner_check.h"
 #include "core/ranks/step_record.h"
 #include "core/scheduler/cell_timing.h"
+#include "core/scheduler/node_comparison.h"
 #include "core/scheduler/pre_sync_fields.h"
 #include "core/scheduler/rank_zero_knowledge.h"
 #include "core/scheduler/tune_cost.h"
@@ -63,6 +65,11 @@ void TunePass::ListChoices() {
 
 Status TunePass::LookUpKnownCells() {
   const StageSpan stage(parts_.observer, Stage::kKnownCells);
+  if (Status same = CompareNodes(parts_.exchange, std::span(state_.nodes).subspan(first_), first_,
+                                 WarmDeadlineNs());
+      !same) {
+    return same;
+  }
   const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
   if (!left_out) return Propagate(left_out);
   std::vector<CellPlace> all;
@@ -116,7 +123,8 @@ Status TunePass::MakeSymmetricRegion() {
   for (const TuneCell& cell : cells_) {
     const Problem problem = cell.place.problem();
     if (problem.cls.buffer_class != BufferClass::kSymmetric) continue;
-    const int32_t copies = OperandBuffers::WantedCopies(problem, parts_.device.cache_bytes());
+    const int32_t copies = CellOperands::WantedCopies(cell.place.node->program(), problem,
+                                                      parts_.device.cache_bytes());
     bytes = std::max(bytes, OperandBuffers::RegionBytes(problem, copies));
   }
   if (bytes == 0) return {};
@@ -133,10 +141,9 @@ Status TunePass::Precompile() {
     const Problem problem = cell.place.problem();
     for (const Choice& choice :
          cell.place.node->ListChoices(parts_.groups, cell.place.hint_bytes).choices) {
-      BackendMember* member = parts_.groups.Find(choice.id.backend());
-      if (member == nullptr) continue;
-      cell.callers.push_back(
-          std::make_unique<ChoiceCaller>(cell.place.node->program(), problem, choice, *member));
+      auto caller = MakeCaller(parts_.groups, cell.place.node->program(), problem, choice);
+      if (!caller) continue;
+      cell.callers.push_back(std::move(*caller));
       callers.push_back(cell.callers.back().get());
     }
   }
@@ -179,7 +186,7 @@ Result<bool> TunePass::PreSync() {
 
 Result<bool> TunePass::MeetInWindow() {
   const AgreedFields fields =
-      PreSyncFields(state_.agreed, settings_, std::span(state_.nodes).subspan(first_));
+      PreSyncFields(state_.agreed, settings_, std::span(state_.nodes).subspan(first_), first_);
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
   const int64_t deadline_ns =
       parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
@@ -203,7 +210,8 @@ Status TunePass::CheckChoices() {
   const int64_t deadline_ns = WarmDeadlineNs();
   std::vector<CellToCheck> cells;
   for (const TuneCell& cell : cells_) {
-    cells.push_back({&cell.place.node->program(), cell.place.problem()});
+    cells.push_back({&cell.place.node->program(), cell.place.problem(),
+                     &cell.place.node->ListChoices(parts_.groups, cell.place.hint_bytes)});
   }
   std::vector<CellToCheck> known;
   std::vector<ChoiceId> winners;
@@ -266,7 +274,10 @@ MeasuredWinners TunePass::MergedWinners() {
       continue;
     }
     // The same collective twice in one graph: the later node has measured a common size last.
-    const DispatchKey key = DispatchKey::Of(node.program().anchor(), node.dispatch_digest());
+    const DispatchKey key = DispatchKey::Of(node.program().anchor());
+    if (key.program_digest != 0) {
+      winners.PutProgram(key.program_digest, node.program().graph().ToText());
+    }
     for (const auto& [bytes, winner] : *by_size) {
       if (!unusable_.contains(CellPlace{&node, bytes})) winners.Put(key, bytes, winner);
     }

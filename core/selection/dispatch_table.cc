@@ -121,9 +121,9 @@ Result<DispatchKey> ReadKey(const proto::DispatchRowRecord& record, const std::s
   return key;
 }
 
-DispatchKey DispatchKey::Of(const ProblemClass& cls, uint64_t program_digest) {
-  return {cls.collective,   cls.dtype,    cls.reduction, cls.memory,
-          cls.buffer_class, cls.in_place, program_digest};
+DispatchKey DispatchKey::Of(const ProblemClass& cls) {
+  return {cls.collective,   cls.dtype,    cls.reduction,     cls.memory,
+          cls.buffer_class, cls.in_place, cls.program_digest};
 }
 
 DispatchRow DispatchRow::Of(const DispatchKey& key,

@@ -26,7 +26,7 @@ struct DispatchKey {
   bool in_place = false;
   uint64_t program_digest = 0;  // 0: a single collective
 
-  static DispatchKey Of(const ProblemClass& cls, uint64_t program_digest = 0);
+  static DispatchKey Of(const ProblemClass& cls);
   auto operator<=>(const DispatchKey&) const = default;
 };
 

@@ -27,6 +27,12 @@ void MeasuredWinners::Erase(const DispatchKey& key, uint64_t bytes) {
   if (row->second.empty()) rows_.erase(row);
 }
 
+void MeasuredWinners::Erase(const DispatchKey& key) { rows_.erase(key); }
+
+void MeasuredWinners::PutProgram(uint64_t digest, std::string text) {
+  program_texts_.insert_or_assign(digest, std::move(text));
+}
+
 size_t MeasuredWinners::size() const {
   size_t sizes = 0;
   for (const auto& [key, winners] : rows_) sizes += winners.size();
@@ -60,6 +66,11 @@ std::string MeasuredWinners::Serialize() const {
       row->add_range_choices(positions.at(winner.text()));
     }
   }
+  for (const auto& [digest, text] : program_texts_) {
+    proto::ProgramTextRecord* program = record.add_programs();
+    program->set_digest(digest);
+    program->set_text(text);
+  }
   return record.SerializeAsString();
 }
 
@@ -92,6 +103,9 @@ Result<MeasuredWinners> MeasuredWinners::Parse(std::string_view bytes) {
       }
       winners.Put(*key, row.range_ends_bytes(i), choices[row.range_choices(i)]);
     }
+  }
+  for (const proto::ProgramTextRecord& program : record.programs()) {
+    winners.PutProgram(program.digest(), program.text());
   }
   return winners;
 }

@@ -24,8 +24,13 @@ class MeasuredWinners {
   // Replaces what is known of this size.
   void Put(const DispatchKey& key, uint64_t bytes, ChoiceId winner);
   void Erase(const DispatchKey& key, uint64_t bytes);
+  void Erase(const DispatchKey& key);  // all of its sizes
+  // The canonical text of the program that keys with this digest stand for.
+  void PutProgram(uint64_t digest, std::string text);
 
   const std::map<DispatchKey, BySize>& rows() const { return rows_; }
+  // By digest. Winners from a file of an older cotune may lack the text of their program.
+  const std::map<uint64_t, std::string>& program_texts() const { return program_texts_; }
   bool empty() const { return rows_.empty(); }
   size_t size() const;  // measured sizes of all keys
 
@@ -40,6 +45,7 @@ class MeasuredWinners {
 
  private:
   std::map<DispatchKey, BySize> rows_;  // none is empty
+  std::map<uint64_t, std::string> program_texts_;
 };
 
 }  // namespace cotune

@@ -38,8 +38,7 @@ bool CellResult::operator==(const CellResult& other) const {
   const auto same_refusal = [](const Refusal& a, const Refusal& b) {
     return a.choice == b.choice && a.reason == b.reason;
   };
-  return problem == other.problem && program_digest == other.program_digest &&
-         verdicts == other.verdicts &&
+  return problem == other.problem && verdicts == other.verdicts &&
          std::equal(refusals.begin(), refusals.end(), other.refusals.begin(), other.refusals.end(),
                     same_refusal) &&
          start_mode == other.start_mode && invalid_rounds == other.invalid_rounds &&

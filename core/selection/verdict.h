@@ -38,6 +38,7 @@ struct Verdict {
   ChoiceId id;
   Outcome outcome = Outcome::kTimed;
   bool is_default = false;
+  std::string numerics{};             // as in Choice
   std::string reason{};               // of a failure, with the ranks that had it
   uint64_t wrong_elements = 0;        // over all ranks
   std::vector<int64_t> samples_ns{};  // one a round, in order
@@ -55,7 +56,6 @@ struct Verdict {
 // One program at one size with everything that was learned about it.
 struct CellResult {
   Problem problem;
-  uint64_t program_digest = 0;    // 0 for the program of a single collective
   std::vector<Verdict> verdicts;  // in the order of the choice list
   std::vector<Refusal> refusals;
   StartMode start_mode = StartMode::kBarrier;

@@ -42,8 +42,9 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
   const Program program = *Program::SingleCollective(problem.cls);
   std::vector<std::unique_ptr<ChoiceCaller>> callers;
   for (const Choice& choice : backend.ListChoices(program, problem).choices) {
-    callers.push_back(std::make_unique<ChoiceCaller>(program, problem, choice,
-                                                     *(*groups)->Find(choice.id.backend())));
+    callers.push_back(std::make_unique<ChoiceCaller>(
+        program, problem, choice,
+        std::vector<BackendMember*>{(*groups)->Find(choice.id.backend())}));
   }
   const BenchmarkParts parts{.exchange = *exchange,
                              .groups = **groups,
@@ -57,7 +58,7 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
                              }};
   std::vector<RacingChoice> choices = RacingChoicesOf(callers);
   CellSteps steps(parts, "cell");
-  CellOnRank cell{parts, problem, choices, steps, backend};
+  CellOnRank cell{parts, program, problem, choices, steps, backend};
   body(cell);
 }
 
@@ -83,7 +84,7 @@ void RunOnPreparedRanks(const CellScript& script,
                         const std::function<void(PreparedCellOnRank&)>& body) {
   RunOnRanks(script, [&](CellOnRank& cell) {
     Result<PreparedCell> prepared =
-        Preparation(cell.parts, cell.problem, cell.steps).Run(cell.choices);
+        Preparation(cell.parts, cell.program, cell.problem, cell.steps).Run(cell.choices);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().ToText();
     ChoiceRuns runs(cell.parts, cell.problem, *prepared->buffers, cell.steps);
     ChoiceRemoval removal(cell.parts, cell.problem, cell.choices);

@@ -38,6 +38,7 @@ struct CellScript {
 // The parts of the cell on one rank. The stages behind preparation find it prepared.
 struct CellOnRank {
   const BenchmarkParts& parts;
+  const Program& program;
   const Problem& problem;
   std::vector<RacingChoice>& choices;
   CellSteps& steps;

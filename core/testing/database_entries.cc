@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "core/problem/program_graph.h"
+
 namespace cotune {
 namespace {
 
@@ -28,6 +30,14 @@ std::string RandomText(std::mt19937_64& random) {
 }
 
 }  // namespace
+
+const std::string_view kProgramTextForTest =
+    "%0 = input f32 [R, 4]\n"
+    "%1 = all_reduce sum %0\n"
+    "%2 = relu %1\n"
+    "return %2\n";
+
+uint64_t ProgramDigestForTest() { return ProgramGraph::Parse(kProgramTextForTest)->digest(); }
 
 ChoiceId IdForTest(std::string_view text) { return ChoiceId::Parse(text).value(); }
 
@@ -79,7 +89,10 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
   entry.fingerprint.measuring_mode = random() % 2 == 0 ? "eager" : "graph";
   entry.cell.problem.cls.dtype = static_cast<Dtype>(1 + random() % 3);
   entry.cell.problem.cls.in_place = random() % 2 == 0;
-  entry.cell.program_digest = random() % 2;
+  if (random() % 2 == 0) {
+    entry.cell.problem.cls.program_digest = ProgramDigestForTest();
+    entry.program_text = kProgramTextForTest;
+  }
   entry.cell.buffer_copies = 1 + static_cast<int32_t>(random() % 3);
   entry.cell.sm_clock_mhz = static_cast<int32_t>(random() % 3);
   entry.cell.throttle_reasons = RandomText(random);
@@ -89,6 +102,7 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
     Verdict verdict{.id = IdForTest(choices[random() % choices.size()])};
     verdict.outcome = static_cast<Outcome>(1 + random() % 6);
     verdict.reason = RandomText(random);
+    verdict.numerics = RandomText(random);
     for (uint64_t s = 0, samples = random() % 3; s < samples; ++s) {
       verdict.samples_ns.push_back(
           static_cast<int64_t>(random()));  // of both signs: nothing may overflow

@@ -2,6 +2,7 @@
 #ifndef COTUNE_CORE_TESTING_DATABASE_ENTRIES_H_
 #define COTUNE_CORE_TESTING_DATABASE_ENTRIES_H_
 
+#include <cstdint>
 #include <random>
 #include <string_view>
 
@@ -15,6 +16,10 @@ ChoiceId IdForTest(std::string_view text);
 // 4 ranks on a machine "cpu_model" = "model a"; host 1.0; host/ring wins over the default
 // host/tree.
 DatabaseEntry EntryForTest(uint64_t count);
+
+// The canonical text of a program with one collective and one part, and its digest.
+extern const std::string_view kProgramTextForTest;
+uint64_t ProgramDigestForTest();
 
 // Draws from a few machines, classes and counts, so that identities collide; measured in one of a
 // few seconds.

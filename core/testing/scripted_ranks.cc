@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/problem/program_evaluator.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -151,6 +152,49 @@ class ExchangeForTest final : public RankExchange {
   int64_t steps_ = 0;
 };
 
+// What the collectives that this thread has launched cost, for plans of several.
+thread_local int64_t launched_cost_ns = 0;
+
+std::vector<std::byte> BytesAt(const void* data, uint64_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return {begin, begin + bytes};
+}
+
+// Of rank 0, whose inputs all ranks have: a part is the same everywhere.
+class PartForTest final : public Plan {
+ public:
+  explicit PartForTest(const PartRequest& request)
+      : part_(request.part), rows_(request.rows), world_size_(request.world_size) {}
+  Status Launch(const LaunchArguments& arguments) override {
+    std::vector<std::vector<std::byte>> inputs;
+    for (size_t i = 0; i < part_.inputs().size(); ++i) {
+      const auto value = static_cast<ValueIndex>(i);
+      inputs.push_back(BytesAt(arguments.inputs[i], BytesOf(value)));
+    }
+    const auto evaluated = EvaluateProgram(
+        part_, rows_, world_size_,
+        std::vector<std::vector<std::vector<std::byte>>>(static_cast<size_t>(world_size_), inputs));
+    if (!evaluated) return Propagate(evaluated);
+    for (size_t i = 0; i < part_.outputs().size(); ++i) {
+      const std::vector<std::byte> bytes = Encode((*evaluated)[0][i]);
+      if (!bytes.empty()) std::memcpy(arguments.outputs[i], bytes.data(), bytes.size());
+    }
+    return {};
+  }
+  Result<bool> Progress(int64_t) override { return true; }
+
+ private:
+  uint64_t BytesOf(ValueIndex value) const {
+    const ValueType& type = part_.type(value);
+    uint64_t rows = type.rows == Rows::kOne ? 1 : rows_;
+    if (type.rows == Rows::kShare) rows /= static_cast<uint64_t>(world_size_);
+    return rows * type.columns * SizeBytes(type.dtype);
+  }
+  const ProgramGraph part_;
+  const uint64_t rows_;
+  const int32_t world_size_;
+};
+
 float ReadF32(const std::string& bytes, uint64_t index) {
   float value = 0;
   std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(float));
@@ -219,7 +263,8 @@ class PlanForTest final : public Plan {
       : group_(group), problem_(problem), choice_(choice) {}
 
   Status Launch(const LaunchArguments& arguments) override {
-    const uint64_t bytes = problem_.bytes();
+    const uint64_t bytes = problem_.send_elements() * SizeBytes(problem_.cls.dtype);
+    launched_cost_ns += choice_.cost_ns(problem_.bytes()) + choice_.noise_ns * (launches_++ % 5);
     const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
     const bool fails = choice_.launch_fails_on_rank == group_.rank() ||
                        (is_symmetric && !(group_.Reaches(arguments.send, bytes) &&
@@ -235,14 +280,18 @@ class PlanForTest final : public Plan {
     }
     group_.NoteCall(arguments.recv);
     if (first_recv_ == nullptr) first_recv_ = arguments.recv;
-    auto* recv = static_cast<float*>(choice_.keeps_first_buffer ? first_recv_ : arguments.recv);
-    for (uint64_t i = 0; i < problem_.count; ++i) {
-      float sum = 0;
-      for (const std::string& other : all) sum += ReadF32(other, i);
-      recv[i] = sum;
+    void* const recv = choice_.keeps_first_buffer ? first_recv_ : arguments.recv;
+    const bool is_sum_of_f32 = problem_.cls.collective == Collective::kAllReduce &&
+                               problem_.cls.reduction == Reduction::kSum &&
+                               problem_.cls.dtype == Dtype::kF32;
+    if (is_sum_of_f32) {
+      Sum(all, static_cast<float*>(recv));
+    } else if (Status evaluated = Evaluate(all, recv); !evaluated) {
+      return evaluated;
     }
-    if (choice_.wrong_on_rank == group_.rank() && problem_.count > 0) recv[problem_.count / 2] += 1;
-    if (choice_.overruns_on_rank == group_.rank()) static_cast<char*>(arguments.recv)[bytes] = 0;
+    const uint64_t recv_bytes = problem_.recv_elements() * SizeBytes(problem_.cls.dtype);
+    if (choice_.wrong_on_rank == group_.rank() && recv_bytes > 0) Spoil(recv, recv_bytes);
+    if (choice_.overruns_on_rank == group_.rank()) static_cast<char*>(recv)[recv_bytes] = 0;
     return {};
   }
   Result<bool> Progress(int64_t) override { return true; }
@@ -253,10 +302,38 @@ class PlanForTest final : public Plan {
   }
 
  private:
+  void Sum(const std::vector<std::string>& all, float* recv) const {
+    for (uint64_t i = 0; i < problem_.count; ++i) {
+      float sum = 0;
+      for (const std::string& other : all) sum += ReadF32(other, i);
+      recv[i] = sum;
+    }
+  }
+  Status Evaluate(const std::vector<std::string>& all, void* recv) const {
+    const Result<Program> program = Program::SingleCollective(problem_.cls);
+    if (!program) return Propagate(program);
+    std::vector<std::vector<std::vector<std::byte>>> inputs;
+    for (const std::string& each : all) inputs.push_back({BytesAt(each.data(), each.size())});
+    const auto evaluated = EvaluateProgram(program->graph(), program->RowsAt(problem_),
+                                           problem_.cls.world_size, inputs);
+    if (!evaluated) return Propagate(evaluated);
+    const auto rank = static_cast<size_t>(group_.rank());
+    const std::vector<std::byte> bytes = Encode((*evaluated)[rank][0]);
+    if (!bytes.empty()) std::memcpy(recv, bytes.data(), bytes.size());
+    return {};
+  }
+  // One element: in its highest byte, where no bound hides it.
+  void Spoil(void* recv, uint64_t bytes) const {
+    const uint64_t element_bytes = SizeBytes(problem_.cls.dtype);
+    const uint64_t element = bytes / element_bytes / 2;
+    static_cast<char*>(recv)[(element + 1) * element_bytes - 1] ^= 0x41;
+  }
+
   GroupForTest& group_;
   Problem problem_;
   ScriptedChoice choice_;
   int64_t calls_ = 0;
+  int64_t launches_ = 0;
   void* first_recv_ = nullptr;
 };
 
@@ -274,11 +351,15 @@ class CallsForTest final : public TimedCalls {
       return Fail(ErrorCode::kInternal,
                   fmt::format("told to start at {}, not {}", start_ns, begin_ns_));
     }
+    launched_cost_ns = 0;
+    int64_t launches = 0;
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
       if (Status ran = plan_.Run(arguments_[i], clock_); !ran) return Propagate(ran);
+      ++launches;
     }
-    return TimedSpan{begin_ns_,
-                     begin_ns_ + dynamic_cast<PlanForTest&>(plan_).NextCostNs() * repetitions_};
+    auto* const single = dynamic_cast<PlanForTest*>(&plan_);
+    const int64_t cost_ns = single != nullptr ? single->NextCostNs() : launched_cost_ns / launches;
+    return TimedSpan{begin_ns_, begin_ns_ + cost_ns * repetitions_};
   }
 
  private:
@@ -376,6 +457,11 @@ ChoiceList BackendForTest::ListChoices(const Program&, const Problem&) const {
     list.choices.push_back(std::move(choice));
   }
   return list;
+}
+
+Result<std::unique_ptr<Plan>> BackendForTest::PreparePart(const PartRequest& request,
+                                                          int64_t /*deadline_ns*/) {
+  return std::make_unique<PartForTest>(request);
 }
 
 Result<std::unique_ptr<BackendGroup>> BackendForTest::CreateGroup(

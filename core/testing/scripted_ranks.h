@@ -76,7 +76,8 @@ struct ScriptedChoice {
   int64_t first_extra_ns = 0;
 };
 
-// A backend over the hub; `choices` may differ between ranks to break its contract.
+// A backend over the hub that runs any collective, and the parts of programs. `choices` may differ
+// between ranks to break its contract.
 class BackendForTest final : public Backend {
  public:
   BackendForTest(HubForTest& hub, int rank, std::vector<ScriptedChoice> choices,
@@ -86,7 +87,12 @@ class BackendForTest final : public Backend {
   const std::string& version() const override { return version_; }
   ChoiceList ListChoices(const Program& program, const Problem& problem) const override;
   Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override;
+  bool has_parts() const override { return says_it_has_parts; }
+  // The reference evaluator runs it, and no time passes.
+  Result<std::unique_ptr<Plan>> PreparePart(const PartRequest& request,
+                                            int64_t deadline_ns) override;
 
+  bool says_it_has_parts = false;
   int groups_created = 0;
   int plans_prepared = 0;
   int register_fails_on_rank = -1;  // memory with its groups, with this code
@@ -111,8 +117,8 @@ struct DeviceScript {
   std::vector<DeviceClocks> clocks{};  // read one after the other, then the last again and again
 };
 
-// Host memory; a timed span costs what the script of the plan says, on a clock of its own, and
-// begins when it is told to.
+// Host memory; a timed span costs what the script of the plan says (of a program: the scripts of
+// its collectives), on a clock of its own, and begins when it is told to.
 std::unique_ptr<Device> MakeDeviceForTest(const DeviceScript& script = {});
 
 }  // namespace cotune

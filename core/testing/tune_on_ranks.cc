@@ -22,6 +22,18 @@ ScriptedChoice Scripted(std::string name, int64_t cost_ns) {
   return choice;
 }
 
+Program ProgramOfNode(const Tune& tune, size_t node) {
+  const std::string text = node < tune.node_programs.size() ? tune.node_programs[node] : "";
+  if (!text.empty()) {
+    return *Program::Bind(*ProgramGraph::Parse(text),
+                          {MemoryKind::kHost, tune.world_size, tune.world_size});
+  }
+  ProblemClass cls = AllReduce(tune.world_size);
+  cls.in_place = node != 0;
+  cls.buffer_class = tune.buffer_class;
+  return *Program::SingleCollective(cls);
+}
+
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
   HubForTest hub(tune.world_size);
   hub.late_ranks = tune.late_ranks;
@@ -42,16 +54,18 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       for (int i = 0; i < tune.world_size; ++i) options.job_ranks.push_back(i);
       auto groups = BackendGroups::Create({&backend}, *exchange, clock, options);
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
+      Temporaries temporaries(*device);
+      backend.says_it_has_parts = true;
+      (*groups)->set_program_support({.part_backend = &backend, .temporaries = &temporaries});
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
       Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
                           settings, {}, tune.base);
-      for (const auto& sizes : tune.node_sizes) {
-        ProblemClass cls = AllReduce(tune.world_size);
-        cls.in_place = &sizes != &tune.node_sizes[0];
-        cls.buffer_class = tune.buffer_class;
-        const Status added = scheduler.AddNode(*Program::SingleCollective(cls), sizes, 7);
+      Tune own = tune;
+      if (tune.change_nodes) tune.change_nodes(rank, own.node_programs, own.node_sizes);
+      for (size_t i = 0; i < own.node_sizes.size(); ++i) {
+        const Status added = scheduler.AddNode(ProgramOfNode(own, i), own.node_sizes[i], 7);
         if (!added) {
           view.outcome = Propagate(added);
           return;

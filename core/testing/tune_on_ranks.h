@@ -36,7 +36,7 @@ class NotedWarnings final : public StageObserver {
 // Remembers every cell that a tune records.
 class MemoryOfCells final : public KnownCells {
  public:
-  std::optional<CellResult> Find(const Problem& problem, uint64_t) override {
+  std::optional<CellResult> Find(const Problem& problem) override {
     const auto found = cells.find(problem);
     if (found == cells.end()) return std::nullopt;
     return found->second;
@@ -65,6 +65,12 @@ struct Tune {
   TuningSettings settings;
   std::function<std::vector<ScriptedChoice>(int rank)> choices;
   std::vector<std::vector<uint64_t>> node_sizes = {{1024}};
+  // Texts of nodes that are programs; "", and behind the last one: an all_reduce.
+  std::vector<std::string> node_programs;
+  // May change the two above on one rank.
+  std::function<void(int rank, std::vector<std::string>& programs,
+                     std::vector<std::vector<uint64_t>>& sizes)>
+      change_nodes;
   std::set<int> late_ranks;
   std::set<int> interrupted_ranks;  // from the beginning
   KnownCells* known = nullptr;
@@ -79,6 +85,8 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs = nullptr);
 
 // The verdict of choice scripted/`name`.
 const Verdict& VerdictOf(const CellResult& cell, const std::string& name);
+// The program of node `node`, for that many ranks.
+Program ProgramOfNode(const Tune& tune, size_t node);
 // "": the table has none.
 std::string WinnerAt(const TuneOutcome& outcome, uint64_t bytes, int world_size,
                      bool in_place = false);

@@ -1,11 +1,12 @@
 /* A cotune backend in plain C11: all_reduce of f32 by sum, over memory that the ranks of one
- * machine share. Everything else is refused with a reason.
+ * machine share, and one part of programs, relu of f32. Everything else is refused with a reason.
  *
  * The data goes in slabs. For each slab every rank copies its part into its own slot, waits until
  * all slots are full, and adds them up in rank order, which gives the same bits on every rank. A
  * slot is filled again only when all ranks have read it. */
 #define _GNU_SOURCE
 #include <cotune/cotune_backend_v1.h>
+#include <cotune/draft/cotune_program_v1.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,8 +36,8 @@ struct cotune_group_t {
   char key[280];  /* in the store: where the memory is */
 };
 struct cotune_plan_t {
-  cotune_group_t* group;
-  uint64_t count, done; /* elements, of the operation that runs */
+  cotune_group_t* group; /* NULL for a part of a program, which needs no other rank */
+  uint64_t count, done;  /* elements, of the operation that runs */
   cotune_launch_t launch;
 };
 
@@ -54,9 +55,6 @@ static cotune_status_t create(const cotune_host_t* host, int32_t device, cotune_
   return COTUNE_OK;
 }
 static void destroy(cotune_backend_t* backend) { free(backend); }
-static const void* get_extension(const cotune_backend_t* backend, const char* id) {
-  return (void)backend, (void)id, NULL;
-}
 
 static const char* why_not(const cotune_problem_t* p) {
   if (p->collective != COTUNE_ALL_REDUCE || p->reduction != COTUNE_SUM)
@@ -75,6 +73,7 @@ static cotune_status_t list_choices(const cotune_backend_t* backend,
   (void)backend;
   if (why_not(problem) != NULL) return fail(error, COTUNE_UNSUPPORTED, why_not(problem));
   cotune_choice_t slots = {.struct_size = sizeof(slots), .cost_us = -1, .name = "slots"};
+  memcpy(slots.numerics, "rank_order_f32", sizeof("rank_order_f32")); /* see step */
   slots.flags = COTUNE_CHOICE_DEFAULT | COTUNE_CHOICE_REPRODUCIBLE;
   if (capacity > 0) memcpy(first, &slots, stride < sizeof(slots) ? stride : sizeof(slots));
   *count = 1;
@@ -223,6 +222,7 @@ static int32_t step(cotune_plan_t* plan) {
 
 static cotune_status_t progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
   cotune_group_t* group = plan->group;
+  if (group == NULL) return COTUNE_OK; /* launch_part has done it */
   while (plan->done < plan->count) {
     cotune_status_t status = group_health(group, error);
     if (status != COTUNE_OK) return status;
@@ -234,6 +234,51 @@ static cotune_status_t progress(cotune_plan_t* plan, int64_t until_ns, cotune_er
     if (now_ns >= until_ns && now_ns < plan->launch.deadline_ns) return COTUNE_IN_PROGRESS;
   }
   return COTUNE_OK;
+}
+
+static const cotune_value_t* value_of(const cotune_program_t* program, uint32_t index) {
+  return (const cotune_value_t*)((const char*)program->values + index * program->value_stride);
+}
+
+static const char* why_no_part(const cotune_program_t* p) {
+  if (p->memory_kind != COTUNE_MEMORY_HOST) return "host memory only";
+  /* relu rounds nothing, so that it does not matter whether values are to be rounded */
+  if ((p->flags & 0xFFFF0000u & ~(uint32_t)COTUNE_PROGRAM_ROUNDS_VALUES) != 0)
+    return "it does not know these flags";
+  if (p->input_count != 1 || p->node_count != 1 || p->nodes->kind != COTUNE_NODE_RELU)
+    return "of parts relu of one value only";
+  const cotune_dtype_t dtype = value_of(p, 0)->dtype;
+  return dtype.code == COTUNE_DTYPE_FLOAT && dtype.bits == 32 ? NULL : "relu of f32 only";
+}
+
+static cotune_status_t part_prepare(cotune_backend_t* backend, const cotune_program_t* program,
+                                    int64_t deadline_ns, cotune_plan_t** plan,
+                                    cotune_error_t* error) {
+  (void)backend, (void)deadline_ns;
+  if (why_no_part(program) != NULL) return fail(error, COTUNE_UNSUPPORTED, why_no_part(program));
+  *plan = calloc(1, sizeof(**plan));
+  if (*plan == NULL) return fail(error, COTUNE_OUT_OF_RESOURCES, "out of memory");
+  (*plan)->count = value_of(program, 0)->rows * value_of(program, 0)->columns;
+  return COTUNE_OK;
+}
+
+/* The output may lie on the input. NaN stays NaN. */
+static cotune_status_t launch_part(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+                                   cotune_error_t* error) {
+  (void)error;
+  const float* x = launch->inputs[0];
+  float* y = launch->outputs[0];
+  for (uint64_t i = 0; i < plan->count; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+  return COTUNE_OK;
+}
+
+/* Without list_choices and prepare: no collective is run with its neighbours inside. */
+static const cotune_program_v1_t parts_of_programs = {
+    .struct_size = sizeof(parts_of_programs), .part_prepare = part_prepare, .launch = launch_part};
+
+static const void* get_extension(const cotune_backend_t* backend, const char* id) {
+  (void)backend;
+  return strcmp(id, COTUNE_PROGRAM_EXTENSION) == 0 ? &parts_of_programs : NULL;
 }
 
 static const cotune_backend_api_t api = {sizeof(api),

@@ -226,7 +226,7 @@ Result<bool> Plan::AddChunkOf(int peer, int64_t until_ns) {
     if (group_.NowNs() >= until_ns) return false;
   }
   const std::vector<float>& chunk = peer == group_.rank() ? own_ : peers_;
-  for (uint64_t i = 0; i < ChunkCount(); ++i) sum_[i] = (peer == 0 ? 0 : sum_[i]) + chunk[i];
+  for (uint64_t i = 0; i < ChunkCount(); ++i) sum_[i] = peer == 0 ? chunk[i] : sum_[i] + chunk[i];
   return true;
 }
 
@@ -261,7 +261,7 @@ class Backend {
     for (const ChunkSize& size : kChunkSizes) {
       uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE;
       if (&size == &kChunkSizes[kDefaultSize]) flags |= COTUNE_CHOICE_DEFAULT;
-      entries.push_back(sdk::ChoiceEntry(size.choice, "", -1, flags));
+      entries.push_back(sdk::ChoiceEntry(size.choice, "", -1, flags, sdk::kRankOrderNumerics));
       entries.back().workspace_bytes = 3 * size.elements * sizeof(float);
     }
     return entries;

@@ -101,7 +101,11 @@ enum {
   COTUNE_BF16 = 4,
   COTUNE_I32 = 5,
   COTUNE_I64 = 6,
-  COTUNE_U8 = 7
+  COTUNE_U8 = 7,
+  /* Of values in programs; collectives move them as bytes and reduce none. */
+  COTUNE_I8 = 8,
+  COTUNE_F8_E4M3 = 9, /* without infinity */
+  COTUNE_F8_E5M2 = 10
 };
 typedef int32_t cotune_reduction;
 enum { /* 0 for collectives that do not reduce */
@@ -298,7 +302,98 @@ COTUNE_API cotune_result cotune_all_to_all(cotune_group* group, const void* send
 COTUNE_API cotune_result cotune_broadcast(cotune_group* group, const void* send, void* recv,
                                           uint64_t count, cotune_dtype dtype, int32_t root);
 
+/* ---- Programs ---- */
+
+/* A program is one collective or several with the local operations around them, as text
+ * (docs/programs.md). It is called like a collective; where `cotune_tune` has measured it, the call
+ * runs by what won. */
+typedef struct cotune_program cotune_program;
+
+/* Reads a program text of `length` bytes. It needs no group, so that a compiler can read one before
+ * any rank runs; the program belongs to no group and no thread. *program is NULL on failure, and
+ * the error names line and column. error may be NULL. Any thread. */
+COTUNE_API cotune_result cotune_program_parse(const char* text, size_t length,
+                                              cotune_program** program, cotune_error* error);
+/* Accepts NULL. No call uses it. */
+COTUNE_API void cotune_program_free(cotune_program* program);
+/* Equal for programs that mean the same, whatever their values are called; 0 for NULL. */
+COTUNE_API uint64_t cotune_program_digest(const cotune_program* program);
+/* 0 for NULL. */
+COTUNE_API size_t cotune_program_input_count(const cotune_program* program);
+COTUNE_API size_t cotune_program_output_count(const cotune_program* program);
+
+/* An operand of a call: contiguous, row-major, in the memory of the group. A value of the program
+ * with rows and columns takes any sizes whose last one is the columns and whose others multiply to
+ * the rows; with one column, any sizes that multiply to the rows. */
+typedef struct cotune_tensor {
+  uint32_t struct_size;
+  cotune_dtype dtype;
+  void* data;          /* NULL where it has no elements */
+  uint32_t size_count; /* dimensions; 0: one element */
+  uint32_t reserved;
+  const int64_t* sizes; /* size_count of them */
+} cotune_tensor;
+
+/* The type of a value in a call. */
+typedef struct cotune_program_value {
+  uint32_t struct_size;
+  cotune_dtype dtype;
+  uint64_t rows;
+  uint64_t columns;
+  int32_t into;          /* of an output: the input that it overwrites; -1: none */
+  int32_t is_replicated; /* 1: the same on every rank, if the promises of the text hold */
+} cotune_program_value;
+
+/* The types of the outputs for these inputs (data is not looked at) in a group of world_size ranks.
+ * outputs[i].struct_size is set by the caller. COTUNE_ERROR_USAGE: the inputs do not fit the
+ * program. error may be NULL. Any thread. */
+COTUNE_API cotune_result cotune_program_infer(const cotune_program* program, int32_t world_size,
+                                              const cotune_tensor* inputs, size_t input_count,
+                                              cotune_program_value* outputs, size_t output_count,
+                                              cotune_error* error);
+
+/* Runs the program, on host memory to its end; on CUDA memory it is enqueued, as a collective is.
+ * An output that overwrites an input (`into`) has that input's address. All ranks call it with the
+ * same program and the same number of rows. After an error of a call that has begun, the outputs
+ * hold anything, and so do inputs that an output overwrites; all other inputs are as they were. */
+COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_program* program,
+                                            const cotune_tensor* inputs, size_t input_count,
+                                            const cotune_tensor* outputs, size_t output_count);
+/* Makes ready what that call would run (data is not looked at), so that the call itself makes
+ * nothing and can be captured. All ranks make it ready in the same order. */
+COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotune_program* program,
+                                                const cotune_tensor* inputs, size_t input_count,
+                                                const cotune_tensor* outputs, size_t output_count);
+
 /* ---- Tuning ---- */
+
+/* One thing to tune: a program, or a collective. */
+typedef struct cotune_tune_node {
+  uint32_t struct_size;
+  int32_t is_in_place;           /* of the collective, as in cotune_tune_options */
+  const cotune_program* program; /* NULL: the collective */
+  cotune_collective collective;
+  cotune_dtype dtype;
+  cotune_reduction reduction;
+  int32_t is_symmetric;
+  /* Of a program: numbers of rows (R); of a collective: bytes. NULL: those of the options. A
+   * program whose values have no R has one size, and these are ignored. */
+  const uint64_t* sizes;
+  size_t size_count;
+} cotune_tune_node;
+
+/* Whether the bits of results may depend on what is chosen. */
+typedef int32_t cotune_numerics;
+enum {
+  COTUNE_NUMERICS_DEFAULT = 0, /* that of the last tune that gave the group a table; before it, the
+                                * setting numerics */
+  COTUNE_NUMERICS_ANY = 1,
+  /* Only choices of one numerics class run: those that add up in the order of ranks, where there
+   * are any, and those that only move data. Programs round every value to its dtype. Winners of a
+   * tune by another rule do not count: what the group has tuned or loaded by ANY is dropped, and
+   * the database is searched for results by SAME alone. */
+  COTUNE_NUMERICS_SAME = 2
+};
 
 typedef struct cotune_tune_options {
   uint32_t struct_size;
@@ -314,6 +409,13 @@ typedef struct cotune_tune_options {
   int32_t is_in_place;  /* 0 or 1: which of the two is tuned; calls in place have winners of their
                          * own, those of a broadcast excepted */
   int32_t is_symmetric; /* 0 or 1: for buffers in memory that all ranks have registered */
+  /* Instead of collectives, dtypes, reduction, is_in_place and is_symmetric, which are 0 then:
+   * node_count nodes, each node_stride bytes behind the one before (0: sizeof). Equal on all ranks,
+   * in the same order. They are tuned together, after one meeting of the ranks. */
+  const cotune_tune_node* nodes;
+  size_t node_count;
+  size_t node_stride;
+  cotune_numerics numerics; /* equal on all ranks; calls of the group follow it from then on */
 } cotune_tune_options;
 
 typedef struct cotune_tune_report {
@@ -331,7 +433,8 @@ typedef struct cotune_tune_report {
 COTUNE_API cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
                                      cotune_tune_report* report);
 
-/* Runs calls by the entries of a tuned database that are valid for this group on this machine;
+/* Runs calls by the entries of a tuned database that are valid for this group on this machine, and
+ * were tuned by the numerics that the group follows;
  * NULL: the one that cotune_group_create looks for. Rank 0 reads it. The other ranks take it when
  * they list the same choices and can run its winners. COTUNE_ERROR_DATABASE when it cannot be used,
  * COTUNE_ERROR_DISAGREEMENT with the choice and the ranks that differ; the table stays as it was.
@@ -359,6 +462,34 @@ typedef struct cotune_call {
  * NULL. Not collective. After cotune_load only rank 0 knows why a choice won. */
 COTUNE_API cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
                                         size_t size, size_t* length);
+
+/* The same for the call of a program at `rows` rows (R; 1 where the program has none). */
+COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotune_program* program,
+                                                uint64_t rows, char* buffer, size_t size,
+                                                size_t* length);
+
+/* The same as one JSON object:
+ *   subject, class, world_size, bytes   the call; bytes as nccl-tests count them, of a program
+ * those of its first collective rows, program                       R and canonical text of a
+ * program, else null choice                              what runs source "table", "default", or
+ * "default_after_refusal": the choice of the table cannot run the call, `refused` says why
+ *   first_bytes, end_bytes              the sizes that the row of the table is for, from
+ * first_bytes to below end_bytes; null: no table, no end smallest_measured_bytes,            what
+ * was measured for such calls; a size beyond has the largest_measured_bytes              choice of
+ * the nearest one measured                            on a rank that knows: for each measured size
+ * of the row bytes, time_us, why, choices [{choice, outcome, is_default, numerics, time_us, wrong,
+ * reason}],
+ * refusals [{choice, reason}] Members are added without a new name, and never removed. */
+COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
+                                             char* buffer, size_t size, size_t* length);
+COTUNE_API cotune_result cotune_explain_program_json(cotune_group* group,
+                                                     const cotune_program* program, uint64_t rows,
+                                                     char* buffer, size_t size, size_t* length);
+
+/* The table that calls run by: a digest of its rows, equal on all ranks (0: no table), and how
+ * often this group has got one. -1 for NULL. */
+COTUNE_API uint64_t cotune_table_digest(const cotune_group* group);
+COTUNE_API int64_t cotune_table_generation(const cotune_group* group);
 
 /* Text and result of the last call on this group that failed; "" and COTUNE_SUCCESS before. Valid
  * until the next call on the group. */

@@ -1,4 +1,4 @@
-// Explains as text which choice a call runs and why.
+// Explains which choice a call runs and why.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -7,7 +7,9 @@
 #include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/capi/call_arguments.h"
+#include "integration/capi/explanation.h"
 #include "integration/capi/group_state.h"
+#include "integration/capi/programs.h"
 #include "integration/capi/read_options.h"
 
 namespace cotune::capi {
@@ -27,70 +29,105 @@ void SetPretendedBuffers(bool is_in_place, int rank, Call& call) {
   call.recv = std::bit_cast<void*>(recv);
 }
 
-std::string RangeText(const CallExplanation& explanation) {
-  if (explanation.end_bytes == UINT64_MAX) {
-    return fmt::format("sizes of {} bytes and more", explanation.first_bytes);
-  }
-  return fmt::format("sizes from {} to {} bytes", explanation.first_bytes,
-                     explanation.end_bytes - 1);
-}
-
-// Why the choice won at the measured sizes of the range. Of a loaded database only what was
+// Adds what the group knows of the sizes around the call. Of a loaded database only what was
 // measured on a machine like this one counts, as for the table.
-std::string Reasons(const cotune_group& group, const Call& call, bool is_in_place,
-                    const CallExplanation& explanation) {
-  ProblemClass wanted = group.job().Class(call.collective, call.dtype, call.reduction);
-  wanted.in_place = is_in_place && call.collective != Collective::kBroadcast;
-  const DispatchKey key = DispatchKey::Of(wanted);
-  std::string reasons;
-  for (const DatabaseRow& row : group.database.rows()) {
-    const uint64_t bytes = row.problem.bytes();
-    const bool fits = DispatchKey::Of(row.problem.cls, row.program_digest) == key &&
-                      row.problem.cls.world_size == wanted.world_size &&
-                      *row.winner == explanation.choice && bytes >= explanation.first_bytes &&
-                      bytes < explanation.end_bytes &&
-                      !WhyNotValid(*row.fingerprint, *row.winner, group.job().fingerprint());
-    if (!fits) continue;
-    const Result<DatabaseEntry> entry = row.Decode();
-    if (entry) reasons += fmt::format("  at {} bytes: {}\n", bytes, entry->winner.why);
+void AddMeasured(const cotune_group& group, Explained& explained) {
+  const DispatchKey key = DispatchKey::Of(explained.cls);
+  const auto row = group.winners.rows().find(key);
+  if (row != group.winners.rows().end()) {
+    explained.smallest_measured_bytes = row->second.begin()->first;
+    explained.largest_measured_bytes = row->second.rbegin()->first;
   }
-  return reasons;
+  const CallExplanation& call = explained.call;
+  for (const DatabaseRow& each : group.database.rows()) {
+    const uint64_t bytes = each.problem.bytes();
+    const bool fits = call.from_table && DispatchKey::Of(each.problem.cls) == key &&
+                      each.problem.cls.world_size == explained.cls.world_size &&
+                      *each.winner == call.choice && bytes >= call.first_bytes &&
+                      bytes < call.end_bytes &&
+                      !WhyNotValid(*each.fingerprint, *each.winner, group.job().fingerprint());
+    if (!fits) continue;
+    Result<DatabaseEntry> entry = each.Decode();
+    if (entry) explained.measured.push_back(std::move(*entry));
+  }
 }
 
-Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size_t size,
-               size_t* length) {
-  if (given == nullptr || (buffer == nullptr && size > 0)) {
-    return Fail(ErrorCode::kUsage,
-                fmt::format("the {} is NULL", given == nullptr ? "call" : "buffer"),
-                "cotune_explain", "", "a buffer may be NULL with size 0 only");
-  }
+// Where the caller wants the explanation, and in which form.
+struct Destination {
+  bool is_json = false;
+  char* buffer = nullptr;
+  size_t size = 0;
+  size_t* length = nullptr;
+};
+
+void Write(const Explained& explained, const Destination& to) {
+  const std::string text = to.is_json ? ExplanationJson(explained) : ExplanationText(explained);
+  if (to.length != nullptr) *to.length = text.size();
+  if (to.size == 0) return;
+  const size_t written = std::min(text.size(), to.size - 1);
+  std::memcpy(to.buffer, text.data(), written);
+  to.buffer[written] = '\0';
+}
+
+Status CheckArguments(const void* subject, const char* subject_name, const Destination& to,
+                      const char* function) {
+  if (subject != nullptr && (to.buffer != nullptr || to.size == 0)) return {};
+  return Fail(ErrorCode::kUsage,
+              fmt::format("the {} is NULL", subject == nullptr ? subject_name : "buffer"), function,
+              "", "a buffer may be NULL with size 0 only");
+}
+
+Status ExplainProgram(cotune_group& group, const cotune_program* program, uint64_t rows,
+                      const Destination& to) {
+  const char* const function =
+      to.is_json ? "cotune_explain_program_json" : "cotune_explain_program";
+  if (Status given = CheckArguments(program, "program", to, function); !given) return given;
+  const Job& job = group.job();
+  const Result<Program> bound =
+      Program::Bind(program->graph,
+                    {group.job().device().kind(), job.world_size(), job.places().ranks_per_host()});
+  if (!bound) return Propagate(bound);
+  Result<CallExplanation> call =
+      group.dispatcher->Explain(ProgramCall{.graph = &program->graph, .rows = rows});
+  if (!call) return Propagate(call);
+  const std::string& name = program->graph.name();
+  Explained explained{
+      .subject = fmt::format("program {} at {}",
+                             name.empty() ? fmt::format("{:016x}", program->graph.digest()) : name,
+                             Counted(static_cast<int64_t>(rows), "row")),
+      .cls = bound->anchor(),
+      .bytes = bound->ProblemAtRows(rows, 0).bytes(),
+      .rows = rows,
+      .program_text = program->graph.ToText(),
+      .call = std::move(*call)};
+  AddMeasured(group, explained);
+  Write(explained, to);
+  return {};
+}
+
+Status Explain(cotune_group& group, const cotune_call* given, const Destination& to) {
+  const char* const function = to.is_json ? "cotune_explain_json" : "cotune_explain";
+  if (Status right = CheckArguments(given, "call", to, function); !right) return right;
   const Result<cotune_call> options = ReadOptions(given, "cotune_call");
   if (!options) return Propagate(options);
   Result<Call> call = MakeCall(options->collective, options->dtype, options->reduction,
                                options->root, options->count, group.job().world_size());
   if (!call) return Propagate(call);
   SetPretendedBuffers(options->is_in_place != 0, group.job().rank(), *call);
-  const Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
+  Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
   if (!explanation) return Propagate(explanation);
-  std::string text =
-      fmt::format("{} of {} of type {} on {} runs {}\n", Name(call->collective),
-                  Counted(static_cast<int64_t>(call->count), "element"), Name(call->dtype),
-                  Counted(group.job().world_size(), "rank"), explanation->choice.text());
-  if (explanation->from_table) {
-    text += fmt::format("tuned for {}\n", RangeText(*explanation));
-    text += Reasons(group, *call, options->is_in_place != 0, *explanation);
-  } else if (!explanation->table_choice_refused.empty()) {
-    text += fmt::format(
-        "the tuned choice cannot run it ({}): the default choice of the first backend that can\n",
-        explanation->table_choice_refused);
-  } else {
-    text += "not tuned: the default choice of the first backend that can run it\n";
-  }
-  if (length != nullptr) *length = text.size();
-  if (size == 0) return {};
-  const size_t written = std::min(text.size(), size - 1);
-  std::memcpy(buffer, text.data(), written);
-  buffer[written] = '\0';
+  ProblemClass cls = group.job().Class(call->collective, call->dtype, call->reduction);
+  cls.in_place = options->is_in_place != 0 && call->collective != Collective::kBroadcast;
+  Explained explained{.subject = fmt::format("{} of {} of type {}", Name(call->collective),
+                                             Counted(static_cast<int64_t>(call->count), "element"),
+                                             Name(call->dtype)),
+                      .cls = cls,
+                      .bytes = Problem{cls, call->count, 0}.bytes(),
+                      .rows = std::nullopt,
+                      .program_text = "",
+                      .call = std::move(*explanation)};
+  AddMeasured(group, explained);
+  Write(explained, to);
   return {};
 }
 
@@ -100,6 +137,29 @@ Status Explain(cotune_group& group, const cotune_call* given, char* buffer, size
 extern "C" cotune_result cotune_explain(cotune_group* group, const cotune_call* call, char* buffer,
                                         size_t size, size_t* length) {
   return cotune::capi::Guard(group, [&](cotune_group& self) {
-    return cotune::capi::Explain(self, call, buffer, size, length);
+    return cotune::capi::Explain(self, call, {false, buffer, size, length});
+  });
+}
+
+extern "C" cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
+                                             char* buffer, size_t size, size_t* length) {
+  return cotune::capi::Guard(group, [&](cotune_group& self) {
+    return cotune::capi::Explain(self, call, {true, buffer, size, length});
+  });
+}
+
+extern "C" cotune_result cotune_explain_program(cotune_group* group, const cotune_program* program,
+                                                uint64_t rows, char* buffer, size_t size,
+                                                size_t* length) {
+  return cotune::capi::Guard(group, [&](cotune_group& self) {
+    return cotune::capi::ExplainProgram(self, program, rows, {false, buffer, size, length});
+  });
+}
+
+extern "C" cotune_result cotune_explain_program_json(cotune_group* group,
+                                                     const cotune_program* program, uint64_t rows,
+                                                     char* buffer, size_t size, size_t* length) {
+  return cotune::capi::Guard(group, [&](cotune_group& self) {
+    return cotune::capi::ExplainProgram(self, program, rows, {true, buffer, size, length});
   });
 }

@@ -323,6 +323,14 @@ int32_t cotune_group_size(const cotune_group* group) {
   return group == nullptr ? 0 : group->job().world_size();
 }
 
+uint64_t cotune_table_digest(const cotune_group* group) {
+  return group == nullptr ? 0 : group->table_digest;
+}
+
+int64_t cotune_table_generation(const cotune_group* group) {
+  return group == nullptr ? -1 : group->table_generation;
+}
+
 int32_t cotune_group_device(const cotune_group* group) {
   return group == nullptr ? -1 : group->job().device().ordinal();
 }

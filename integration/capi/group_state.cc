@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "core/base/sha256.h"
+
 namespace cotune::capi {
 
 void CallerLog::OnEvent(const Event& event) {
@@ -22,6 +24,16 @@ void CallerLog::OnEvent(const Event& event) {
                  event.severity == Severity::kWarning ? "warning" : "error", text.c_str());
   }
 }
+
+}  // namespace cotune::capi
+
+void cotune_group::SetTable(cotune::DispatchTable table) {
+  table_digest = table.rows().empty() ? 0 : cotune::Sha256Prefix(table.Serialize());
+  ++table_generation;
+  dispatcher->SetTable(std::move(table));
+}
+
+namespace cotune::capi {
 
 JobNode::~JobNode() {
   if (job == nullptr || job->AwaitDestroyable()) return;

@@ -80,6 +80,11 @@ struct cotune_group {
   std::string error_text;
   cotune_result error_result = COTUNE_SUCCESS;
 
+  // Of the table in force; 0: there has been none.
+  uint64_t table_digest = 0;
+  int64_t table_generation = 0;
+  void SetTable(cotune::DispatchTable table);
+
   cotune::Job& job() const { return *node->job; }
   cotune::EventSink& log() const { return *node->log; }
 

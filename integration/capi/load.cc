@@ -105,7 +105,7 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
     }
   }
   group.winners = std::move(*winners);
-  group.dispatcher->SetTable(std::move(*table));
+  group.SetTable(std::move(*table));
   return {};
 }
 

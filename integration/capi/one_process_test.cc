@@ -15,6 +15,7 @@
 #include "core/database/tuned_database.h"
 #include "integration/capi/cotune.h"
 #include "integration/capi/group_state.h"
+#include "nlohmann/json.hpp"
 
 namespace cotune {
 namespace {
@@ -101,6 +102,22 @@ class OneProcessTest : public ::testing::Test {
     EXPECT_EQ(cotune_explain(group_, &call, text, sizeof(text), nullptr), COTUNE_SUCCESS)
         << cotune_last_error(group_);
     return text;
+  }
+
+  nlohmann::json ExplainedAsJson(uint64_t count) const {
+    cotune_call call{};
+    call.struct_size = sizeof(call);
+    call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
+    call.dtype = COTUNE_F32;
+    call.reduction = COTUNE_REDUCE_SUM;
+    call.count = count;
+    size_t length = 0;
+    EXPECT_EQ(cotune_explain_json(group_, &call, nullptr, 0, &length), COTUNE_SUCCESS);
+    std::string text(length + 1, '\0');
+    EXPECT_EQ(cotune_explain_json(group_, &call, text.data(), text.size(), &length),
+              COTUNE_SUCCESS);
+    text.resize(length);
+    return nlohmann::json::parse(text);
   }
 
   static std::vector<DatabaseEntry> EntriesOf(const std::string& path) {
@@ -200,6 +217,28 @@ TEST_F(OneProcessTest, CallsInPlaceHaveWinnersOfTheirOwn) {
     EXPECT_EQ(cls.in_place, cls.collective == Collective::kAllReduce) << ToText(cls);
     EXPECT_GT(entry.measured_unix_s, 0);
   }
+}
+
+TEST_F(OneProcessTest, AnExplanationIsJsonToo) {
+  EXPECT_EQ(ExplainedAsJson(kCount)["source"], "default");
+  EXPECT_TRUE(ExplainedAsJson(kCount)["first_bytes"].is_null());
+  Tune("", false);
+  const nlohmann::json tuned = ExplainedAsJson(kCount);
+  EXPECT_EQ(tuned["source"], "table");
+  EXPECT_EQ(tuned["bytes"], 4 * kCount);
+  EXPECT_EQ(tuned["world_size"], 1);
+  EXPECT_TRUE(tuned["rows"].is_null());
+  EXPECT_TRUE(tuned["program"].is_null());
+  EXPECT_EQ(tuned["smallest_measured_bytes"], 4 * kCount);
+  EXPECT_EQ(tuned["largest_measured_bytes"], 4 * kCount);
+  ASSERT_EQ(tuned["measured"].size(), 1u);
+  EXPECT_EQ(tuned["measured"][0]["bytes"], 4 * kCount);
+  EXPECT_GT(tuned["measured"][0]["time_us"], 0);
+  EXPECT_EQ(tuned["measured"][0]["choices"][0]["choice"], tuned["choice"]);
+  EXPECT_THAT(Explained(false), Not(HasSubstr("was measured: ")));
+  EXPECT_THAT(Explained(false, 4 * kCount), HasSubstr("nothing above 4096 bytes was measured"));
+  EXPECT_THAT(Explained(false, 1), HasSubstr("nothing below 4096 bytes was measured"));
+  EXPECT_EQ(ExplainedAsJson(4 * kCount)["largest_measured_bytes"], 4 * kCount);
 }
 
 // A process alone has one choice only: the log of the first call counts the sizes.

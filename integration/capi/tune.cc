@@ -9,7 +9,9 @@
 #include "core/database/tuned_database_lock.h"
 #include "core/ranks/step_record.h"
 #include "fmt/format.h"
+#include "integration/capi/call_arguments.h"
 #include "integration/capi/group_state.h"
+#include "integration/capi/programs.h"
 #include "integration/capi/read_options.h"
 #include "integration/rank_zero_status.h"
 #include "integration/tune_run.h"
@@ -35,7 +37,74 @@ Result<std::vector<int>> Values(uint32_t bits, uint32_t fallback, int last, cons
   return values;
 }
 
-Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job) {
+// The program of a node, and what its sizes are.
+Result<Program> ProgramOf(const cotune_tune_node& node, Job& job) {
+  if (node.program != nullptr) {
+    return Program::Bind(node.program->graph,
+                         {job.device().kind(), job.world_size(), job.places().ranks_per_host()});
+  }
+  const Result<Call> call =
+      MakeCall(node.collective, node.dtype, node.reduction, 0, 0, job.world_size());
+  if (!call) return Propagate(call);
+  ProblemClass cls = job.Class(call->collective, call->dtype, call->reduction);
+  cls.in_place = node.is_in_place != 0 && node.collective != COTUNE_COLLECTIVE_BROADCAST;
+  if (node.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
+  return Program::SingleCollective(cls);
+}
+
+// The sizes of a node in bytes.
+Result<std::vector<uint64_t>> SizesOf(const cotune_tune_node& node, const Program& program,
+                                      const std::vector<uint64_t>& default_sizes) {
+  if ((node.sizes == nullptr) != (node.size_count == 0)) {
+    return Fail(ErrorCode::kUsage, "sizes and size_count do not fit together", "cotune_tune_node");
+  }
+  if (node.sizes == nullptr) return default_sizes;
+  std::vector<uint64_t> sizes(node.sizes, node.sizes + node.size_count);
+  if (node.program == nullptr) return sizes;
+  for (uint64_t& each : sizes) {
+    const Problem problem = program.ProblemAtRows(each, 0);
+    const auto shares = static_cast<uint64_t>(program.group().world_size);
+    const bool is_whole = !program.graph().needs_whole_shares() || each % shares == 0;
+    if (program.graph().has_rows() && (program.RowsAt(problem) != each || !is_whole)) {
+      return Fail(ErrorCode::kUsage, fmt::format("{} rows do not fit the program", each),
+                  program.graph().name(),
+                  is_whole ? "no memory can hold its values"
+                           : fmt::format("{} ranks have no equal shares of them", shares));
+    }
+    each = problem.bytes();
+  }
+  return sizes;
+}
+
+Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& job,
+                                      const std::vector<uint64_t>& default_sizes) {
+  const bool has_others = options.collectives != 0 || options.dtypes != 0 ||
+                          options.reduction != 0 || options.is_in_place != 0 ||
+                          options.is_symmetric != 0;
+  const size_t stride = options.node_stride == 0 ? sizeof(cotune_tune_node) : options.node_stride;
+  if (options.nodes == nullptr || options.node_count == 0 || has_others ||
+      stride < sizeof(uint32_t)) {
+    return Fail(ErrorCode::kUsage,
+                has_others ? "nodes are given, and collectives beside them"
+                           : "nodes, node_count and node_stride do not fit together",
+                "cotune_tune_options", "", "leave one of the two out");
+  }
+  std::vector<TuneNode> nodes;
+  for (size_t i = 0; i < options.node_count; ++i) {
+    const auto* at = reinterpret_cast<const char*>(options.nodes) + i * stride;
+    const Result<cotune_tune_node> node =
+        ReadOptions(reinterpret_cast<const cotune_tune_node*>(at), "cotune_tune_node");
+    if (!node) return Propagate(node);
+    Result<Program> program = ProgramOf(*node, job);
+    if (!program) return Propagate(program);
+    const Result<std::vector<uint64_t>> sizes = SizesOf(*node, *program, default_sizes);
+    if (!sizes) return Propagate(sizes);
+    nodes.push_back({std::move(*program), *sizes});
+  }
+  return nodes;
+}
+
+Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   constexpr uint32_t kAllFive = 0b111110;
   const Result<std::vector<int>> collectives =
       Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives");
@@ -57,6 +126,14 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
     sizes.assign(options.sizes_bytes, options.sizes_bytes + options.size_count);
   }
   TuneRequest request;
+  if (options.database_path != nullptr) request.database_path = options.database_path;
+  request.cotune_version = CotuneVersion();
+  if (options.nodes != nullptr || options.node_count > 0) {
+    Result<std::vector<TuneNode>> nodes = NodesOf(options, job, sizes);
+    if (!nodes) return Propagate(nodes);
+    request.nodes = std::move(*nodes);
+    return request;
+  }
   for (int collective : *collectives) {
     for (int dtype : *dtypes) {
       ProblemClass cls = job.Class(static_cast<Collective>(collective), static_cast<Dtype>(dtype),
@@ -64,11 +141,11 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, const Job& job
       // The dispatcher knows no broadcast in place: only the root has two buffers.
       cls.in_place = options.is_in_place != 0 && collective != COTUNE_COLLECTIVE_BROADCAST;
       if (options.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
-      request.nodes.push_back({cls, sizes});
+      Result<Program> program = Program::SingleCollective(cls);
+      if (!program) return Propagate(program);
+      request.nodes.push_back({std::move(*program), sizes});
     }
   }
-  if (options.database_path != nullptr) request.database_path = options.database_path;
-  request.cotune_version = CotuneVersion();
   return request;
 }
 
@@ -94,8 +171,7 @@ void Collect(cotune_group& group, const TuneRequest& request, const TuneReport& 
   for (DatabaseEntry entry : report.entries) {
     entry.measured_unix_s = now_unix_s;
     if (stored) {
-      const auto known =
-          stored->Find(entry.cell.problem, entry.cell.program_digest, entry.fingerprint);
+      const auto known = stored->Find(entry.cell.problem, entry.fingerprint);
       if (known && known->cell == entry.cell) entry = *known;
     }
     group.database.Put(std::move(entry));
@@ -131,6 +207,32 @@ Status AwaitIdle(cotune_group& group) {
   return {};
 }
 
+// The settings of this tune: those of the job, but for what the options say.
+Result<TuningSettings> SettingsOf(const cotune_tune_options& options, TuningSettings settings) {
+  if (options.budget_ns > 0) settings.budget_ns = options.budget_ns;
+  switch (options.numerics) {
+    case COTUNE_NUMERICS_DEFAULT:
+      return settings;
+    case COTUNE_NUMERICS_ANY:
+      settings.numerics = NumericsRule::kAny;
+      return settings;
+    case COTUNE_NUMERICS_SAME:
+      settings.numerics = NumericsRule::kSame;
+      return settings;
+    default:
+      return Fail(ErrorCode::kUsage, fmt::format("there is no numerics {}", options.numerics),
+                  "cotune_tune_options", "",
+                  "use COTUNE_NUMERICS_ANY, COTUNE_NUMERICS_SAME, or 0 for that of the group");
+  }
+}
+
+// Winners by any rule may be of several numerics classes; those by the same rule may stay whatever
+// comes.
+MeasuredWinners BaseOf(const cotune_group& group, NumericsRule before, NumericsRule after) {
+  const bool is_narrowed = before == NumericsRule::kAny && after == NumericsRule::kSame;
+  return is_narrowed ? MeasuredWinners() : group.winners;
+}
+
 Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
@@ -140,17 +242,15 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
       !fits) {
     return fits;
   }
+  const TuningSettings before = job.settings();
+  const Result<TuningSettings> settings = SettingsOf(*options, before);
+  if (!settings) return Propagate(settings);
   Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return Propagate(request);
-  request->base = group.winners;
+  request->base = BaseOf(group, before.numerics, settings->numerics);
   // Tuning uses the group on a stream of its own.
   if (Status idle = AwaitIdle(group); !idle) return idle;
-  const TuningSettings before = job.settings();
-  if (options->budget_ns > 0) {
-    TuningSettings settings = before;
-    settings.budget_ns = options->budget_ns;
-    job.set_settings(settings);
-  }
+  job.set_settings(*settings);
   const Result<TuneReport> report = RunTune(job, *request);
   job.set_settings(before);
   if (!report) return Propagate(report);
@@ -159,9 +259,13 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   if (!report->outcome.committed) return {};
   if (Status tuned = CheckWinners(*report); !tuned) return tuned;
   Collect(group, *request, *report);
+  // Calls that the table has no row for, and parts of programs, follow the rule of the table.
+  TuningSettings after = before;
+  after.numerics = settings->numerics;
+  job.set_settings(after);
   // The ranks have agreed on this table, and on no other.
   group.winners = report->outcome.winners;
-  group.dispatcher->SetTable(report->outcome.table);
+  group.SetTable(report->outcome.table);
   group.table_text =
       fmt::format("calls run by what this program has tuned: {}",
                   Counted(static_cast<int64_t>(group.winners.size()), "measured size"));

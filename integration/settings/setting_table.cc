@@ -19,7 +19,7 @@ constexpr double kSecond = 1e9;
 constexpr double kHour = 3600 * kSecond;
 
 using V = SettingValues;
-constexpr std::array<SettingSpec, 17> kTable = {{
+constexpr std::array<SettingSpec, 18> kTable = {{
     {"collective_autotune_timeout", &V::collective_autotune_timeout_ns, kMillisecond, kHour,
      "longest one launch of one choice may take; past it the choice is dropped"},
     {"collective_benchmark_nruns", &V::collective_benchmark_nruns, 1, 10'000,
@@ -41,6 +41,10 @@ constexpr std::array<SettingSpec, 17> kTable = {{
      "the backend's default choice wins unless another is faster by more than this"},
     {"sample_time", &V::sample_ns, 0, kSecond,
      "calls are repeated until one sample takes this long; 0: 500us on host memory, 200us on GPUs"},
+    {"numerics", &V::numerics, 0, 0,
+     "same: only choices that give the same bits race, and programs round every value to its "
+     "dtype; "
+     "any: results may differ in their last bits with what wins"},
     {"memory", &V::memory, 0, 0,
      "memory that is tuned: host, cuda, or auto: cuda where there are GPUs and a plugin for them"},
     {"plugin_path", &V::plugin_path, 0, 0,
@@ -106,12 +110,22 @@ std::string Read(std::string_view text, std::string* value) {
   return "";
 }
 
+std::string Read(std::string_view text, NumericsRule* value) {
+  for (const NumericsRule rule : {NumericsRule::kAny, NumericsRule::kSame}) {
+    if (text != Name(rule)) continue;
+    *value = rule;
+    return "";
+  }
+  return "it is neither any nor same";
+}
+
 std::string Format(int64_t value) { return FormatDurationNs(value); }
 std::string Format(int32_t value) { return std::to_string(value); }
 std::string Format(double value) { return fmt::format("{}", value); }
 std::string Format(bool value) { return value ? "on" : "off"; }
 std::string Format(const std::vector<uint64_t>& value) { return FormatSizes(value); }
 std::string Format(const std::string& value) { return value; }
+std::string Format(NumericsRule value) { return std::string(Name(value)); }
 
 template <typename Value>
 bool InLimits(const SettingSpec& spec, const Value& value) {
@@ -146,7 +160,7 @@ std::string FlagName(const SettingSpec& spec) {
 
 std::string_view TypeName(const SettingSpec& spec) {
   static constexpr std::array<std::string_view, std::variant_size_v<SettingMember>> kNames = {
-      "duration", "whole number", "on or off", "number", "sizes", "text"};
+      "duration", "whole number", "on or off", "number", "sizes", "text", "any or same"};
   return kNames[spec.member.index()];
 }
 
@@ -157,6 +171,7 @@ std::string AllowedText(const SettingSpec& spec) {
                        FormatDurationNs(static_cast<int64_t>(spec.maximum)));
   }
   if (std::holds_alternative<bool SettingValues::*>(spec.member)) return "on or off";
+  if (std::holds_alternative<NumericsRule SettingValues::*>(spec.member)) return "any or same";
   if (std::holds_alternative<std::vector<uint64_t> SettingValues::*>(spec.member)) {
     return "sizes such as 1K:16M:x2 or 4K,1M";
   }

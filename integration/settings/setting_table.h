@@ -27,11 +27,12 @@ struct SettingValues : TuningSettings {
 };
 
 // The member that holds a setting's value; the type of the member is the type of the setting:
-// duration (int64_t, ns), whole number, switch, number, list of sizes (bytes), text.
+// duration (int64_t, ns), whole number, switch, number, list of sizes (bytes), text, rule of
+// numerics.
 using SettingMember =
     std::variant<int64_t SettingValues::*, int32_t SettingValues::*, bool SettingValues::*,
                  double SettingValues::*, std::vector<uint64_t> SettingValues::*,
-                 std::string SettingValues::*>;
+                 std::string SettingValues::*, NumericsRule SettingValues::*>;
 
 struct SettingSpec {
   std::string_view name;  // key in a file
@@ -48,7 +49,7 @@ const SettingSpec* FindSetting(std::string_view name);
 // "COTUNE_MIN_ROUNDS" and "--min-rounds" for min_rounds.
 std::string VariableName(const SettingSpec& spec);
 std::string FlagName(const SettingSpec& spec);
-// "duration", "whole number", "on or off", "number", "sizes", "text".
+// "duration", "whole number", "on or off", "number", "sizes", "text", "any or same".
 std::string_view TypeName(const SettingSpec& spec);
 // The values that a setting accepts: "1ms to 1h", "on or off", ...
 std::string AllowedText(const SettingSpec& spec);

@@ -131,6 +131,9 @@ TEST_F(SettingsTest, BadValuesNameOriginValueAndWhatIsAllowed) {
       {"enable_collective_multitemplate", "maybe",
        "bad value \"maybe\" for enable_collective_multitemplate "
        "(--enable-collective-multitemplate): it is neither on nor off; give on or off"},
+      {"numerics", "Same",
+       "bad value \"Same\" for numerics (--numerics): it is neither any nor same; give any or "
+       "same"},
       {"collective_pre_sync_timeout", "1d",
        "bad value \"1d\" for collective_pre_sync_timeout (--collective-pre-sync-timeout): unknown "
        "unit \"d\"; known: ns, us, ms, s, m, h; give a duration from 1ms to 1h, for example 500ms"},

@@ -181,6 +181,18 @@ typedef struct cotune_choice_t { /* one way to run a problem, or why that way is
    * stable between versions of the plugin: it is what tuned databases store. */
   char name[96];
   char reason[144]; /* refused: one line that says why; else empty */
+  /* Since 1.2. The numerics class: what decides the bits of the results. Two choices of one class
+   * give equal bits for equal problems and data, whatever their other parameters; payloads of NaNs
+   * do not count.
+   *   "exact"           data is only moved, or the result does not depend on the order in which
+   *                     elements are combined: integers, and minima and maxima that also order -0
+   *                     below +0.
+   *   "rank_order_f32"  elements are combined in the order of ranks, in f32 (f64 in f64), and
+   *                     rounded to their type once, at the end.
+   * Any other text is a class of the backend's own, such as "tree"; a parameter that changes the
+   * order of additions is part of it: "ring.4096". [a-z0-9_.], at most 31 characters. Empty, or a
+   * struct_size that ends before it: unknown, a class that no other choice is in. */
+  char numerics[32];
 } cotune_choice_t;
 
 /* ---- Running ---- */

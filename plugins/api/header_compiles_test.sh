@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The header compiles in every language version that it promises, without a warning, with gcc and (where it is) clang.
+# The headers compile in every language version that it promises, without a warning, with gcc and (where it is) clang.
 set -u
 header_dir=plugins/api
 work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/headerXXXXXX")
@@ -30,7 +30,10 @@ try() {
   command -v "$compiler" > /dev/null || return 0
   compiled=$((compiled + 1))
   "$compiler" -x "$language" "-std=$standard" -Wall -Wextra -Wpadded -pedantic -Werror "-I$header_dir" \
-    -c "$work/use.c" -o "$work/use.o" || { echo "FAILED: $compiler -std=$standard"; failed=1; }
+    -c "$work/use.c" -o "$work/use.o" &&
+    echo '#include "draft/cotune_program_v1.h"
+      int plans(const cotune_program_v1_t* programs); int plans(const cotune_program_v1_t* programs) { return programs->launch != 0; }' |
+      "$compiler" -x "$language" "-std=$standard" -Wall -Wextra -Wpadded -pedantic -Werror "-I$header_dir" -c - -o "$work/draft.o" || { echo "FAILED: $compiler -std=$standard"; failed=1; }
 }
 for standard in c99 c11 c17; do
   for compiler in gcc clang clang-14; do try "$compiler" c "$standard"; done

@@ -18,11 +18,13 @@
 
 #include "fmt/format.h"
 #include "plugins/fake/operation.h"
+#include "plugins/fake/part.h"
 #include "plugins/fake/reduction.h"
 #include "plugins/fake/script.h"
 #include "plugins/sdk/abi_guard.h"
 #include "plugins/sdk/backend_shell.h"
 #include "plugins/sdk/failure.h"
+#include "plugins/sdk/program.h"
 #include "plugins/sdk/settings.h"
 
 namespace cotune::fake {
@@ -88,9 +90,26 @@ class FakeGroup {
   std::optional<Failure> failure_;
 };
 
+// A part, as the script has it behave.
+class FakePart {
+ public:
+  FakePart(FakeBackend& backend, sdk::Program program)
+      : backend_(backend), program_(std::move(program)) {}
+
+  FakeBackend& backend() const { return backend_; }
+
+  Result<void> Launch(const cotune_program_launch_t& launch);
+
+ private:
+  FakeBackend& backend_;
+  const sdk::Program program_;
+  int64_t calls_ = 0;
+};
+
 class FakeBackend {
  public:
   using Group = FakeGroup;
+  using Part = FakePart;
   using Problem = cotune_problem_t;
 
   static constexpr char kName[] = "fake";
@@ -107,6 +126,11 @@ class FakeBackend {
   static Result<Problem> CheckProblem(const cotune_problem_t& problem);
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const;
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params);
+  // Whether this rank is the one that the script names: it has made a group by then, and -1 names
+  // none.
+  bool IsAt(int32_t scripted_rank) const { return scripted_rank >= 0 && scripted_rank == rank; }
+  // Only where the script has parts.
+  Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part, int64_t deadline_ns);
 
   const cotune_host_t& host;
   const Script script;
@@ -176,7 +200,8 @@ cotune_choice_t EntryOf(const ScriptedChoice& choice, const cotune_problem_t& pr
   uint32_t flags = COTUNE_CHOICE_REPRODUCIBLE;
   if (choice.is_default) flags |= COTUNE_CHOICE_DEFAULT;
   if (choice.collective_prepare) flags |= COTUNE_CHOICE_COLLECTIVE_PREPARE;
-  return sdk::ChoiceEntry(choice.name, WhyRefused(choice, problem), choice.model_us, flags);
+  return sdk::ChoiceEntry(choice.name, WhyRefused(choice, problem), choice.model_us, flags,
+                          choice.numerics);
 }
 
 // The entries of the list, in the script's order.
@@ -270,6 +295,45 @@ Result<bool> FakePlan::Progress(int64_t until_ns) {
   return done;
 }
 
+Result<std::unique_ptr<FakePart>> FakeBackend::PreparePart(const sdk::Program& part,
+                                                           int64_t /*deadline_ns*/) {
+  if (!script.parts->refuse.empty()) return Fail(COTUNE_UNSUPPORTED, script.parts->refuse);
+  if (IsAt(script.parts->prepare_fails_on)) {
+    return Fail(COTUNE_INTERNAL, "scripted: part_prepare fails");
+  }
+  if (IsAt(script.parts->prepare_refused_on)) {
+    return Fail(COTUNE_UNSUPPORTED, "scripted: part_prepare refuses");
+  }
+  return std::make_unique<FakePart>(*this, part);
+}
+
+// Waits until a time, or fails at the deadline.
+Result<void> WaitUntil(const cotune_host_t& host, int64_t end_ns, int64_t deadline_ns) {
+  const auto left_ns = [&] { return std::min(end_ns, deadline_ns) - host.now_ns(host.context); };
+  for (int64_t left = left_ns(); left > 0; left = left_ns()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+  }
+  if (end_ns <= deadline_ns) return {};
+  return Fail(COTUNE_DEADLINE_EXCEEDED, "scripted: the part takes longer than its deadline");
+}
+
+Result<void> FakePart::Launch(const cotune_program_launch_t& launch) {
+  const ScriptedParts& script = *backend_.script.parts;
+  if (++calls_ >= script.launch_fails_at && backend_.IsAt(script.launch_fails_on)) {
+    return Fail(COTUNE_INTERNAL, "scripted: the launch of a part fails");
+  }
+  const int64_t started_ns = backend_.host.now_ns(backend_.host.context);
+  if (auto done = RunPart(program_, launch.inputs, launch.outputs); !done) return done;
+  if (backend_.IsAt(script.wrong_on)) {
+    const uint64_t bytes = program_.values[static_cast<size_t>(program_.outputs.back())].bytes();
+    auto* to = static_cast<std::byte*>(launch.outputs[program_.outputs.size() - 1]);
+    // In the highest byte, so that no tolerance hides it.
+    if (bytes > 0) to[bytes - 1] ^= std::byte{0x41};
+  }
+  const int64_t end_ns = started_ns + static_cast<int64_t>(script.cost_us * 1000);
+  return WaitUntil(backend_.host, end_ns, launch.deadline_ns);
+}
+
 // Calls itself until its stack has run over.
 __attribute__((noinline)) int64_t OverflowStack(const volatile int64_t* outer) {
   if (*outer < 0) return 0;  // never, which the compiler does not know
@@ -330,7 +394,13 @@ FakeBackend& Of(const cotune_backend_t* backend) {
   return Shell::Of(const_cast<cotune_backend_t*>(backend));  // only counters of the script change
 }
 FakeBackend& BackendOf(cotune_group_t* group) { return Shell::Of(group).backend(); }
-FakeBackend& BackendOf(cotune_plan_t* plan) { return Shell::Of(plan).group().backend(); }
+FakeBackend& BackendOf(cotune_plan_t* plan) {
+  return Shell::IsPart(plan) ? Shell::OfPart(plan).backend() : Shell::Of(plan).group().backend();
+}
+// The choice that a plan is of; that of a part is "".
+std::string_view ChoiceOf(cotune_plan_t* plan) {
+  return Shell::IsPart(plan) ? std::string_view() : Shell::Of(plan).choice().name;
+}
 
 cotune_status_t Create(const cotune_host_t* host, int32_t device, cotune_backend_t** backend,
                        cotune_error_t* error) {
@@ -348,9 +418,39 @@ void Destroy(cotune_backend_t* backend) {
   if (backend != nullptr) Misbehave(Of(backend), "destroy");
 }
 
+const cotune_program_v1_t& ProgramTable() {
+  return *static_cast<const cotune_program_v1_t*>(
+      Shell::Table()->get_extension(nullptr, COTUNE_PROGRAM_EXTENSION));
+}
+
+cotune_status_t PartPrepare(cotune_backend_t* backend, const cotune_program_t* program,
+                            int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
+  Misbehave(Of(backend), "part_prepare");
+  return ProgramTable().part_prepare(backend, program, deadline_ns, plan, error);
+}
+
+cotune_status_t PartLaunch(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+                           cotune_error_t* error) {
+  Misbehave(BackendOf(plan), "part_launch");
+  return ProgramTable().launch(plan, launch, error);
+}
+
+const cotune_program_v1_t& ProgramTableWithBreaches() {
+  static const cotune_program_v1_t table = [] {
+    cotune_program_v1_t with_breaches = ProgramTable();
+    with_breaches.part_prepare = PartPrepare;
+    with_breaches.launch = PartLaunch;
+    return with_breaches;
+  }();
+  return table;
+}
+
 const void* GetExtension(const cotune_backend_t* backend, const char* id) {
   Misbehave(Of(backend), "get_extension");
-  return Shell::Table()->get_extension(backend, id);
+  if (std::string_view(id) != COTUNE_PROGRAM_EXTENSION) {
+    return Shell::Table()->get_extension(backend, id);
+  }
+  return Of(backend).script.parts ? &ProgramTableWithBreaches() : nullptr;
 }
 
 cotune_status_t ListChoices(const cotune_backend_t* backend, const cotune_problem_t* problem,
@@ -395,13 +495,13 @@ cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch, cotun
 }
 
 cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
-  const bool is_never_done = Misbehave(BackendOf(plan), "progress", Shell::Of(plan).choice().name);
+  const bool is_never_done = Misbehave(BackendOf(plan), "progress", ChoiceOf(plan));
   return is_never_done ? COTUNE_IN_PROGRESS : Shell::Table()->progress(plan, until_ns, error);
 }
 
 void PlanDestroy(cotune_plan_t* plan) {
   const Owned<cotune_plan_t> owned(plan, Shell::Table()->plan_destroy);
-  if (plan != nullptr) Misbehave(BackendOf(plan), "plan_destroy", Shell::Of(plan).choice().name);
+  if (plan != nullptr) Misbehave(BackendOf(plan), "plan_destroy", ChoiceOf(plan));
 }
 
 cotune_backend_api_t TableWithBreaches() {

@@ -1,4 +1,4 @@
-// Adds up what the ranks sent, by plain loops in rank order.
+// Adds up what the ranks sent, by the reference evaluator: rounded once, whatever the type.
 #ifndef COTUNE_PLUGINS_FAKE_REDUCTION_H_
 #define COTUNE_PLUGINS_FAKE_REDUCTION_H_
 
@@ -14,8 +14,7 @@ namespace cotune::fake {
 uint32_t ElementBytes(cotune_dtype_t dtype);
 
 // to[i] = blocks[0][i] op blocks[1][i] op ..., for `count` elements of a type and a reduction
-// (COTUNE_SUM to COTUNE_AVERAGE) that this backend has. 16-bit floats are summed in f32 and rounded
-// once, integers wrap.
+// (COTUNE_SUM to COTUNE_AVERAGE) that this backend has. Integers wrap.
 void Reduce(cotune_dtype_t dtype, uint32_t reduction, uint64_t count,
             const std::vector<std::vector<std::byte>>& blocks, std::byte* to);
 

@@ -40,7 +40,7 @@ std::vector<uint16_t> AllBits() {
 }
 
 // Every 16-bit number plus one that makes rounding necessary, against the conversions of core.
-TEST(ReductionTest, SixteenBitFloatsAreSummedInF32AndRoundedOnce) {
+TEST(ReductionTest, SixteenBitFloatsAreSummedAndRoundedOnce) {
   const std::vector<uint16_t> all = AllBits();
   for (float addend : {0.0F, 1.0F, -3.14159F, 1e-7F, 3e-5F, 700.0F}) {
     const std::vector<uint16_t> f16(65536, F16FromF32(addend));
@@ -81,13 +81,17 @@ TEST(ReductionTest, IntegersWrapAndAveragesTruncateTowardZero) {
               ElementsAre(-(int64_t{1} << 43)));
 }
 
-TEST(ReductionTest, FloatsAreAddedInRankOrder) {
+TEST(ReductionTest, FloatsAreRoundedOnce) {
   const cotune_dtype_t f32 = {COTUNE_DTYPE_FLOAT, 32, 1};
-  // In another order the small numbers would not be lost.
+  // Rounded after each addition, the small numbers would be lost.
   EXPECT_THAT(ReduceOf<float>(f32, COTUNE_SUM, {{1e8F}, {1.0F}, {1.0F}, {-1e8F}}),
-              ElementsAre(0.0F));
+              ElementsAre(2.0F));
   const cotune_dtype_t f64 = {COTUNE_DTYPE_FLOAT, 64, 1};
   EXPECT_THAT(ReduceOf<double>(f64, COTUNE_AVERAGE, {{1, 5}, {2, 6}}), ElementsAre(1.5, 5.5));
+}
+
+TEST(ReductionTest, NothingIsReducedToNothing) {
+  EXPECT_THAT(ReduceOf<uint16_t>(kF16, COTUNE_SUM, {{}, {}}), ElementsAre());
 }
 
 TEST(ReductionTest, TypesThatAreNotThereHaveNoSize) {

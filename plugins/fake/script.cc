@@ -58,6 +58,13 @@ bool ReadCollectives(std::string_view text, uint32_t& bits) {
   }
 }
 
+// A reason of one word, in which underscores stand for spaces.
+bool ReadReason(std::string_view text, std::string& reason) {
+  reason = text;
+  std::replace(reason.begin(), reason.end(), '_', ' ');
+  return !reason.empty();
+}
+
 bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choice) {
   if (key == "cost_us") return Read(value, choice.cost_us);
   if (key == "cost_per_kib_us") return Read(value, choice.cost_per_kib_us);
@@ -79,11 +86,11 @@ bool SetValue(std::string_view key, std::string_view value, ScriptedChoice& choi
   if (key == "overruns_on") return Read(value, choice.overruns_on);
   if (key == "hangs_on") return Read(value, choice.hangs_on);
   if (key == "missing_on") return Read(value, choice.missing_on);
-  if (key == "refuse" && !value.empty()) {
-    choice.refuse = value;
-    std::replace(choice.refuse.begin(), choice.refuse.end(), '_', ' ');
-    return true;
+  if (key == "numerics") {
+    choice.numerics = value;
+    return !value.empty() && value.size() < sizeof(cotune_choice_t::numerics);
   }
+  if (key == "refuse") return ReadReason(value, choice.refuse);
   return false;
 }
 
@@ -111,6 +118,30 @@ std::string ReadChoice(std::string_view rest, Script& script) {
   return "";
 }
 
+bool SetValue(std::string_view key, std::string_view value, ScriptedParts& parts) {
+  if (key == "cost_us") return Read(value, parts.cost_us);
+  if (key == "refuse") return ReadReason(value, parts.refuse);
+  if (key == "prepare_fails_on") return Read(value, parts.prepare_fails_on);
+  if (key == "prepare_refused_on") return Read(value, parts.prepare_refused_on);
+  if (key == "launch_fails_on") return Read(value, parts.launch_fails_on);
+  if (key == "launch_fails_at") return Read(value, parts.launch_fails_at);
+  if (key == "wrong_on") return Read(value, parts.wrong_on);
+  return false;
+}
+
+std::string ReadParts(std::string_view rest, Script& script) {
+  if (script.parts) return "'parts' is there twice";
+  ScriptedParts& parts = script.parts.emplace();
+  for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    if (!SetValue(word.substr(0, equals), value, parts)) {
+      return fmt::format("cannot read '{}'", word);
+    }
+  }
+  return "";
+}
+
 bool ReadHow(std::string_view word, How& how) {
   constexpr std::pair<std::string_view, How> kNames[] = {
       {"never_returns", How::kNeverReturns},
@@ -129,10 +160,10 @@ bool ReadHow(std::string_view word, How& how) {
 }
 
 bool IsFunction(std::string_view name) {
-  constexpr std::string_view kNames[] = {"create",       "destroy",       "get_extension",
-                                         "list_choices", "group_create",  "group_health",
-                                         "group_abort",  "group_destroy", "prepare",
-                                         "launch",       "progress",      "plan_destroy"};
+  constexpr std::string_view kNames[] = {
+      "create",       "destroy",      "get_extension", "list_choices", "group_create",
+      "group_health", "group_abort",  "group_destroy", "prepare",      "launch",
+      "progress",     "plan_destroy", "part_prepare",  "part_launch"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -169,6 +200,7 @@ std::string ReadLine(std::string_view line, Script& script) {
   if (first.empty() || first[0] == '#') return "";
   if (first == "choice") return ReadChoice(rest, script);
   if (first == "breach") return ReadBreach(rest, script);
+  if (first == "parts") return ReadParts(rest, script);
   rest = Trim(rest);
   if (first == "group_fails_on") {
     return Read(rest, script.group_fails_on) ? "" : fmt::format("cannot read the rank '{}'", rest);
@@ -184,7 +216,7 @@ std::string ReadLine(std::string_view line, Script& script) {
     return rest.empty() ? fmt::format("{} needs a reason", word) : "";
   }
   return fmt::format(
-      "expected 'choice', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' or "
+      "expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' or "
       "'create_unsupported', found '{}'",
       first);
 }

@@ -12,6 +12,7 @@
 //     model_us=N                  the estimate that it is listed with
 //     only=COLLECTIVE[,...]       refused for other collectives
 //     bytes_min=N, bytes_max=N    refused for problems outside
+//     numerics=TEXT               the numerics class, as in the ABI; unknown without it
 //     refuse=REASON               always refused; underscores stand for spaces
 //     prepare_fails_on=RANK
 //     prepare_refused_on=RANK     prepare gives COTUNE_UNSUPPORTED
@@ -22,12 +23,22 @@
 //     overruns_on=RANK            one byte behind the receive buffer is changed
 //     hangs_on=RANK               this rank never takes part
 //     missing_on=RANK             not in this rank's list, against the rules of the ABI
+//   parts [WORD...]               offers to run parts, programs without a collective; without this
+//                                 statement the backend has no parts. RANKs count once a group was
+//                                 made, since a part has none of its own. WORDs are
+//     cost_us=N                   a call takes at least this long
+//     refuse=REASON               every part is refused; underscores stand for spaces
+//     prepare_fails_on=RANK
+//     prepare_refused_on=RANK     part_prepare gives COTUNE_UNSUPPORTED
+//     launch_fails_on=RANK        from the first call of a part, or from launch_fails_at=N on
+//     wrong_on=RANK               the last element of the last output is wrong
 //   refuse_all REASON...          every problem is refused
 //   group_fails_on RANK
 //   create_fails REASON...        create gives COTUNE_INTERNAL
 //   create_unsupported REASON...  create gives COTUNE_UNSUPPORTED
 //   breach FUNCTION HOW [WORD...] a function of the ABI's table breaks its contract, as no backend
-//                                 should; WORDs are
+//                                 should, or one of cotune.program/1: part_prepare, part_launch.
+//                                 WORDs are
 //     on=RANK                     on this rank only
 //     choice=NAME                 for this choice only: prepare, launch, progress, plan_destroy
 //     at=N                        from the Nth of these calls on
@@ -44,6 +55,7 @@
 #define COTUNE_PLUGINS_FAKE_SCRIPT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +73,7 @@ struct ScriptedChoice {
   uint32_t collectives = UINT32_MAX;  // bit (1 << COTUNE_*)
   uint64_t bytes_min = 0;
   uint64_t bytes_max = UINT64_MAX;
+  std::string numerics;
   std::string refuse;
   int32_t prepare_fails_on = -1;
   int32_t prepare_refused_on = -1;
@@ -75,6 +88,16 @@ struct ScriptedChoice {
   int32_t missing_on = -1;
 };
 
+struct ScriptedParts {
+  double cost_us = 0;
+  std::string refuse;
+  int32_t prepare_fails_on = -1;
+  int32_t prepare_refused_on = -1;
+  int32_t launch_fails_on = -1;
+  int64_t launch_fails_at = 1;
+  int32_t wrong_on = -1;
+};
+
 enum class How {
   kNeverReturns,
   kNeverDone,
@@ -87,7 +110,7 @@ enum class How {
 };
 
 struct Breach {
-  std::string function;  // as the ABI's table names it
+  std::string function;  // as the ABI's table names it, or part_prepare or part_launch
   How how = How::kNeverReturns;
   int32_t on = -1;     // -1: every rank
   std::string choice;  // "": any
@@ -97,6 +120,7 @@ struct Breach {
 struct Script {
   std::vector<ScriptedChoice> choices;
   std::vector<Breach> breaches;
+  std::optional<ScriptedParts> parts;  // empty: the backend has none
   std::string refuse_all;
   int32_t group_fails_on = -1;
   std::string create_fails;

@@ -61,6 +61,27 @@ TEST(ScriptTest, EveryWordSetsItsField) {
   EXPECT_EQ(script.create_unsupported, "no such device");
 }
 
+TEST(ScriptTest, PartsAreThereWhereTheScriptNamesThem) {
+  EXPECT_FALSE(ParseScript("choice a").parts.has_value());
+  EXPECT_TRUE(ParseScript("choice a; parts").parts.has_value());
+  const Script script = ParseScript(
+      "choice a; parts cost_us=2.5 refuse=no_more prepare_fails_on=1 prepare_refused_on=2 "
+      "launch_fails_on=3 launch_fails_at=4 wrong_on=5; breach part_launch throws on=1");
+  ASSERT_EQ(script.mistake, "");
+  ASSERT_TRUE(script.parts.has_value());
+  EXPECT_EQ(script.parts->cost_us, 2.5);
+  EXPECT_EQ(script.parts->refuse, "no more");
+  EXPECT_EQ(script.parts->prepare_fails_on, 1);
+  EXPECT_EQ(script.parts->prepare_refused_on, 2);
+  EXPECT_EQ(script.parts->launch_fails_on, 3);
+  EXPECT_EQ(script.parts->launch_fails_at, 4);
+  EXPECT_EQ(script.parts->wrong_on, 5);
+  EXPECT_EQ(script.breaches.at(0).function, "part_launch");
+  EXPECT_EQ(ParseScript("choice a; parts; parts").mistake, "line 3: 'parts' is there twice");
+  EXPECT_EQ(ParseScript("choice a; parts slow").mistake, "line 2: cannot read 'slow'");
+  EXPECT_EQ(ParseScript("choice a; parts refuse=").mistake, "line 2: cannot read 'refuse='");
+}
+
 TEST(ScriptTest, BreachesNameFunctionHowAndWhere) {
   const Script script = ParseScript(
       "choice a; breach launch crashes on=1 choice=a at=3; breach list_choices never_returns\n"
@@ -94,8 +115,8 @@ TEST(ScriptTest, BreachesNameFunctionHowAndWhere) {
 TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("").mistake, "line 1: there is no choice");
   EXPECT_EQ(ParseScript("choice a\nchoise b").mistake,
-            "line 2: expected 'choice', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' "
-            "or 'create_unsupported', found 'choise'");
+            "line 2: expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', "
+            "'create_fails' or 'create_unsupported', found 'choise'");
   EXPECT_EQ(ParseScript("choice").mistake, "line 1: a choice needs a name");
   EXPECT_EQ(ParseScript("choice a cost_us=x").mistake, "line 1: cannot read 'cost_us=x'");
   EXPECT_EQ(ParseScript("choice a wrong_on=1x").mistake, "line 1: cannot read 'wrong_on=1x'");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plugins/host/choice_list.h"
+#include "plugins/host/element_program.h"
 #include "plugins/host/group.h"
 #include "plugins/host/operation.h"
 #include "plugins/host/sdk_names.h"
@@ -98,9 +99,24 @@ class HostGroup {
   std::unique_ptr<Group> ranks_;
 };
 
+// A part of a program, which its launch runs to its end.
+class HostPart {
+ public:
+  explicit HostPart(std::unique_ptr<ElementProgram> program) : program_(std::move(program)) {}
+
+  Result<void> Launch(const cotune_program_launch_t& launch) {
+    program_->Run(launch.inputs, launch.outputs);
+    return {};
+  }
+
+ private:
+  std::unique_ptr<ElementProgram> program_;
+};
+
 class Backend {
  public:
   using Group = HostGroup;
+  using Part = HostPart;
   using Problem = sdk::Problem;
 
   static constexpr char kName[] = "host";
@@ -130,6 +146,13 @@ class Backend {
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const {
     // No workspace: slots belong to the group.
     return sdk::ChoiceEntries(host::ListChoices(problem, slot_bytes_), COTUNE_CHOICE_REPRODUCIBLE);
+  }
+
+  static Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part,
+                                                   int64_t /*deadline_ns*/) {
+    auto program = ElementProgram::Prepare(part);
+    if (!program) return Propagate(program);
+    return std::make_unique<HostPart>(std::move(*program));
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {

@@ -187,6 +187,22 @@ std::string RefusalOf(const Algorithm& algorithm, const Problem& problem) {
   return "";
 }
 
+// Partial results are f32 and are rounded when they are whole, so that the order alone decides. The
+// ring of an all_reduce begins each part of a chunk with another rank, so that the length of a
+// chunk decides where an element begins. That of a reduce_scatter begins a block behind its owner.
+// A tree of up to three ranks adds up in the order of ranks.
+std::string NumericsOf(const Algorithm& algorithm, const Problem& problem,
+                       uint64_t chunk_elements) {
+  const std::string_view name = algorithm.name;
+  std::string order = sdk::kRankOrderNumerics;
+  if (name == "tree" && problem.world_size > 3) order = "tree";
+  if (name == "ring") {
+    const bool has_parts = problem.collective == Collective::kAllReduce;
+    order = has_parts ? fmt::format("ring.{}", chunk_elements) : "ring";
+  }
+  return std::string(sdk::NumericsOf(problem, order));
+}
+
 constexpr std::string_view kInLines = "?transport=ll";
 
 std::string NameOf(const Algorithm& algorithm, uint64_t chunk_bytes) {
@@ -212,7 +228,8 @@ void AppendChoices(const Algorithm& algorithm, const Problem& problem, uint64_t 
     if (schedule.chunk_elements == last_elements) break;
     last_elements = schedule.chunk_elements;
     choices.push_back({.name = NameOf(algorithm, chunk_bytes),
-                       .cost_us = CostUs(algorithm, problem, schedule.Chunks())});
+                       .cost_us = CostUs(algorithm, problem, schedule.Chunks()),
+                       .numerics = NumericsOf(algorithm, problem, schedule.chunk_elements)});
     if (schedule.Chunks() <= 1) break;
   }
 }
@@ -274,7 +291,8 @@ std::vector<Choice> ListChoices(const Problem& problem, uint64_t slot_bytes) {
   if (problem.world_size == 1) {
     choices.push_back({.name = "copy",
                        .cost_us = static_cast<double>(ProblemBytes(problem)) / 8000,
-                       .is_default = true});
+                       .is_default = true,
+                       .numerics = sdk::kExactNumerics});
   }
   for (const Algorithm& algorithm : kAlgorithms) {
     if (algorithm.collective == problem.collective) {

@@ -21,6 +21,7 @@ struct Choice {
   std::string reason = "";  // not empty: refused, and why
   double cost_us = -1;
   bool is_default = false;
+  std::string numerics = "";  // as in the ABI
 };
 
 // All choices of the problem in a fixed order, refused ones included; exactly one is the default.

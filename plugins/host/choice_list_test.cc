@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cotune::host {
@@ -53,6 +54,8 @@ TEST(ListChoicesTest, AlwaysOneDefaultUniqueNamesAndReasons) {
             EXPECT_TRUE(names.insert(choice.name).second) << choice.name;
             EXPECT_LT(choice.name.size(), sizeof(cotune_choice_t::name));
             EXPECT_LT(choice.reason.size(), sizeof(cotune_choice_t::reason));
+            EXPECT_LT(choice.numerics.size(), sizeof(cotune_choice_t::numerics));
+            EXPECT_EQ(choice.reason.empty(), !choice.numerics.empty()) << choice.name;
             defaults += choice.is_default ? 1 : 0;
             EXPECT_TRUE(!choice.is_default || choice.reason.empty()) << choice.name;
             EXPECT_EQ(choice.reason.empty(), choice.cost_us >= 0) << choice.name;
@@ -63,6 +66,38 @@ TEST(ListChoicesTest, AlwaysOneDefaultUniqueNamesAndReasons) {
       }
     }
   }
+}
+
+// The class of the first choice whose name begins so.
+std::string ClassOf(const Problem& problem, std::string_view name) {
+  for (const Choice& choice : ListChoices(problem, kDefaultSlotBytes)) {
+    if (choice.name.starts_with(name)) return choice.numerics;
+  }
+  return "not listed";
+}
+
+TEST(ListChoicesTest, TheNumericsClassSaysWhatTheBitsDependOn) {
+  Problem problem = AllReduceOf(1 << 20, 4);
+  EXPECT_EQ(ClassOf(problem, "one_shot?chunk=65536"), "rank_order_f32");
+  EXPECT_EQ(ClassOf(problem, "two_shot?chunk=262144"), "rank_order_f32");
+  EXPECT_EQ(ClassOf(problem, "tree?chunk=65536"), "tree");
+  const auto schedule = ScheduleOf(problem, "ring?chunk=65536", 0, kDefaultSlotBytes);
+  ASSERT_TRUE(schedule.has_value());
+  EXPECT_EQ(ClassOf(problem, "ring?chunk=65536"),
+            "ring." + std::to_string(schedule->chunk_elements));
+  EXPECT_NE(ClassOf(problem, "ring?chunk=65536"), ClassOf(problem, "ring?chunk=262144"));
+  problem.world_size = 3;
+  EXPECT_EQ(ClassOf(problem, "tree?chunk=65536"), "rank_order_f32");
+  problem.collective = Collective::kReduceScatter;
+  EXPECT_EQ(ClassOf(problem, "direct?chunk=65536"), "rank_order_f32");
+  EXPECT_EQ(ClassOf(problem, "ring?chunk=65536"), "ring");
+  EXPECT_EQ(ClassOf(problem, "ring?chunk=262144"), "ring");
+  problem.type = ElementType::kI32;
+  EXPECT_EQ(ClassOf(problem, "ring?chunk=65536"), "exact");
+  problem = {.collective = Collective::kAllGather, .count = 1000, .world_size = 4};
+  EXPECT_EQ(ClassOf(problem, "ring"), "exact");
+  problem = {.collective = Collective::kAllReduce, .count = 1000, .world_size = 1};
+  EXPECT_EQ(ClassOf(problem, "copy"), "exact");
 }
 
 TEST(ListChoicesTest, NoTwoChoicesAreTheSame) {

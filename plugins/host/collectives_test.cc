@@ -1,4 +1,4 @@
-// Every collective, type, reduction and choice on real processes, against plain loops.
+// Every collective, type, reduction and choice on real processes, against the reference evaluator.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "plugins/host/backend.h"
+#include "plugins/host/testing/exact_data.h"
 #include "plugins/host/testing/host_ranks.h"
-#include "plugins/host/testing/naive_collective.h"
 
 namespace cotune::host {
 namespace {
@@ -179,7 +179,7 @@ using Parameter = std::tuple<Collective, int>;
 
 class CollectivesTest : public testing::TestWithParam<Parameter> {};
 
-TEST_P(CollectivesTest, EqualsPlainLoops) {
+TEST_P(CollectivesTest, EqualsTheEvaluator) {
   const auto [collective, world_size] = GetParam();
   JobForTest job;
   const std::vector<Case> cases = CasesOf(collective, world_size);
@@ -196,6 +196,51 @@ TEST_P(CollectivesTest, EqualsPlainLoops) {
     return runs >= static_cast<int>(cases.size()) ? "" : "ran less than one choice a case";
   });
   EXPECT_EQ(ranks.WaitAll(), "");
+}
+
+// What the check says about buffers into which a call wrote `received`.
+std::string CheckOf(const Case& c, const Data& data, const std::vector<std::byte>& received) {
+  Buffers buffers(c, 0, data.inputs[0]);
+  std::memcpy(buffers.receive(), received.data(), received.size());
+  return buffers.Compare(data.expected);
+}
+
+TEST(CheckTest, AWrongByteAndSwappedBlocksShow) {
+  const Case c{.problem = {.collective = Collective::kAllToAll,
+                           .type = ElementType::kBf16,
+                           .count = 100,
+                           .world_size = 3}};
+  const Data data(c.problem, 0);
+  EXPECT_EQ(CheckOf(c, data, data.expected), "");
+  for (size_t i = 0; i < data.expected.size(); ++i) {
+    std::vector<std::byte> received = data.expected;
+    received[i] ^= std::byte{1};
+    ASSERT_NE(CheckOf(c, data, received), "") << "byte " << i;
+  }
+  std::vector<std::byte> received = data.expected;
+  std::swap_ranges(received.begin(), received.begin() + 200, received.begin() + 200);
+  EXPECT_NE(CheckOf(c, data, received), "");
+}
+
+TEST(CheckTest, AMissingRankAnotherBlockAndAnotherRootShow) {
+  for (const ElementType type : kElementTypes) {
+    for (const Reduction reduction : kReductions) {
+      Case c{.problem = {.collective = Collective::kReduceScatter,
+                         .reduction = reduction,
+                         .type = type,
+                         .count = 300,
+                         .world_size = 3}};
+      Data data(c.problem, 0);
+      EXPECT_NE(CheckOf(c, data, ExpectedOutput(c.problem, 1, data.inputs)), "");
+      auto without = data.inputs;
+      without[2] = without[1];
+      EXPECT_NE(CheckOf(c, data, ExpectedOutput(c.problem, 0, without)), "");
+      c.problem.collective = Collective::kBroadcast;
+      data = Data(c.problem, 0);
+      c.problem.root = 1;
+      EXPECT_NE(CheckOf(c, data, ExpectedOutput(c.problem, 0, data.inputs)), "");
+    }
+  }
 }
 
 std::string ParameterName(const testing::TestParamInfo<Parameter>& info) {

@@ -17,6 +17,7 @@
 #include "plugins/loader/backend_host.h"
 #include "plugins/loader/choice_listing.h"
 #include "plugins/loader/plugin_status.h"
+#include "plugins/loader/program_listing.h"
 #include "plugins/loader/thread_rule_check.h"
 
 namespace cotune {
@@ -339,19 +340,110 @@ class AdaptedGroup final : public BackendGroup {
   std::shared_ptr<GroupContext> context_;
 };
 
-// The extension as far as it can be used; nullptr when the backend has none.
-Result<const cotune_memory_v1_t*> MemoryExtensionOf(const BackendContext& context,
-                                                    const cotune_backend_t* backend,
-                                                    const std::string& where) {
+// A part, which belongs to no group. The launch may do all of the work.
+class AdaptedPart final : public Plan {
+ public:
+  AdaptedPart(std::shared_ptr<const BackendContext> context, const cotune_program_v1_t& extension,
+              std::unique_ptr<const CallSubject> subject, cotune_plan_t* plan, MemoryKind memory,
+              int32_t device)
+      : context_(std::move(context)),
+        extension_(extension),
+        subject_(std::move(subject)),
+        plan_(plan),
+        memory_(memory),
+        device_(device),
+        slot_(context_->watchdog, nullptr) {}
+  AdaptedPart(const AdaptedPart&) = delete;
+  AdaptedPart& operator=(const AdaptedPart&) = delete;
+  ~AdaptedPart() override {
+    InvokeWithoutAnswer(*context_, *subject_, "plan_destroy",
+                        [&] { context_->table.plan_destroy(plan_); });
+    if (context_->watchdog != nullptr) context_->watchdog->AwaitReader();
+  }
+
+  bool is_capturable() const override { return memory_ == MemoryKind::kCuda; }
+
+  Status Launch(const LaunchArguments& arguments) override {
+    cotune_program_launch_t launch{};
+    launch.struct_size = sizeof(launch);
+    launch.inputs = arguments.inputs.data();
+    launch.outputs = arguments.outputs.data();
+    launch.stream.kind = memory_ == MemoryKind::kCuda ? COTUNE_STREAM_CUDA : COTUNE_STREAM_HOST;
+    launch.stream.device = device_;
+    launch.stream.handle = arguments.stream;
+    launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
+    cotune_error_t error = EmptyError();
+    const Result<cotune_status_t> status =
+        Invoke(*context_, slot_, *subject_, "launch of a part", arguments.deadline_ns,
+               [&] { return extension_.launch(plan_, &launch, &error); });
+    if (!status) return Propagate(status);
+    if (*status < 0) return ToError(*status, error, "launch", context_->table.name, {});
+    return {};
+  }
+
+  Result<bool> Progress(int64_t until_ns) override {
+    cotune_error_t error = EmptyError();
+    const Result<cotune_status_t> status =
+        Invoke(*context_, slot_, *subject_, "progress of a part", deadline_ns_,
+               [&] { return context_->table.progress(plan_, until_ns, &error); });
+    if (!status) return Propagate(status);
+    if (*status < 0) return ToError(*status, error, "progress", context_->table.name, {});
+    return *status == COTUNE_OK;
+  }
+
+ private:
+  const std::shared_ptr<const BackendContext> context_;
+  const cotune_program_v1_t& extension_;
+  const std::unique_ptr<const CallSubject> subject_;
+  cotune_plan_t* const plan_;
+  const MemoryKind memory_;
+  const int32_t device_;
+  CallSlot slot_;  // calls of one plan come one at a time
+  int64_t deadline_ns_ = 0;
+};
+
+// Asks for an extension; nullptr when the backend has none.
+Result<const void*> ExtensionOf(const BackendContext& context, const cotune_backend_t* backend,
+                                const char* id) {
   const void* found = nullptr;
   const Result<cotune_status_t> asked =
       InvokeApart(context, context.subject, "get_extension", context.DeadlineOfCall(), nullptr,
                   [&]() -> cotune_status_t {
-                    found = context.table.get_extension(backend, COTUNE_MEMORY_EXTENSION);
+                    found = context.table.get_extension(backend, id);
                     return COTUNE_OK;
                   });
   if (!asked) return Propagate(asked);
-  const auto* memory = static_cast<const cotune_memory_v1_t*>(found);
+  return found;
+}
+
+// Likewise, as far as it can be used.
+Result<const cotune_program_v1_t*> ProgramExtensionOf(const BackendContext& context,
+                                                      const cotune_backend_t* backend,
+                                                      const std::string& where) {
+  const Result<const void*> found = ExtensionOf(context, backend, COTUNE_PROGRAM_EXTENSION);
+  if (!found) return Propagate(found);
+  const auto* program = static_cast<const cotune_program_v1_t*>(*found);
+  if (program == nullptr) return nullptr;
+  const char* missing = nullptr;
+  if (!COTUNE_HAS_FIELD(cotune_program_v1_t, program, launch)) {
+    missing = "its struct_size is too small";
+  } else if ((program->list_choices == nullptr) != (program->prepare == nullptr)) {
+    missing = "one of list_choices and prepare is NULL";
+  } else if (program->launch == nullptr) {
+    missing = "launch is NULL";
+  }
+  if (missing == nullptr) return program;
+  return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'extension cotune.program/1'",
+              where, missing, "rebuild the plugin against this version's cotune_program_v1.h");
+}
+
+// The extension as far as it can be used; nullptr when the backend has none.
+Result<const cotune_memory_v1_t*> MemoryExtensionOf(const BackendContext& context,
+                                                    const cotune_backend_t* backend,
+                                                    const std::string& where) {
+  const Result<const void*> found = ExtensionOf(context, backend, COTUNE_MEMORY_EXTENSION);
+  if (!found) return Propagate(found);
+  const auto* memory = static_cast<const cotune_memory_v1_t*>(*found);
   if (memory == nullptr) return nullptr;
   const char* missing = nullptr;
   if (!COTUNE_HAS_FIELD(cotune_memory_v1_t, memory, memory_unregister)) {
@@ -373,10 +465,12 @@ void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
 class AdaptedBackend final : public Backend {
  public:
   AdaptedBackend(std::shared_ptr<const BackendContext> context, const cotune_memory_v1_t* memory,
-                 cotune_backend_t* backend)
+                 const cotune_program_v1_t* program, cotune_backend_t* backend, int32_t device)
       : context_(std::move(context)),
         memory_(memory),
+        program_(program),
         backend_(backend),
+        device_(device),
         name_(context_->table.name),
         version_(context_->table.version) {}
   AdaptedBackend(const AdaptedBackend&) = delete;
@@ -397,6 +491,33 @@ class AdaptedBackend final : public Backend {
                     });
     if (!listed) return ChoiceList{{}, {{name_, listed.error().ToText()}}};
     return list;
+  }
+
+  bool has_parts() const override {
+    return program_ != nullptr && program_->part_prepare != nullptr;
+  }
+
+  Result<std::unique_ptr<Plan>> PreparePart(const PartRequest& request,
+                                            int64_t deadline_ns) override {
+    if (!has_parts()) return Backend::PreparePart(request, deadline_ns);
+    const AbiProgram abi(request.part, request.rows,
+                         {request.memory, request.world_size, request.world_size}, 0,
+                         request.rounds_values);
+    auto subject = std::make_unique<CallSubject>(context_->subject);
+    subject->text +=
+        fmt::format(", a part of a program with {} operations", request.part.nodes().size());
+    cotune_plan_t* plan = nullptr;
+    cotune_error_t error = EmptyError();
+    const Result<cotune_status_t> status =
+        InvokeApart(*context_, *subject, "part_prepare", deadline_ns, nullptr, [&] {
+          return program_->part_prepare(backend_, &abi.program(), deadline_ns, &plan, &error);
+        });
+    if (!status) return Propagate(status);
+    if (*status != COTUNE_OK || plan == nullptr) {
+      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "part_prepare", name_, {});
+    }
+    return std::make_unique<AdaptedPart>(context_, *program_, std::move(subject), plan,
+                                         request.memory, device_);
   }
 
   Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
@@ -426,7 +547,9 @@ class AdaptedBackend final : public Backend {
  private:
   const std::shared_ptr<const BackendContext> context_;
   const cotune_memory_v1_t* const memory_;
+  const cotune_program_v1_t* const program_;  // nullptr: not offered
   cotune_backend_t* const backend_;
+  const int32_t device_;
   const std::string name_;
   const std::string version_;
 };
@@ -460,7 +583,12 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
     DestroyBackend(*context, backend);
     return Propagate(memory);
   }
-  return std::make_unique<AdaptedBackend>(context, *memory, backend);
+  const Result<const cotune_program_v1_t*> program = ProgramExtensionOf(*context, backend, where);
+  if (!program) {
+    DestroyBackend(*context, backend);
+    return Propagate(program);
+  }
+  return std::make_unique<AdaptedBackend>(context, *memory, *program, backend, device);
 }
 
 }  // namespace cotune

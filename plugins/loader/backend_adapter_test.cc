@@ -396,6 +396,43 @@ TEST_F(BackendAdapterTest, EntriesThatBreakTheRulesAreRefusedAlone) {
   EXPECT_EQ(list.refusals[8].reason, "its plugin marks two defaults, probe/a is the first");
 }
 
+// The text, without a NUL where it fills the field.
+cotune_choice_t WithNumerics(cotune_choice_t entry, const std::string& text) {
+  std::memcpy(entry.numerics, text.data(), std::min(text.size(), sizeof(entry.numerics)));
+  return entry;
+}
+
+TEST_F(BackendAdapterTest, TheNumericsClassIsReadWhereThePluginHasTheField) {
+  probe_.choices = {WithNumerics(Entry("a", COTUNE_CHOICE_DEFAULT), "rank_order_f32"),
+                    Entry("unknown"), WithNumerics(Entry("longest"), std::string(31, 'x')),
+                    WithNumerics(Entry("older"), "ring.64"), WithNumerics(Entry("cut"), "ring.64")};
+  // As plugins of 1.0 and 1.1 write it, and one byte short of the field.
+  probe_.choices[3].struct_size = offsetof(cotune_choice_t, numerics);
+  probe_.choices[4].struct_size = sizeof(cotune_choice_t) - 1;
+  const ChoiceList list = List();
+  EXPECT_THAT(list.refusals, IsEmpty());
+  std::vector<std::string> classes;
+  for (const Choice& choice : list.choices) classes.push_back(choice.numerics);
+  EXPECT_THAT(classes, ElementsAre("rank_order_f32", "", std::string(31, 'x'), "", ""));
+}
+
+TEST_F(BackendAdapterTest, ABadNumericsClassRefusesItsChoice) {
+  probe_.choices = {Entry("good", COTUNE_CHOICE_DEFAULT),
+                    WithNumerics(Entry("endless"), std::string(32, 'x')),
+                    WithNumerics(Entry("upper"), "Ring"), WithNumerics(Entry("byte"), "ring\n"),
+                    WithNumerics(Entry("high"), "ring\xff")};
+  const ChoiceList list = List();
+  ASSERT_EQ(list.choices.size(), 1u);
+  EXPECT_EQ(list.choices[0].id.text(), "probe/good");
+  ASSERT_EQ(list.refusals.size(), 4u);
+  EXPECT_EQ(list.refusals[0].choice, "probe/endless");
+  EXPECT_EQ(list.refusals[0].reason, "the text of its numerics class does not end with NUL");
+  EXPECT_EQ(list.refusals[1].reason,
+            "byte 0x52 in the text of its numerics class is none of [a-z0-9_.]");
+  EXPECT_THAT(list.refusals[2].reason, HasSubstr("byte 0x0a"));
+  EXPECT_THAT(list.refusals[3].reason, HasSubstr("byte 0xff"));
+}
+
 TEST_F(BackendAdapterTest, AListThatFailsIsARefusalOfTheBackend) {
   probe_.status = COTUNE_UNSUPPORTED;
   probe_.message = "no such wire";
@@ -406,12 +443,14 @@ TEST_F(BackendAdapterTest, AListThatFailsIsARefusalOfTheBackend) {
 }
 
 TEST_F(BackendAdapterTest, ProgramsOfMoreThanOneCollectiveAreRefused) {
-  ProgramBuilder builder;
-  const ValueIndex input = builder.AddInput("x", problem_.cls.dtype);
-  const Program program =
-      builder
-          .Freeze(builder.AddCollective(problem_.cls, builder.AddCollective(problem_.cls, input)))
-          .value();
+  const ProblemClass& cls = problem_.cls;
+  const Program program = Program::Bind(ProgramGraph::Parse("%x = input f32 [R, 1]\n"
+                                                            "%y = all_reduce sum %x\n"
+                                                            "%z = all_reduce sum %y\n"
+                                                            "return %z\n")
+                                            .value(),
+                                        {cls.memory, cls.world_size, cls.ranks_per_node})
+                              .value();
   const ChoiceList list = backend_->ListChoices(program, problem_);
   EXPECT_THAT(list.choices, IsEmpty());
   EXPECT_THAT(list.refusals.at(0).reason, HasSubstr("fusion extension not offered"));

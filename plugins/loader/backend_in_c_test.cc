@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/problem/program_graph.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/load_plugin.h"
@@ -20,6 +21,7 @@ namespace cotune {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // The line of the README that compiles the example.
@@ -38,9 +40,10 @@ class BackendInCTest : public ::testing::Test {
   static void SetUpTestSuite() {
     namespace fs = std::filesystem;
     const fs::path folder = fs::canonical(std::getenv("TEST_TMPDIR")) / "tiny";
-    fs::create_directories(folder / "tree/include/cotune");
-    fs::copy_file("plugins/api/cotune_backend_v1.h",
-                  folder / "tree/include/cotune/cotune_backend_v1.h");
+    fs::create_directories(folder / "tree/include/cotune/draft");
+    for (const char* const header : {"cotune_backend_v1.h", "draft/cotune_program_v1.h"}) {
+      fs::copy_file(fs::path("plugins/api") / header, folder / "tree/include/cotune" / header);
+    }
     fs::copy_file("examples/backend_in_c/tiny_backend.c", folder / "tiny_backend.c");
     std::string command = CompileCommand();
     const size_t tree = command.find("DIR");
@@ -139,6 +142,47 @@ TEST_F(BackendInCTest, OtherProblemsAreRefusedWithReasons) {
         EXPECT_EQ(reason(Collective::kAllReduce, Reduction::kMax, Dtype::kF32),
                   "tiny: all_reduce/sum only");
         EXPECT_EQ(reason(Collective::kAllReduce, Reduction::kSum, Dtype::kF64), "tiny: f32 only");
+      },
+      table_);
+}
+
+// The part of a program behind its collective.
+ProgramGraph PartOf(const std::string& text) {
+  return ProgramGraph::Parse(text).value().Region({1}, {{.value = 2}}).Lower();
+}
+
+TEST_F(BackendInCTest, RunsOnePartOfProgramsAndRefusesOthers) {
+  OnFakeRanks(
+      1, "",
+      [](int, FakeRank& self) {
+        ASSERT_TRUE(self.backend->has_parts());
+        const auto prepare = [&](const ProgramGraph& part) {
+          return self.backend->PreparePart({.part = part, .rows = 3},
+                                           self.clock.now_ns() + kPatienceNs);
+        };
+        const ProgramGraph relu =
+            PartOf("%x = input f32 [R, 2]\n%s = all_reduce sum %x\n%y = relu %s\nreturn %y\n");
+        const auto plan = prepare(relu);
+        ASSERT_TRUE(plan) << plan.error().ToText();
+        const float x[6] = {-1, 2, -0.5F, 0, 1e30F, -1e-30F};
+        float y[6] = {};
+        const void* const inputs[] = {x};
+        void* const outputs[] = {y};
+        LaunchArguments arguments;
+        arguments.inputs = inputs;
+        arguments.outputs = outputs;
+        arguments.deadline_ns = self.clock.now_ns() + kPatienceNs;
+        ASSERT_TRUE((*plan)->Run(arguments, self.clock));
+        EXPECT_THAT(y, ElementsAre(0, 2, 0, 0, 1e30F, 0));
+        const auto refusal = [&](const std::string& dtype, const std::string& operation) {
+          const auto refused = prepare(PartOf("%x = input " + dtype +
+                                              " [R, 2]\n%s = all_reduce sum %x\n%y = " + operation +
+                                              "\nreturn %y\n"));
+          EXPECT_FALSE(refused);
+          return refused ? "" : refused.error().ToText();
+        };
+        EXPECT_THAT(refusal("f32", "neg %s"), HasSubstr("tiny: of parts relu of one value only"));
+        EXPECT_THAT(refusal("bf16", "relu %s"), HasSubstr("tiny: relu of f32 only"));
       },
       table_);
 }

@@ -5,10 +5,12 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 #include "tl/expected.hpp"
 
 namespace cotune {
@@ -16,6 +18,8 @@ namespace {
 
 constexpr uint32_t kFirstCapacity = 64;
 constexpr uint32_t kCapacityMax = 4096;
+
+}  // namespace
 
 cotune_dtype_t ToAbi(Dtype dtype) {
   const auto bits = static_cast<uint8_t>(8 * SizeBytes(dtype));
@@ -28,12 +32,19 @@ cotune_dtype_t ToAbi(Dtype dtype) {
       return {COTUNE_DTYPE_BFLOAT, bits, 1};
     case Dtype::kI32:
     case Dtype::kI64:
+    case Dtype::kI8:
       return {COTUNE_DTYPE_INT, bits, 1};
     case Dtype::kU8:
       return {COTUNE_DTYPE_UINT, bits, 1};
+    case Dtype::kF8E4M3:
+      return {COTUNE_DTYPE_FLOAT8_E4M3FN, bits, 1};
+    case Dtype::kF8E5M2:
+      return {COTUNE_DTYPE_FLOAT8_E5M2, bits, 1};
   }
   return {};
 }
+
+namespace {
 
 std::string FixedText(const char* text, size_t capacity) {
   return std::string(text, strnlen(text, capacity));
@@ -43,6 +54,24 @@ std::string FixedText(const char* text, size_t capacity) {
 constexpr size_t kEntryBytesMin =
     offsetof(cotune_choice_t, reason) + sizeof(cotune_choice_t::reason);
 
+// "" for a plugin of an older minor version, whose entries end before the field.
+std::string NumericsOf(const cotune_choice_t& entry) {
+  if (!COTUNE_HAS_FIELD(cotune_choice_t, &entry, numerics)) return "";
+  return FixedText(entry.numerics, sizeof(entry.numerics));
+}
+
+// What is wrong with the text of a numerics class; "": nothing.
+std::string WhyBadNumerics(std::string_view numerics) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_.";
+  if (numerics.size() == sizeof(cotune_choice_t::numerics)) {
+    return "the text of its numerics class does not end with NUL";
+  }
+  const size_t bad = numerics.find_first_not_of(kLetters);
+  if (bad == std::string_view::npos) return "";
+  return fmt::format("byte {:#04x} in the text of its numerics class is none of [a-z0-9_.]",
+                     static_cast<unsigned char>(numerics[bad]));
+}
+
 Choice ToChoice(ChoiceId id, const cotune_choice_t& entry) {
   Choice choice{.id = std::move(id)};
   choice.is_default = (entry.flags & COTUNE_CHOICE_DEFAULT) != 0;
@@ -51,6 +80,7 @@ Choice ToChoice(ChoiceId id, const cotune_choice_t& entry) {
   choice.prepare_is_collective = (entry.flags & COTUNE_CHOICE_COLLECTIVE_PREPARE) != 0;
   choice.cost_us = entry.cost_us >= 0 ? entry.cost_us : -1;  // not a number: no estimate
   choice.workspace_bytes = entry.workspace_bytes;
+  choice.numerics = NumericsOf(entry);
   return choice;
 }
 
@@ -86,6 +116,10 @@ void TakeEntry(const std::string& backend, const cotune_choice_t& entry,
     list.refusals.push_back(
         {id->text(),
          fmt::format("it has flags {:#x}, which this cotune does not know", entry.flags)});
+    return;
+  }
+  if (const std::string wrong = WhyBadNumerics(NumericsOf(entry)); !wrong.empty()) {
+    list.refusals.push_back({id->text(), wrong});
     return;
   }
   list.choices.push_back(ToChoice(*id, entry));

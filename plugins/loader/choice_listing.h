@@ -7,11 +7,12 @@
 
 namespace cotune {
 
+cotune_dtype_t ToAbi(Dtype dtype);
 cotune_problem_t ToAbi(const Problem& problem);
 
 // Pure, as the table's own function is. An entry that breaks the rules of the ABI (name, double
-// name, second default) becomes a refusal that says so; a list without a default gets its first
-// choice as default.
+// name, second default, numerics) becomes a refusal that says so; a list without a default gets its
+// first choice as default.
 ChoiceList ListTableChoices(const cotune_backend_api_t& table, const cotune_backend_t* backend,
                             const Problem& problem);
 

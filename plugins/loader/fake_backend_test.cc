@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/problem/program_graph.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plugins/loader/backend_adapter.h"
@@ -255,6 +257,112 @@ TEST(FakeBackendTest, ListsAreFilteredWithReasons) {
     EXPECT_EQ(list.refusals[0].choice, "fake");
     EXPECT_EQ(list.refusals[0].reason, "out of order");
   });
+}
+
+// y = relu(x) of 4 columns, as a part.
+Result<std::unique_ptr<Plan>> PrepareRelu(FakeRank& self) {
+  ProgramParts parts;
+  parts.inputs = {{.name = "x", .type = {Dtype::kF32, Rows::kAll, 4}}};
+  parts.nodes = {ComputeNode{.op = Op::kRelu, .operands = {{.value = 0}}}};
+  parts.outputs = {{.value = 1}};
+  const ProgramGraph graph = ProgramGraph::Make(std::move(parts), /*is_part=*/true).value();
+  return self.backend->PreparePart({.part = graph,
+                                    .rows = 2,
+                                    .memory = MemoryKind::kHost,
+                                    .world_size = self.exchange.world_size()},
+                                   self.clock.now_ns() + kPatienceNs);
+}
+
+// Runs the part once over numbers of both signs.
+Result<std::vector<float>> RunRelu(FakeRank& self, Plan& part, int64_t timeout_ns = kPatienceNs) {
+  const std::vector<float> from = {1, -2, 3, -4, -5, 6, -7, 8};
+  std::vector<float> to(8, -1);
+  const void* const inputs[] = {from.data()};
+  void* const outputs[] = {to.data()};
+  LaunchArguments arguments;
+  arguments.inputs = inputs;
+  arguments.outputs = outputs;
+  arguments.deadline_ns = self.clock.now_ns() + timeout_ns;
+  if (Status ran = part.Run(arguments, self.clock); !ran) return Propagate(ran);
+  return to;
+}
+
+TEST(FakeBackendTest, PartsRunOnlyWhereTheScriptHasThem) {
+  OnFakeRanks(1, "choice a", [](int, FakeRank& self) { EXPECT_FALSE(self.backend->has_parts()); });
+  OnFakeRanks(2, "choice a; parts", [](int, FakeRank& self) {
+    ASSERT_TRUE(self.backend->has_parts());
+    const auto part = PrepareRelu(self);
+    ASSERT_TRUE(part.has_value()) << part.error().ToText();
+    for (int i = 0; i < 2; ++i) {
+      const auto values = RunRelu(self, **part);
+      ASSERT_TRUE(values.has_value()) << values.error().ToText();
+      EXPECT_THAT(*values, ElementsAre(1, 0, 3, 0, 0, 6, 0, 8));
+    }
+  });
+}
+
+TEST(FakeBackendTest, PartsAreRefusedAndFailToPrepareAsScripted) {
+  OnFakeRanks(1, "choice a; parts refuse=no_such_operation", [](int, FakeRank& self) {
+    const auto part = PrepareRelu(self);
+    ASSERT_FALSE(part.has_value());
+    EXPECT_EQ(part.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(part.error().what, "no such operation");
+  });
+  OnFakeRanks(
+      3, "choice a; parts prepare_fails_on=0 prepare_refused_on=1", [](int rank, FakeRank& self) {
+        const auto part = PrepareRelu(self);
+        ASSERT_EQ(part.has_value(), rank == 2);
+        if (rank == 2) return;
+        EXPECT_EQ(part.error().code, rank == 0 ? ErrorCode::kInternal : ErrorCode::kUnsupported);
+        EXPECT_EQ(part.error().what,
+                  rank == 0 ? "scripted: part_prepare fails" : "scripted: part_prepare refuses");
+      });
+}
+
+TEST(FakeBackendTest, PartsAreWrongAndFailOnTheirRankOnly) {
+  OnFakeRanks(2, "choice a; parts wrong_on=1 launch_fails_on=0 launch_fails_at=2",
+              [](int rank, FakeRank& self) {
+                const auto part = PrepareRelu(self);
+                ASSERT_TRUE(part.has_value()) << part.error().ToText();
+                const auto first = RunRelu(self, **part);
+                ASSERT_TRUE(first.has_value()) << first.error().ToText();
+                EXPECT_EQ(first->at(7) == 8, rank == 0);
+                EXPECT_EQ(first->at(5), 6) << "only the last element is wrong";
+                const auto second = RunRelu(self, **part);
+                ASSERT_EQ(second.has_value(), rank == 1);
+                if (rank == 1) return;
+                EXPECT_EQ(second.error().code, ErrorCode::kInternal);
+                EXPECT_EQ(second.error().what, "scripted: the launch of a part fails");
+              });
+}
+
+TEST(FakeBackendTest, PartsTakeTheirTimeAndKeepTheirDeadline) {
+  OnFakeRanks(1, "choice a; parts cost_us=30000", [](int, FakeRank& self) {
+    const auto part = PrepareRelu(self);
+    ASSERT_TRUE(part.has_value()) << part.error().ToText();
+    const int64_t begin_ns = self.clock.now_ns();
+    ASSERT_TRUE(RunRelu(self, **part).has_value());
+    EXPECT_GE(self.clock.now_ns() - begin_ns, 30'000'000);
+    const auto late = RunRelu(self, **part, 1'000'000);
+    ASSERT_FALSE(late.has_value());
+    EXPECT_EQ(late.error().code, ErrorCode::kDeadline);
+  });
+}
+
+TEST(FakeBackendTest, BreachesOfPartsBecomeErrors) {
+  OnFakeRanks(1, "choice a; parts; breach part_prepare throws", [](int, FakeRank& self) {
+    const auto part = PrepareRelu(self);
+    ASSERT_FALSE(part.has_value());
+    EXPECT_THAT(part.error().ToText(), HasSubstr("scripted: part_prepare throws"));
+  });
+  OnFakeRanks(1, "choice a; parts; breach part_launch throws; breach plan_destroy throws",
+              [](int, FakeRank& self) {
+                const auto part = PrepareRelu(self);
+                ASSERT_TRUE(part.has_value()) << part.error().ToText();
+                const auto values = RunRelu(self, **part);
+                ASSERT_FALSE(values.has_value());
+                EXPECT_THAT(values.error().ToText(), HasSubstr("scripted: part_launch throws"));
+              });
 }
 
 Error AdoptError(const std::string& script) {

@@ -104,6 +104,13 @@ std::string RefusalOf(const Problem& problem, const ProtocolFacts& protocol) {
   return "";
 }
 
+// NCCL cuts data by channels and by the buffers of a protocol, and each piece begins its sum at
+// another rank. Its orders are documented nowhere, so that each way to force it is a class of its
+// own, and is comparable with no other backend.
+std::string OwnNumerics(const Problem& problem, std::string_view own) {
+  return std::string(sdk::NumericsOf(problem, own));
+}
+
 void AppendForced(const Problem& problem, const AlgorithmFacts& algorithm,
                   const ProtocolFacts& protocol, std::vector<Choice>& choices) {
   const std::string name = fmt::format("{}?proto={}", algorithm.name, protocol.name);
@@ -115,6 +122,8 @@ void AppendForced(const Problem& problem, const AlgorithmFacts& algorithm,
     choices.push_back(
         {.name = full_name,
          .cost_us = ForcedCostUs(problem, algorithm.algorithm, protocol, channels),
+         .numerics = OwnNumerics(
+             problem, fmt::format("nccl_{}.{}.{}", algorithm.name, protocol.name, channels)),
          .method = {.decision = ForcedDecision{algorithm.algorithm, protocol.protocol, channels}}});
   };
   append(name, 0);
@@ -157,12 +166,16 @@ double SymmetricCostUs(const Problem& problem) {
 
 std::vector<Choice> ListChoices(const Problem& problem, const MissingFeatures& missing) {
   std::vector<Choice> choices;
-  choices.push_back({.name = "auto", .cost_us = OwnCostUs(problem), .is_default = true});
+  choices.push_back({.name = "auto",
+                     .cost_us = OwnCostUs(problem),
+                     .is_default = true,
+                     .numerics = OwnNumerics(problem, "nccl")});
   if (problem.is_symmetric) {
     Choice symmetric{.name = "symmetric", .reason = WhyNotSymmetric(problem, missing)};
     if (symmetric.reason.empty()) {
       symmetric.cost_us = SymmetricCostUs(problem);
       symmetric.method.uses_windows = true;
+      symmetric.numerics = OwnNumerics(problem, "nccl_symmetric");
     }
     choices.push_back(symmetric);
   }

@@ -32,6 +32,7 @@ struct Choice {
   std::string reason = "";  // not empty: refused, and why
   double cost_us = -1;
   bool is_default = false;
+  std::string numerics = "";  // as in the ABI
   CallMethod method = {};
 };
 

@@ -56,6 +56,26 @@ TEST(ChoiceListTest, NamesOfALargeAllReduce) {
   EXPECT_EQ(Runnable(Floats(Collective::kAllReduce, 64 << 20)), wanted);
 }
 
+TEST(ChoiceListTest, EachWayToForceNcclIsANumericsClassOfItsOwn) {
+  Problem problem = Floats(Collective::kAllReduce, 64 << 20);
+  std::set<std::string> classes;
+  size_t runnable = 0;
+  for (const Choice& choice : ListChoices(problem, {})) {
+    if (!choice.reason.empty()) continue;
+    ++runnable;
+    classes.insert(choice.numerics);
+    EXPECT_TRUE(choice.numerics.starts_with("nccl")) << choice.name;
+    EXPECT_LT(choice.numerics.size(), sizeof(cotune_choice_t::numerics));
+  }
+  EXPECT_EQ(classes.size(), runnable);
+  EXPECT_TRUE(classes.contains("nccl"));
+  EXPECT_TRUE(classes.contains("nccl_ring.ll128.16")) << "algorithm, protocol, channels";
+  problem.type = ElementType::kI32;
+  for (const Choice& choice : ListChoices(problem, {})) {
+    EXPECT_EQ(choice.numerics, choice.reason.empty() ? "exact" : "") << choice.name;
+  }
+}
+
 TEST(ChoiceListTest, SmallProblemsFillFewChannels) {
   EXPECT_THAT(
       Runnable(Floats(Collective::kAllReduce, 1024)),

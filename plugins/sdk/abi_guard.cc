@@ -8,14 +8,18 @@
 namespace cotune::sdk {
 
 cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
-                            uint32_t flags) {
+                            uint32_t flags, const std::string& numerics) {
   cotune_choice_t entry{};
   entry.struct_size = sizeof(entry);
   entry.cost_us = cost_us;
   CopyText(name, entry.name);
   CopyText(reason, entry.reason);
   entry.status = reason.empty() ? COTUNE_OK : COTUNE_UNSUPPORTED;
-  if (reason.empty()) entry.flags = flags;
+  if (!reason.empty()) return entry;
+  entry.flags = flags;
+  // A text that is too long stays so, without its NUL: the loader refuses it. Cut off, it could be
+  // another class.
+  std::memcpy(entry.numerics, numerics.data(), std::min(numerics.size(), sizeof(entry.numerics)));
   return entry;
 }
 

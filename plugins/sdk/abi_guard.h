@@ -46,18 +46,23 @@ void CopyText(const std::string& text, char (&to)[kSize]) {
   to[length] = '\0';
 }
 
-// An entry of list_choices. `flags` count for a choice that can run; a `reason` refuses the choice.
+// An entry of list_choices. `flags` and `numerics` (as in the ABI) count for a choice that can run;
+// a `reason` refuses the choice.
 cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, double cost_us,
-                            uint32_t flags);
+                            uint32_t flags, const std::string& numerics = "");
 
-// The entries of choices of a backend's own type, which has name, reason, cost_us and is_default.
+// The entries of choices of a backend's own type, which has name, reason, cost_us and is_default;
+// numerics may be left out, as it is in backends of an older version: the class is unknown then.
 // `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
 template <class Choice>
 std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, uint32_t flags) {
   std::vector<cotune_choice_t> entries;
   for (const Choice& choice : choices) {
     const uint32_t is_default = choice.is_default ? uint32_t{COTUNE_CHOICE_DEFAULT} : 0;
-    entries.push_back(ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default));
+    std::string numerics;
+    if constexpr (requires { choice.numerics; }) numerics = choice.numerics;
+    entries.push_back(
+        ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default, numerics));
   }
   return entries;
 }

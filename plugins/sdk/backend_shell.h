@@ -13,6 +13,7 @@
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/sdk/abi_guard.h"
 #include "plugins/sdk/failure.h"
+#include "plugins/sdk/program.h"
 
 namespace cotune::sdk {
 
@@ -48,6 +49,9 @@ constexpr bool NeedsOneHost() {
 //     Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const;
 //     // Collective.
 //     Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params);
+//     // Left out: no parts of programs. Part is a class of the backend's own.
+//     using Part = ...;
+//     Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns);
 //   };
 //   class Group {
 //     using Plan = ...;
@@ -64,6 +68,10 @@ constexpr bool NeedsOneHost() {
 //     Result<void> Launch(const cotune_launch_t& launch);
 //     // Only of host memory; true: the operation is complete.
 //     Result<bool> Progress(int64_t until_ns);
+//   };
+//   class Part {
+//     // On host memory it does all of the work.
+//     Result<void> Launch(const cotune_program_launch_t& launch);
 //   };
 //
 // The rules for threads are the ABI's; the shell does not enforce them. The ABI has no place for a
@@ -102,6 +110,13 @@ class BackendShell {
   }
   static auto& Of(cotune_group_t* group) { return *reinterpret_cast<Group*>(group); }
   static auto& Of(cotune_plan_t* plan) { return *reinterpret_cast<Plan*>(plan); }
+  // Plans and parts share a type of handle. That of a part has its lowest bit set, which no address
+  // of an object has, so that plans are told from parts without a field.
+  static bool IsPart(const cotune_plan_t* plan) {
+    return (reinterpret_cast<uintptr_t>(plan) & kPartBit) != 0;
+  }
+  // The object behind the handle of a part.
+  static auto& OfPart(cotune_plan_t* plan) { return *PartOf(plan)->part; }
 
  private:
   using Group = typename Backend::Group;
@@ -184,6 +199,57 @@ class BackendShell {
       return Of(group).Prepare(*checked, choice_name, deadline_ns);
     });
   }
+  static constexpr uintptr_t kPartBit = 1;
+  // A part with the program that it was made of, by which its operands are checked.
+  template <class Part>
+  struct CheckedPart {
+    CheckedPart(Program checked, std::unique_ptr<Part> made)
+        : program(std::move(checked)), part(std::move(made)) {}
+    Program program;
+    std::unique_ptr<Part> part;
+  };
+
+  static constexpr bool kHasParts = requires(Backend & backend, const Program& part) {
+    backend.PreparePart(part, int64_t{});
+  };
+  static auto* PartOf(cotune_plan_t* plan) {
+    return reinterpret_cast<CheckedPart<typename Backend::Part>*>(
+        reinterpret_cast<uintptr_t>(plan) & ~kPartBit);
+  }
+
+  static cotune_status_t PreparePart(cotune_backend_t* backend, const cotune_program_t* program,
+                                     int64_t deadline_ns, cotune_plan_t** plan,
+                                     cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      auto checked = CheckProgram(
+          *program, {.memory_kind = Backend::kMemoryKind, .ranks_max = Backend::kRanksMax});
+      if (!checked) return Propagate(checked);
+      if (!checked->is_part()) {
+        return Fail(COTUNE_INVALID_ARGUMENT, "a part has no collective, and this program has one");
+      }
+      auto part = Of(backend).PreparePart(*checked, deadline_ns);
+      if (!part) return Propagate(part);
+      auto made = std::make_unique<CheckedPart<typename Backend::Part>>(std::move(*checked),
+                                                                        std::move(*part));
+      *plan =
+          reinterpret_cast<cotune_plan_t*>(reinterpret_cast<uintptr_t>(made.release()) | kPartBit);
+      return {};
+    });
+  }
+  static cotune_status_t LaunchPart(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+                                    cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      if (!IsPart(plan)) {
+        return Fail(COTUNE_INVALID_ARGUMENT, "the plan is none of a part of a program");
+      }
+      auto fits = CheckOperands(PartOf(plan)->program, *launch);
+      if (!fits) return fits;
+      if (launch->stream.kind != StreamKindFor(Backend::kMemoryKind)) {
+        return Fail(COTUNE_INVALID_ARGUMENT, "the stream is of another kind than the memory");
+      }
+      return PartOf(plan)->part->Launch(*launch);
+    });
+  }
   static cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t* launch,
                                 cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
@@ -194,6 +260,8 @@ class BackendShell {
     });
   }
   static cotune_status_t Progress(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error) {
+    // The launch of a part has done all of its work.
+    if (kHasParts && IsPart(plan)) return COTUNE_OK;
     bool is_complete = true;
     const cotune_status_t status = Run(error, [&]() -> Result<void> {
       if constexpr (requires { Of(plan).Progress(until_ns); }) {
@@ -207,7 +275,15 @@ class BackendShell {
     });
     return status == COTUNE_OK && !is_complete ? COTUNE_IN_PROGRESS : status;
   }
-  static void PlanDestroy(cotune_plan_t* plan) { delete reinterpret_cast<Plan*>(plan); }
+  static void PlanDestroy(cotune_plan_t* plan) {
+    if constexpr (kHasParts) {
+      if (IsPart(plan)) {
+        delete PartOf(plan);
+        return;
+      }
+    }
+    delete reinterpret_cast<Plan*>(plan);
+  }
 
   static constexpr bool kRegistersMemory = requires(Group & group, void* data) {
     group.UnregisterMemory(data);
@@ -230,6 +306,15 @@ class BackendShell {
                                                      .memory_register = MemoryRegister,
                                                      .memory_unregister = MemoryUnregister};
       if (std::string_view(id) == COTUNE_MEMORY_EXTENSION) return &kMemory;
+    }
+    if constexpr (kHasParts) {
+      static constexpr cotune_program_v1_t kProgram = {.struct_size = sizeof(cotune_program_v1_t),
+                                                       .flags = 0,
+                                                       .list_choices = nullptr,
+                                                       .prepare = nullptr,
+                                                       .part_prepare = PreparePart,
+                                                       .launch = LaunchPart};
+      if (std::string_view(id) == COTUNE_PROGRAM_EXTENSION) return &kProgram;
     }
     return nullptr;
   }

@@ -30,6 +30,9 @@ struct ProbeState {
   int objects = 0;
   int aborts = 0;
   void* registered = nullptr;
+  int part_launches = 0;
+  std::string part_text;
+  int64_t part_deadline_ns = 0;
 };
 ProbeState probe;
 
@@ -122,8 +125,8 @@ struct ProbeBackend : Counted {
   }
   static Result<std::vector<cotune_choice_t>> ListChoices(const Problem& /*problem*/) {
     if (auto answer = Answer(); !answer) return Propagate(answer);
-    return std::vector{ChoiceEntry("good", "", 2, COTUNE_CHOICE_DEFAULT),
-                       ChoiceEntry("bad", "not here", 1, COTUNE_CHOICE_REPRODUCIBLE)};
+    return std::vector{ChoiceEntry("good", "", 2, COTUNE_CHOICE_DEFAULT, "own.order"),
+                       ChoiceEntry("bad", "not here", 1, COTUNE_CHOICE_REPRODUCIBLE, "")};
   }
   static Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& /*params*/) {
     return MakeOrFail<Group>();
@@ -132,6 +135,28 @@ struct ProbeBackend : Counted {
 
 using HostBackend = ProbeBackend<ProbeGroup<HostPlan>, COTUNE_MEMORY_HOST>;
 using CudaBackend = ProbeBackend<RegisteringGroup, COTUNE_MEMORY_CUDA>;
+
+struct ProbePart : Counted {
+  static Result<void> Launch(const cotune_program_launch_t& /*launch*/) {
+    ++probe.part_launches;
+    return Answer();
+  }
+};
+
+// The same backend, and it runs parts.
+struct PartsBackend : HostBackend {
+  using Part = ProbePart;
+
+  static Result<std::unique_ptr<PartsBackend>> Create(const cotune_host_t& /*host*/,
+                                                      int32_t /*device*/) {
+    return MakeOrFail<PartsBackend>();
+  }
+  static Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns) {
+    probe.part_text = part.text;
+    probe.part_deadline_ns = deadline_ns;
+    return MakeOrFail<Part>();
+  }
+};
 
 // One backend with one group and one plan, through its table.
 class Handles {
@@ -203,6 +228,7 @@ class BackendShellTest : public ::testing::Test {
 
   const cotune_backend_api_t& host_ = *BackendShell<HostBackend>::Table();
   const cotune_backend_api_t& cuda_ = *BackendShell<CudaBackend>::Table();
+  const cotune_backend_api_t& parts_ = *BackendShell<PartsBackend>::Table();
 };
 
 TEST_F(BackendShellTest, TheTableHasTheBackendsNames) {
@@ -236,6 +262,8 @@ TEST_F(BackendShellTest, ChoicesAreListedWithReasonsForThoseThatAreRefused) {
   EXPECT_EQ(handles.choices_[0].status, COTUNE_OK);
   EXPECT_EQ(handles.choices_[0].flags, COTUNE_CHOICE_DEFAULT);
   EXPECT_EQ(handles.choices_[0].cost_us, 2);
+  EXPECT_STREQ(handles.choices_[0].numerics, "own.order");
+  EXPECT_STREQ(handles.choices_[1].numerics, "");
   EXPECT_EQ(handles.choices_[1].status, COTUNE_UNSUPPORTED);
   EXPECT_EQ(handles.choices_[1].flags, 0u) << "flags of what can run";
   EXPECT_STREQ(handles.choices_[1].reason, "not here");
@@ -247,17 +275,36 @@ TEST_F(BackendShellTest, EntriesAreMadeOfABackendsOwnChoices) {
     std::string reason;
     double cost_us;
     bool is_default;
+    std::string numerics;
   };
-  const auto entries = ChoiceEntries(
-      std::vector<Own>{
-          {"a", "", 1, true}, {"b", "", 2, false}, {std::string(200, 'c'), "no", 3, true}},
-      COTUNE_CHOICE_REPRODUCIBLE);
+  const auto entries =
+      ChoiceEntries(std::vector<Own>{{"a", "", 1, true, "exact"},
+                                     {"b", "", 2, false, std::string(40, 'o')},
+                                     {std::string(200, 'c'), "no", 3, true, "exact"}},
+                    COTUNE_CHOICE_REPRODUCIBLE);
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].flags, COTUNE_CHOICE_REPRODUCIBLE | COTUNE_CHOICE_DEFAULT);
   EXPECT_EQ(entries[1].flags, uint32_t{COTUNE_CHOICE_REPRODUCIBLE});
+  EXPECT_STREQ(entries[0].numerics, "exact");
+  // Too long for the struct: it is not cut to another text, and the host refuses it.
+  EXPECT_EQ(std::string_view(entries[1].numerics, sizeof(entries[1].numerics)),
+            std::string(32, 'o'));
   EXPECT_EQ(entries[1].cost_us, 2);
   EXPECT_EQ(entries[2].flags, 0u);
   EXPECT_EQ(std::string(entries[2].name).size(), sizeof(entries[2].name) - 1);
+}
+
+TEST_F(BackendShellTest, ChoicesThatSayNothingOfTheirNumericsCompileAndAreUnknown) {
+  struct Own {
+    std::string name;
+    std::string reason;
+    double cost_us;
+    bool is_default;
+  };
+  const auto entries = ChoiceEntries(std::vector<Own>{{"a", "", 1, true}}, 0);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_STREQ(entries[0].numerics, "");
+  EXPECT_STREQ(ChoiceEntry("b", "", 2, 0).numerics, "");
 }
 
 // Each function that can fail, and that it makes nothing then.
@@ -385,6 +432,186 @@ TEST_F(BackendShellTest, MemoryIsAnExtensionOfGroupsThatRegisterSome) {
   EXPECT_EQ(memory->memory_register(handles.group_, &data, 4, 0, &handles.error_),
             COTUNE_UNSUPPORTED);
   EXPECT_EQ(handles.message(), "not this");
+}
+
+// %0 = input f32 [R, 4]; %1 = add %0, 1; the output overwrites nothing.
+struct PartCall {
+  explicit PartCall(const Handles& handles)
+      : extension(*static_cast<const cotune_program_v1_t*>(
+            handles.api_.get_extension(handles.backend_, COTUNE_PROGRAM_EXTENSION))),
+        api(handles.api_),
+        backend(handles.backend_) {
+    for (cotune_value_t& value : values) {
+      value.struct_size = sizeof(value);
+      value.dtype = {COTUNE_DTYPE_FLOAT, 32, 1};
+      value.rows_kind = COTUNE_ROWS_ALL;
+      value.rows = 2;
+      value.columns = 4;
+    }
+    node.struct_size = sizeof(node);
+    node.kind = COTUNE_NODE_ADD;
+    node.operand_count = 2;
+    node.operands[1] = COTUNE_OPERAND_LITERAL;
+    program.struct_size = sizeof(program);
+    program.memory_kind = COTUNE_MEMORY_HOST;
+    program.world_size = program.ranks_per_node = 2;
+    program.values = values;
+    program.value_stride = sizeof(cotune_value_t);
+    program.input_count = program.node_count = program.output_count = 1;
+    program.nodes = &node;
+    program.node_stride = sizeof(node);
+    program.outputs = &output;
+    program.output_into = &into;
+    program.text = "the text";
+    launch.struct_size = sizeof(launch);
+    launch.inputs = &from;
+    launch.outputs = &to;
+    launch.stream = {COTUNE_STREAM_HOST, -1, nullptr};
+    error.struct_size = sizeof(error);
+  }
+  ~PartCall() { api.plan_destroy(plan); }
+  PartCall(const PartCall&) = delete;
+  PartCall& operator=(const PartCall&) = delete;
+
+  void MakeCollective() {
+    node = {};
+    node.struct_size = sizeof(node);
+    node.kind = COTUNE_NODE_COLLECTIVE;
+    node.collective = COTUNE_ALL_REDUCE;
+    node.reduction = COTUNE_SUM;
+    node.operand_count = 1;
+  }
+  cotune_status_t Prepare() { return extension.part_prepare(backend, &program, 77, &plan, &error); }
+  cotune_status_t Launch() { return extension.launch(plan, &launch, &error); }
+  std::string message() const { return error.message; }
+
+  const cotune_program_v1_t& extension;
+  const cotune_backend_api_t& api;
+  cotune_backend_t* const backend;
+  cotune_value_t values[2] = {};
+  cotune_node_t node{};
+  int32_t output = 1;
+  int32_t into = -1;
+  cotune_program_t program{};
+  float data[16] = {};
+  const void* from = &data[0];
+  void* to = &data[8];
+  cotune_program_launch_t launch{};
+  cotune_error_t error{};
+  cotune_plan_t* plan = nullptr;
+};
+
+TEST_F(BackendShellTest, ProgramsAreAnExtensionOfBackendsThatRunParts) {
+  Handles handles(parts_, -1);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  EXPECT_EQ(host_.get_extension(nullptr, COTUNE_PROGRAM_EXTENSION), nullptr);
+  EXPECT_EQ(parts_.get_extension(handles.backend_, "cotune.program/2"), nullptr);
+  PartCall call(handles);
+  EXPECT_EQ(call.extension.struct_size, sizeof(cotune_program_v1_t));
+  EXPECT_EQ(call.extension.flags, 0u);
+  EXPECT_EQ(call.extension.list_choices, nullptr) << "the shell runs no program whole";
+  EXPECT_EQ(call.extension.prepare, nullptr);
+  ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
+  EXPECT_EQ(probe.part_text, "the text");
+  EXPECT_EQ(probe.part_deadline_ns, 77);
+  EXPECT_EQ(probe.objects, 2) << "the backend and the part";
+  EXPECT_EQ(call.Launch(), COTUNE_OK) << call.message();
+  EXPECT_EQ(probe.part_launches, 1);
+  EXPECT_EQ(parts_.progress(call.plan, 0, &call.error), COTUNE_OK);
+  parts_.plan_destroy(call.plan);
+  call.plan = nullptr;
+  EXPECT_EQ(probe.objects, 1);
+}
+
+// A plan of a collective and one of a part go through the same functions of the table.
+TEST_F(BackendShellTest, PlansAndPartsOfOneBackendAreToldApart) {
+  Handles handles(parts_, -1);
+  handles.MakeAll();
+  PartCall call(handles);
+  ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
+  EXPECT_EQ(probe.objects, 4);
+  probe.is_complete = false;
+  ASSERT_EQ(handles.Launch(), COTUNE_OK);
+  EXPECT_EQ(handles.Progress(), COTUNE_IN_PROGRESS) << "the operation of the plan still runs";
+  EXPECT_EQ(parts_.progress(call.plan, 0, &call.error), COTUNE_OK) << "the part does not";
+  EXPECT_EQ(call.extension.launch(handles.plan_, &call.launch, &call.error),
+            COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(call.message(), "the plan is none of a part of a program");
+  EXPECT_EQ(probe.part_launches, 0);
+}
+
+TEST_F(BackendShellTest, PartsThatFitNoBackendAreRefused) {
+  Handles handles(parts_, -1);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  PartCall call(handles);
+  call.program.memory_kind = COTUNE_MEMORY_CUDA;
+  EXPECT_EQ(call.Prepare(), COTUNE_UNSUPPORTED);
+  EXPECT_THAT(call.message(), HasSubstr("memory kind 2"));
+  call.program.memory_kind = COTUNE_MEMORY_HOST;
+  call.program.flags = 1u << 31;
+  EXPECT_EQ(call.Prepare(), COTUNE_UNSUPPORTED);
+  EXPECT_THAT(call.message(), HasSubstr("program flags 0x80000000"));
+  call.program.flags = 0;
+  call.node.operands[0] = 1;
+  EXPECT_EQ(call.Prepare(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(call.message(), "value 1: operand 1 is not defined before");
+  call.MakeCollective();
+  EXPECT_EQ(call.Prepare(), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(call.message(), "a part has no collective, and this program has one");
+  EXPECT_EQ(call.plan, nullptr);
+  EXPECT_EQ(probe.part_text, "") << "the backend was asked all the same";
+}
+
+TEST_F(BackendShellTest, OperandsOfPartsAreChecked) {
+  Handles handles(parts_, -1);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  PartCall call(handles);
+  ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
+  const auto expect_refused = [&](const std::string& message) {
+    EXPECT_EQ(call.Launch(), COTUNE_INVALID_ARGUMENT) << message;
+    EXPECT_EQ(call.message(), message);
+  };
+  call.from = nullptr;
+  expect_refused("input 0 is null");
+  call.from = reinterpret_cast<const char*>(call.data) + 2;
+  expect_refused("input 0 is not aligned to its elements");
+  call.from = &call.data[0];
+  call.to = &call.data[4];
+  expect_refused("output 0 overlaps input 0");
+  call.to = &call.data[8];
+  call.launch.outputs = nullptr;
+  expect_refused("the launch has no operands");
+  call.launch.outputs = &call.to;
+  call.launch.stream.kind = COTUNE_STREAM_CUDA;
+  expect_refused("the stream is of another kind than the memory");
+  call.launch.stream.kind = COTUNE_STREAM_HOST;
+  EXPECT_EQ(probe.part_launches, 0);
+  EXPECT_EQ(call.Launch(), COTUNE_OK) << call.message();
+}
+
+TEST_F(BackendShellTest, FailuresAndExceptionsOfPartsEndInTheShell) {
+  Handles handles(parts_, -1);
+  ASSERT_EQ(handles.Create(), COTUNE_OK);
+  PartCall call(handles);
+  const auto expect_all = [&](const std::function<cotune_status_t()>& run) {
+    probe.answer = Fail(COTUNE_UNSUPPORTED, "no such operation here", 12, 1);
+    EXPECT_EQ(run(), COTUNE_UNSUPPORTED);
+    EXPECT_EQ(call.message(), "no such operation here");
+    EXPECT_EQ(call.error.native_code, 12);
+    probe.answer = {};
+    probe.throws = Throws::kStandard;
+    EXPECT_EQ(run(), COTUNE_INTERNAL);
+    EXPECT_EQ(call.message(), "probe: out of luck");
+    probe.throws = Throws::kNoMemory;
+    EXPECT_EQ(run(), COTUNE_OUT_OF_RESOURCES);
+    probe.throws = Throws::kInt;
+    EXPECT_EQ(run(), COTUNE_INTERNAL);
+    probe.throws = Throws::kNothing;
+  };
+  expect_all([&] { return call.Prepare(); });
+  EXPECT_EQ(call.plan, nullptr);
+  ASSERT_EQ(call.Prepare(), COTUNE_OK) << call.message();
+  expect_all([&] { return call.Launch(); });
 }
 
 }  // namespace

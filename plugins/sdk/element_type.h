@@ -44,6 +44,10 @@ constexpr bool IsNarrowFloat(ElementType type) {
   return type == ElementType::kF16 || type == ElementType::kBf16;
 }
 
+constexpr bool IsFloat(ElementType type) {
+  return IsNarrowFloat(type) || type == ElementType::kF32 || type == ElementType::kF64;
+}
+
 // Bytes of one partial result: f32 for the 16-bit floats, otherwise the element itself.
 constexpr size_t PartialBytes(ElementType type) {
   return IsNarrowFloat(type) ? 4 : ElementBytes(type);

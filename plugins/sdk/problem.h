@@ -3,6 +3,7 @@
 #define COTUNE_PLUGINS_SDK_PROBLEM_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/sdk/element_type.h"
@@ -27,6 +28,17 @@ struct Problem {
 constexpr bool Reduces(const Problem& problem) {
   return problem.collective == Collective::kAllReduce ||
          problem.collective == Collective::kReduceScatter;
+}
+
+// Numerics classes that all backends share (cotune_choice_t.numerics).
+inline constexpr char kExactNumerics[] = "exact";
+inline constexpr char kRankOrderNumerics[] = "rank_order_f32";
+
+// The class of a choice that combines elements in the order `reducing`. Minima and maxima of floats
+// have that class too: of -0 and +0 the processor takes the one on a fixed side.
+constexpr std::string_view NumericsOf(const Problem& problem, std::string_view reducing) {
+  const bool has_order = problem.world_size > 1 && Reduces(problem) && IsFloat(problem.type);
+  return has_order ? reducing : kExactNumerics;
 }
 
 // "bytes" of the ABI's table.

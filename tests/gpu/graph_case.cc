@@ -30,7 +30,7 @@ struct Replay {
 
 Status CheckAfter(const Replay& replay, const CallData& data, std::string_view where) {
   if (Status s = replay.rank.Await(replay.rank.job()); !s) return s;
-  return replay.rank.CheckAnswer(replay.caller, replay.buffers, replay.pattern, data.right, where);
+  return replay.rank.CheckAnswer(replay.caller, replay.buffers, replay.pattern, data, where);
 }
 
 // Calls of one plan in a graph: more than one, so that they meet each other there.

@@ -137,8 +137,8 @@ Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
   for (BackendMember& member : job.groups().members()) {
     ChoiceList list = member.backend->ListChoices(*ready.program, problem);
     for (Choice& choice : list.choices) {
-      ready.callers.push_back(
-          std::make_unique<ChoiceCaller>(*ready.program, problem, std::move(choice), member));
+      ready.callers.push_back(std::make_unique<ChoiceCaller>(
+          *ready.program, problem, std::move(choice), std::vector{&member}));
       ChoiceCaller* caller = ready.callers.back().get();
       if (!caller->choice().prepare_is_collective) local.push_back(caller);
     }
@@ -197,7 +197,7 @@ Status Rank::Await(Job& job) {
 }
 
 Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Pattern pattern,
-                         std::span<const std::byte> right, std::string_view where) {
+                         const CallData& data, std::string_view where) {
   ++findings_.calls;
   const Result<std::vector<std::byte>> answer = buffers.Read();
   const auto wrong = [&](const std::string& what) {
@@ -210,14 +210,16 @@ Status Rank::CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Patte
     return {};
   }
   const Agreement agreement = PromiseOf(caller.id(), caller.problem(), pattern);
-  const Mismatches found = Compare(caller.problem(), agreement, right, *answer);
+  const EvaluatedValue* bounded = data.bounded ? &*data.bounded : nullptr;
+  const Mismatches found = Compare(caller.problem(), agreement, data.right, *answer, bounded);
   if (found.count > 0) wrong(fmt::format("{} elements; {}", found.count, found.first));
   return {};
 }
 
 CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan) {
   return {SendData(problem, rank, pattern, salt, with_nan),
-          RightAnswer(problem, rank, pattern, salt, with_nan)};
+          RightAnswer(problem, rank, pattern, salt, with_nan),
+          BoundedAnswer(problem, rank, pattern, salt)};
 }
 
 std::string TextOf(const ChoiceCaller& caller) {

@@ -31,6 +31,14 @@ class Findings {
   std::map<std::string, uint64_t> choices_by_backend;  // that were run, problem by problem
 };
 
+// Data of one problem on this rank: what it sends, and what has to come.
+struct CallData {
+  std::vector<std::byte> sent;
+  std::vector<std::byte> right;
+  std::optional<EvaluatedValue> bounded;
+};
+CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan);
+
 // All choices of one problem on this rank.
 struct ReadyChoices {
   std::unique_ptr<Program> program;
@@ -69,7 +77,7 @@ class Rank {
   Status Await(Job& job);
   // Compares what was received, and notes what is wrong.
   Status CheckAnswer(const ChoiceCaller& caller, CallBuffers& buffers, Pattern pattern,
-                     std::span<const std::byte> right, std::string_view where);
+                     const CallData& data, std::string_view where);
   // All ranks meet; then the number of a moment that none before has had.
   Result<int64_t> Meet(Job& job, std::string_view step);
 
@@ -84,13 +92,6 @@ class Rank {
   Findings findings_;
   int64_t timeout_ns_ = 0;
 };
-
-// Data of one problem on this rank: what it sends, and what has to come.
-struct CallData {
-  std::vector<std::byte> sent;
-  std::vector<std::byte> right;
-};
-CallData DataFor(const Problem& problem, int rank, Pattern pattern, uint32_t salt, bool with_nan);
 
 // "all_reduce/sum/... cuda/one_shot?..." for messages.
 std::string TextOf(const ChoiceCaller& caller);

@@ -5,8 +5,12 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
+#include "core/base/check.h"
 #include "core/base/float16.h"
+#include "core/problem/bounded.h"
+#include "core/problem/expected_collective.h"
 #include "fmt/format.h"
 
 namespace cotune::gputest {
@@ -49,7 +53,7 @@ auto WithType(Dtype dtype, Body body) {
       return body(Plain<int32_t>());
     case Dtype::kI64:
       return body(Plain<int64_t>());
-    case Dtype::kU8:
+    default:  // collectives have no other dtypes than u8 beside these
       break;
   }
   return body(Plain<uint8_t>());
@@ -171,32 +175,22 @@ typename Type::Bits Element(const ProblemClass& cls, int rank, Pattern pattern, 
                            index);
 }
 
-template <typename Sum>
-bool IsNan(Sum value) {
-  if constexpr (std::is_floating_point_v<Sum>) return std::isnan(value);
-  return false;
-}
-
+// Of two floats. NaN stays.
 template <typename Sum>
 Sum Combine(Sum a, Sum b, Reduction reduction) {
   switch (reduction) {
     case Reduction::kMin:
-      return a < b || IsNan(a) ? a : b;
+      return a < b || std::isnan(a) ? a : b;
     case Reduction::kMax:
-      return a > b || IsNan(a) ? a : b;
+      return a > b || std::isnan(a) ? a : b;
+    case Reduction::kProduct:
+      return a * b;
     default:
-      break;
-  }
-  if constexpr (std::is_floating_point_v<Sum>) {
-    return reduction == Reduction::kProduct ? a * b : a + b;
-  } else {
-    // Without sign, wrapping around is defined.
-    const auto x = static_cast<uint64_t>(a);
-    const auto y = static_cast<uint64_t>(b);
-    return static_cast<Sum>(reduction == Reduction::kProduct ? x * y : x + y);
+      return a + b;
   }
 }
 
+// The reduction of floats in rank order.
 template <class Type>
 typename Type::Bits Reduced(const Problem& problem, Pattern pattern, uint32_t salt, bool with_nan,
                             uint64_t index) {
@@ -209,45 +203,15 @@ typename Type::Bits Reduced(const Problem& problem, Pattern pattern, uint32_t sa
     total = Combine(total, element(rank), cls.reduction);
   }
   if (cls.reduction == Reduction::kAverage) {
-    total =
-        static_cast<typename Type::Sum>(total / static_cast<typename Type::Sum>(cls.world_size));
+    total /= static_cast<typename Type::Sum>(cls.world_size);
   }
   return Type::Narrow(total);
 }
 
-// Which element of which rank lands at `index` of this rank, for data that is only moved.
-struct Origin {
-  int rank;
-  uint64_t index;
-};
-
-Origin OriginOf(const Problem& problem, int rank, uint64_t index) {
-  const auto block = static_cast<int>(index / problem.count);
-  const uint64_t within = index % problem.count;
-  switch (problem.cls.collective) {
-    case Collective::kAllGather:
-      return {block, within};
-    case Collective::kAllToAll:
-      return {block, static_cast<uint64_t>(rank) * problem.count + within};
-    default:
-      return {problem.cls.root, index};
-  }
-}
-
-// Distance in units in the last place, by the order of the numbers' bits.
+// The bounds of an answer are those of its element `index`.
 template <class Type>
-double LastPlaces(typename Type::Bits a, typename Type::Bits b) {
-  const auto ordered = [](typename Type::Bits bits) {
-    constexpr int kBits = sizeof(bits) * 8;
-    const double magnitude = static_cast<double>(bits & ~(uint64_t{1} << (kBits - 1)));
-    return (bits >> (kBits - 1)) != 0 ? -magnitude : magnitude;
-  };
-  return std::fabs(ordered(a) - ordered(b));
-}
-
-template <class Type>
-bool Agrees(const ProblemClass& cls, Agreement agreement, typename Type::Bits right,
-            typename Type::Bits answer) {
+bool Agrees(Agreement agreement, typename Type::Bits right, typename Type::Bits answer,
+            const EvaluatedValue* bounded, uint64_t index) {
   if (right == answer) return true;
   if constexpr (!Type::kIsFloat) return false;
   const auto a = static_cast<double>(Type::Widen(right));
@@ -259,13 +223,12 @@ bool Agrees(const ProblemClass& cls, Agreement agreement, typename Type::Bits ri
       return std::isnan(a) && std::isnan(b);
     case Agreement::kUnsignedZeros:
       return (std::isnan(a) && std::isnan(b)) || (a == 0 && b == 0);
-    case Agreement::kLastPlaces:
-      return LastPlaces<Type>(right, answer) <= cls.world_size + 1;
-    case Agreement::kRounding: {
-      // Every operand lies in (-1, 1): no partial sum is larger than the number of ranks.
-      const double unit = std::ldexp(1.0, -Type::kFractionBits);
-      const double steps = cls.world_size;
-      return std::fabs(a - b) <= steps * unit * steps;
+    case Agreement::kBounds: {
+      EvaluatedValue element;
+      element.type = bounded->type;
+      element.rows = 1;
+      element.floats = {bounded->floats[index]};
+      return CountWrong(element, std::as_bytes(std::span(&answer, 1))) == 0;
     }
   }
   return false;
@@ -278,6 +241,19 @@ std::string TextOf(typename Type::Bits bits) {
     return fmt::format("{:#x} ({})", wide, static_cast<double>(Type::Widen(bits)));
   }
   return fmt::format("{:#x}", wide);
+}
+
+// Whether reducing such data in another order may give other bits, or what is right is open.
+bool Rounds(Dtype dtype, Pattern pattern) {
+  return IsFloat(dtype) && (pattern == Pattern::kRandom || pattern == Pattern::kSpecial);
+}
+
+SentByRanks SentByAll(const Problem& problem, Pattern pattern, uint32_t salt, bool with_nan) {
+  SentByRanks sent;
+  for (int rank = 0; rank < problem.cls.world_size; ++rank) {
+    sent.push_back(SendData(problem, rank, pattern, salt, with_nan));
+  }
+  return sent;
 }
 
 }  // namespace
@@ -309,22 +285,36 @@ std::vector<std::byte> SendData(const Problem& problem, int rank, Pattern patter
 
 std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                    bool with_nan) {
+  if (!Reduces(problem.cls.collective) || !Rounds(problem.cls.dtype, pattern)) {
+    const Result<std::vector<std::byte>> answer =
+        ExpectedBytes(problem, rank, SentByAll(problem, pattern, salt, with_nan));
+    COTUNE_CHECK(answer.has_value(), "a problem of the tests has a result");
+    return *answer;
+  }
   std::vector<std::byte> data(problem.recv_elements() * SizeBytes(problem.cls.dtype));
   const uint64_t first = problem.cls.collective == Collective::kReduceScatter
                              ? static_cast<uint64_t>(rank) * problem.count
                              : 0;
   WithType(problem.cls.dtype, [&]<class Type>(Type) {
-    for (uint64_t i = 0; i < problem.recv_elements(); ++i) {
-      if (Reduces(problem.cls.collective)) {
+    if constexpr (Type::kIsFloat) {
+      for (uint64_t i = 0; i < problem.recv_elements(); ++i) {
         Store<Type>(Reduced<Type>(problem, pattern, salt, with_nan, first + i), data.data(), i);
-        continue;
       }
-      const Origin from = OriginOf(problem, rank, i);
-      Store<Type>(Element<Type>(problem.cls, from.rank, pattern, salt, with_nan, from.index),
-                  data.data(), i);
     }
   });
   return data;
+}
+
+std::optional<EvaluatedValue> BoundedAnswer(const Problem& problem, int rank, Pattern pattern,
+                                            uint32_t salt) {
+  const ProblemClass& cls = problem.cls;
+  const bool is_rounded = pattern == Pattern::kRandom ||
+                          (pattern == Pattern::kExact && cls.reduction == Reduction::kAverage);
+  if (!Reduces(cls.collective) || !IsFloat(cls.dtype) || !is_rounded) return std::nullopt;
+  Result<EvaluatedValue> answer =
+      ExpectedValue(problem, rank, SentByAll(problem, pattern, salt, true));
+  COTUNE_CHECK(answer.has_value(), "a problem of the tests has a result");
+  return std::move(*answer);
 }
 
 Agreement PromiseOf(const ChoiceId& choice, const Problem& problem, Pattern pattern) {
@@ -337,8 +327,8 @@ Agreement PromiseOf(const ChoiceId& choice, const Problem& problem, Pattern patt
     return picks ? Agreement::kUnsignedZeros : Agreement::kValues;
   }
   if (keeps_rank_order || picks) return Agreement::kBits;
-  if (pattern == Pattern::kRandom) return Agreement::kRounding;
-  return cls.reduction == Reduction::kAverage ? Agreement::kLastPlaces : Agreement::kBits;
+  const bool is_rounded = pattern == Pattern::kRandom || cls.reduction == Reduction::kAverage;
+  return is_rounded && IsFloat(cls.dtype) ? Agreement::kBounds : Agreement::kBits;
 }
 
 bool KeepsNan(std::string_view backend, const Problem& problem) {
@@ -348,14 +338,15 @@ bool KeepsNan(std::string_view backend, const Problem& problem) {
 }
 
 Mismatches Compare(const Problem& problem, Agreement agreement, std::span<const std::byte> right,
-                   std::span<const std::byte> answer) {
+                   std::span<const std::byte> answer, const EvaluatedValue* bounded) {
+  COTUNE_CHECK(agreement != Agreement::kBounds || bounded != nullptr, "the answer has bounds");
   Mismatches found;
   if (right.empty() || std::memcmp(right.data(), answer.data(), right.size()) == 0) return found;
   WithType(problem.cls.dtype, [&]<class Type>(Type) {
     for (uint64_t i = 0; i < problem.recv_elements(); ++i) {
       const auto wanted = Load<Type>(right.data(), i);
       const auto seen = Load<Type>(answer.data(), i);
-      if (Agrees<Type>(problem.cls, agreement, wanted, seen)) continue;
+      if (Agrees<Type>(agreement, wanted, seen, bounded, i)) continue;
       if (found.count++ == 0) {
         found.first =
             fmt::format("element {} is {}, not {}", i, TextOf<Type>(seen), TextOf<Type>(wanted));

@@ -1,15 +1,19 @@
-// The reference of the tests: data for every rank, and the right answer by plain loops over it.
+// The reference of the tests: data for every rank, and the right answer by the reference evaluator.
+// Where own kernels promise more than it asks for (the bits of sums in rank order, NaN that stays),
+// a loop in rank order gives the answer.
 #ifndef COTUNE_TESTS_GPU_REFERENCE_H_
 #define COTUNE_TESTS_GPU_REFERENCE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/problem/choice_id.h"
+#include "core/problem/evaluated_value.h"
 #include "core/problem/problem.h"
 
 namespace cotune::gputest {
@@ -33,8 +37,7 @@ enum class Agreement {
   kBits,           // the same bits
   kValues,         // the same bits, or NaN for NaN
   kUnsignedZeros,  // as kValues, and a zero of either sign for a zero
-  kLastPlaces,     // of floats: at most world_size + 1 units in the last place
-  kRounding,       // of floats: what rounding after every step can do
+  kBounds,         // of floats: within the evaluator's bounds
 };
 
 // The send buffer of `rank`: send_elements() long. The same arguments give the same bytes on every
@@ -42,14 +45,18 @@ enum class Agreement {
 std::vector<std::byte> SendData(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                 bool with_nan = true);
 
-// The data that `rank` must receive: recv_elements() long. Reduced in rank order, 16-bit floats in
-// f32 with one rounding at the end; integers wrap around; the average is the sum divided by the
-// number of ranks.
+// The data that `rank` must receive: recv_elements() long. Floats that are not kExact are reduced
+// in rank order, 16-bit floats in f32 with one rounding at the end.
 std::vector<std::byte> RightAnswer(const Problem& problem, int rank, Pattern pattern, uint32_t salt,
                                    bool with_nan = true);
+// The same with the evaluator's bounds, for data of which a choice may promise no more (kBounds);
+// nothing for other data.
+std::optional<EvaluatedValue> BoundedAnswer(const Problem& problem, int rank, Pattern pattern,
+                                            uint32_t salt);
 
 // The promise of a choice for such data: bits in rank order by cotune's own kernels, those of rings
-// and trees excepted, and rounding by NCCL, by "host" and by those, which add up in other orders.
+// and trees excepted, and the evaluator's bounds by NCCL, by "host" and by those, which add up in
+// other orders.
 Agreement PromiseOf(const ChoiceId& choice, const Problem& problem, Pattern pattern);
 // NCCL's min and max pass NaN over.
 bool KeepsNan(std::string_view backend, const Problem& problem);
@@ -60,8 +67,9 @@ struct Mismatches {
 };
 
 // The elements of `answer` that do not agree with `right`; both are recv_elements() long.
+// `bounded`: BoundedAnswer, for kBounds.
 Mismatches Compare(const Problem& problem, Agreement agreement, std::span<const std::byte> right,
-                   std::span<const std::byte> answer);
+                   std::span<const std::byte> answer, const EvaluatedValue* bounded = nullptr);
 
 }  // namespace cotune::gputest
 

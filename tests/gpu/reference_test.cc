@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -170,19 +171,66 @@ TEST(Compare, LooksAsCloselyAsItIsTold) {
   EXPECT_TRUE(differs(Agreement::kValues, 0.0f, -0.0f));
   EXPECT_FALSE(differs(Agreement::kUnsignedZeros, 0.0f, -0.0f));
   EXPECT_TRUE(differs(Agreement::kUnsignedZeros, 0.0f, 1e-45f));
-  // Two ranks: three units in the last place.
-  EXPECT_FALSE(differs(Agreement::kLastPlaces, 1, 1 + 3 * 0x1p-23f));
-  EXPECT_TRUE(differs(Agreement::kLastPlaces, 1, 1 + 4 * 0x1p-23f));
-  EXPECT_FALSE(differs(Agreement::kRounding, 0.5f, 0.5f + 0x1p-22f));
-  EXPECT_TRUE(differs(Agreement::kRounding, 0.5f, 0.5f + 0x1p-20f));
-  EXPECT_TRUE(differs(Agreement::kRounding, 0.5f, nan));
+}
+
+TEST(Compare, RoundingMayTakeAnAnswerAsFarAsItsBounds) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16}) {
+    const Problem p = ProblemOf(Collective::kReduceScatter, dtype, Reduction::kSum, 4, 500);
+    const auto right = RightAnswer(p, 1, Pattern::kRandom, 7);
+    const auto bounded = BoundedAnswer(p, 1, Pattern::kRandom, 7);
+    ASSERT_TRUE(bounded.has_value());
+    const auto wrong = [&](const std::vector<std::byte>& answer) {
+      return Compare(p, Agreement::kBounds, right, answer, &*bounded);
+    };
+    EXPECT_EQ(wrong(right).first, "");
+    EXPECT_EQ(wrong(Encode(*bounded)).first, "");
+    // Another rank's block, and a rank that is missing.
+    EXPECT_GT(wrong(RightAnswer(p, 2, Pattern::kRandom, 7)).count, 490u);
+    Problem fewer = p;
+    fewer.cls.world_size = fewer.cls.ranks_per_node = 3;
+    EXPECT_GT(wrong(RightAnswer(fewer, 1, Pattern::kRandom, 7)).count, 470u);
+    // Beyond its bound, one element is wrong.
+    EvaluatedValue off = *bounded;
+    off.floats[77].value += 3 * off.floats[77].bound;
+    const Mismatches found = wrong(Encode(off));
+    EXPECT_EQ(found.count, 1u);
+    EXPECT_THAT(found.first, HasSubstr("element 77 is "));
+  }
+}
+
+// The same bytes for integers, moved data and floats whose sums are exact: no bounds.
+TEST(Compare, AWrongByteASwappedBlockAMissingRankAndAnotherRootDiffer) {
+  for (const Collective collective : AllCollectives()) {
+    const Reduction reduction = Reduces(collective) ? Reduction::kSum : Reduction::kNone;
+    const Problem p = ProblemOf(collective, Dtype::kBf16, reduction, 3, 90);
+    const auto right = RightAnswer(p, 0, Pattern::kExact, 7);
+    const auto wrong = [&](const std::vector<std::byte>& answer) {
+      return Compare(p, Agreement::kBits, right, answer).count;
+    };
+    EXPECT_EQ(wrong(right), 0u);
+    auto answer = right;
+    answer.back() ^= std::byte{1};
+    EXPECT_EQ(wrong(answer), 1u);
+    answer = right;
+    std::swap_ranges(answer.begin(), answer.begin() + 60, answer.begin() + 60);
+    EXPECT_GT(wrong(answer), 50u);
+    Problem other = p;
+    if (Reduces(collective)) {
+      other.cls.world_size = other.cls.ranks_per_node = 2;
+    } else if (collective == Collective::kBroadcast) {
+      other.cls.root = 1;
+    } else {
+      continue;
+    }
+    EXPECT_GT(wrong(RightAnswer(other, 0, Pattern::kExact, 7)), 80u);
+  }
 }
 
 TEST(Compare, OnlyFloatsMayDiffer) {
   const Problem p = ProblemOf(Collective::kAllReduce, Dtype::kI32, Reduction::kAverage, 2, 1);
-  for (Agreement agreement : {Agreement::kValues, Agreement::kLastPlaces, Agreement::kRounding}) {
-    EXPECT_EQ(Compare(p, agreement, Bytes<int32_t>({1}), Bytes<int32_t>({2})).count, 1u);
-  }
+  EXPECT_EQ(Compare(p, Agreement::kValues, Bytes<int32_t>({1}), Bytes<int32_t>({2})).count, 1u);
+  EXPECT_FALSE(BoundedAnswer(p, 0, Pattern::kRandom, 7).has_value());
+  EXPECT_EQ(PromiseOf(*ChoiceId::Parse("nccl/ring"), p, Pattern::kRandom), Agreement::kBits);
 }
 
 }  // namespace

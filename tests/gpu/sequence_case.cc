@@ -99,8 +99,7 @@ Status RunBatch(Rank& rank, const std::vector<Job*>& jobs, std::vector<Pending>&
   for (size_t i = 0; i < batch.size(); ++i) {
     Pending& call = batch[i];
     const std::string where = fmt::format("call {} of batch {}", i, number);
-    if (Status s =
-            rank.CheckAnswer(*call.caller, *call.buffers, call.pattern, call.data.right, where);
+    if (Status s = rank.CheckAnswer(*call.caller, *call.buffers, call.pattern, call.data, where);
         !s) {
       return s;
     }

@@ -48,7 +48,7 @@ Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>&
         s.error().where += " " + TextOf(*caller);
         return s;
       }
-      if (Status s = rank.CheckAnswer(*caller, **buffers, pattern, data.right, where); !s) return s;
+      if (Status s = rank.CheckAnswer(*caller, **buffers, pattern, data, where); !s) return s;
     }
   }
   return {};

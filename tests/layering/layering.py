@@ -24,7 +24,8 @@ FOLDERS = {
     "plugins/cuda": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
     "plugins/nccl": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
     "plugins/host": ["plugins/api", "plugins/sdk"],
-    "plugins/fake": ["plugins/api", "plugins/sdk"],
+    # It computes by the reference evaluator, and is shipped in no tree.
+    "plugins/fake": ["plugins/api", "plugins/sdk", "core/problem", "core/base"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
@@ -43,9 +44,9 @@ STAGES = {
     "plugins/cuda": ["kernels", "memory", "compile", "choices", "group", "cpu_runner"],
     "cli": ["input", "output", "session", "commands"],
 }
-# Stages that may not include all that stands in front of them.
+# Stages that may not include all that stands in front of them. cpu_runner is for tests, and compares with the evaluator.
 SIDE_STAGES = {
-    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices"],
+    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices", "core/problem"],
 }
 # Includes that a folder has no use for: the machines know neither sockets nor threads nor a clock, and of core only what
 # is common to all.
@@ -55,8 +56,9 @@ FORBIDDEN = {
     "sync/machine": PURE,
     "sync/simulated": PURE,
 }
-# Tests beside the code may look at backends that exist for tests.
+# Tests beside the code may look at backends that exist for tests, and at the reference evaluator.
 FOLDERS_IN_TESTS = {
+    "plugins/host": ["core/problem"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host"],

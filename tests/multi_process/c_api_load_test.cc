@@ -2,11 +2,14 @@
 // has changed. Real processes, only cotune.h, the shared library and plugins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "integration/capi/cotune.h"
 #include "tests/multi_process/testing/c_api_ranks.h"
@@ -138,6 +141,100 @@ TEST_F(CApiLoad, AnotherBuildOfAPluginIsNotTakenForTheSame) {
                 ElementsAre(AllOf(StartsWith("3 "), HasSubstr("no backend can be used"),
                                   HasSubstr("rank 1 has 'host"), HasSubstr(" build "))))
         << ranks.Transcript();
+  }
+}
+
+constexpr char kOrders[] =
+    "choice ring default cost_us=9000 numerics=ring; choice tree cost_us=20 numerics=tree; "
+    "choice order cost_us=3000 numerics=rank_order_f32";
+
+cotune_result TuneBy(cotune_group* group, cotune_numerics numerics, uint64_t bytes,
+                     const char* database = nullptr) {
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+  options.sizes_bytes = &bytes;
+  options.size_count = 1;
+  options.database_path = database;
+  options.numerics = numerics;
+  return cotune_tune(group, &options, nullptr);
+}
+
+TEST_F(CApiLoad, ATuneBySameNumericsDropsWinnersOfAnyAndCallsFollowIt) {
+  SetFakeScript(kOrders);
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      link.Report("before " + Explained(group));
+      Say(link, "wrong_value", group, TuneBy(group, 3, 256));
+      Say(link, "any", group, TuneBy(group, COTUNE_NUMERICS_ANY, 256, database_.c_str()));
+      link.Report("after_any " + Explained(group));
+      Say(link, "differing", group,
+          TuneBy(group, rank == 0 ? COTUNE_NUMERICS_ANY : COTUNE_NUMERICS_SAME, 256));
+      link.Report("after_differing " + Explained(group));
+      // Another size: the row that `any` had won at 256 bytes would stay beside it.
+      Say(link, "same", group, TuneBy(group, COTUNE_NUMERICS_SAME, 1 << 20, database_.c_str()));
+      Say(link, "call", group, Reduce(group));
+      link.Report("after_same " + Explained(group));
+      Say(link, "default", group, TuneBy(group, COTUNE_NUMERICS_DEFAULT, 512));
+      link.Report("after_default " + Explained(group, 128));
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  for (size_t rank : {0, 1}) {
+    SCOPED_TRACE(ranks.Transcript());
+    EXPECT_THAT(ranks.LinesOf(rank, "before "), ElementsAre(HasSubstr("runs fake/ring")));
+    EXPECT_THAT(
+        ranks.LinesOf(rank, "wrong_value "),
+        ElementsAre(AllOf(StartsWith("2 "), HasSubstr("there is no numerics 3"),
+                          HasSubstr("cotune_tune_options"), HasSubstr("COTUNE_NUMERICS_SAME"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "any "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "after_any "), ElementsAre(HasSubstr("runs fake/tree")));
+    EXPECT_THAT(ranks.LinesOf(rank, "differing "),
+                ElementsAre(AllOf(StartsWith("12 "), HasSubstr("disagrees about 'numerics'"))));
+    EXPECT_THAT(ranks.LinesOf(rank, "after_differing "), ElementsAre(HasSubstr("runs fake/tree")));
+    EXPECT_THAT(ranks.LinesOf(rank, "same "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "after_same "), ElementsAre(HasSubstr("runs fake/order")));
+    EXPECT_THAT(ranks.LinesOf(rank, "after_default "), ElementsAre(HasSubstr("runs fake/order")));
+  }
+}
+
+TEST_F(CApiLoad, AGroupBySameNumericsTakesNoTableThatAnyHasMade) {
+  SetFakeScript(kOrders);
+  const auto run = [&](const std::function<void(cotune_group*, TestLink&)>& body) {
+    RankProcesses ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.Start([&, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+        if (group == nullptr) return 1;
+        body(group, link);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    EXPECT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+    std::vector<std::vector<std::string>> lines;
+    for (const size_t rank : {0, 1}) lines.push_back(ranks.LinesOf(rank, "said "));
+    return lines;
+  };
+  run([&](cotune_group* group, TestLink& link) {
+    Say(link, "said", group, TuneBy(group, COTUNE_NUMERICS_ANY, 256, database_.c_str()));
+  });
+  setenv("COTUNE_NUMERICS", "same", 1);
+  const auto loaded = run([&](cotune_group* group, TestLink& link) {
+    Say(link, "said load", group, cotune_load(group, database_.c_str()));
+    link.Report("said " + Explained(group));
+    Say(link, "said call", group, Reduce(group));
+  });
+  unsetenv("COTUNE_NUMERICS");
+  for (const auto& lines : loaded) {
+    EXPECT_THAT(lines, ElementsAre(AllOf(StartsWith("load 7 "), HasSubstr("measuring_mode")),
+                                   HasSubstr("runs fake/order"), "call 0 "));
   }
 }
 

@@ -86,8 +86,8 @@ int MakeAllReady(int rank, const std::string& folder, TestLink& link) {
   std::vector<ChoiceCaller*> pointers;
   for (int i = 0; i < kKernels; ++i) {
     Choice choice{.id = ChoiceId::FromBackend("test", fmt::format("kernel_{}", i)).value()};
-    callers.push_back(
-        std::make_unique<ChoiceCaller>(program, Problem{cls, 1, 0}, std::move(choice), member));
+    callers.push_back(std::make_unique<ChoiceCaller>(program, Problem{cls, 1, 0}, std::move(choice),
+                                                     std::vector{&member}));
     pointers.push_back(callers.back().get());
   }
   PrecompileAll(pointers, 1, 0, {rank, kRanks});

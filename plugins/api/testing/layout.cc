@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 
 // The names are written down by hand, so that a field that moves shows; layout_test holds that none
 // of the header's is missing.
@@ -53,6 +54,7 @@ std::string ProblemLayout() {
   FIELD(cotune_choice_t, workspace_bytes)
   FIELD(cotune_choice_t, name)
   FIELD(cotune_choice_t, reason)
+  FIELD(cotune_choice_t, numerics)
   return text;
 }
 
@@ -166,7 +168,109 @@ std::string Constants() {
   return text;
 }
 
+std::string ProgramStructs() {
+  std::string text;
+  STRUCT(cotune_value_t)
+  FIELD(cotune_value_t, struct_size)
+  FIELD(cotune_value_t, flags)
+  FIELD(cotune_value_t, dtype)
+  FIELD(cotune_value_t, rows_kind)
+  FIELD(cotune_value_t, rows)
+  FIELD(cotune_value_t, columns)
+  STRUCT(cotune_node_t)
+  FIELD(cotune_node_t, struct_size)
+  FIELD(cotune_node_t, kind)
+  FIELD(cotune_node_t, collective)
+  FIELD(cotune_node_t, reduction)
+  FIELD(cotune_node_t, root)
+  FIELD(cotune_node_t, operand_count)
+  FIELD(cotune_node_t, operands)
+  FIELD(cotune_node_t, literals)
+  FIELD(cotune_node_t, constants)
+  STRUCT(cotune_program_t)
+  FIELD(cotune_program_t, struct_size)
+  FIELD(cotune_program_t, flags)
+  FIELD(cotune_program_t, memory_kind)
+  FIELD(cotune_program_t, world_size)
+  FIELD(cotune_program_t, ranks_per_node)
+  FIELD(cotune_program_t, reserved)
+  FIELD(cotune_program_t, topology_digest)
+  FIELD(cotune_program_t, digest)
+  FIELD(cotune_program_t, values)
+  FIELD(cotune_program_t, value_stride)
+  FIELD(cotune_program_t, input_count)
+  FIELD(cotune_program_t, nodes)
+  FIELD(cotune_program_t, node_stride)
+  FIELD(cotune_program_t, node_count)
+  FIELD(cotune_program_t, outputs)
+  FIELD(cotune_program_t, output_into)
+  FIELD(cotune_program_t, output_count)
+  FIELD(cotune_program_t, reserved2)
+  FIELD(cotune_program_t, text)
+  STRUCT(cotune_program_launch_t)
+  FIELD(cotune_program_launch_t, struct_size)
+  FIELD(cotune_program_launch_t, flags)
+  FIELD(cotune_program_launch_t, inputs)
+  FIELD(cotune_program_launch_t, outputs)
+  FIELD(cotune_program_launch_t, stream)
+  FIELD(cotune_program_launch_t, deadline_ns)
+  STRUCT(cotune_program_v1_t)
+  FIELD(cotune_program_v1_t, struct_size)
+  FIELD(cotune_program_v1_t, flags)
+  FIELD(cotune_program_v1_t, list_choices)
+  FIELD(cotune_program_v1_t, prepare)
+  FIELD(cotune_program_v1_t, part_prepare)
+  FIELD(cotune_program_v1_t, launch)
+  return text;
+}
+
+std::string ProgramConstants() {
+  std::string text;
+  CONSTANT(COTUNE_PROGRAM_NODES_MAX)
+  CONSTANT(COTUNE_PROGRAM_INPUTS_MAX)
+  CONSTANT(COTUNE_PROGRAM_OUTPUTS_MAX)
+  CONSTANT(COTUNE_NODE_OPERANDS_MAX)
+  CONSTANT(COTUNE_DTYPE_FLOAT8_E4M3FN)
+  CONSTANT(COTUNE_DTYPE_FLOAT8_E5M2)
+  CONSTANT(COTUNE_ROWS_ONE)
+  CONSTANT(COTUNE_ROWS_ALL)
+  CONSTANT(COTUNE_ROWS_SHARE)
+  CONSTANT(COTUNE_VALUE_REPLICATED)
+  CONSTANT(COTUNE_NODE_COLLECTIVE)
+  CONSTANT(COTUNE_NODE_ADD)
+  CONSTANT(COTUNE_NODE_SUB)
+  CONSTANT(COTUNE_NODE_MUL)
+  CONSTANT(COTUNE_NODE_DIV)
+  CONSTANT(COTUNE_NODE_MIN)
+  CONSTANT(COTUNE_NODE_MAX)
+  CONSTANT(COTUNE_NODE_NEG)
+  CONSTANT(COTUNE_NODE_ABS)
+  CONSTANT(COTUNE_NODE_RELU)
+  CONSTANT(COTUNE_NODE_GELU_ERF)
+  CONSTANT(COTUNE_NODE_GELU_TANH)
+  CONSTANT(COTUNE_NODE_SILU)
+  CONSTANT(COTUNE_NODE_TANH)
+  CONSTANT(COTUNE_NODE_SIGMOID)
+  CONSTANT(COTUNE_NODE_EXP)
+  CONSTANT(COTUNE_NODE_LOG)
+  CONSTANT(COTUNE_NODE_SQRT)
+  CONSTANT(COTUNE_NODE_RSQRT)
+  CONSTANT(COTUNE_NODE_ROUND)
+  CONSTANT(COTUNE_NODE_CLAMP)
+  CONSTANT(COTUNE_NODE_LESS)
+  CONSTANT(COTUNE_NODE_EQUAL)
+  CONSTANT(COTUNE_NODE_WHERE)
+  CONSTANT(COTUNE_NODE_CAST)
+  CONSTANT(COTUNE_NODE_ROW_SUM)
+  CONSTANT(COTUNE_NODE_ROW_MAX)
+  CONSTANT(COTUNE_OPERAND_LITERAL)
+  CONSTANT(COTUNE_PROGRAM_ROUNDS_VALUES)
+  return text;
+}
+
 }  // namespace
+
+std::string DraftLayoutText() { return ProgramStructs() + ProgramConstants(); }
 
 std::string AbiLayoutText() {
   return ProblemLayout() + RunningLayout() + ServicesLayout() + Constants();

@@ -32,6 +32,16 @@ std::string NameOf(const KernelFamily& family, const Shape& shape, bool uses_pdl
                      shape.unroll);
 }
 
+// Rings and trees add up in an order that the grid and the chunk decide (all_reduce_ring.cu,
+// all_reduce_tree.cu, blocks_ring.cu); the other kernels use ReduceInRankOrder alone.
+std::string NumericsOf(const KernelFamily& family, const Problem& problem, const Shape& shape) {
+  std::string order = sdk::kRankOrderNumerics;
+  if (family.algorithm == "ring" || family.algorithm == "tree") {
+    order = fmt::format("{}.{}.{}", family.algorithm, shape.blocks, shape.chunk_bytes);
+  }
+  return std::string(sdk::NumericsOf(problem, order));
+}
+
 Choice RefusedChoice(const KernelFamily& family, const Problem& problem, std::string reason) {
   Choice choice;
   choice.name = NameWithoutShape(family);
@@ -52,6 +62,7 @@ Choice WithShape(const KernelFamily& family, const Problem& problem, const Shape
   choice.spec.uses_pdl = uses_pdl;
   choice.blocks = shape.blocks;
   choice.chunk_bytes = shape.chunk_bytes;
+  choice.numerics = NumericsOf(family, problem, shape);
   return choice;
 }
 
@@ -115,6 +126,7 @@ std::vector<Choice> ListChoices(const Problem& problem, const ChoiceLimits& limi
     Choice copy;
     copy.name = "copy";
     copy.is_copy = copy.is_default = true;
+    copy.numerics = sdk::kExactNumerics;
     return {copy};
   }
   for (const KernelFamily& family : KernelFamilies()) {

@@ -18,6 +18,7 @@ struct Choice {
   std::string reason;  // why it is refused; "": it can run
   double cost_us = -1;
   bool is_default = false;
+  std::string numerics;                  // as in the ABI
   bool is_copy = false;                  // one rank: a copy instead of a kernel
   const KernelFamily* family = nullptr;  // of all but copies
   KernelSpec spec;

@@ -70,6 +70,26 @@ TEST(ChoiceListTest, EveryProblemHasOneDefaultAndNamesThatDiffer) {
   });
 }
 
+// The kernels of rings and trees add up as blocks and chunks cut the data; all others call
+// ReduceInRankOrder.
+TEST(ChoiceListTest, RingsAndTreesAloneHaveNumericsOfTheirOwn) {
+  ForEachProblem([](const Problem& problem) {
+    const bool has_order =
+        sdk::Reduces(problem) && sdk::IsFloat(problem.type) && problem.world_size > 1;
+    for (const Choice& choice : Runnable(problem)) {
+      const std::string algorithm = choice.name.substr(0, choice.name.find('?'));
+      const bool has_own = algorithm == "ring" || algorithm == "tree";
+      const std::string own = algorithm + "." + std::to_string(choice.blocks) + "." +
+                              std::to_string(choice.chunk_bytes);
+      EXPECT_EQ(choice.numerics, !has_order ? "exact"
+                                 : has_own  ? own
+                                            : "rank_order_f32")
+          << choice.name;
+      EXPECT_LT(choice.numerics.size(), sizeof(cotune_choice_t::numerics));
+    }
+  });
+}
+
 TEST(ChoiceListTest, AStepFitsIntoScratch) {
   ForEachProblem([](const Problem& problem) {
     for (const Choice& choice : Runnable(problem)) {

@@ -1,8 +1,12 @@
-// Every kernel with every type, reduction and world against plain loops.
+// Every kernel with every type, reduction and world against the reference evaluator.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "plugins/cuda/cpu_runner/kernel_call.h"
 
@@ -91,6 +95,80 @@ TEST(CollectivesTest, InPlace) {
       Call call(*v, {.count = count, .in_place = true, .root = 2});
       ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, count));
       ASSERT_EQ(call.Difference(), "");
+    }
+  }
+}
+
+// ---- The check itself: a kernel that writes what a test wants to be received -------------------
+
+std::vector<Bytes>& Forged() {
+  static std::vector<Bytes> of_ranks;
+  return of_ranks;
+}
+
+void WriteForged(KernelArguments call) {
+  const Bytes& received = Forged()[static_cast<size_t>(call.rank)];
+  std::memcpy(call.recv, received.data(), received.size());
+}
+
+constexpr uint64_t kForgedCount = 200;
+
+KernelVariant ForgedVariant(std::string_view collective, std::string_view type,
+                            std::string_view reduction) {
+  return {collective, "forged", "", type, reduction, 3, 1, WriteForged};
+}
+
+// What the check says when the ranks have received this, of data that ExactInput gives.
+std::string DifferenceOf(const KernelVariant& v, std::vector<Bytes> received) {
+  Forged() = std::move(received);
+  RanksOnCpu ranks(v.world_size);
+  Call call(v, {.count = kForgedCount, .blocks = 1, .threads = 1, .root = 1});
+  EXPECT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, 1));
+  return call.Difference();
+}
+
+std::vector<Bytes> RightOutputs(const Problem& p, std::vector<Bytes> inputs = {}) {
+  for (int rank = 0; inputs.size() < static_cast<size_t>(p.world_size); ++rank) {
+    inputs.push_back(ExactInput(p, rank, 1));
+  }
+  std::vector<Bytes> outputs;
+  for (int rank = 0; rank < p.world_size; ++rank) {
+    outputs.push_back(ExpectedOutput(p, rank, inputs));
+  }
+  return outputs;
+}
+
+TEST(CallTest, AWrongByteSwappedBlocksAndAnotherRootShow) {
+  for (const std::string_view collective : {"ALL_GATHER", "ALL_TO_ALL", "BROADCAST"}) {
+    const KernelVariant v = ForgedVariant(collective, "BF16", "");
+    const Problem p{v.collective, v.type, v.reduction, kForgedCount, v.world_size, 1};
+    const std::vector<Bytes> right = RightOutputs(p);
+    EXPECT_EQ(DifferenceOf(v, right), "");
+    for (const size_t at : {size_t{0}, right[2].size() / 2, right[2].size() - 1}) {
+      std::vector<Bytes> received = right;
+      received[2][at] ^= 1;
+      EXPECT_NE(DifferenceOf(v, received), "") << collective << " byte " << at;
+    }
+    std::vector<Bytes> received = right;
+    const auto middle = received[0].begin() + static_cast<ptrdiff_t>(received[0].size() / 3);
+    std::rotate(received[0].begin(), middle, received[0].end());
+    EXPECT_NE(DifferenceOf(v, received), "") << collective << " blocks";
+    if (collective != "BROADCAST") continue;
+    Problem other = p;
+    other.root = 2;
+    EXPECT_NE(DifferenceOf(v, RightOutputs(other)), "");
+  }
+}
+
+TEST(CallTest, ARankThatIsMissingInASumShows) {
+  for (const std::string_view type : {"F32", "F64", "F16", "BF16", "I32", "I64", "U8"}) {
+    for (const std::string_view reduction : {"SUM", "PRODUCT", "MIN", "MAX", "AVERAGE"}) {
+      const KernelVariant v = ForgedVariant("REDUCE_SCATTER", type, reduction);
+      const Problem p{v.collective, v.type, v.reduction, kForgedCount, v.world_size, 0};
+      EXPECT_EQ(DifferenceOf(v, RightOutputs(p)), "");
+      const Bytes twice = ExactInput(p, 0, 1);
+      EXPECT_NE(DifferenceOf(v, RightOutputs(p, {twice, twice, ExactInput(p, 2, 1)})), "")
+          << type << " " << reduction;
     }
   }
 }

@@ -1,6 +1,6 @@
-// The copies of copy engines between barriers, against plain loops: copies are done as a stream
-// does them, one after the other on each rank, that of a rank to itself at any time, and all that
-// orders them on different ranks are barriers.
+// The copies of copy engines between barriers, against the reference evaluator: copies are done as
+// a stream does them, one after the other on each rank, that of a rank to itself at any time, and
+// all that orders them on different ranks are barriers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "plugins/cuda/choices/copy_list.h"
+#include "plugins/cuda/cpu_runner/exact_data.h"
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
 #include "plugins/cuda/cpu_runner/kernel_variants.h"
-#include "plugins/cuda/cpu_runner/naive_collective.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 
 namespace cotune::cuda::cpu {
@@ -58,15 +58,15 @@ void Barrier(RanksOnCpu& ranks, int rank) {
 class Call {
  public:
   Call(const sdk::Problem& problem, unsigned int salt)
-      : problem_(problem), salt_(salt), naive_{WordOf(problem.collective),
-                                               "U8",
-                                               "",
-                                               problem.count,
-                                               problem.world_size,
-                                               problem.root} {
+      : problem_(problem), salt_(salt), call_{WordOf(problem.collective),
+                                              "U8",
+                                              "",
+                                              problem.count,
+                                              problem.world_size,
+                                              problem.root} {
     for (int rank = 0; rank < problem.world_size; ++rank) {
-      inputs_.push_back(ExactInput(naive_, rank, salt));
-      received_.push_back(Bytes(ReceiveElements(naive_), 0xEE));
+      inputs_.push_back(ExactInput(call_, rank, salt));
+      received_.push_back(Bytes(ReceiveElements(call_), 0xEE));
     }
     sent_ = inputs_;
     results_.resize(inputs_.size());
@@ -116,9 +116,9 @@ class Call {
 
   void Check() const {
     for (int rank = 0; rank < problem_.world_size; ++rank) {
-      const Bytes expected = ExpectedOutput(naive_, rank, inputs_);
+      const Bytes expected = ExpectedOutput(call_, rank, inputs_);
       ASSERT_EQ(results_[static_cast<size_t>(rank)], expected)
-          << naive_.collective << " count " << problem_.count << " rank " << rank << " of "
+          << call_.collective << " count " << problem_.count << " rank " << rank << " of "
           << problem_.world_size << (problem_.in_place ? " in place" : "");
       const Bytes later(received_[static_cast<size_t>(rank)].size(), 0xEE);
       ASSERT_EQ(received_[static_cast<size_t>(rank)], later) << "written after its end";
@@ -148,7 +148,7 @@ class Call {
 
   sdk::Problem problem_;
   unsigned int salt_;
-  Problem naive_;
+  Problem call_;
   std::vector<Bytes> inputs_;
   std::vector<Bytes> sent_;
   std::vector<Bytes> received_;
@@ -186,7 +186,7 @@ class AddingCall {
  public:
   AddingCall(const KernelVariant& kernel, uint64_t count, size_t misalignment, unsigned int salt)
       : kernel_(kernel),
-        naive_{kernel.collective, kernel.type, kernel.reduction, count, kernel.world_size},
+        call_{kernel.collective, kernel.type, kernel.reduction, count, kernel.world_size},
         misalignment_(misalignment),
         salt_(salt) {
     problem_.collective = Collective::kAllReduce;
@@ -198,7 +198,7 @@ class AddingCall {
     problem_.world_size = kernel.world_size;
     problem_.is_symmetric = true;
     for (int rank = 0; rank < kernel.world_size; ++rank) {
-      inputs_.push_back(ExactInput(naive_, rank, salt));
+      inputs_.push_back(ExactInput(call_, rank, salt));
       sent_.push_back(Bytes(misalignment, 0x11));
       sent_.back().insert(sent_.back().end(), inputs_.back().begin(), inputs_.back().end());
       received_.push_back(Bytes(sent_.back().size() + kGuardBytes, 0xEE));
@@ -232,14 +232,14 @@ class AddingCall {
   }
 
   void Check() const {
-    for (int rank = 0; rank < naive_.world_size; ++rank) {
+    for (int rank = 0; rank < call_.world_size; ++rank) {
       const auto r = static_cast<size_t>(rank);
       Bytes expected(misalignment_, 0xEE);
-      const Bytes sums = ExpectedOutput(naive_, rank, inputs_);
+      const Bytes sums = ExpectedOutput(call_, rank, inputs_);
       expected.insert(expected.end(), sums.begin(), sums.end());
       expected.insert(expected.end(), kGuardBytes, 0xEE);
-      ASSERT_EQ(results_[r], expected) << kernel_.type << " count " << naive_.count << " rank "
-                                       << rank << " of " << naive_.world_size;
+      ASSERT_EQ(results_[r], expected) << kernel_.type << " count " << call_.count << " rank "
+                                       << rank << " of " << call_.world_size;
       ASSERT_EQ(received_[r], Bytes(received_[r].size(), 0xEE)) << "written after its end";
     }
   }
@@ -254,7 +254,7 @@ class AddingCall {
     };
     call.send = at(sent_, static_cast<size_t>(rank));
     call.recv = at(received_, static_cast<size_t>(rank));
-    call.count = naive_.count;
+    call.count = call_.count;
     call.segment = segment;
     for (size_t r = 0; r < sent_.size(); ++r) {
       call.peer_send[r] = at(sent_, r);
@@ -277,7 +277,7 @@ class AddingCall {
   }
 
   const KernelVariant& kernel_;
-  Problem naive_;
+  Problem call_;
   size_t misalignment_;
   unsigned int salt_;
   sdk::Problem problem_;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "plugins/cuda/cpu_runner/exact_data.h"
 #include "plugins/cuda/cpu_runner/kernel_variants.h"
-#include "plugins/cuda/cpu_runner/naive_collective.h"
 #include "plugins/cuda/cpu_runner/ranks_on_cpu.h"
 
 namespace cotune::cuda::cpu {

@@ -32,13 +32,6 @@ std::vector<Bytes> RandomInputs(const Problem& p, float low) {
   return inputs;
 }
 
-// The exact sum of element i.
-double SumAt(const Problem& p, const std::vector<Bytes>& inputs, uint64_t i) {
-  double sum = 0;
-  for (const Bytes& input : inputs) sum += FloatAt(p.type, input, i);
-  return sum;
-}
-
 std::vector<const KernelVariant*> NarrowSums() {
   std::vector<const KernelVariant*> found;
   for (const char* type : {"BF16", "F16"}) {
@@ -69,12 +62,10 @@ TEST(QueuedTest, SumsAreRoundedOnce) {
     Call call(*v, {.count = p.count}, RandomInputs(p, 100));
     ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, 3));
     for (int rank = 0; rank < p.world_size; ++rank) {
-      const Bytes received = call.Received(rank);
-      const uint64_t first =
-          p.collective == "ALL_REDUCE" ? 0 : static_cast<uint64_t>(rank) * p.count;
+      const std::vector<double> received = FloatsOf(p.type, call.Received(rank));
+      const std::vector<double> sums = UnroundedOutput(p, rank, call.inputs());
       for (uint64_t i = 0; i < p.count; ++i) {
-        const double sum = SumAt(p, call.inputs(), first + i);
-        ASSERT_NEAR(FloatAt(p.type, received, i), sum, LargestError(p, sum))
+        ASSERT_NEAR(received[i], sums[i], LargestError(p, sums[i]))
             << NameOf(*v) << " rank " << rank << " element " << i;
       }
     }
@@ -112,9 +103,10 @@ TEST(QueuedTest, AveragesDoNotOverflowOnTheWay) {
     RanksOnCpu ranks(p.world_size);
     Call call(*v, {.count = p.count}, RandomInputs(p, 32000));
     ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, 3));
+    const std::vector<double> received = FloatsOf(p.type, call.Received(0));
+    const std::vector<double> averages = UnroundedOutput(p, 0, call.inputs());
     for (uint64_t i = 0; i < p.count; ++i) {
-      const double average = SumAt(p, call.inputs(), i) / p.world_size;
-      ASSERT_NEAR(FloatAt(p.type, call.Received(0), i), average, LargestError(p, average))
+      ASSERT_NEAR(received[i], averages[i], LargestError(p, averages[i]))
           << NameOf(*v) << " element " << i;
     }
   }

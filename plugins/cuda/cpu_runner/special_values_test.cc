@@ -1,8 +1,10 @@
 // Bit patterns that kernels of this family have tripped over, the sentinel first of all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "plugins/cuda/cpu_runner/kernel_call.h"
 
@@ -44,6 +46,29 @@ std::vector<uint32_t> Patterns(std::string_view type) {
           0x0001};
 }
 
+// The reduction of an element in rank order, in f32 and rounded once. The evaluator says nothing of
+// minima and maxima of which some are NaN; these kernels keep it.
+double ReducedInRankOrder(const Problem& p, const std::vector<std::vector<double>>& inputs,
+                          uint64_t element) {
+  auto total = static_cast<float>(inputs[0][element]);
+  for (size_t rank = 1; rank < inputs.size(); ++rank) {
+    const auto next = static_cast<float>(inputs[rank][element]);
+    if (std::isnan(total) || std::isnan(next)) {
+      total = std::numeric_limits<float>::quiet_NaN();
+    } else if (p.reduction == "PRODUCT") {
+      total *= next;
+    } else if (p.reduction == "MIN") {
+      total = std::min(total, next);
+    } else if (p.reduction == "MAX") {
+      total = std::max(total, next);
+    } else {
+      total += next;
+    }
+  }
+  if (p.reduction == "AVERAGE") total /= static_cast<float>(p.world_size);
+  return Rounded(p.type, total);
+}
+
 TEST(SpecialValuesTest, FloatsComeOutAsTheyMustAndTheSameOnAllRanks) {
   for (const std::string_view type : kFloatTypes) {
     for (const KernelVariant* v :
@@ -53,11 +78,13 @@ TEST(SpecialValuesTest, FloatsComeOutAsTheyMustAndTheSameOnAllRanks) {
       Call call(*v, {.count = p.count}, PatternInputs(p, Patterns(type)));
       ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, 3)) << NameOf(*v);
       EXPECT_EQ(ranks.failure(0).is_set, 0u) << NameOf(*v);
-      const Bytes expected = ExpectedOutput(p, 0, call.inputs());
+      std::vector<std::vector<double>> inputs;
+      for (const Bytes& input : call.inputs()) inputs.push_back(FloatsOf(type, input));
       const Bytes received = call.Received(0);
+      const std::vector<double> floats = FloatsOf(type, received);
       for (uint64_t i = 0; i < p.count; ++i) {
-        const double want = FloatAt(type, expected, i);
-        const double got = FloatAt(type, received, i);
+        const double want = ReducedInRankOrder(p, inputs, i);
+        const double got = floats[i];
         ASSERT_TRUE(std::isnan(want) ? std::isnan(got) : want == got)
             << NameOf(*v) << " element " << i << ": " << got << " instead of " << want;
       }
@@ -76,7 +103,10 @@ TEST(SpecialValuesTest, NegativeZeroKeepsItsSign) {
     RanksOnCpu ranks(4);
     Call call(*v, {.count = p.count}, PatternInputs(p, {0x80000000}));
     ASSERT_TRUE(ranks.Run([&](int rank) { call.Launch(ranks, rank); }, 4));
-    EXPECT_EQ(call.Difference(), "");
+    // Not Difference(): for the evaluator either zero is right.
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(call.Received(rank), call.inputs()[0]) << NameOf(*v) << " rank " << rank;
+    }
   }
 }
 

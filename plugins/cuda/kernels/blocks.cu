@@ -6,7 +6,7 @@
 using namespace cotune::cuda;
 
 // all_to_all: the blocks for all ranks are loaded at once, where registers hold them.
-constexpr bool kLoadsOwnWithOthers = kComparesInLoop && kPeers < 4;
+constexpr bool kLoadsOwnWithOthers = COTUNE_UNROLL == 1 && kPeers < 4;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     cotune_kernel(const __grid_constant__ KernelArguments a) {

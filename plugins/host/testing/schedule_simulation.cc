@@ -6,7 +6,7 @@
 #include <new>
 
 #include "plugins/host/reduce_kernel.h"
-#include "plugins/host/testing/naive_collective.h"
+#include "plugins/host/testing/exact_data.h"
 
 namespace cotune::host {
 namespace {

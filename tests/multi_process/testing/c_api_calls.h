@@ -3,7 +3,6 @@
 #define COTUNE_TESTS_MULTI_PROCESS_TESTING_C_API_CALLS_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +20,8 @@ float Sent(int rank, uint64_t i);
 
 std::vector<float> SendBuffer(int rank, uint64_t elements);
 
-void ExpectValues(TestLink& link, const cotune_group* group, const char* what, cotune_result result,
-                  const std::vector<float>& recv, const std::function<float(uint64_t)>& expected);
-
-// All five at this count, against loops over what each rank sends; `ids[i]` is what rank i of the
-// group calls itself in its data.
+// All five at this count, against the reference evaluator; `ids[i]` is what rank i of the group
+// calls itself in its data.
 void RunAllCollectives(cotune_group* group, uint64_t count, const std::vector<int>& ids,
                        TestLink& link);
 

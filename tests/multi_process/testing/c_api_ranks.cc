@@ -27,11 +27,13 @@ CApiRanks::CApiRanks() {
   unsetenv("COTUNE_CONFIG");
 }
 
-void CApiRanks::CopyPlugin(const std::string& name, const std::string& folder) {
+void CApiRanks::CopyPlugin(const std::string& name, const std::string& folder,
+                           const std::string& from) {
   std::filesystem::create_directories(folder);
   const std::string file = "cotune_" + name + ".so";
   const std::string to = folder + "/" + file;
-  std::filesystem::copy_file(std::filesystem::canonical("plugins/" + name + "/" + file), to);
+  const std::string source = from.empty() ? "plugins/" + name : from;
+  std::filesystem::copy_file(std::filesystem::canonical(source + "/" + file), to);
   std::filesystem::permissions(to, std::filesystem::perms(0755));
 }
 
@@ -49,6 +51,7 @@ cotune_group* CApiRanks::Create(int rank, int world_size, TestLink& link,
   options.world_size = world_size;
   options.socket_path = socket_.c_str();
   options.plugin_path = plugins.empty() ? plugins_.c_str() : plugins.c_str();
+  options.backends = backends_;
   options.call_timeout_ns = call_timeout_ns_;
   options.log = Log;
   options.log_context = &link;

@@ -24,8 +24,10 @@ class CApiRanks : public ::testing::Test {
 
   void SetFakeScript(const std::string& script) const;
 
-  // A plugin counts only as a file that nobody else may write.
-  static void CopyPlugin(const std::string& name, const std::string& folder);
+  // A plugin counts only as a file that nobody else may write. `from` is the folder of its target;
+  // empty: plugins/NAME.
+  static void CopyPlugin(const std::string& name, const std::string& folder,
+                         const std::string& from = "");
 
   // Reports the error where it fails, and what the library logs of its table.
   cotune_group* Create(int rank, int world_size, TestLink& link,
@@ -34,8 +36,9 @@ class CApiRanks : public ::testing::Test {
   const PrivateFolder folder_;
   const std::string plugins_ = folder_.path() + "/plugins";
   const std::string fake_plugins_ = folder_.path() + "/fake";
-  const std::string socket_ = folder_.path() + "/s";
+  std::string socket_ = folder_.path() + "/s";  // another one for each group of all ranks
   std::string database_ = folder_.path() + "/tuned.tdb";
+  const char* backends_ = nullptr;  // nullptr: all
   int ignores_database_on_ = -1;
   int64_t call_timeout_ns_ = kLongCallNs;
 };

@@ -1,15 +1,20 @@
 #include "tests/multi_process/testing/rank_body.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/sha256.h"
 #include "core/events/event_stream.h"
+#include "core/problem/expected_collective.h"
+#include "core/problem/program.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "integration/dispatcher.h"
@@ -78,32 +83,29 @@ void ReportTune(const TuneReport& report, TestLink& link) {
 // Element `i` of what `rank` sends: small whole numbers, so that sums are exact.
 float Sent(int rank, uint64_t i) { return static_cast<float>((i * 7 + 3) % 61 + rank * 64); }
 
-// Element `i` of what `rank` receives, by the definition of the collective.
-float Expected(const Problem& problem, int rank, uint64_t i) {
-  const int world_size = problem.cls.world_size;
-  const auto sum = [&](uint64_t at) {
-    float total = 0;
-    for (int peer = 0; peer < world_size; ++peer) total += Sent(peer, at);
-    return total;
-  };
-  switch (problem.cls.collective) {
-    case Collective::kAllReduce:
-      return sum(i);
-    case Collective::kAllGather:
-      return Sent(static_cast<int>(i / problem.count), i % problem.count);
-    case Collective::kReduceScatter:
-      return sum(rank * problem.count + i);
-    case Collective::kAllToAll:
-      return Sent(static_cast<int>(i / problem.count), rank * problem.count + i % problem.count);
-    case Collective::kBroadcast:
-      return Sent(problem.cls.root, i);
+std::vector<float> SendBuffer(const Problem& problem, int rank) {
+  std::vector<float> send(problem.send_elements());
+  for (uint64_t i = 0; i < send.size(); ++i) send[i] = Sent(rank, i);
+  return send;
+}
+
+// What `rank` receives, by the reference evaluator.
+Result<std::vector<float>> Expected(const Problem& problem, int rank) {
+  SentByRanks sent;
+  for (int peer = 0; peer < problem.cls.world_size; ++peer) {
+    const std::vector<float> send = SendBuffer(problem, peer);
+    const auto bytes = std::as_bytes(std::span(send));
+    sent.emplace_back(bytes.begin(), bytes.end());
   }
-  return -1;
+  const auto bytes = ExpectedBytes(problem, rank, sent);
+  if (!bytes) return Propagate(bytes);
+  std::vector<float> received(problem.recv_elements());
+  if (!received.empty()) std::memcpy(received.data(), bytes->data(), bytes->size());
+  return received;
 }
 
 Status RunCall(Dispatcher& dispatcher, const Problem& problem, int rank, int64_t timeout_ns) {
-  std::vector<float> send(problem.send_elements());
-  for (uint64_t i = 0; i < send.size(); ++i) send[i] = Sent(rank, i);
+  const std::vector<float> send = SendBuffer(problem, rank);
   std::vector<float> recv(problem.recv_elements(), -1);
   Call call;
   call.collective = problem.cls.collective;
@@ -114,10 +116,12 @@ Status RunCall(Dispatcher& dispatcher, const Problem& problem, int rank, int64_t
   call.recv = recv.data();
   call.timeout_ns = timeout_ns;
   if (Status run = dispatcher.Run(call); !run) return run;
+  const Result<std::vector<float>> expected = Expected(problem, rank);
+  if (!expected) return Propagate(expected);
   for (uint64_t i = 0; i < recv.size(); ++i) {
-    if (recv[i] == Expected(problem, rank, i)) continue;
+    if (recv[i] == (*expected)[i]) continue;
     return Fail(ErrorCode::kWrongResult,
-                fmt::format("element {} is {}, not {}", i, recv[i], Expected(problem, rank, i)),
+                fmt::format("element {} is {}, not {}", i, recv[i], (*expected)[i]),
                 ToText(problem));
   }
   return {};
@@ -144,12 +148,21 @@ Status RunCalls(Dispatcher& dispatcher, const Job& job, const JobScript& script,
   return {};
 }
 
-TuneRequest RequestOf(const JobScript& script, const Job& job,
-                      const std::atomic<bool>& interrupted) {
+Result<TuneRequest> RequestOf(const JobScript& script, const Job& job,
+                              const std::atomic<bool>& interrupted) {
   TuneRequest request;
   for (Collective collective : script.collectives) {
     request.nodes.push_back(
-        {job.Class(collective, Dtype::kF32, Reduction::kSum), script.sizes_bytes});
+        {*Program::SingleCollective(job.Class(collective, Dtype::kF32, Reduction::kSum)),
+         script.sizes_bytes});
+  }
+  for (const std::string& text : script.programs) {
+    Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+    if (!graph) return Propagate(graph);
+    Result<Program> program =
+        Program::Bind(std::move(*graph), {MemoryKind::kHost, script.world_size, script.world_size});
+    if (!program) return Propagate(program);
+    request.nodes.push_back({std::move(*program), script.sizes_bytes});
   }
   request.database_path = script.database_path;
   request.force = script.force;
@@ -191,8 +204,9 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   if (script.calls_first) {
     if (Status run = RunCalls(dispatcher, **job, script, link); !run) return run;
   }
-  const Result<TuneReport> report =
-      RunTune(**job, RequestOf(script, **job, reporting.interrupted()));
+  const Result<TuneRequest> request = RequestOf(script, **job, reporting.interrupted());
+  if (!request) return Propagate(request);
+  const Result<TuneReport> report = RunTune(**job, *request);
   if (!report) return Propagate(report);
   if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   ReportTune(*report, link);

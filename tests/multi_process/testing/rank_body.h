@@ -23,7 +23,8 @@ struct JobScript {
   int world_size = 2;
   std::vector<Collective> collectives = {Collective::kAllReduce};
   std::vector<uint64_t> sizes_bytes = {1024};
-  std::string database_path;  // "": none
+  std::vector<std::string> programs;  // texts of programs that are tuned too, at the same sizes
+  std::string database_path;          // "": none
   std::string cotune_version = "1";
   bool force = false;
   bool is_traced = false;

@@ -30,6 +30,10 @@ void TestLink::AwaitWord() {
   if (read(word_fd_, &word, 1) != 1) _exit(98);  // the test is gone
 }
 
+void TestLink::ReportInHandler(std::string_view line) const {
+  if (write(report_fd_, line.data(), line.size()) < 0) _exit(99);
+}
+
 PrivateFolder::PrivateFolder() {
   std::string pattern = "/tmp/cotune.XXXXXX";  // short: paths of sockets are bounded
   path_ = mkdtemp(pattern.data()) == nullptr ? "" : pattern;
@@ -147,6 +151,13 @@ bool RankProcesses::Release(const std::vector<size_t>& numbers, std::string_view
 }
 
 void RankProcesses::Signal(size_t number, int signal) { kill(children_[number].pid, signal); }
+
+bool RankProcesses::WaitForStop(size_t number) {
+  siginfo_t info{};
+  const auto pid = static_cast<id_t>(children_[number].pid);
+  return waitid(P_PID, pid, &info, WSTOPPED | WEXITED | WNOWAIT) == 0 &&
+         info.si_code == CLD_STOPPED;
+}
 
 std::vector<std::string> RankProcesses::LinesOf(size_t number, std::string_view start) const {
   std::vector<std::string> found;

@@ -20,8 +20,10 @@ class TestLink {
   TestLink(int report_fd, int word_fd) : report_fd_(report_fd), word_fd_(word_fd) {}
   // Newlines inside become spaces. One thread at a time.
   void Report(std::string line);
-  // Waits until the test says the next word.
+  // Waits until the test says the next word. Safe in the handler of a signal.
   void AwaitWord();
+  // The same as Report for a line that ends in a newline, safe in the handler of a signal.
+  void ReportInHandler(std::string_view line) const;
 
  private:
   int report_fd_;
@@ -64,6 +66,8 @@ class RankProcesses {
   // when the lines take longer than wait_ns.
   bool Release(const std::vector<size_t>& numbers, std::string_view start, int64_t wait_ns);
   void Signal(size_t number, int signal);
+  // Waits until a signal has stopped the process; false when it has ended.
+  bool WaitForStop(size_t number);
 
   // The end of a process: its exit code, or -signal.
   int ExitOf(size_t number) const { return children_[number].exit; }

@@ -1,7 +1,7 @@
-// The right result of a collective, by plain loops over all ranks' inputs. Shares nothing with the
-// kernels, conversions of 16-bit floats included.
-#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_H_
-#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_H_
+// The data that kernels are tested with, and the right results of a collective by the reference
+// evaluator, which shares nothing with the kernels.
+#ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_EXACT_DATA_H_
+#define COTUNE_PLUGINS_CUDA_CPU_RUNNER_EXACT_DATA_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -30,12 +30,17 @@ uint64_t ReceiveElements(const Problem& problem);
 // every sum and product is exact in every type.
 Bytes ExactInput(const Problem& problem, int rank, unsigned int salt);
 
-// Returns what `rank` receives when rank r sends inputs[r]: in rank order, 16-bit floats in f32
-// with one rounding at the end.
+// Returns what `rank` receives when rank r sends inputs[r], rounded once. For data whose sums are
+// exact, integers and data that is only moved, nothing else is right.
 Bytes ExpectedOutput(const Problem& problem, int rank, const std::vector<Bytes>& inputs);
 
-// The value of one element, for types that are floats.
-double FloatAt(std::string_view type, const Bytes& bytes, uint64_t element);
+// The same for floats, before it is rounded to the type.
+std::vector<double> UnroundedOutput(const Problem& problem, int rank,
+                                    const std::vector<Bytes>& inputs);
+
+// The elements of a type that is a float, and the nearest number that it has.
+std::vector<double> FloatsOf(std::string_view type, const Bytes& bytes);
+double Rounded(std::string_view type, double value);
 
 // Data of all ranks in which every pair of eight bytes side by side occurs that "escape" kernels
 // have to look at: what would look empty, what looks like the escape, others like them, others.
@@ -43,4 +48,4 @@ std::vector<Bytes> EscapedInputs(const Problem& p);
 
 }  // namespace cotune::cuda::cpu
 
-#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_NAIVE_COLLECTIVE_H_
+#endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_EXACT_DATA_H_

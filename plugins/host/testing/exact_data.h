@@ -1,11 +1,12 @@
-// The right result of a collective, by plain loops over all ranks' inputs.
-#ifndef COTUNE_PLUGINS_HOST_TESTING_NAIVE_COLLECTIVE_H_
-#define COTUNE_PLUGINS_HOST_TESTING_NAIVE_COLLECTIVE_H_
+// The data that collectives are tested with, and their right results by the reference evaluator.
+#ifndef COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_
+#define COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "core/problem/evaluated_value.h"
 #include "plugins/host/schedule.h"
 
 namespace cotune::host {
@@ -18,11 +19,14 @@ uint64_t ReceiveElements(const Problem& problem);
 // every order of summing gives the same bits in every type.
 std::vector<std::byte> ExactInput(const Problem& problem, int rank);
 
-// Returns what rank `rank` must receive when rank r sends inputs[r]. Sums run in rank order in the
-// element type, for 16-bit floats in f32 with one rounding at the end.
+// Returns what rank `rank` must receive when rank r sends inputs[r]: the only bytes that are right
+// for ExactInput, also for averages, which this backend rounds once.
 std::vector<std::byte> ExpectedOutput(const Problem& problem, int rank,
                                       const std::vector<std::vector<std::byte>>& inputs);
+// For inputs whose sums round: the value that is exact but for the evaluator's own precision.
+EvaluatedValue ExpectedSums(const Problem& problem, int rank,
+                            const std::vector<std::vector<std::byte>>& inputs);
 
 }  // namespace cotune::host
 
-#endif  // COTUNE_PLUGINS_HOST_TESTING_NAIVE_COLLECTIVE_H_
+#endif  // COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_

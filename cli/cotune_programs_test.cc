@@ -1,0 +1,109 @@
+// Program files through the real program.
+#include <string>
+#include <vector>
+
+#include "cli/testing/cotune_program.h"
+#include "core/problem/program_graph.h"
+#include "fmt/format.h"
+
+namespace cotune::cli {
+namespace {
+
+constexpr char kText[] =
+    "program scaled\n"
+    "%x = input f32 [R, 4]\n"
+    "%s = all_reduce sum %x\n"
+    "%y = mul %s, 0.5\n"
+    "return %y\n";
+
+constexpr char kCanonicalText[] =
+    "%0 = input f32 [R, 4]\n"
+    "%1 = all_reduce sum %0\n"
+    "%2 = mul %1, 0.5\n"
+    "return %2\n";
+
+class ProgramsTest : public CotuneProgramTest {
+ protected:
+  std::string File(const std::string& text) const {
+    const std::string path = folder_.path() + "/p.cotune";
+    WriteFileForTest(path, text);
+    return path;
+  }
+  // How tables and explanations name it.
+  const std::string heading_ = "program " + Digest() + ": all_reduce + mul";
+
+ private:
+  static std::string Digest() {
+    return fmt::format("{:016x}", ProgramGraph::Parse(kText)->digest());
+  }
+};
+
+TEST_F(ProgramsTest, CheckPrintsWhatAFileMeans) {
+  const ProgramEnd text = Run({"program", "check", File(kText)});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("%1     all_reduce  f32    [R, 4]  yes"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("steps   all_reduce; part (mul)"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("%2 = mul %1, 0.5\nreturn %2\n"), std::string::npos) << text.out;
+  const nlohmann::json document = Document(Run({"program", "check", File(kText), "--json"}));
+  EXPECT_EQ(document["result"]["name"], "scaled");
+  EXPECT_EQ(document["result"]["values"][2]["from"], "mul");
+}
+
+TEST_F(ProgramsTest, ErrorsNameFileLineAndColumn) {
+  const std::string path = File("%x = input f32 [R, 4]\n%s = all_reduce sun %x\nreturn %s\n");
+  const ProgramEnd end = Run({"tune", "--ranks", "2", "--program", path, "--db", database_});
+  EXPECT_EQ(end.exit_code, 2);
+  EXPECT_NE(end.err.find(path + ", line 2, column 17"), std::string::npos) << end.err;
+  EXPECT_EQ(Run({"program", "check", folder_.path()}).exit_code, 3);
+  EXPECT_EQ(Run({"program", "check", folder_.path() + "/none"}).exit_code, 3);
+}
+
+TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
+  const std::vector<std::string> tune = {"tune",   "--ranks",    "2",    "--program", File(kText),
+                                         "--rows", "1:1000:x10", "--db", database_};
+  const ProgramEnd first = Run(tune);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.err.find("4 measured, 0 known"), std::string::npos) << first.err;
+  EXPECT_NE(Run(tune).err.find("0 measured, 4 known"), std::string::npos);
+  const ProgramEnd explained = Run(
+      {"explain", "--ranks", "2", "--program", File(kText), "--rows", "100", "--db", database_});
+  ASSERT_EQ(explained.exit_code, 0) << explained.err;
+  EXPECT_NE(explained.out.find("measured at 1600"), std::string::npos) << explained.out;
+  EXPECT_EQ(explained.out.rfind(heading_ + ": 100 rows\n  by its all_reduce sum f32", 0), 0u)
+      << explained.out;
+  const nlohmann::json entries =
+      Document(Run({"db", "show", database_, "--json"}))["result"]["entries"];
+  ASSERT_EQ(entries.size(), 4u);
+  std::vector<int> rows;
+  for (const auto& entry : entries) {
+    rows.push_back(entry["rows"]);
+    EXPECT_EQ(entry["program"], kCanonicalText);
+  }
+  EXPECT_EQ(rows, (std::vector<int>{1, 10, 100, 1000}));
+  const ProgramEnd shown = Run({"db", "show", database_});
+  EXPECT_NE(shown.out.find(heading_ + "\n  by its all_reduce sum f32"), std::string::npos)
+      << shown.out;
+  // What is not tuned is told with the command that tunes it.
+  const ProgramEnd other = Run(
+      {"explain", "--ranks", "3", "--program", File(kText), "--rows", "100", "--db", database_});
+  EXPECT_NE(other.out.find("cotune tune --ranks 3 --program " + File(kText) + " --rows 100"),
+            std::string::npos)
+      << other.out;
+  // The bare collective of the same size has a row of its own, and it was not measured.
+  const ProgramEnd bare =
+      Run({"explain", "all_reduce", "1600", "f32", "--ranks", "2", "--db", database_});
+  EXPECT_NE(bare.out.find("default"), std::string::npos) << bare.out;
+  EXPECT_EQ(bare.out.find("measured at 1600"), std::string::npos) << bare.out;
+}
+
+TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
+  const std::string path = File(kText);
+  EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path, "--rows", "1,2"}).exit_code, 2);
+  EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path}).exit_code, 2);
+  EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--rows", "many"}).exit_code, 2);
+  EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--sizes", "4"}).exit_code, 2);
+  EXPECT_EQ(Run({"explain", "all_reduce", "--ranks", "2"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace cotune::cli

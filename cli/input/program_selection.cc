@@ -1,0 +1,102 @@
+#include "cli/input/program_selection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/settings/size_list.h"
+
+namespace cotune::cli {
+namespace {
+
+Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
+  Result<std::vector<uint64_t>> rows = ParseSizes(text);
+  if (rows) return rows;
+  Error error = rows.error();
+  error.where = "--rows, " + error.where;
+  return tl::make_unexpected(std::move(error));
+}
+
+// The sizes of the program at these numbers of rows; those that it cannot have are left out.
+std::vector<uint64_t> SizesAtRows(const Program& program, const std::vector<uint64_t>& rows) {
+  std::vector<uint64_t> sizes_bytes;
+  const auto shares = static_cast<uint64_t>(program.group().world_size);
+  for (const uint64_t each : rows) {
+    if (program.graph().needs_whole_shares() && each % shares != 0) continue;
+    const Problem problem = program.ProblemAtRows(each, 0);
+    if (program.RowsAt(problem) == each) sizes_bytes.push_back(problem.bytes());
+  }
+  return sizes_bytes;
+}
+
+}  // namespace
+
+Result<ProgramGraph> ReadProgramFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return Fail(ErrorCode::kEnvironment, "cannot read the program file", path, std::strerror(errno),
+                "check the path");
+  }
+  std::string text(kProgramTextBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad()) {
+    return Fail(ErrorCode::kEnvironment, "cannot read the program file", path, std::strerror(errno),
+                "check that it is a file");
+  }
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+  if (graph) return graph;
+  Error error = graph.error();
+  error.where = error.where.empty() ? path : path + ", " + error.where;
+  return tl::make_unexpected(std::move(error));
+}
+
+Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::string>& files,
+                                                     const std::optional<std::string>& rows,
+                                                     const std::vector<uint64_t>& sizes_bytes,
+                                                     const GroupShape& group) {
+  std::vector<uint64_t> row_counts;
+  if (rows) {
+    Result<std::vector<uint64_t>> parsed = ParseRows(*rows);
+    if (!parsed) return Propagate(parsed);
+    row_counts = std::move(*parsed);
+  }
+  std::vector<ProgramSelection> selected;
+  for (const std::string& file : files) {
+    Result<ProgramGraph> graph = ReadProgramFile(file);
+    if (!graph) return Propagate(graph);
+    Result<Program> program = Program::Bind(std::move(*graph), group);
+    if (!program) {
+      Error error = program.error();
+      error.where = file;
+      return tl::make_unexpected(std::move(error));
+    }
+    std::vector<uint64_t> sizes = sizes_bytes;
+    if (!program->graph().has_rows()) {
+      sizes = {program->ProblemAtRows(1, 0).bytes()};
+    } else if (rows) {
+      sizes = SizesAtRows(*program, row_counts);
+    } else {
+      for (uint64_t& bytes : sizes) bytes = program->ProblemAt(bytes, 0).bytes();
+      std::erase(sizes, 0);
+    }
+    std::sort(sizes.begin(), sizes.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    if (sizes.empty()) {
+      const bool needs_shares = program->graph().needs_whole_shares();
+      return Fail(ErrorCode::kUsage, "no size has a row of the program", file,
+                  needs_shares ? fmt::format("its rows are shared by {} ranks", group.world_size)
+                               : "the sizes are smaller than a row",
+                  needs_shares ? "give --rows with multiples of the number of ranks"
+                               : "give --rows 1:1024:x2, or larger --sizes");
+    }
+    selected.push_back({file, std::move(*program), std::move(sizes)});
+  }
+  return selected;
+}
+
+}  // namespace cotune::cli

@@ -1,0 +1,50 @@
+#include "cli/output/program_words.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "fmt/format.h"
+
+namespace cotune::cli {
+namespace {
+
+// A heading is one line.
+constexpr size_t kOperationsMax = 8;
+
+}  // namespace
+
+std::string OpText(const ProgramNode& node) {
+  if (const auto* collective = std::get_if<CollectiveNode>(&node)) {
+    return std::string(Name(collective->collective));
+  }
+  return std::string(Name(std::get<ComputeNode>(node).op));
+}
+
+std::string ProgramText(const ProgramGraph& graph) {
+  std::string text = ProgramText(graph.digest());
+  const char* between = ": ";
+  for (size_t i = 0; i < std::min(graph.nodes().size(), kOperationsMax); ++i) {
+    text += between + OpText(graph.nodes()[i]);
+    between = " + ";
+  }
+  if (graph.nodes().size() > kOperationsMax) {
+    text += fmt::format(" + {} more", graph.nodes().size() - kOperationsMax);
+  }
+  return text;
+}
+
+std::string ProgramText(uint64_t digest) { return fmt::format("program {:016x}", digest); }
+
+std::optional<Program> ProgramOf(const DatabaseEntry& entry) {
+  if (entry.program_text.empty()) return std::nullopt;
+  const ProblemClass& cls = entry.cell.problem.cls;
+  Result<ProgramGraph> graph = ProgramGraph::Parse(entry.program_text);
+  if (!graph) return std::nullopt;
+  Result<Program> program =
+      Program::Bind(std::move(*graph), {cls.memory, cls.world_size, cls.ranks_per_node});
+  if (!program) return std::nullopt;
+  return std::move(*program);
+}
+
+}  // namespace cotune::cli

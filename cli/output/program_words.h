@@ -1,0 +1,28 @@
+// The words by which tables, explanations and JSON name a program.
+#ifndef COTUNE_CLI_OUTPUT_PROGRAM_WORDS_H_
+#define COTUNE_CLI_OUTPUT_PROGRAM_WORDS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/database/tuned_database_entry.h"
+#include "core/problem/program.h"
+
+namespace cotune::cli {
+
+// The name of a node's operation: "all_reduce", "rms_norm".
+std::string OpText(const ProgramNode& node);
+
+// "program 0123456789abcdef: all_reduce + add + rms_norm", the operations in the order of the text.
+std::string ProgramText(const ProgramGraph& graph);
+// The same with the digest alone, where the text of the program is not known.
+std::string ProgramText(uint64_t digest);
+
+// The program of an entry, bound to its group; nullopt for a single collective, and where the text
+// of the program is not known.
+std::optional<Program> ProgramOf(const DatabaseEntry& entry);
+
+}  // namespace cotune::cli
+
+#endif  // COTUNE_CLI_OUTPUT_PROGRAM_WORDS_H_

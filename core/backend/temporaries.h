@@ -1,0 +1,49 @@
+// The memory for values between the steps of programs.
+#ifndef COTUNE_CORE_BACKEND_TEMPORARIES_H_
+#define COTUNE_CORE_BACKEND_TEMPORARIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/device.h"
+#include "core/base/status.h"
+
+namespace cotune {
+
+// One for all plans of a group: calls of a group never overlap, so that their plans share it. It
+// belongs to the job and not to a plan, because a captured graph still uses its addresses when the
+// plan is gone. Take: any thread.
+class Temporaries {
+ public:
+  // The device outlives it.
+  explicit Temporaries(Device& device) : device_(device) {}
+  Temporaries(const Temporaries&) = delete;
+  Temporaries& operator=(const Temporaries&) = delete;
+
+  // Memory of at least so many bytes, aligned to 256; nullptr for 0. It never moves and is not
+  // freed while the object lives. kEnvironment: there is no memory left.
+  Result<std::byte*> Take(uint64_t bytes);
+  // All that it holds.
+  uint64_t bytes() const;
+
+ private:
+  Device& device_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<DeviceBuffer>> blocks_;  // ascending by size
+};
+
+// The parts of a program need these beside the groups of its collectives. All of it outlives the
+// plans.
+struct ProgramSupport {
+  Backend* part_backend = nullptr;     // runs the parts; nullptr: no backend has any
+  Temporaries* temporaries = nullptr;  // nullptr: there is none
+  bool rounds_values = false;          // as in PartRequest
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_BACKEND_TEMPORARIES_H_

@@ -1,0 +1,43 @@
+#include "core/benchmark/cell_operands.h"
+
+#include "core/benchmark/operand_buffers.h"
+#include "core/benchmark/program_operands.h"
+
+namespace cotune {
+
+Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, const Program& program,
+                                                             const Problem& problem, int rank,
+                                                             SymmetricRegion* symmetric) {
+  if (!program.is_single_collective()) {
+    return ProgramOperands::Allocate(device, program, problem, rank);
+  }
+  auto buffers = OperandBuffers::Allocate(device, problem, rank, symmetric);
+  if (!buffers) return Propagate(buffers);
+  return std::unique_ptr<CellOperands>(std::move(*buffers));
+}
+
+uint64_t CellOperands::AllocatedBytes(const Program& program, const Problem& problem,
+                                      int32_t copies) {
+  return program.is_single_collective() ? OperandBuffers::BytesFor(problem, copies)
+                                        : ProgramOperands::BytesFor(program, problem, copies);
+}
+
+uint64_t CellOperands::StagingBytes(const Program& program, const Problem& problem) {
+  return program.is_single_collective() ? OperandBuffers::BytesToCount(problem)
+                                        : ProgramOperands::BytesToCount(program, problem);
+}
+
+int32_t CellOperands::WantedCopies(const Program& program, const Problem& problem,
+                                   uint64_t cache_bytes) {
+  const uint64_t call_bytes = program.is_single_collective()
+                                  ? OperandBuffers::CallBytes(problem)
+                                  : ProgramOperands::CallBytes(program, problem);
+  return CopiesBeyondCache(call_bytes, cache_bytes);
+}
+
+int32_t CopiesBeyondCache(uint64_t call_bytes, uint64_t cache_bytes) {
+  if (call_bytes < cache_bytes / 8 || call_bytes >= 2 * cache_bytes) return 1;
+  return static_cast<int32_t>(1 + (2 * cache_bytes + call_bytes - 1) / call_bytes);
+}
+
+}  // namespace cotune

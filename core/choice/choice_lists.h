@@ -1,0 +1,40 @@
+// Which choices a program has: what its backends list, and for several collectives how they
+// combine.
+#ifndef COTUNE_CORE_CHOICE_CHOICE_LISTS_H_
+#define COTUNE_CORE_CHOICE_CHOICE_LISTS_H_
+
+#include <memory>
+#include <vector>
+
+#include "core/backend/backend_groups.h"
+#include "core/base/status.h"
+#include "core/choice/choice_caller.h"
+#include "core/problem/problem.h"
+#include "core/problem/program.h"
+#include "core/problem/tuning_settings.h"
+
+namespace cotune {
+
+// The choices and refusals of every backend that has a group; at most one choice is the default. A
+// program's choices name one of these for each collective, run with parts around them. Pure.
+ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
+                         const Problem& problem);
+
+// What a list depends on beside backends and problem; equal on all ranks.
+struct ListingRules {
+  bool has_parts = false;  // some backend runs the local parts of programs
+  NumericsRule numerics = NumericsRule::kAny;
+};
+
+// The same for some backends, without groups, in order of priority.
+ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                         const Program& program, const Problem& problem);
+
+// The caller of a choice that is listed; program and groups outlive it. kUnsupported: a backend of
+// the choice is not in use, or the id has another number of steps than the program has collectives.
+Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
+                                                 const Problem& problem, const Choice& choice);
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_CHOICE_LISTS_H_

@@ -1,0 +1,235 @@
+#include "core/choice/recipe.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+namespace cotune {
+namespace {
+
+constexpr uint64_t kAlignmentBytes = 256;
+
+bool IsCollective(const ProgramGraph& graph, size_t node) {
+  return std::holds_alternative<CollectiveNode>(graph.nodes()[node]);
+}
+
+// The values that a node reads.
+std::vector<ValueIndex> ReadBy(const ProgramNode& node) {
+  if (const auto* collective = std::get_if<CollectiveNode>(&node)) return {collective->operand};
+  std::vector<ValueIndex> values;
+  for (const Operand& operand : std::get<ComputeNode>(node).operands) {
+    if (!operand.is_literal()) values.push_back(operand.value);
+  }
+  return values;
+}
+
+// Assigns a level to each node: the steps are, level by level, the parts of the local operations
+// with one kind of rows (one row, all, a share), and then the collectives in order.
+class Levels {
+ public:
+  explicit Levels(const ProgramGraph& graph) : graph_(graph), levels_(graph.nodes().size()) {
+    for (size_t node = 0; node < levels_.size(); ++node) {
+      levels_[node] = std::max(BehindOperands(node), BehindReaders(node));
+      last_ = std::max(last_, levels_[node]);
+    }
+  }
+
+  int last() const { return last_; }
+  std::vector<size_t> CollectivesAt(int level) const {
+    std::vector<size_t> nodes;
+    for (const size_t node : graph_.collectives()) {
+      if (levels_[node] == level) nodes.push_back(node);
+    }
+    return nodes;
+  }
+  std::vector<size_t> PartAt(int level, Rows rows) const {
+    std::vector<size_t> nodes;
+    for (size_t node = 0; node < levels_.size(); ++node) {
+      if (levels_[node] == level && !IsCollective(graph_, node) && RowsOf(node) == rows) {
+        nodes.push_back(node);
+      }
+    }
+    return nodes;
+  }
+
+ private:
+  Rows RowsOf(size_t node) const { return graph_.type(graph_.value_of_node(node)).rows; }
+
+  int BehindOperands(size_t node) const {
+    int level = 0;
+    for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+      if (graph_.is_input(value)) continue;
+      const size_t source = static_cast<size_t>(value) - graph_.inputs().size();
+      // The collectives of a level run behind its parts, in order.
+      const bool is_later = IsCollective(graph_, source) && !IsCollective(graph_, node);
+      level = std::max(level, levels_[source] + (is_later ? 1 : 0));
+    }
+    return level;
+  }
+
+  // A node whose value overwrites an input comes behind all that read the input. It may stand in
+  // one part with them, since a part reads a row of its inputs before it writes that row.
+  int BehindReaders(size_t node) const {
+    int level = 0;
+    for (const ProgramOutput& output : graph_.outputs()) {
+      if (output.value != graph_.value_of_node(node) || output.into < 0) continue;
+      for (size_t reader = 0; reader < node; ++reader) {
+        const std::vector<ValueIndex> read = ReadBy(graph_.nodes()[reader]);
+        if (std::find(read.begin(), read.end(), output.into) == read.end()) continue;
+        const bool is_same_part = !IsCollective(graph_, reader) && RowsOf(reader) == RowsOf(node);
+        const bool may_share = IsCollective(graph_, node) || is_same_part;
+        level = std::max(level, levels_[reader] + (may_share ? 0 : 1));
+      }
+    }
+    return level;
+  }
+
+  const ProgramGraph& graph_;
+  std::vector<int> levels_;
+  int last_ = 0;
+};
+
+// Appends steps and gives each value its slot.
+class RecipeMaker {
+ public:
+  explicit RecipeMaker(const ProgramGraph& graph) : graph_(graph) {
+    const auto inputs = static_cast<SlotIndex>(graph.inputs().size());
+    for (SlotIndex slot = 0; slot < inputs; ++slot) slots_[slot] = slot;
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      const ProgramOutput& output = graph.outputs()[i];
+      slots_[output.value] = output.into >= 0 ? output.into : inputs + static_cast<SlotIndex>(i);
+    }
+    for (const ProgramNode& node : graph.nodes()) {
+      for (const ValueIndex value : ReadBy(node)) ++readers_left_[value];
+    }
+  }
+
+  void AddCollective(size_t node) {
+    const ValueIndex operand = std::get<CollectiveNode>(graph_.nodes()[node]).operand;
+    RecipeStep step{
+        .collective = node, .part = std::nullopt, .inputs = {SlotOf(operand)}, .outputs = {}};
+    Read(operand, 1);
+    step.outputs.push_back(Define(graph_.value_of_node(node)));
+    recipe_.steps.push_back(std::move(step));
+  }
+
+  void AddPart(const std::vector<size_t>& nodes) {
+    const std::set<size_t> inside(nodes.begin(), nodes.end());
+    std::map<ValueIndex, int> entering;  // and how many operands it is
+    std::map<ValueIndex, int> read_inside;
+    for (const size_t node : nodes) {
+      for (const ValueIndex value : ReadBy(graph_.nodes()[node])) {
+        const bool is_inner = !graph_.is_input(value) &&
+                              inside.contains(static_cast<size_t>(value) - graph_.inputs().size());
+        ++(is_inner ? read_inside : entering)[value];
+      }
+    }
+    std::vector<ProgramOutput> leaving;
+    for (const size_t node : nodes) {
+      const ValueIndex value = graph_.value_of_node(node);
+      const ProgramOutput* output = OutputOf(value);
+      if (output != nullptr)
+        leaving.push_back(*output);
+      else if (readers_left_[value] > read_inside[value])
+        leaving.push_back({value, -1});
+    }
+    RecipeStep step{.collective = std::nullopt,
+                    .part = graph_.Region(nodes, leaving).Lower(),
+                    .inputs = {},
+                    .outputs = {}};
+    for (const auto& [value, operands] : entering) {
+      step.inputs.push_back(SlotOf(value));
+      Read(value, operands);
+    }
+    for (const ProgramOutput& output : leaving) {
+      step.outputs.push_back(Define(output.value));
+      readers_left_[output.value] -= read_inside[output.value];
+    }
+    recipe_.steps.push_back(std::move(step));
+  }
+
+  Recipe Finish() { return std::move(recipe_); }
+
+ private:
+  const ProgramOutput* OutputOf(ValueIndex value) const {
+    for (const ProgramOutput& output : graph_.outputs()) {
+      if (output.value == value) return &output;
+    }
+    return nullptr;
+  }
+  SlotIndex FirstTemporarySlot() const {
+    return static_cast<SlotIndex>(graph_.inputs().size() + graph_.outputs().size());
+  }
+  SlotIndex SlotOf(ValueIndex value) const { return slots_.at(value); }
+
+  SlotIndex Define(ValueIndex value) {
+    const auto known = slots_.find(value);
+    if (known != slots_.end()) return known->second;
+    const SlotIndex slot =
+        FirstTemporarySlot() + static_cast<SlotIndex>(recipe_.temporaries.size());
+    recipe_.temporaries.push_back({value, recipe_.steps.size(), recipe_.steps.size()});
+    slots_[value] = slot;
+    return slot;
+  }
+  void Read(ValueIndex value, int operands) {
+    readers_left_[value] -= operands;
+    const SlotIndex temporary = SlotOf(value) - FirstTemporarySlot();
+    if (temporary >= 0) {
+      recipe_.temporaries[static_cast<size_t>(temporary)].last_step = recipe_.steps.size();
+    }
+  }
+
+  const ProgramGraph& graph_;
+  std::map<ValueIndex, SlotIndex> slots_;
+  std::map<ValueIndex, int> readers_left_;  // operands that have yet to be read
+  Recipe recipe_;
+};
+
+}  // namespace
+
+Recipe UnfusedRecipe(const ProgramGraph& graph) {
+  const Levels levels(graph);
+  RecipeMaker maker(graph);
+  for (int level = 0; level <= levels.last(); ++level) {
+    for (const Rows rows : {Rows::kOne, Rows::kAll, Rows::kShare}) {
+      const std::vector<size_t> part = levels.PartAt(level, rows);
+      if (!part.empty()) maker.AddPart(part);
+    }
+    for (const size_t node : levels.CollectivesAt(level)) maker.AddCollective(node);
+  }
+  return maker.Finish();
+}
+
+TemporaryLayout LayOut(const Recipe& recipe, const Program& program, uint64_t rows) {
+  TemporaryLayout layout;
+  struct Placed {
+    const RecipeTemporary* temporary;
+    uint64_t begin, end;
+  };
+  std::vector<Placed> placed;
+  for (const RecipeTemporary& temporary : recipe.temporaries) {
+    const uint64_t bytes = program.BytesOf(temporary.value, rows);
+    const uint64_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    // The lowest place that is free while this one is alive.
+    std::vector<std::pair<uint64_t, uint64_t>> taken;
+    for (const Placed& other : placed) {
+      const bool overlaps = other.temporary->last_step >= temporary.first_step &&
+                            other.temporary->first_step <= temporary.last_step;
+      if (overlaps) taken.emplace_back(other.begin, other.end);
+    }
+    std::sort(taken.begin(), taken.end());
+    uint64_t begin = 0;
+    for (const auto& [from, to] : taken) {
+      if (begin + rounded <= from) break;
+      begin = std::max(begin, to);
+    }
+    placed.push_back({&temporary, begin, begin + rounded});
+    layout.offsets.push_back(begin);
+    layout.bytes = std::max(layout.bytes, begin + rounded);
+  }
+  return layout;
+}
+
+}  // namespace cotune

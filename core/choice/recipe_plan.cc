@@ -1,0 +1,127 @@
+#include "core/choice/recipe_plan.h"
+
+#include <utility>
+
+#include "core/base/check.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, size_t node, uint64_t rows,
+                                                uint64_t topology_digest,
+                                                const RecipePlan::StepChoice& by,
+                                                int64_t deadline_ns) {
+  if (by.member == nullptr || by.member->group == nullptr) {
+    return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
+  }
+  const Problem problem = program.ProblemOf(node, rows, topology_digest);
+  const Result<Program> single = Program::SingleCollective(problem.cls);
+  if (!single) return Propagate(single);
+  return by.member->group->Prepare(*single, problem, by.choice, deadline_ns);
+}
+
+Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t rows,
+                                          const GroupShape& group, const ProgramSupport& support,
+                                          int64_t deadline_ns) {
+  if (support.part_backend == nullptr) {
+    return Fail(ErrorCode::kUnsupported, "no backend runs the local operations of programs", "",
+                "none of the backends that are loaded has parts for this memory",
+                "load one that has; `cotune plugin list` says which do");
+  }
+  return support.part_backend->PreparePart({.part = part,
+                                            .rows = rows,
+                                            .memory = group.memory,
+                                            .world_size = group.world_size,
+                                            .rounds_values = support.rounds_values},
+                                           deadline_ns);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const Problem& problem,
+                                                  std::span<const StepChoice> choices,
+                                                  const ProgramSupport& support,
+                                                  int64_t deadline_ns) {
+  const ProgramGraph& graph = program.graph();
+  const Recipe recipe = UnfusedRecipe(graph);
+  const uint64_t rows = program.RowsAt(problem);
+  auto made = std::unique_ptr<RecipePlan>(new RecipePlan());
+  made->memory_ = program.group().memory;
+  made->input_count_ = graph.inputs().size();
+  for (const ProgramOutput& output : graph.outputs()) made->into_.push_back(output.into);
+  size_t next_choice = 0;
+  for (const RecipeStep& step : recipe.steps) {
+    COTUNE_CHECK(step.part || next_choice < choices.size(), "each collective step has a choice");
+    Result<std::unique_ptr<Plan>> plan =
+        step.part ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
+                  : PrepareCollective(program, *step.collective, rows, problem.topology_digest,
+                                      choices[next_choice++], deadline_ns);
+    if (!plan) return Propagate(plan);
+    made->is_capturable_ = made->is_capturable_ && (*plan)->is_capturable();
+    made->steps_.push_back({.plan = std::move(*plan),
+                            .is_part = step.part.has_value(),
+                            .inputs = step.inputs,
+                            .outputs = step.outputs,
+                            .input_addresses = std::vector<const void*>(step.inputs.size()),
+                            .output_addresses = std::vector<void*>(step.outputs.size())});
+  }
+  const TemporaryLayout layout = LayOut(recipe, program, rows);
+  made->slots_.resize(graph.inputs().size() + graph.outputs().size());
+  std::byte* base = nullptr;
+  if (layout.bytes > 0) {
+    COTUNE_CHECK(support.temporaries != nullptr,
+                 "a program with values between its steps has "
+                 "memory for them");
+    const Result<std::byte*> taken = support.temporaries->Take(layout.bytes);
+    if (!taken) return Propagate(taken);
+    base = *taken;
+  }
+  for (const uint64_t offset : layout.offsets) {
+    made->slots_.push_back(base == nullptr ? nullptr : base + offset);
+  }
+  return made;
+}
+
+Status RecipePlan::LaunchStep(Step& step) {
+  LaunchArguments arguments = call_;
+  if (!step.is_part) {
+    arguments.send = At(step.inputs.front());
+    arguments.recv = At(step.outputs.front());
+    return step.plan->Launch(arguments);
+  }
+  for (size_t i = 0; i < step.inputs.size(); ++i) step.input_addresses[i] = At(step.inputs[i]);
+  for (size_t i = 0; i < step.outputs.size(); ++i) step.output_addresses[i] = At(step.outputs[i]);
+  arguments.inputs = step.input_addresses;
+  arguments.outputs = step.output_addresses;
+  return step.plan->Launch(arguments);
+}
+
+Status RecipePlan::Launch(const LaunchArguments& arguments) {
+  COTUNE_CHECK(arguments.inputs.size() == input_count_ && arguments.outputs.size() == into_.size(),
+               "a program is called with one address for each input and output");
+  for (size_t i = 0; i < input_count_; ++i) {
+    // Read only, but where an output overwrites it.
+    slots_[i] =
+        const_cast<void*>(arguments.inputs[i]);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  }
+  for (size_t i = 0; i < into_.size(); ++i) slots_[input_count_ + i] = arguments.outputs[i];
+  call_ = {.stream = arguments.stream, .deadline_ns = arguments.deadline_ns};
+  step_ = 0;
+  if (memory_ == MemoryKind::kHost) return LaunchStep(steps_.front());
+  for (Step& step : steps_) {
+    if (Status launched = LaunchStep(step); !launched) return launched;
+  }
+  return {};
+}
+
+Result<bool> RecipePlan::Progress(int64_t until_ns) {
+  while (true) {
+    Result<bool> done = steps_[step_].plan->Progress(until_ns);
+    if (!done || !*done) return done;
+    if (++step_ == steps_.size()) return true;
+    if (Status launched = LaunchStep(steps_[step_]); !launched) return Propagate(launched);
+  }
+}
+
+}  // namespace cotune

@@ -1,0 +1,67 @@
+// Runs the steps of a recipe as one plan.
+#ifndef COTUNE_CORE_CHOICE_RECIPE_PLAN_H_
+#define COTUNE_CORE_CHOICE_RECIPE_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/backend/backend.h"
+#include "core/backend/backend_groups.h"
+#include "core/backend/temporaries.h"
+#include "core/base/status.h"
+#include "core/choice/recipe.h"
+#include "core/problem/program.h"
+
+namespace cotune {
+
+// On CUDA memory a launch enqueues all steps on one stream; on host memory Progress runs one behind
+// the other. Launches and Progress allocate nothing.
+class RecipePlan final : public Plan {
+ public:
+  // A collective step: the choice that runs it, and the member of its backend.
+  struct StepChoice {
+    Choice choice;
+    BackendMember* member = nullptr;
+  };
+
+  // choices: one for each collective step, in order. kUnsupported: a choice or the part backend
+  // refuses a step, with the reason.
+  static Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
+                                               std::span<const StepChoice> choices,
+                                               const ProgramSupport& support, int64_t deadline_ns);
+
+  bool is_capturable() const override { return is_capturable_; }
+  Status Launch(const LaunchArguments& arguments) override;
+  Result<bool> Progress(int64_t until_ns) override;
+
+ private:
+  struct Step {
+    std::unique_ptr<Plan> plan;
+    bool is_part = false;
+    std::vector<SlotIndex> inputs;
+    std::vector<SlotIndex> outputs;
+    // The addresses of a part's operands in the call that runs.
+    std::vector<const void*> input_addresses{};
+    std::vector<void*> output_addresses{};
+  };
+
+  RecipePlan() = default;
+  Status LaunchStep(Step& step);
+  void* At(SlotIndex slot) const { return slots_[static_cast<size_t>(slot)]; }
+
+  std::vector<Step> steps_;
+  std::vector<void*> slots_;
+  size_t input_count_ = 0;
+  std::vector<int32_t> into_;  // the input that each output overwrites, or -1
+  MemoryKind memory_ = MemoryKind::kHost;
+  bool is_capturable_ = true;
+  LaunchArguments call_;  // that runs; without operands
+  size_t step_ = 0;       // that runs
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_CORE_CHOICE_RECIPE_PLAN_H_

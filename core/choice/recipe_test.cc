@@ -1,0 +1,97 @@
+#include "core/choice/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace cotune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+ProgramGraph Graph(const std::string& text) {
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+  EXPECT_TRUE(graph.has_value()) << graph.error().ToText();
+  return std::move(*graph);
+}
+
+TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
+  const Recipe recipe =
+      UnfusedRecipe(Graph("%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%g = input f32 [1, 8]\n"
+                          "%s = all_reduce sum %x\n%t = add %s, %r\n%y = rms_norm %t, %g\n"
+                          "return %y, %t into %r\n"));
+  ASSERT_THAT(recipe.steps, SizeIs(2));
+  EXPECT_EQ(recipe.steps[0].collective, 0u);
+  EXPECT_THAT(recipe.steps[0].inputs, ElementsAre(0));
+  // Inputs are slots 0 to 2, the outputs 3 and 4; the first temporary is 5.
+  EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(5));
+  EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(1, 2, 5));
+  EXPECT_THAT(recipe.steps[1].outputs, ElementsAre(1, 3));
+  EXPECT_EQ(recipe.steps[1].part->outputs()[0].into, 0);  // the part's first input
+  ASSERT_THAT(recipe.temporaries, SizeIs(1));
+}
+
+TEST(RecipeTest, AnOutputOfACollectiveNeedsNoTemporary) {
+  const Recipe recipe = UnfusedRecipe(
+      Graph("%x = input f32 [R, 8]\n%a = relu %x\n%s = all_reduce sum %a\n%n = neg %s\n"
+            "return %n, %s\n"));
+  ASSERT_THAT(recipe.steps, SizeIs(3));
+  EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(3));
+  EXPECT_THAT(recipe.steps[1].outputs, ElementsAre(2));
+  EXPECT_THAT(recipe.steps[2].inputs, ElementsAre(2));
+  EXPECT_THAT(recipe.steps[2].outputs, ElementsAre(1));
+}
+
+TEST(RecipeTest, CollectivesThatDoNotDependShareTheirPart) {
+  const Recipe recipe = UnfusedRecipe(
+      Graph("%a = input f32 [1, 8]\n%b = input f32 [1, 4]\n%sa = all_reduce sum %a\n"
+            "%ha = mul %sa, 0.5\n%sb = all_reduce sum %b\n%hb = mul %sb, 0.5\nreturn %ha, %hb\n"));
+  ASSERT_THAT(recipe.steps, SizeIs(3));
+  EXPECT_TRUE(recipe.steps[0].collective && recipe.steps[1].collective);
+  EXPECT_THAT(recipe.steps[2].part->nodes(), SizeIs(2));
+}
+
+// %late is behind the second collective and reads %r, which %early, behind the first one,
+// overwrites although it is further down.
+TEST(RecipeTest, AnInputIsOverwrittenBehindAllItsReaders) {
+  const Recipe recipe = UnfusedRecipe(
+      Graph("%x = input f32 [R, 8]\n%r = input f32 [R, 8]\n%s = all_reduce sum %x\n%n = neg %s\n"
+            "%t = all_reduce sum %n\n%late = add %t, %r\n%early = mul %s, 2\n"
+            "return %late, %early into %r\n"));
+  size_t reads = 0;
+  size_t writes = 0;
+  for (size_t i = 0; i < recipe.steps.size(); ++i) {
+    for (const SlotIndex slot : recipe.steps[i].inputs) reads = slot == 1 ? i : reads;
+    for (const SlotIndex slot : recipe.steps[i].outputs) writes = slot == 1 ? i : writes;
+  }
+  EXPECT_EQ(reads, writes);  // one part, which reads a row before it writes it
+  EXPECT_EQ(writes, recipe.steps.size() - 1);
+}
+
+TEST(RecipeTest, TemporariesShareMemoryWhenTheyAreNotAliveTogether) {
+  const Program program =
+      Program::Bind(Graph("%x = input f32 [R, 64]\n%a = all_reduce sum %x\n%b = relu %a\n"
+                          "%c = all_reduce sum %b\n%d = neg %c\n%e = all_reduce sum %d\n"
+                          "%f = abs %e\nreturn %f\n"),
+                    {MemoryKind::kHost, 2, 2})
+          .value();
+  const Recipe recipe = UnfusedRecipe(program.graph());
+  ASSERT_THAT(recipe.temporaries, SizeIs(5));
+  const TemporaryLayout layout = LayOut(recipe, program, 10);
+  EXPECT_EQ(layout.bytes, 2u * 2560);  // of 2560 bytes each
+  for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const RecipeTemporary& a = recipe.temporaries[i];
+      const RecipeTemporary& b = recipe.temporaries[j];
+      const bool overlaps = a.first_step <= b.last_step && b.first_step <= a.last_step;
+      if (overlaps) {
+        EXPECT_NE(layout.offsets[i], layout.offsets[j]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cotune

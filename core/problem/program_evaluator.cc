@@ -1,0 +1,256 @@
+#include "core/problem/program_evaluator.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/problem/bounded.h"
+#include "core/problem/evaluate_collective.h"
+#include "core/problem/evaluate_compute.h"
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+tl::unexpected<Error> CannotEvaluate(std::string where, std::string cause, std::string next_step) {
+  return Fail(ErrorCode::kUsage, "this program cannot be evaluated", std::move(where),
+              std::move(cause), std::move(next_step));
+}
+
+uint64_t RowsOf(const ValueType& type, uint64_t rows, int world_size) {
+  switch (type.rows) {
+    case Rows::kOne:
+      return 1;
+    case Rows::kAll:
+      return rows;
+    case Rows::kShare:
+      break;
+  }
+  return rows / static_cast<uint64_t>(world_size);
+}
+
+Status CheckRanks(const ProgramGraph& graph, uint64_t rows, int world_size) {
+  if (world_size < 1) {
+    return CannotEvaluate("", fmt::format("a group has {} ranks", world_size), "give 1 or more");
+  }
+  if (graph.needs_whole_shares() && rows % static_cast<uint64_t>(world_size) != 0) {
+    return CannotEvaluate("",
+                          fmt::format("{} rows are no whole shares for {} ranks", rows, world_size),
+                          fmt::format("give a multiple of {} rows", world_size));
+  }
+  for (const size_t node : graph.collectives()) {
+    const int32_t root = std::get<CollectiveNode>(graph.nodes()[node]).root;
+    if (root < 0 || root >= world_size) {
+      return CannotEvaluate(fmt::format("node {}", node),
+                            fmt::format("the root is rank {} of {}", root, world_size),
+                            "give a root that is a rank of the group");
+    }
+  }
+  return {};
+}
+
+Status CheckInputs(const ProgramGraph& graph, uint64_t rows, int world_size,
+                   const std::vector<std::vector<Bytes>>& inputs) {
+  if (inputs.size() != static_cast<size_t>(world_size)) {
+    return CannotEvaluate(
+        "", fmt::format("there are inputs of {} ranks for {}", inputs.size(), world_size),
+        "give the inputs of each rank");
+  }
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    if (inputs[rank].size() != graph.inputs().size()) {
+      return CannotEvaluate(
+          fmt::format("rank {}", rank),
+          fmt::format("there are {} inputs for {}", inputs[rank].size(), graph.inputs().size()),
+          "give each input of the program");
+    }
+    for (size_t input = 0; input < inputs[rank].size(); ++input) {
+      const ValueType& type = graph.inputs()[input].type;
+      const uint64_t expected =
+          RowsOf(type, rows, world_size) * type.columns * SizeBytes(type.dtype);
+      if (inputs[rank][input].size() == expected) continue;
+      return CannotEvaluate(
+          fmt::format("rank {}, input {}", rank, input),
+          fmt::format("there are {} bytes for {}", inputs[rank][input].size(), expected),
+          "give rows x columns elements");
+    }
+  }
+  return {};
+}
+
+// Adds the rounding to a narrow dtype to the elements that it may change.
+EvaluatedValue WithRounding(EvaluatedValue value) {
+  const FloatFormat& format = FormatOf(value.type.dtype);
+  for (Bounded& each : value.floats) {
+    if (!std::isfinite(each.value) || each.bound == kInfinity) continue;
+    if (each.bound == 0 && Holds(format, each.value)) continue;
+    each.bound += Ulp(format, std::fabs(each.value) + each.bound) / 2;
+  }
+  return value;
+}
+
+// A value as other nodes have it: not every implementation rounds what they compute with, so that
+// elements beyond the range of their dtype may be infinite for one and finite for another.
+EvaluatedValue AsOperand(EvaluatedValue value) {
+  const FloatFormat& format = FormatOf(value.type.dtype);
+  for (Bounded& each : value.floats) {
+    if (std::isfinite(each.value) && std::fabs(each.value) + each.bound >= format.overflow) {
+      each = kAnything;
+    }
+  }
+  return value;
+}
+
+// A value of the program on all ranks: as it leaves, and as other nodes have it.
+struct Evaluated {
+  RankValues leaving;
+  RankValues operands;
+};
+
+bool IsShared(const RankValues& values, size_t rank) {
+  return rank > 0 && values[rank] == values[rank - 1];
+}
+
+Evaluated Input(const ValueType& type, uint64_t rows, size_t input,
+                const std::vector<std::vector<Bytes>>& inputs) {
+  RankValues values;
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    if (rank > 0 && inputs[rank][input] == inputs[rank - 1][input]) {
+      values.push_back(values.back());
+    } else {
+      values.push_back(
+          std::make_shared<const EvaluatedValue>(Decode(type, rows, inputs[rank][input])));
+    }
+  }
+  return {values, values};
+}
+
+bool MayOverflow(const EvaluatedValue& value) {
+  const FloatFormat& format = FormatOf(value.type.dtype);
+  return std::any_of(value.floats.begin(), value.floats.end(), [&](const Bounded& each) {
+    return std::isfinite(each.value) && std::fabs(each.value) + each.bound >= format.overflow;
+  });
+}
+
+// The value of a node. What collectives give has its rounding: it was rounded before it was moved,
+// or while it was reduced.
+Evaluated OfNode(RankValues computed, Dtype dtype, bool is_collective) {
+  if (!IsFloat(dtype) || !IsNarrow(dtype)) return {computed, computed};
+  Evaluated result{RankValues(computed.size()), RankValues(computed.size())};
+  for (size_t rank = 0; rank < computed.size(); ++rank) {
+    if (computed[rank] == nullptr) continue;
+    if (IsShared(computed, rank)) {
+      result.leaving[rank] = result.leaving[rank - 1];
+      result.operands[rank] = result.operands[rank - 1];
+      continue;
+    }
+    result.leaving[rank] =
+        is_collective ? computed[rank]
+                      : std::make_shared<const EvaluatedValue>(WithRounding(*computed[rank]));
+    const std::shared_ptr<const EvaluatedValue>& leaving = result.leaving[rank];
+    result.operands[rank] = MayOverflow(*leaving)
+                                ? std::make_shared<const EvaluatedValue>(AsOperand(*leaving))
+                                : leaving;
+  }
+  return result;
+}
+
+// Evaluates a local operation on each of some ranks, once for ranks with the same operands.
+RankValues ComputeOnRanks(const ComputeNode& node, const ValueType& type, uint64_t rows,
+                          size_t world_size, RankRange ranks,
+                          const std::vector<Evaluated>& values) {
+  RankValues results(world_size);
+  std::vector<const EvaluatedValue*> operands(node.operands.size());
+  for (size_t rank = ranks.first; rank < ranks.end; ++rank) {
+    bool is_shared = rank > ranks.first;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (node.operands[i].is_literal()) continue;
+      const RankValues& of_ranks = values[static_cast<size_t>(node.operands[i].value)].operands;
+      operands[i] = of_ranks[rank].get();
+      is_shared = is_shared && IsShared(of_ranks, rank);
+    }
+    results[rank] =
+        is_shared
+            ? results[rank - 1]
+            : std::make_shared<const EvaluatedValue>(EvaluateCompute(node, type, rows, operands));
+  }
+  return results;
+}
+
+// The values of a graph, in order. No other rank needs more of a rank than what enters the last
+// collective: that one and what stands behind it are evaluated for `ranks` only.
+Result<std::vector<Evaluated>> EvaluateValues(const ProgramGraph& graph, uint64_t rows,
+                                              int world_size,
+                                              const std::vector<std::vector<Bytes>>& inputs,
+                                              RankRange ranks) {
+  if (Status fits = CheckRanks(graph, rows, world_size); !fits) return Propagate(fits);
+  if (Status given = CheckInputs(graph, rows, world_size, inputs); !given) return Propagate(given);
+  std::vector<Evaluated> values;
+  for (size_t input = 0; input < graph.inputs().size(); ++input) {
+    const ValueType& type = graph.inputs()[input].type;
+    values.push_back(Input(type, RowsOf(type, rows, world_size), input, inputs));
+  }
+  const size_t last = graph.collectives().empty() ? 0 : graph.collectives().back();
+  for (size_t node = 0; node < graph.nodes().size(); ++node) {
+    const ValueType& type = graph.type(graph.value_of_node(node));
+    const uint64_t own_rows = RowsOf(type, rows, world_size);
+    const RankRange wanted = node < last ? RankRange{0, inputs.size()} : ranks;
+    if (const auto* collective = std::get_if<CollectiveNode>(&graph.nodes()[node])) {
+      const Evaluated& operand = values[static_cast<size_t>(collective->operand)];
+      const bool reduces = Reduces(collective->collective);
+      RankValues result = EvaluateCollective(*collective, type, own_rows,
+                                             reduces ? operand.operands : operand.leaving, wanted);
+      values.push_back(OfNode(std::move(result), type.dtype, true));
+    } else {
+      const auto& compute = std::get<ComputeNode>(graph.nodes()[node]);
+      values.push_back(
+          OfNode(ComputeOnRanks(compute, type, own_rows, inputs.size(), wanted, values), type.dtype,
+                 false));
+    }
+  }
+  return values;
+}
+
+std::vector<EvaluatedValue> OutputsOn(size_t rank, const ProgramGraph& graph,
+                                      const std::vector<Evaluated>& values) {
+  std::vector<EvaluatedValue> outputs;
+  for (const ProgramOutput& output : graph.outputs()) {
+    outputs.push_back(*values[static_cast<size_t>(output.value)].leaving[rank]);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<EvaluatedValue>>> EvaluateProgram(
+    const ProgramGraph& graph, uint64_t rows, int world_size,
+    const std::vector<std::vector<Bytes>>& inputs) {
+  const auto values = EvaluateValues(graph, rows, world_size, inputs, {0, inputs.size()});
+  if (!values) return Propagate(values);
+  std::vector<std::vector<EvaluatedValue>> outputs;
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    outputs.push_back(OutputsOn(rank, graph, *values));
+  }
+  return outputs;
+}
+
+Result<std::vector<EvaluatedValue>> EvaluateProgramOnRank(
+    const ProgramGraph& graph, uint64_t rows, int world_size, int rank,
+    const std::vector<std::vector<Bytes>>& inputs) {
+  if (rank < 0 || rank >= world_size) {
+    return CannotEvaluate(fmt::format("rank {}", rank),
+                          fmt::format("a group of {} ranks has no such rank", world_size),
+                          "give a rank of the group");
+  }
+  const auto own = static_cast<size_t>(rank);
+  const auto values = EvaluateValues(graph, rows, world_size, inputs, {own, own + 1});
+  if (!values) return Propagate(values);
+  return OutputsOn(own, graph, *values);
+}
+
+}  // namespace cotune

@@ -1,0 +1,230 @@
+// Tunes of programs, mixed with plain collectives: both modes find the same winners, and no two
+// ranks end with different ones.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/testing/random_program.h"
+#include "core/testing/tune_on_ranks.h"
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+// The collectives differ in size, so that one may want another choice than the other.
+constexpr char kSequence[] =
+    "%x = input f32 [R, 64]\n%g = input f32 [1, 64] replicated\n"
+    "%s = reduce_scatter sum %x\n%n = rms_norm %s, %g\n%w = cast %n, to=f64\n%y = all_gather %w\n"
+    "return %y\n";
+constexpr char kNorm[] =
+    "%x = input bf16 [R, 64]\n%r = input bf16 [R, 64] replicated\n"
+    "%g = input bf16 [1, 64] replicated\n%s = all_reduce sum %x\n%t = add %s, %r\n"
+    "%y = rms_norm %t, %g\nreturn %y, %t into %r\n";
+
+ScriptedChoice Linear(std::string name, int64_t base_ns, int64_t ns_per_byte) {
+  ScriptedChoice choice = Scripted(std::move(name), 0);
+  choice.cost_ns = [=](uint64_t bytes) {
+    return base_ns + static_cast<int64_t>(bytes) * ns_per_byte;
+  };
+  return choice;
+}
+
+std::vector<ScriptedChoice> LatencyAndBandwidth(int) {
+  std::vector<ScriptedChoice> choices = {Linear("usual", 900'000, 9), Linear("latency", 10'000, 10),
+                                         Linear("bandwidth", 60'000, 1)};
+  choices[0].is_default = true;
+  choices[1].noise_ns = 30;
+  choices[2].noise_ns = 50;
+  return choices;
+}
+
+// The winner of node `node` at this size; "": the table has none.
+std::string WinnerOf(const Tune& tune, const TuneOutcome& outcome, size_t node, uint64_t bytes) {
+  const Program program = ProgramOfNode(tune, node);
+  const Problem problem = program.ProblemAt(bytes, 7);
+  const int32_t index = outcome.table.Lookup(DispatchKey::Of(program.anchor()), problem.bytes());
+  return index == DispatchTable::kNoChoice ? "" : outcome.table.choices()[index].text();
+}
+
+TEST(ProgramTuneTest, ImmediateAndDeferredModeFindTheSameWinners) {
+  Tune tune;
+  tune.choices = LatencyAndBandwidth;
+  tune.node_programs = {kSequence, "", kNorm};
+  tune.node_sizes = {{4096, 6144, 65536}, {1024, 65536}, {1024, 32768}};
+  int deferred_syncs = 0;
+  const std::vector<RankView> deferred = RunTune(tune, &deferred_syncs);
+  tune.settings.enable_collective_multitemplate = false;
+  int immediate_syncs = 0;
+  const std::vector<RankView> immediate = RunTune(tune, &immediate_syncs);
+  EXPECT_EQ(deferred_syncs, 1);
+  EXPECT_EQ(immediate_syncs, 3);
+  for (const RankView& view : immediate) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->table.Serialize(), immediate[0].outcome->table.Serialize());
+  }
+  for (const RankView& view : deferred) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_TRUE(view.outcome->committed);
+    EXPECT_EQ(view.outcome->table.Serialize(), immediate[0].outcome->table.Serialize());
+    // By hand: latency is faster below 5555 bytes. The all_gather has twice the bytes.
+    const auto winner = [&](size_t node, uint64_t bytes) {
+      return WinnerOf(tune, *view.outcome, node, bytes);
+    };
+    EXPECT_EQ(winner(0, 6144), "scripted/bandwidth");
+    EXPECT_EQ(winner(0, 4096), "scripted/latency+scripted/bandwidth");
+    EXPECT_EQ(winner(1, 1024), "scripted/latency");
+    EXPECT_EQ(winner(1, 65536), "scripted/bandwidth");
+    EXPECT_EQ(winner(2, 1024), "scripted/latency");
+    EXPECT_EQ(winner(2, 32768), "scripted/bandwidth");
+  }
+}
+
+TEST(ProgramTuneTest, AChoiceThatIsWrongInOneCollectiveNeverWins) {
+  Tune tune;
+  tune.choices = [](int) {
+    ScriptedChoice wrong = Linear("wrong", 1, 0);
+    wrong.wrong_on_rank = 1;
+    return std::vector<ScriptedChoice>{Linear("right", 50'000, 0), wrong};
+  };
+  tune.node_programs = {kSequence, kNorm};
+  tune.node_sizes = {{4096}, {4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/right");
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 1, 4096), "scripted/right");
+  }
+}
+
+// A tune that differs with its seed, and what one of its ranks does otherwise.
+class RandomTune {
+ public:
+  explicit RandomTune(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15ull + 3) {
+    tune_.world_size = 2 + Below(3);
+    tune_.settings.min_rounds = 5;
+    tune_.settings.collective_benchmark_nruns = 12;
+    tune_.node_sizes.clear();
+    for (int nodes = 1 + Below(4); nodes > 0; --nodes) {
+      const auto program = static_cast<uint64_t>(Below(40));
+      const std::string random = RandomProgram(program, tune_.world_size);
+      const std::string texts[] = {"", kSequence, random, random};
+      tune_.node_programs.push_back(texts[Below(4)]);
+      tune_.node_sizes.push_back({uint64_t{1024} << Below(2)});
+    }
+    MakeChoices();
+    if (Below(12) == 0) tune_.late_ranks = {Below(tune_.world_size)};
+    if (Below(4) == 0) MakeOneDiffer();
+  }
+
+  Tune& tune() { return tune_; }
+  // From 1; 0: all ranks have the same nodes.
+  size_t odd_node() const { return odd_node_; }
+
+ private:
+  int Below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
+
+  // Costs differ between the ranks, as measured times do; what is wrong with a choice is so on one
+  // rank only.
+  void MakeChoices() {
+    std::vector<ScriptedChoice> choices;
+    for (const char* name : {"a", "b", "c"}) {
+      choices.push_back(Linear(name, 5'000 + Below(60'000), Below(20)));
+      choices.back().noise_ns = Below(3000);
+      const int odd = Below(tune_.world_size);
+      switch (name == std::string("a") ? 0 : Below(8)) {
+        case 1:
+          choices.back().prepare_fails_on_rank = odd;
+          break;
+        case 2:
+          choices.back().launch_fails_on_rank = odd;
+          break;
+        case 3:
+          choices.back().wrong_on_rank = odd;
+          break;
+        default:
+          break;
+      }
+    }
+    choices[static_cast<size_t>(Below(3))].is_default = true;
+    const int skew_ns = Below(9000);
+    tune_.choices = [choices, skew_ns](int rank) {
+      std::vector<ScriptedChoice> own = choices;
+      for (ScriptedChoice& choice : own) choice.noise_ns += skew_ns * rank;
+      return own;
+    };
+  }
+
+  void MakeOneDiffer() {
+    const int odd_rank = Below(tune_.world_size);
+    const auto at = static_cast<size_t>(Below(static_cast<int>(tune_.node_sizes.size())));
+    const std::string other = RandomProgram(100 + random_() % 40, tune_.world_size);
+    odd_node_ = at + 1;
+    tune_.change_nodes = [=](int rank, auto& programs, auto&) {
+      if (rank == odd_rank) programs[at] = other;
+    };
+  }
+
+  std::mt19937_64 random_;
+  Tune tune_;
+  size_t odd_node_ = 0;
+};
+
+// What is wrong with the ends of the ranks; "" when nothing is.
+std::string CheckEnds(RandomTune& random, const std::vector<RankView>& views) {
+  const RankView& first = views[0];
+  for (const RankView& view : views) {
+    if (view.outcome.has_value() != first.outcome.has_value()) return "only some ranks fail";
+    if (!view.outcome) {
+      std::string text = view.outcome.error().ToText();
+      if (text != first.outcome.error().ToText()) return "ranks fail with different errors";
+      const std::string named = fmt::format("in node {}:", random.odd_node());
+      if (random.odd_node() == 0 || text.find(named) == std::string::npos) return text;
+      continue;
+    }
+    if (random.odd_node() != 0) return "ranks with other nodes have agreed";
+    if (view.outcome->committed != first.outcome->committed) return "only some ranks commit";
+    if (view.outcome->table.Serialize() != first.outcome->table.Serialize()) {
+      return "two ranks have different winners";
+    }
+    const bool is_late = !random.tune().late_ranks.empty();
+    if (view.outcome->committed == is_late) return "the window does not decide";
+  }
+  return "";
+}
+
+TEST(ProgramTuneTest, RandomTunesEndAlikeOnAllRanksAndInBothModes) {
+  constexpr uint64_t kTunes = 400;
+  std::map<std::string, int> seen;
+  for (uint64_t seed = 1; seed <= kTunes; ++seed) {
+    RandomTune random(seed);
+    const std::vector<RankView> deferred = RunTune(random.tune());
+    ASSERT_EQ(CheckEnds(random, deferred), "") << "deferred, seed " << seed;
+    random.tune().settings.enable_collective_multitemplate = false;
+    const std::vector<RankView> immediate = RunTune(random.tune());
+    ASSERT_EQ(CheckEnds(random, immediate), "") << "immediate, seed " << seed;
+    if (!deferred[0].outcome) {
+      ++seen["differ"];
+      continue;
+    }
+    if (!deferred[0].outcome->committed) {
+      ++seen["late"];
+      continue;
+    }
+    ASSERT_EQ(deferred[0].outcome->table.Serialize(), immediate[0].outcome->table.Serialize())
+        << "seed " << seed;
+    for (const ChoiceId& id : deferred[0].outcome->table.choices()) {
+      ++seen[id.text().find('+') == std::string::npos ? "one choice" : "several choices"];
+    }
+  }
+  // Every ending is reached, so the tunes are not vacuous.
+  for (const char* end : {"differ", "late", "one choice", "several choices"}) {
+    EXPECT_GT(seen[end], 5) << end;
+  }
+}
+
+}  // namespace
+}  // namespace cotune

@@ -1,0 +1,113 @@
+#include "integration/capi/explanation.h"
+
+#include "core/base/counted.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace cotune::capi {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string RangeText(const CallExplanation& call) {
+  if (call.end_bytes == UINT64_MAX) {
+    return fmt::format("sizes of {} bytes and more", call.first_bytes);
+  }
+  return fmt::format("sizes from {} to {} bytes", call.first_bytes, call.end_bytes - 1);
+}
+
+// "" when the size lies among the measured ones.
+std::string BeyondMeasuredText(const Explained& explained) {
+  if (explained.bytes > explained.largest_measured_bytes.value_or(UINT64_MAX)) {
+    return fmt::format("nothing above {} bytes was measured: this is the choice of that size\n",
+                       *explained.largest_measured_bytes);
+  }
+  if (explained.bytes < explained.smallest_measured_bytes.value_or(0)) {
+    return fmt::format("nothing below {} bytes was measured: this is the choice of that size\n",
+                       *explained.smallest_measured_bytes);
+  }
+  return "";
+}
+
+const char* SourceName(const CallExplanation& call) {
+  if (call.from_table) return "table";
+  return call.table_choice_refused.empty() ? "default" : "default_after_refusal";
+}
+
+double Microseconds(int64_t time_ns) { return static_cast<double>(time_ns) / 1e3; }
+
+Json MeasuredJson(const DatabaseEntry& entry) {
+  Json choices = Json::array();
+  for (const Verdict& verdict : entry.cell.verdicts) {
+    choices.push_back({{"choice", verdict.id.text()},
+                       {"outcome", OutcomeName(verdict.outcome)},
+                       {"is_default", verdict.is_default},
+                       {"numerics", verdict.numerics},
+                       {"time_us", Microseconds(verdict.median_ns)},
+                       {"wrong", verdict.wrong_elements},
+                       {"reason", verdict.reason}});
+  }
+  Json refusals = Json::array();
+  for (const Refusal& refusal : entry.cell.refusals) {
+    refusals.push_back({{"choice", refusal.choice}, {"reason", refusal.reason}});
+  }
+  return {{"bytes", entry.cell.problem.bytes()},
+          {"time_us", Microseconds(entry.winner.median_ns)},
+          {"why", entry.winner.why},
+          {"choices", std::move(choices)},
+          {"refusals", std::move(refusals)}};
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+}  // namespace
+
+std::string ExplanationText(const Explained& explained) {
+  const CallExplanation& call = explained.call;
+  std::string text = fmt::format("{} on {} runs {}\n", explained.subject,
+                                 Counted(explained.cls.world_size, "rank"), call.choice.text());
+  if (call.from_table) {
+    text += fmt::format("tuned for {}\n", RangeText(call)) + BeyondMeasuredText(explained);
+    for (const DatabaseEntry& entry : explained.measured) {
+      text += fmt::format("  at {} bytes: {}\n", entry.cell.problem.bytes(), entry.winner.why);
+    }
+  } else if (!call.table_choice_refused.empty()) {
+    text += fmt::format(
+        "the tuned choice cannot run it ({}): the default choice of the first backend that can\n",
+        call.table_choice_refused);
+  } else {
+    text += "not tuned: the default choice of the first backend that can run it\n";
+  }
+  return text;
+}
+
+std::string ExplanationJson(const Explained& explained) {
+  const CallExplanation& call = explained.call;
+  const bool is_program = !explained.program_text.empty();
+  const bool is_bounded = call.from_table && call.end_bytes != UINT64_MAX;
+  Json measured = Json::array();
+  for (const DatabaseEntry& entry : explained.measured) measured.push_back(MeasuredJson(entry));
+  const Json json = {
+      {"subject", explained.subject},
+      {"class", ToText(explained.cls)},
+      {"world_size", explained.cls.world_size},
+      {"bytes", explained.bytes},
+      {"rows", OrNull(explained.rows)},
+      {"program", is_program ? Json(explained.program_text) : Json(nullptr)},
+      {"choice", call.choice.text()},
+      {"source", SourceName(call)},
+      {"refused", call.table_choice_refused},
+      {"first_bytes", call.from_table ? Json(call.first_bytes) : Json(nullptr)},
+      {"end_bytes", is_bounded ? Json(call.end_bytes) : Json(nullptr)},
+      {"smallest_measured_bytes", OrNull(explained.smallest_measured_bytes)},
+      {"largest_measured_bytes", OrNull(explained.largest_measured_bytes)},
+      {"measured", std::move(measured)},
+  };
+  // Reasons come from plugins and need not be UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace cotune::capi

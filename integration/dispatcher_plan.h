@@ -1,0 +1,25 @@
+// The plan that the dispatcher keeps for a key; for its own sources.
+#ifndef COTUNE_INTEGRATION_DISPATCHER_PLAN_H_
+#define COTUNE_INTEGRATION_DISPATCHER_PLAN_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/choice/choice_caller.h"
+#include "integration/dispatcher.h"
+
+namespace cotune {
+
+struct Dispatcher::CachedPlan {
+  CachedPlan(PlanKey plan_key, Program plan_program)
+      : key(plan_key), program(std::move(plan_program)) {}
+  PlanKey key;
+  Program program;
+  std::unique_ptr<ChoiceCaller> caller;
+  std::string table_choice_refused;  // as in CallExplanation
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_INTEGRATION_DISPATCHER_PLAN_H_

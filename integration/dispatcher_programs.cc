@@ -1,0 +1,161 @@
+// Calls of programs.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/choice/choice_lists.h"
+#include "core/events/stage_observer.h"
+#include "fmt/format.h"
+#include "integration/dispatcher.h"
+#include "integration/dispatcher_plan.h"
+
+namespace cotune {
+namespace {
+
+// Programs that are kept bound to the group. Binding one again takes microseconds.
+constexpr size_t kProgramsMax = 256;
+
+std::string NameOf(const Program& program) {
+  const std::string& name = program.graph().name();
+  return name.empty() ? fmt::format("program {:016x}", program.graph().digest())
+                      : fmt::format("program {}", name);
+}
+
+}  // namespace
+
+Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph) {
+  const auto known = programs_.find(graph.digest());
+  if (known != programs_.end()) return known->second.get();
+  Result<Program> program =
+      Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_});
+  if (!program) return Propagate(program);
+  if (programs_.size() == kProgramsMax) programs_.clear();
+  auto owned = std::make_unique<Program>(std::move(*program));
+  return programs_.emplace(graph.digest(), std::move(owned)).first->second.get();
+}
+
+Result<Problem> Dispatcher::ProblemOf(const Program& program, uint64_t rows) const {
+  const ProgramGraph& graph = program.graph();
+  const auto wrong = [&](std::string cause, std::string next_step) {
+    return Fail(ErrorCode::kUsage, fmt::format("{} rows do not fit the program", rows),
+                NameOf(program), std::move(cause), std::move(next_step));
+  };
+  if (!graph.has_rows() && rows != 1) {
+    return wrong("none of its values has R rows", "call it with 1");
+  }
+  if (graph.needs_whole_shares() && rows % static_cast<uint64_t>(world_size_) != 0) {
+    return wrong(fmt::format("{} ranks have no equal shares of them", world_size_),
+                 "call it with a multiple of the number of ranks");
+  }
+  const Problem problem = program.ProblemAtRows(rows, job_.topology_digest());
+  if (program.RowsAt(problem) != rows) return wrong("no memory can hold its values", "");
+  return problem;
+}
+
+Status Dispatcher::CheckOperands(const Program& program, const ProgramCall& call) const {
+  const ProgramGraph& graph = program.graph();
+  const auto wrong = [&](std::string what) {
+    return Fail(ErrorCode::kUsage, std::move(what), NameOf(program));
+  };
+  if (call.inputs.size() != graph.inputs().size() ||
+      call.outputs.size() != graph.outputs().size()) {
+    return wrong(fmt::format("{} inputs and {} outputs are given, and the program has {} and {}",
+                             call.inputs.size(), call.outputs.size(), graph.inputs().size(),
+                             graph.outputs().size()));
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const bool is_empty = program.BytesOf(static_cast<ValueIndex>(i), call.rows) == 0;
+    if (call.inputs[i] == nullptr && !is_empty)
+      return wrong(fmt::format("input {} is NULL", i + 1));
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const ProgramOutput& output = graph.outputs()[i];
+    if (call.outputs[i] == nullptr && program.BytesOf(output.value, call.rows) > 0) {
+      return wrong(fmt::format("output {} is NULL", i + 1));
+    }
+    if (output.into < 0) continue;
+    if (call.outputs[i] != call.inputs[static_cast<size_t>(output.into)]) {
+      return wrong(fmt::format("output {} overwrites input {}, and has another address", i + 1,
+                               output.into + 1));
+    }
+  }
+  return {};
+}
+
+Call Dispatcher::AsCall(const Program& program, const Problem& problem, const ProgramCall& call) {
+  const ProblemClass& cls = program.anchor();
+  return {.collective = cls.collective,
+          .dtype = cls.dtype,
+          .reduction = cls.reduction,
+          .root = cls.root,
+          .count = problem.count,
+          .send = call.inputs.empty() ? nullptr : call.inputs[0],
+          .recv = call.outputs.empty() ? nullptr : call.outputs[0],
+          .stream = call.stream,
+          .timeout_ns = call.timeout_ns};
+}
+
+Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
+  const DispatchTable* table = table_.load(std::memory_order_acquire);
+  const Result<const Program*> program = Bound(*call.graph);
+  if (!program) return Propagate(program);
+  if (Status checked = CheckOperands(**program, call); !checked) return Propagate(checked);
+  const bool is_latest = latest_program_.plan != nullptr && latest_program_.table == table &&
+                         latest_program_.digest == call.graph->digest() &&
+                         latest_program_.rows == call.rows;
+  if (is_latest) return latest_program_.plan;
+  const Result<Problem> problem = ProblemOf(**program, call.rows);
+  if (!problem) return Propagate(problem);
+  const PlanKey key{*problem, table->Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
+                    table};
+  Result<CachedPlan*> plan = PlanFor(key, *program);
+  if (plan) latest_program_ = {table, *plan, call.graph->digest(), call.rows};
+  return plan;
+}
+
+Status Dispatcher::Run(const ProgramCall& call) {
+  if (Status may = MayRun(); !may) return may;
+  if (call.graph->is_single_collective()) {
+    const Result<const Program*> program = Bound(*call.graph);
+    if (!program) return Propagate(program);
+    if (Status checked = CheckOperands(**program, call); !checked) return checked;
+    const Result<Problem> problem = ProblemOf(**program, call.rows);
+    if (!problem) return Propagate(problem);
+    return Run(AsCall(**program, *problem, call));
+  }
+  const Result<CachedPlan*> plan = PlanOf(call);
+  if (!plan) return Remember(Propagate(plan));
+  LaunchArguments arguments;
+  arguments.inputs = call.inputs;
+  arguments.outputs = call.outputs;
+  arguments.stream = call.stream;
+  arguments.deadline_ns = DeadlineOf(call.timeout_ns);
+  MarkStage(job_.observer(), Stage::kDispatch);
+  return Remember((*plan)->caller->Launch(arguments, job_.clock()));
+}
+
+Status Dispatcher::Prepare(const ProgramCall& call) {
+  if (Status may = MayRun(); !may) return may;
+  const Result<const Program*> program = Bound(*call.graph);
+  if (!program) return Propagate(program);
+  const Result<Problem> problem = ProblemOf(**program, call.rows);
+  if (!problem) return Propagate(problem);
+  const DispatchTable& current = table();
+  const PlanKey key{*problem, current.Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
+                    &current};
+  const Result<CachedPlan*> plan = PlanFor(key, *program);
+  return plan ? Status{} : Remember(Propagate(plan));
+}
+
+Result<CallExplanation> Dispatcher::Explain(const ProgramCall& call) {
+  const Result<const Program*> program = Bound(*call.graph);
+  if (!program) return Propagate(program);
+  const Result<Problem> problem = ProblemOf(**program, call.rows);
+  if (!problem) return Propagate(problem);
+  const DispatchTable& current = table();
+  const PlanKey key{*problem, current.Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
+                    &current};
+  return ExplainKey(key, **program);
+}
+
+}  // namespace cotune

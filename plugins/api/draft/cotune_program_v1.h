@@ -1,0 +1,170 @@
+/* DRAFT of the extension cotune.program/1: programs and the local parts around their collectives.
+ *
+ * A draft may change in any version of cotune, without a new name, until it moves into the folder
+ * above. A plugin that uses it is built for one version of cotune.
+ *
+ * A program is a graph of values: inputs, collectives and local operations, outputs. The host cuts
+ * the programs of its users into steps. It asks a backend for two things: to run a region with
+ * collectives as one choice (list_choices, prepare), and to run a part, which is a program without
+ * a collective, on one rank alone (part_prepare). Programs come with resolved sizes and with
+ * primitive operations only, so that a backend needs no parser. All rules of cotune_backend_v1.h
+ * hold.
+ */
+#ifndef COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
+#define COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_
+
+#include "../cotune_backend_v1.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COTUNE_PROGRAM_EXTENSION "cotune.program/1"
+
+/* Limits of what the host sends. */
+enum {
+  COTUNE_PROGRAM_NODES_MAX = 512, /* after compounds were replaced */
+  COTUNE_PROGRAM_INPUTS_MAX = 64,
+  COTUNE_PROGRAM_OUTPUTS_MAX = 64,
+  COTUNE_NODE_OPERANDS_MAX = 4
+};
+
+/* Codes of a dtype beside those of cotune_backend_v1.h, of 8 bits each; for values, and not for
+ * collectives, which move such values as unsigned integers of 8 bits. Codes of DLPack. */
+enum { COTUNE_DTYPE_FLOAT8_E4M3FN = 10, COTUNE_DTYPE_FLOAT8_E5M2 = 12 };
+
+/* How the number of rows of a value follows from R, the rows of the call. */
+enum { COTUNE_ROWS_ONE = 1, COTUNE_ROWS_ALL = 2, COTUNE_ROWS_SHARE = 3 };
+
+/* cotune_value_t.flags. REPLICATED: the same on every rank. */
+enum { COTUNE_VALUE_REPLICATED = 1u << 0 };
+
+typedef struct cotune_value_t { /* contiguous, row-major */
+  uint32_t struct_size;
+  uint32_t flags;
+  cotune_dtype_t dtype;
+  uint32_t rows_kind; /* COTUNE_ROWS_* */
+  uint64_t rows;      /* resolved; 0 is allowed where rows_kind is not ONE */
+  uint64_t columns;
+} cotune_value_t;
+
+/* cotune_node_t.kind. Elementwise operations repeat operands of one row or one column over the
+ * others. Floats are computed in f32 (f64 in f64); a value is rounded to its dtype where it leaves
+ * the program, and in between as COTUNE_PROGRAM_ROUNDS_VALUES says. Integers wrap around. Less and
+ * equal give u8, 0 or 1. Casts: float to float to nearest, ties to even, infinity beyond the range
+ * (NaN for e4m3fn); float to integer toward zero, clamped, NaN gives 0; integer to integer wraps
+ * around. */
+enum {
+  COTUNE_NODE_COLLECTIVE = 0,
+  COTUNE_NODE_ADD = 1,
+  COTUNE_NODE_SUB = 2,
+  COTUNE_NODE_MUL = 3,
+  COTUNE_NODE_DIV = 4,
+  COTUNE_NODE_MIN = 5,
+  COTUNE_NODE_MAX = 6,
+  COTUNE_NODE_NEG = 7,
+  COTUNE_NODE_ABS = 8,
+  COTUNE_NODE_RELU = 9,
+  COTUNE_NODE_GELU_ERF = 10,
+  COTUNE_NODE_GELU_TANH = 11,
+  COTUNE_NODE_SILU = 12,
+  COTUNE_NODE_TANH = 13,
+  COTUNE_NODE_SIGMOID = 14,
+  COTUNE_NODE_EXP = 15,
+  COTUNE_NODE_LOG = 16,
+  COTUNE_NODE_SQRT = 17,
+  COTUNE_NODE_RSQRT = 18,
+  COTUNE_NODE_ROUND = 19, /* to the nearest integer, ties to even */
+  COTUNE_NODE_CLAMP = 20, /* constants: low, high; NaN stays NaN */
+  COTUNE_NODE_LESS = 21,
+  COTUNE_NODE_EQUAL = 22,
+  COTUNE_NODE_WHERE = 23, /* (u8 condition, a, b) */
+  COTUNE_NODE_CAST = 24,
+  COTUNE_NODE_ROW_SUM = 32, /* rows x columns to rows x 1 */
+  COTUNE_NODE_ROW_MAX = 33  /* NaN when an element is NaN */
+};
+
+/* An operand that is a number: one row, one column, in cotune_node_t.literals. */
+enum { COTUNE_OPERAND_LITERAL = -1 };
+
+/* Defines the next value: values are the inputs first, then one for each node, in order. */
+typedef struct cotune_node_t {
+  uint32_t struct_size;
+  uint32_t kind;       /* COTUNE_NODE_* */
+  uint32_t collective; /* COTUNE_NODE_COLLECTIVE: COTUNE_ALL_REDUCE ..., else 0 */
+  uint32_t reduction;
+  int32_t root;
+  uint32_t operand_count;
+  int32_t operands[COTUNE_NODE_OPERANDS_MAX]; /* indexes of values, or COTUNE_OPERAND_LITERAL */
+  double literals[COTUNE_NODE_OPERANDS_MAX];
+  double constants[2];
+} cotune_node_t;
+
+/* cotune_program_t.flags. ROUNDS_VALUES: every value is rounded to its dtype, so that the bits do
+ * not depend on how a program is cut; without it values between nodes may stay wider. */
+enum { COTUNE_PROGRAM_ROUNDS_VALUES = 1u << 16 };
+
+/* A program at one size; equal on all ranks: no address, no rank. The host's memory; valid during
+ * the call. */
+typedef struct cotune_program_t {
+  uint32_t struct_size;
+  uint32_t flags;
+  uint32_t memory_kind;
+  int32_t world_size;
+  int32_t ranks_per_node;
+  uint32_t reserved;
+  uint64_t topology_digest;
+  uint64_t digest;              /* of the text */
+  const cotune_value_t* values; /* input_count + node_count; entry i at i * value_stride bytes */
+  uint32_t value_stride;
+  uint32_t input_count;
+  const cotune_node_t* nodes;
+  uint32_t node_stride;
+  uint32_t node_count;
+  const int32_t* outputs;     /* output_count indexes of values */
+  const int32_t* output_into; /* the input that the output overwrites, or -1 */
+  uint32_t output_count;
+  uint32_t reserved2;
+  const char* text; /* canonical; for logs */
+} cotune_program_t;
+
+typedef struct cotune_program_launch_t {
+  uint32_t struct_size;
+  uint32_t flags;            /* 0 */
+  const void* const* inputs; /* input_count addresses; NULL only for a value without rows */
+  void* const* outputs;      /* output_count addresses */
+  cotune_stream_t stream;
+  int64_t deadline_ns;
+} cotune_program_launch_t;
+
+typedef struct cotune_program_v1_t { /* constant; lives as long as the library */
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+
+  /* [any] pure, rank-invariant; as list_choices of the table, for a program with collectives that
+   * one plan would run whole. NULL, as prepare then is: no program is. The host of this version
+   * asks for parts only. */
+  cotune_status_t (*list_choices)(const cotune_backend_t* backend, const cotune_program_t* program,
+                                  cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                                  uint32_t* count, cotune_error_t* error);
+  /* [group] as prepare of the table. */
+  cotune_status_t (*prepare)(cotune_group_t* group, const cotune_program_t* program,
+                             const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
+                             cotune_error_t* error);
+  /* [any] a program without a collective, on this rank alone; needs no group. COTUNE_UNSUPPORTED
+   * with a reason: this part cannot run here. */
+  cotune_status_t (*part_prepare)(cotune_backend_t* backend, const cotune_program_t* program,
+                                  int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error);
+  /* [hot] plans of prepare as the table's launch and progress; progress and plan_destroy are the
+   * table's. Plans of part_prepare: one call at a time for a plan; on host memory launch may do all
+   * of the work, and progress then says COTUNE_OK. Operands lie at any address that fits their
+   * dtype; they overlap only where output_into says so. */
+  cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_program_launch_t* launch,
+                            cotune_error_t* error);
+} cotune_program_v1_t;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COTUNE_PLUGINS_API_DRAFT_COTUNE_PROGRAM_V1_H_ */

@@ -1,0 +1,433 @@
+// Programs through the C API, in real processes: values against the reference evaluator.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/problem/program_graph.h"
+#include "core/testing/random_program.h"
+#include "fmt/format.h"
+#include "integration/capi/cotune.h"
+#include "nlohmann/json.hpp"
+#include "tests/multi_process/testing/c_api_ranks.h"
+#include "tests/multi_process/testing/checked_program.h"
+#include "tests/multi_process/testing/rank_processes.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CApiPrograms : public CApiRanks {
+ protected:
+  CApiPrograms() { call_timeout_ns_ = kPatienceNs; }
+
+  // Starts the ranks; each reports what is wrong.
+  void RunRanks(int world_size, const std::function<void(cotune_group*, int, TestLink&)>& work) {
+    RankProcesses ranks;
+    std::vector<size_t> all(static_cast<size_t>(world_size));
+    std::iota(all.begin(), all.end(), size_t{0});
+    for (int rank = 0; rank < world_size; ++rank) {
+      ranks.Start([&, rank](TestLink& link) {
+        cotune_group* const group = Create(rank, world_size, link);
+        if (group == nullptr) return 1;
+        work(group, rank, link);
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd(all, 3 * kPatienceNs)) << ranks.Transcript();
+    for (const size_t rank : all) {
+      EXPECT_EQ(ranks.ExitOf(rank), 0) << ranks.Transcript();
+      EXPECT_TRUE(ranks.LinesOf(rank, "wrong").empty()) << ranks.Transcript();
+    }
+  }
+};
+
+constexpr char kNorm[] =
+    "program add_residual_norm\n"
+    "%x = input bf16 [R, 64]\n"
+    "%residual = input bf16 [R, 64] replicated\n"
+    "%gamma = input bf16 [1, 64] replicated\n"
+    "%sum = all_reduce sum %x\n"
+    "%stream = add %sum, %residual\n"
+    "%y = rms_norm %stream, %gamma, eps=1e-6\n"
+    "return %y, %stream into %residual\n";
+
+class CApiRandomPrograms : public CApiPrograms, public ::testing::WithParamInterface<int> {};
+
+TEST_P(CApiRandomPrograms, GiveWhatTheEvaluatorGives) {
+  constexpr uint64_t kPrograms = 400;
+  const int world_size = GetParam();
+  RunRanks(world_size, [&](cotune_group* group, int rank, TestLink& link) {
+    for (uint64_t seed = 0; seed < kPrograms; ++seed) {
+      const std::string text =
+          RandomProgram(seed * 8 + static_cast<uint64_t>(world_size), world_size);
+      const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+      if (!graph) {
+        link.Report("wrong text: " + graph.error().ToText() + "\n" + text);
+        return;
+      }
+      static constexpr uint64_t kRows[] = {0, 1, 3, 7, 30};
+      uint64_t rows = kRows[seed % std::size(kRows)];
+      if (graph->needs_whole_shares()) rows *= static_cast<uint64_t>(world_size);
+      const std::string wrong =
+          CheckedProgram(text, rows, rank, world_size, static_cast<uint32_t>(seed)).Run(group);
+      if (!wrong.empty()) {
+        link.Report(fmt::format("wrong at seed {}, {} rows: {}\n{}", seed, rows, wrong, text));
+        return;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(WorldSizes, CApiRandomPrograms, ::testing::Values(1, 2, 3, 4, 5));
+
+TEST_F(CApiPrograms, AreTunedTogetherWithCollectives) {
+  constexpr int kRanks = 3;
+  RunRanks(kRanks, [&](cotune_group* group, int rank, TestLink& link) {
+    const uint64_t generation = static_cast<uint64_t>(cotune_table_generation(group));
+    CheckedProgram norm(kNorm, 9, rank, kRanks, 1);
+    CheckedProgram random(RandomProgram(7, kRanks), 9, rank, kRanks, 2);
+    const uint64_t rows[] = {3, 9};
+    const uint64_t bytes[] = {4096};
+    cotune_tune_node nodes[3] = {};
+    for (cotune_tune_node& node : nodes) node.struct_size = sizeof(node);
+    nodes[0].program = norm.handle();
+    nodes[1].program = random.handle();
+    nodes[0].sizes = nodes[1].sizes = rows;
+    nodes[0].size_count = nodes[1].size_count = 2;
+    nodes[2].collective = COTUNE_COLLECTIVE_ALL_GATHER;
+    nodes[2].dtype = COTUNE_F32;
+    nodes[2].sizes = bytes;
+    nodes[2].size_count = 1;
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.nodes = nodes;
+    options.node_count = 3;
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    if (cotune_tune(group, &options, &report) != COTUNE_SUCCESS) {
+      link.Report(fmt::format("wrong tune: {}", cotune_last_error(group)));
+      return;
+    }
+    if (report.measured != 5) link.Report(fmt::format("wrong count {}", report.measured));
+    if (static_cast<uint64_t>(cotune_table_generation(group)) != generation + 1) {
+      link.Report("wrong generation");
+    }
+    link.Report(fmt::format("digest {:x}", cotune_table_digest(group)));
+    char text[2048] = "";
+    char json[1 << 16] = "";
+    cotune_explain_program(group, norm.handle(), 9, text, sizeof(text), nullptr);
+    if (std::string(text).find("tuned for") == std::string::npos) {
+      link.Report(std::string("wrong explanation ") + text);
+    }
+    cotune_explain_program_json(group, norm.handle(), 9, json, sizeof(json), nullptr);
+    const auto explained = nlohmann::json::parse(json, nullptr, false);
+    if (explained.is_discarded() || explained["source"] != "table" || explained["rows"] != 9 ||
+        explained["program"] != norm.graph().ToText() || explained["measured"].empty()) {
+      link.Report(std::string("wrong explanation ") + json);
+    }
+    for (int i = 0; i < 3; ++i) {
+      for (CheckedProgram* call : {&norm, &random}) {
+        const std::string wrong = call->Run(group);
+        if (!wrong.empty()) link.Report("wrong " + wrong);
+      }
+    }
+    if (cotune_save(group, database_.c_str()) != COTUNE_SUCCESS) {
+      link.Report(std::string("wrong save: ") + cotune_last_error(group));
+    }
+  });
+  // A group that loads it has checked the choices of the programs on all ranks.
+  RunRanks(kRanks, [&](cotune_group* group, int rank, TestLink& link) {
+    CheckedProgram norm(kNorm, 9, rank, kRanks, 1);
+    if (cotune_load(group, database_.c_str()) != COTUNE_SUCCESS) {
+      link.Report(std::string("wrong load: ") + cotune_last_error(group));
+    }
+    char text[2048] = "";
+    cotune_explain_program(group, norm.handle(), 9, text, sizeof(text), nullptr);
+    if (std::string(text).find("tuned for") == std::string::npos) {
+      link.Report(std::string("wrong explanation ") + text);
+    }
+    const std::string wrong = norm.Run(group);
+    if (!wrong.empty()) link.Report("wrong " + wrong);
+  });
+}
+
+// Tunes these nodes.
+cotune_result TuneNodes(cotune_group* group, const std::vector<cotune_tune_node>& nodes) {
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.nodes = nodes.data();
+  options.node_count = nodes.size();
+  return cotune_tune(group, &options, nullptr);
+}
+
+// The scripted backend, with parts of the host backend. By its script the choice by_size is twice
+// as fast at 1 KiB and twice as slow at 4 KiB, which the all_gather has where the reduce_scatter
+// has 1.
+TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
+  constexpr int kRanks = 2;
+  constexpr char kSequence[] =
+      "%x = input bf16 [R, 64]\n%share = reduce_scatter sum %x\n%wide = cast %share, to=f64\n"
+      "%y = all_gather %wide\nreturn %y\n";
+  SetFakeScript("choice steady default cost_us=8000; choice by_size cost_per_kib_us=4000");
+  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "8", 1);
+  backends_ = "fake";
+  const std::string both = fake_plugins_ + ":" + plugins_;
+  RankProcesses ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.Start([&, rank](TestLink& link) {
+      for (const char* mode : {"on", "off"}) {
+        setenv("COTUNE_ENABLE_COLLECTIVE_MULTITEMPLATE", mode, 1);
+        socket_ += mode;
+        cotune_group* const group = Create(rank, kRanks, link, both);
+        if (group == nullptr) return 1;
+        CheckedProgram sequence(kSequence, 8, rank, kRanks, 1);
+        CheckedProgram norm(kNorm, 32, rank, kRanks, 1);
+        const uint64_t rows[] = {8, 32};
+        std::vector<cotune_tune_node> nodes(3);
+        for (cotune_tune_node& node : nodes) {
+          node.struct_size = sizeof(node);
+          node.sizes = rows;
+          node.size_count = 2;
+        }
+        const uint64_t bytes[] = {1024, 4096};
+        nodes[0].program = sequence.handle();
+        nodes[1].collective = COTUNE_COLLECTIVE_ALL_TO_ALL;
+        nodes[1].dtype = COTUNE_F32;
+        nodes[1].sizes = bytes;
+        nodes[2].program = norm.handle();
+        const cotune_result tuned = TuneNodes(group, nodes);
+        if (tuned != COTUNE_SUCCESS) Say(link, "wrong tune", group, tuned);
+        link.Report(fmt::format("digest {:x}", cotune_table_digest(group)));
+        char text[2048] = "";
+        cotune_explain_program(group, sequence.handle(), 8, text, sizeof(text), nullptr);
+        link.Report(fmt::format("explains {}", text));
+        for (CheckedProgram* call : {&sequence, &norm}) {
+          const std::string wrong = call->Run(group);
+          if (!wrong.empty()) link.Report("wrong call " + wrong);
+        }
+        cotune_group_destroy(group);
+      }
+      return 0;
+    });
+  }
+  const bool have_ended = ranks.WaitForEnd({0, 1}, 3 * kPatienceNs);
+  unsetenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS");
+  ASSERT_TRUE(have_ended) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  const std::vector<std::string> digests = ranks.LinesOf(0, "digest ");
+  ASSERT_THAT(digests, SizeIs(2));
+  EXPECT_EQ(digests[0], digests[1]);
+  for (const size_t rank : {0, 1}) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    EXPECT_THAT(ranks.LinesOf(rank, "wrong"), IsEmpty());
+    EXPECT_EQ(ranks.LinesOf(rank, "digest "), digests);
+    EXPECT_THAT(ranks.LinesOf(rank, "explains "),
+                AllOf(SizeIs(2), Each(HasSubstr("fake/by_size+fake/steady"))));
+  }
+}
+
+// The ranks resolve all nodes at once (deferred) or one by one (immediate).
+class CApiNodes : public CApiPrograms, public ::testing::WithParamInterface<const char*> {
+ protected:
+  CApiNodes() { setenv("COTUNE_ENABLE_COLLECTIVE_MULTITEMPLATE", GetParam(), 1); }
+  ~CApiNodes() override { unsetenv("COTUNE_ENABLE_COLLECTIVE_MULTITEMPLATE"); }
+};
+
+TEST_P(CApiNodes, ThatDifferAreNamedAndGroupAndTableStay) {
+  constexpr int kRanks = 3;
+  RunRanks(kRanks, [&](cotune_group* group, int rank, TestLink& link) {
+    CheckedProgram norm(kNorm, 9, rank, kRanks, 1);
+    CheckedProgram random(RandomProgram(7, kRanks), 9, rank, kRanks, 2);
+    CheckedProgram other(RandomProgram(8, kRanks), 9, rank, kRanks, 3);
+    const uint64_t rows[] = {3, 6, 9};
+    const uint64_t other_rows[] = {3, 9};
+    const uint64_t inner_rows[] = {3, 12, 9};
+    const uint64_t bytes[] = {4096};
+    std::vector<cotune_tune_node> nodes(4);
+    for (cotune_tune_node& node : nodes) {
+      node = {};
+      node.struct_size = sizeof(node);
+      node.sizes = rows;
+      node.size_count = 3;
+    }
+    nodes[0].program = norm.handle();
+    nodes[2].program = random.handle();
+    for (const size_t plain : {1, 3}) {
+      nodes[plain].collective =
+          plain == 1 ? COTUNE_COLLECTIVE_ALL_GATHER : COTUNE_COLLECTIVE_ALL_TO_ALL;
+      nodes[plain].dtype = COTUNE_F32;
+      nodes[plain].sizes = bytes;
+      nodes[plain].size_count = 1;
+    }
+    if (TuneNodes(group, nodes) != COTUNE_SUCCESS) {
+      return link.Report(fmt::format("wrong tune: {}", cotune_last_error(group)));
+    }
+    const uint64_t digest = cotune_table_digest(group);
+    const int64_t generation = cotune_table_generation(group);
+    const auto differ = [&](int odd, const std::vector<cotune_tune_node>& changed,
+                            const std::string& told) {
+      const cotune_result result = TuneNodes(group, rank == odd ? changed : nodes);
+      const std::string error = cotune_last_error(group);
+      if (result != COTUNE_ERROR_DISAGREEMENT || error.find(told) == std::string::npos) {
+        link.Report(fmt::format("wrong: expected '{}', got {} '{}'", told, result, error));
+      }
+      if (cotune_table_digest(group) != digest || cotune_table_generation(group) != generation) {
+        link.Report("wrong: another table is in force");
+      }
+      for (CheckedProgram* call : {&norm, &random, &other}) {
+        const std::string wrong = call->Run(group);
+        if (!wrong.empty()) link.Report("wrong call: " + wrong);
+      }
+    };
+    std::vector<cotune_tune_node> changed = nodes;
+    changed[2].program = other.handle();
+    differ(1, changed, "rank 1 differs in node 3");
+    differ(0, changed, "rank 0 differs in node 3");
+    changed = nodes;
+    changed[0].size_count = 2;
+    changed[0].sizes = other_rows;
+    differ(2, changed, "rank 2 differs in node 1");
+    changed[0].size_count = 3;
+    changed[0].sizes = inner_rows;
+    differ(1, changed, "rank 1 differs in node 1");
+    changed = nodes;
+    changed[2] = nodes[1];
+    differ(1, changed, "rank 1 differs in node 3");
+    changed = nodes;
+    changed.pop_back();
+    const bool is_deferred = std::string(GetParam()) == "on";
+    differ(1, changed,
+           is_deferred ? "rank 1 differs in node 4: rank 1 has no such node"
+                       : "rank 1 disagrees about 'number of nodes'");
+    if (TuneNodes(group, nodes) != COTUNE_SUCCESS) {
+      link.Report(fmt::format("wrong tune again: {}", cotune_last_error(group)));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, CApiNodes, ::testing::Values("on", "off"), [](const auto& info) {
+  return std::string(info.param) == "on" ? "Deferred" : "Immediate";
+});
+
+// The survivors are in the collective of a later call, which the dead rank never makes.
+TEST_F(CApiPrograms, ARankThatDiesIsNamedOnTheOthers) {
+  constexpr int kRanks = 3;
+  RankProcesses ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, kRanks, link);
+      if (group == nullptr) return 1;
+      CheckedProgram norm(kNorm, 99, rank, kRanks, 1);
+      for (int i = 0; i < 5; ++i) {
+        const std::string wrong = norm.Run(group);
+        if (!wrong.empty()) link.Report("wrong " + wrong);
+      }
+      if (rank == 1) kill(getpid(), SIGKILL);
+      link.Report("lost " + norm.Run(group));
+      link.Report("later " + norm.Run(group));
+      link.Report(fmt::format("result {}", cotune_last_result(group)));
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  EXPECT_EQ(ranks.ExitOf(1), -SIGKILL);
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    EXPECT_THAT(ranks.LinesOf(rank, "wrong"), IsEmpty());
+    ASSERT_THAT(ranks.LinesOf(rank, "lost "), ElementsAre(HasSubstr("rank 1")));
+    EXPECT_THAT(ranks.LinesOf(rank, "later "), ElementsAre(HasSubstr("rank 1")));
+    EXPECT_THAT(ranks.LinesOf(rank, "result "),
+                ElementsAre(fmt::format("{}", static_cast<int>(COTUNE_ERROR_RANK_LOST))));
+  }
+}
+
+TEST_F(CApiPrograms, RanksThatCallWithOtherRowsAllHearOfIt) {
+  constexpr int kRanks = 2;
+  RankProcesses ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, kRanks, link);
+      if (group == nullptr) return 1;
+      CheckedProgram norm(kNorm, rank == 1 ? 6 : 9, rank, kRanks, 1);
+      link.Report("differs " + norm.Run(group));
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  for (const size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks.LinesOf(rank, "differs "),
+                ElementsAre(AllOf(HasSubstr("384"), HasSubstr("576"))))
+        << ranks.Transcript();
+  }
+}
+
+TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
+  RunRanks(1, [&](cotune_group* group, int, TestLink& link) {
+    cotune_program* program = nullptr;
+    cotune_error error{};
+    error.struct_size = sizeof(error);
+    const std::string bad = "%x = input f32 [R, 4]\n%y = all_reduse sum %x\nreturn %y\n";
+    if (cotune_program_parse(bad.data(), bad.size(), &program, &error) != COTUNE_ERROR_USAGE ||
+        std::string(error.text).find("line 2, column 6") == std::string::npos) {
+      link.Report(fmt::format("wrong parse error {}", error.text));
+    }
+    const std::string good =
+        "%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %z\n";
+    cotune_program_parse(good.data(), good.size(), &program, &error);
+    float values[8] = {};
+    float results[8] = {};
+    const int64_t sizes[] = {2, 4};
+    const int64_t other[] = {4, 2};
+    cotune_tensor input{sizeof(cotune_tensor), COTUNE_F32, values, 2, 0, sizes};
+    cotune_tensor output{sizeof(cotune_tensor), COTUNE_F32, results, 2, 0, sizes};
+    const auto expect = [&](const char* part) {
+      if (cotune_program_run(group, program, &input, 1, &output, 1) != COTUNE_ERROR_USAGE ||
+          std::string(cotune_last_error(group)).find(part) == std::string::npos) {
+        link.Report(fmt::format("wrong error for {}: {}", part, cotune_last_error(group)));
+      }
+    };
+    input.dtype = COTUNE_BF16;
+    expect("the dtype is 4, and the program takes 1 (f32) there");
+    input.dtype = COTUNE_F32;
+    input.sizes = other;
+    expect("sizes [4, 2] do not fit the program");
+    input.sizes = sizes;
+    output.data = nullptr;
+    expect("output 1 is NULL");
+    output.data = results;
+    values[5] = 2;
+    if (cotune_program_run(group, program, &input, 1, &output, 1) != COTUNE_SUCCESS ||
+        results[5] != -2) {
+      link.Report(fmt::format("wrong call {}", cotune_last_error(group)));
+    }
+    cotune_program_value value{};
+    value.struct_size = sizeof(value);
+    if (cotune_program_infer(program, 3, &input, 1, &value, 1, &error) != COTUNE_SUCCESS ||
+        value.rows != 2 || value.columns != 4 || value.dtype != COTUNE_F32 ||
+        value.is_replicated != 1) {
+      link.Report("wrong inference");
+    }
+    cotune_program_free(program);
+  });
+}
+
+}  // namespace
+}  // namespace cotune
