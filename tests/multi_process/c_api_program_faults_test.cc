@@ -33,7 +33,14 @@ constexpr int kRanks = 3;
 constexpr uint64_t kRows = 768;
 constexpr int kCallsBefore = 2;  // the fault is in the third of a queue of calls
 constexpr int kCalls = 6;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Calls without a fault take longer, and the plain run has every moment of every step.
+constexpr int64_t kShortCallNs = 6 * kSecondNs;
+constexpr bool kHasOneMomentAStep = true;
+#else
 constexpr int64_t kShortCallNs = 2 * kSecondNs;
+constexpr bool kHasOneMomentAStep = false;
+#endif
 
 struct Subject {
   const char* name;
@@ -75,11 +82,13 @@ struct Place {
 };
 
 std::vector<Place> Places() {
+  constexpr Moment kMoments[] = {Moment::kBefore, Moment::kWithin, Moment::kAfter};
   std::vector<Place> places;
   for (const Subject& subject : kSubjects) {
     for (int step = 0; step < subject.steps; ++step) {
-      for (const Moment moment : {Moment::kBefore, Moment::kWithin, Moment::kAfter}) {
-        places.push_back({&subject, step, moment});
+      for (int moment = 0; moment < 3; ++moment) {
+        if (kHasOneMomentAStep && moment != step % 3) continue;
+        places.push_back({&subject, step, kMoments[moment]});
       }
     }
   }
@@ -323,7 +332,7 @@ TEST_P(AtEachPlace, AllRanksThatAreKilledLeaveNothingBehind) {
 // Nobody is in time, and nobody is to blame: what succeeds is right, and the group ends on all
 // ranks or on none.
 TEST_P(AtEachPlace, AllRanksThatAreTooLateEndAlike) {
-  call_timeout_ns_ = kSecondNs;
+  call_timeout_ns_ = kShortCallNs / 2;
   const std::vector<size_t> all = {0, 1, 2};
   RankProcesses ranks;
   StartJob(ranks, GetParam(), Action::kAwaitDeadline, all, all);
