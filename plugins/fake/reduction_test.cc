@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -25,8 +24,8 @@ std::vector<T> ReduceOf(cotune_dtype_t dtype, uint32_t reduction,
                         const std::vector<std::vector<T>>& inputs) {
   std::vector<std::vector<std::byte>> blocks;
   for (const std::vector<T>& input : inputs) {
-    blocks.emplace_back(input.size() * sizeof(T));
-    std::memcpy(blocks.back().data(), input.data(), blocks.back().size());
+    const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
+    blocks.emplace_back(bytes, bytes + input.size() * sizeof(T));
   }
   std::vector<T> result(inputs[0].size());
   Reduce(dtype, reduction, result.size(), blocks, reinterpret_cast<std::byte*>(result.data()));
