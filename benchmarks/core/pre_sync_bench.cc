@@ -73,11 +73,13 @@ Nodes MakeNodes(const Job& job, int count) {
   return nodes;
 }
 
-std::vector<CellToCheck> CellsOf(const Nodes& nodes) {
+// With their choices, which a tune has listed before it compares them.
+std::vector<CellToCheck> CellsOf(Job& job, const Nodes& nodes) {
   std::vector<CellToCheck> cells;
   for (const auto& node : nodes) {
     for (const uint64_t bytes : node->size_hints_bytes()) {
-      cells.push_back({&node->program(), node->ProblemAt(bytes)});
+      cells.push_back(
+          {&node->program(), node->ProblemAt(bytes), &node->ListChoices(job.groups(), bytes)});
     }
   }
   return cells;
@@ -153,7 +155,7 @@ void Follow(const sync::PrivateDirectory& directory, int rank, int world_size, i
   const auto job = JoinJob(directory, rank, world_size);
   if (!job) return;
   const Nodes nodes = MakeNodes(**job, node_count);
-  const std::vector<CellToCheck> cells = CellsOf(nodes);
+  const std::vector<CellToCheck> cells = CellsOf(**job, nodes);
   const std::string table = TableOf(**job, cells);
   StageTimes times;
   while (GoOn(**job, false) && Agree(**job, nodes, cells, table, times)) {
@@ -177,7 +179,7 @@ void OneSyncForAllNodes(benchmark::State& state) {
   const auto job = JoinJob(directory, 0, world_size);
   if (!job) return state.SkipWithError(job.error().ToText().c_str());
   const Nodes nodes = MakeNodes(**job, node_count);
-  const std::vector<CellToCheck> cells = CellsOf(nodes);
+  const std::vector<CellToCheck> cells = CellsOf(**job, nodes);
   const std::string table = TableOf(**job, cells);
   std::map<std::string, std::vector<int64_t>> samples_ns;
   for (auto iteration : state) {
