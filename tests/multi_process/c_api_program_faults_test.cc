@@ -35,7 +35,7 @@ constexpr int kCallsBefore = 2;  // the fault is in the third of a queue of call
 constexpr int kCalls = 6;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 // Calls without a fault take longer, and the plain run has every moment of every step.
-constexpr int64_t kShortCallNs = 6 * kSecondNs;
+constexpr int64_t kShortCallNs = 10 * kSecondNs;
 constexpr bool kHasOneMomentAStep = true;
 #else
 constexpr int64_t kShortCallNs = 2 * kSecondNs;

@@ -1,0 +1,320 @@
+// How long it takes to make the kernels of 16 nodes ready with an empty cache, by threads and
+// ranks: the stage `precompile` of a tune without its loading onto a GPU, so that it needs none.
+//
+//   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
+//
+// Every measurement has processes and a cache folder of its own, because NVRTC keeps what a process
+// has compiled. The ranks begin together; the time is that of the last. NVRTC is opened before. The
+// first measurement is the serial one, by which the others are divided: one rank, one thread. With
+// a file in BENCHMARK_OUT the same as JSON.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/choice/choice_caller.h"
+#include "core/choice/precompile.h"
+#include "core/problem/program.h"
+#include "gpu/driver/library_search.h"
+#include "plugins/cuda/choices/choice_list.h"
+#include "plugins/cuda/compile/kernel_cache.h"
+#include "plugins/cuda/compile/kernel_spec.h"
+#include "plugins/cuda/compile/nvrtc.h"
+
+namespace cotune::bench {
+namespace {
+
+constexpr int kNodes = 16;
+constexpr int64_t kPatienceNs = 3'600'000'000'000;
+
+struct Options {
+  std::vector<int> threads = {1, 2};
+  std::vector<int> ranks = {1, 2};
+  size_t kernels = 200;
+  std::string architecture = "sm_90";
+};
+
+[[noreturn]] void Die(const std::string& text) {
+  std::fprintf(stderr, "precompile_bench: %s\n", text.c_str());
+  std::exit(1);
+}
+
+int64_t NowNs(void* /*context*/) {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string KeyOf(const cuda::KernelSpec& spec) {
+  return fmt::format("{} {}", cuda::SourceOf(spec).name, fmt::join(cuda::NvrtcOptions(spec), " "));
+}
+
+// The nodes of a graph on two ranks: collectives, types and sizes take turns.
+sdk::Problem ProblemOf(int node) {
+  constexpr sdk::Collective kCollectives[] = {
+      sdk::Collective::kAllReduce, sdk::Collective::kReduceScatter, sdk::Collective::kAllGather,
+      sdk::Collective::kAllReduce, sdk::Collective::kAllToAll,      sdk::Collective::kBroadcast};
+  constexpr sdk::ElementType kTypes[] = {sdk::ElementType::kBf16, sdk::ElementType::kF32,
+                                         sdk::ElementType::kF16};
+  sdk::Problem problem;
+  problem.collective = kCollectives[node % 6];
+  problem.type = kTypes[node % 3];
+  problem.world_size = 2;
+  problem.count = uint64_t{1} << (10 + node);
+  return problem;
+}
+
+// Different kernels of the nodes' choices, node by node in turns until there are so many.
+std::map<std::string, cuda::KernelSpec> KernelsOf(const Options& options) {
+  std::vector<std::vector<cuda::Choice>> lists;
+  const bool has_pdl = options.architecture != "sm_80";
+  for (int node = 0; node < kNodes; ++node) {
+    lists.push_back(cuda::ListChoices(ProblemOf(node), {.has_pdl = has_pdl}));
+  }
+  std::map<std::string, cuda::KernelSpec> kernels;
+  bool has_more = true;
+  for (size_t i = 0; has_more && kernels.size() < options.kernels; ++i) {
+    has_more = false;
+    for (const std::vector<cuda::Choice>& list : lists) {
+      if (i >= list.size()) continue;
+      has_more = true;
+      const cuda::Choice& choice = list[i];
+      if (!choice.reason.empty() || choice.is_copy) continue;
+      if (kernels.size() < options.kernels) kernels.emplace(KeyOf(choice.spec), choice.spec);
+    }
+  }
+  return kernels;
+}
+
+class EmptyPlan final : public Plan {
+ public:
+  Status Launch(const LaunchArguments&) override { return {}; }
+  Result<bool> Progress(int64_t) override { return true; }
+};
+
+// Compiles the kernel that a choice is named after, by way of the cache.
+class CompilingGroup final : public BackendGroup {
+ public:
+  CompilingGroup(const cuda::Nvrtc& nvrtc, std::string folder, const cotune_host_t& host,
+                 std::string architecture, std::vector<cuda::KernelSpec> specs)
+      : nvrtc_(nvrtc),
+        cache_(std::move(folder), host),
+        architecture_(std::move(architecture)),
+        specs_(std::move(specs)) {}
+
+  Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice& choice,
+                                        int64_t deadline_ns) override {
+    const cuda::KernelSpec& spec =
+        specs_[std::stoul(std::string(choice.id.algorithm()).substr(sizeof("kernel_") - 1))];
+    const auto code = cache_.Get(KeyOf(spec), deadline_ns, [&] {
+      ++compiled_;
+      return nvrtc_.Compile(cuda::SourceOf(spec), architecture_, cuda::NvrtcOptions(spec));
+    });
+    if (!code) return Fail(ErrorCode::kInternal, code.error().message);
+    return std::make_unique<EmptyPlan>();
+  }
+  Status RegisterMemory(void*, uint64_t, int64_t) override {
+    return Fail(ErrorCode::kUnsupported, "not used");
+  }
+  void UnregisterMemory(void*) override {}
+  Status Health() override { return {}; }
+  void Abort() override {}
+
+  int compiled() const { return compiled_; }
+
+ private:
+  const cuda::Nvrtc& nvrtc_;
+  const cuda::KernelCache cache_;
+  const std::string architecture_;
+  const std::vector<cuda::KernelSpec> specs_;
+  std::atomic<int> compiled_ = 0;
+};
+
+// What a rank tells the process that has started it.
+struct RankReport {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  int64_t peak_bytes = 0;
+  int compiled = 0;
+  int failed = 0;
+};
+
+struct RankTask {
+  int rank = 0;
+  int world_size = 1;
+  int threads = 1;
+  std::string folder;
+};
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+  static Pipe Make() {
+    int ends[2];
+    if (pipe(ends) != 0) Die("no pipe");
+    return {ends[0], ends[1]};
+  }
+};
+
+RankReport MakeAllReady(const Options& options, const RankTask& task, const Pipe& ready,
+                        const Pipe& go) {
+  const auto nvrtc = cuda::Nvrtc::Open("", gpu::OwnEnvironment());
+  if (!nvrtc) Die(nvrtc.error().message);
+  std::vector<cuda::KernelSpec> specs;
+  for (auto& [key, spec] : KernelsOf(options)) specs.push_back(spec);
+  cotune_host_t host{};
+  host.struct_size = sizeof(host);
+  host.now_ns = NowNs;
+  auto group =
+      std::make_unique<CompilingGroup>(*nvrtc, task.folder, host, options.architecture, specs);
+  const CompilingGroup& compiling = *group;
+  BackendMember member;
+  member.group = std::move(group);
+  ProblemClass cls;
+  cls.reduction = Reduction::kSum;
+  const Program program = Program::SingleCollective(cls).value();
+  std::vector<std::unique_ptr<ChoiceCaller>> callers;
+  std::vector<ChoiceCaller*> pointers;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Choice choice{.id = ChoiceId::FromBackend("cuda", fmt::format("kernel_{}", i)).value()};
+    callers.push_back(std::make_unique<ChoiceCaller>(program, Problem{cls, 1, 0}, std::move(choice),
+                                                     std::vector{&member}));
+    pointers.push_back(callers.back().get());
+  }
+  char word = 0;
+  if (write(ready.write, &word, 1) != 1 || read(go.read, &word, 1) != 1) Die("no word to begin");
+  RankReport report;
+  report.begin_ns = NowNs(nullptr);
+  const int64_t deadline_ns = report.begin_ns + kPatienceNs;
+  const Status made =
+      PrecompileAll(pointers, task.threads, deadline_ns, {task.rank, task.world_size});
+  report.end_ns = NowNs(nullptr);
+  for (ChoiceCaller* caller : pointers) {
+    if (!caller->Precompile(deadline_ns)) ++report.failed;
+  }
+  if (!made) report.failed = static_cast<int>(pointers.size());
+  report.compiled = compiling.compiled();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  report.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
+  return report;
+}
+
+struct Measurement {
+  int ranks = 1;
+  int threads = 1;
+  double wall_s = 0;
+  int compiled = 0;     // by all ranks
+  double peak_mib = 0;  // of the rank that took most
+};
+
+Measurement Measure(const Options& options, int ranks, int threads) {
+  std::string folder = std::filesystem::temp_directory_path() / "cotune_precompile.XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) Die("no temporary folder");
+  const Pipe ready = Pipe::Make();
+  const Pipe go = Pipe::Make();
+  const Pipe reports = Pipe::Make();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    if (child < 0) Die("no process");
+    if (child == 0) {
+      const RankReport report =
+          MakeAllReady(options, {rank, ranks, threads, folder + "/kernels"}, ready, go);
+      // Shorter than a pipe's atomic write.
+      _exit(write(reports.write, &report, sizeof(report)) == sizeof(report) ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  close(ready.write);
+  close(reports.write);
+  char word = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (read(ready.read, &word, 1) != 1) Die("a rank ended before it began");
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (write(go.write, &word, 1) != 1) Die("no word to begin");
+  }
+  Measurement measured{.ranks = ranks, .threads = threads};
+  int64_t begin_ns = INT64_MAX;
+  int64_t end_ns = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankReport report;
+    if (read(reports.read, &report, sizeof(report)) != sizeof(report)) Die("a rank failed");
+    if (report.failed > 0) Die(fmt::format("{} kernels do not compile", report.failed));
+    begin_ns = std::min(begin_ns, report.begin_ns);
+    end_ns = std::max(end_ns, report.end_ns);
+    measured.compiled += report.compiled;
+    measured.peak_mib =
+        std::max(measured.peak_mib, static_cast<double>(report.peak_bytes) / 0x1p20);
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  for (const int end : {ready.read, go.read, go.write, reports.read}) close(end);
+  std::filesystem::remove_all(folder);
+  measured.wall_s = static_cast<double>(end_ns - begin_ns) * 1e-9;
+  return measured;
+}
+
+void MeasureAll(const Options& options) {
+  const size_t kernels = KernelsOf(options).size();
+  std::printf("%zu kernels of %d nodes, %s, empty cache\n", kernels, kNodes,
+              options.architecture.c_str());
+  std::printf("%5s  %7s  %7s  %9s  %8s  %8s\n", "ranks", "threads", "wall_s", "of_serial",
+              "compiled", "peak_mib");
+  std::ofstream json;
+  if (const char* path = std::getenv("BENCHMARK_OUT"); path != nullptr) json.open(path);
+  double serial_s = 0;
+  const auto show = [&](int ranks, int threads) {
+    const Measurement measured = Measure(options, ranks, threads);
+    if (serial_s == 0) serial_s = measured.wall_s;
+    std::printf("%5d  %7d  %7.2f  %9.2f  %8d  %8.0f\n", ranks, threads, measured.wall_s,
+                measured.wall_s / serial_s, measured.compiled, measured.peak_mib);
+    std::fflush(stdout);
+    if (!json.is_open()) return;
+    json << nlohmann::json{{"ranks", ranks},
+                           {"threads", threads},
+                           {"kernels", kernels},
+                           {"architecture", options.architecture},
+                           {"wall_s", measured.wall_s},
+                           {"of_serial", measured.wall_s / serial_s},
+                           {"compiled", measured.compiled},
+                           {"peak_mib", measured.peak_mib}}
+                .dump()
+         << "\n";
+  };
+  show(1, 1);
+  for (const int ranks : options.ranks) {
+    for (const int threads : options.threads) {
+      if (ranks != 1 || threads != 1) show(ranks, threads);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cotune::bench
+
+int main(int argc, char** argv) {
+  cotune::bench::Options options;
+  CLI::App app("makes the kernels of 16 nodes ready, by threads and ranks");
+  app.add_option("--threads", options.threads, "numbers of threads in a rank")->delimiter(',');
+  app.add_option("--ranks", options.ranks, "numbers of ranks")->delimiter(',');
+  app.add_option("--kernels", options.kernels, "how many kernels, at most");
+  app.add_option("--architecture", options.architecture, "sm_80, sm_90, sm_100");
+  CLI11_PARSE(app, argc, argv);
+  cotune::bench::MeasureAll(options);
+  return 0;
+}
