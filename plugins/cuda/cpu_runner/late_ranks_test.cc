@@ -150,6 +150,36 @@ TEST(LateRanksTest, QueuedCallsEndInOneTimeout) {
   }
 }
 
+// The group fails while the threads of a launch begin, so that some of them see it and others do
+// not: what the others send must not be taken for all of the data.
+TEST(LateRanksTest, AFailureThatSomeThreadsOfALaunchSeeIsSeenByAll) {
+  int seen_at_begin = 0;
+  for (const KernelVariant* variant : OneOfEachKind({.world_size = 3})) {
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      RanksOnCpu ranks(3);
+      ranks.set_timeout_ns(1ull << 50);
+      const Calls calls = CallsOf(*variant, 1);
+      const int late = static_cast<int>(seed) % 3;
+      std::vector<size_t> succeeded(3, 0);
+      ASSERT_TRUE(ranks.Run(
+          [&](int rank) {
+            if (rank == late) {
+              RanksOnCpu::Delay(kTimeoutNs / 8);
+              ranks.Abort((late + 1) % 3);
+              RanksOnCpu::Delay(kTimeoutNs / 4000 * (seed / 3));
+            }
+            calls[0]->Launch(ranks, rank);
+            if (!ranks.HasFailed(rank)) ++succeeded[static_cast<size_t>(rank)];
+          },
+          seed));
+      const std::string where = NameOf(*variant) + " seed " + std::to_string(seed);
+      ASSERT_NO_FATAL_FAILURE(ExpectRightWhereSucceeded(calls, succeeded)) << where;
+      if (ranks.HasFailed(late)) ++seen_at_begin;
+    }
+  }
+  EXPECT_GT(seen_at_begin, 0);
+}
+
 // Aborted on one rank while no rank waits for it: the peers leave as soon as it does.
 TEST(LateRanksTest, AnAbortReachesThePeers) {
   for (const KernelVariant* variant : OneOfEachKind({.world_size = 3})) {

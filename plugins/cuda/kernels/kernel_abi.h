@@ -110,9 +110,10 @@ struct alignas(16) ArenaControl {
 //
 // Why no call succeeds with wrong data after that: a rank that gave up in launch n sends nothing
 // afterwards, so what its peers find in scratch is of launches up to n, and right. What it has not
-// sent, they wait for until they see the word. Callers' buffers that a peer reads may be reused
-// once the rank's failure is known to its host, and the word has reached all peers before that: a
-// launch that reads them looks at the word once more after it has read.
+// sent, they wait for until they see the word: a thread that sends its data as its own flag leaves
+// alone, and the threads of a block that share a flag leave together. Callers' buffers that a peer
+// reads may be reused once the rank's failure is known to its host, and the word has reached all
+// peers before that: a launch that reads them looks at the word once more after it has read.
 constexpr unsigned int MakePoison(int kind, int reporter, int peer) {
   return 0x80000000u | static_cast<unsigned int>(kind) << 8 |
          static_cast<unsigned int>(reporter) << 4 | static_cast<unsigned int>(peer);

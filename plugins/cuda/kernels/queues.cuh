@@ -111,8 +111,9 @@ class Queues {
         guard_(a, budget, LoadWord(&ControlOf(a, a.rank)->poison), NextToLastWarp()) {}
 
   // By all threads in front of the first wait, behind what reads the counts of the ends: the launch
-  // waits for all of that once. False: the group has failed.
-  __device__ __forceinline__ bool Begin() { return guard_.Begin(0); }
+  // waits for all of that once. False, for all of them alike (see Rounds::Begin): the group has
+  // failed.
+  __device__ __forceinline__ bool Begin() { return __syncthreads_or(guard_.Begin(0) ? 0 : 1) == 0; }
 
   // By all threads: until there is a message in each inlet and a free slot behind each outlet that
   // is in use. False: gave up. Threads at the end of the block wait, each for one end, so that
