@@ -103,6 +103,27 @@ TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--rows", "many"}).exit_code, 2);
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--sizes", "4"}).exit_code, 2);
   EXPECT_EQ(Run({"explain", "all_reduce", "--ranks", "2"}).exit_code, 2);
+  EXPECT_EQ(Run({"tune", "--ranks", "2", "--rows", "4"}).exit_code, 2);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--in-place"}, {"--dtype", "f32"}, {"--sizes", "64K"}}) {
+    std::vector<std::string> arguments = {"tune", "--ranks", "2",     "--program",
+                                          path,   "--rows",  "1:4:x2"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const ProgramEnd end = Run(arguments);
+    EXPECT_EQ(end.exit_code, 2);
+    EXPECT_NE(end.err.find(flags[0]), std::string::npos) << end.err;
+  }
+}
+
+TEST_F(ProgramsTest, RowsWithoutEqualSharesAreTold) {
+  const std::string path =
+      File("%x = input f32 [R, 4]\n%s = reduce_scatter sum %x\n%y = neg %s\nreturn %y\n");
+  const ProgramEnd end = Run({"tune", "--ranks", "2", "--program", path, "--rows", "2:5:+1", "--db",
+                              folder_.path() + "/shares.tdb"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find("rows left out, since the ranks have no equal shares of them: 3, 5"),
+            std::string::npos)
+      << end.err;
 }
 
 }  // namespace

@@ -21,6 +21,71 @@ std::string NameOf(const Program& program) {
                       : fmt::format("program {}", name);
 }
 
+// The bytes of an operand.
+struct Operand {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  bool Overlaps(const Operand& other) const { return begin < other.end && other.begin < end; }
+};
+
+Operand OperandAt(const void* data, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  return {begin, begin + bytes};
+}
+
+// Steps refuse operands, too, but when others have run, here and on other ranks.
+Status CheckAddresses(const Program& program, const ProgramCall& call) {
+  const ProgramGraph& graph = program.graph();
+  const auto wrong = [&](std::string what, std::string next_step) {
+    return Fail(ErrorCode::kUsage, std::move(what), NameOf(program), "", std::move(next_step));
+  };
+  const auto at = [&](ValueIndex value, const void* data) {
+    return OperandAt(data, program.BytesOf(value, call.rows));
+  };
+  const auto is_aligned = [&](ValueIndex value, const Operand& operand) {
+    return operand.begin % SizeBytes(graph.type(value).dtype) == 0;
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto value = static_cast<ValueIndex>(i);
+    if (is_aligned(value, at(value, call.inputs[i]))) continue;
+    return wrong(fmt::format("the address of input {} is no multiple of its {} bytes an element",
+                             i + 1, SizeBytes(graph.type(value).dtype)),
+                 "give it the address of an element");
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const ProgramOutput& output = graph.outputs()[i];
+    const Operand own = at(output.value, call.outputs[i]);
+    if (!is_aligned(output.value, own)) {
+      return wrong(fmt::format("the address of output {} is no multiple of its {} bytes an element",
+                               i + 1, SizeBytes(graph.type(output.value).dtype)),
+                   "give it the address of an element");
+    }
+    for (size_t other = 0; other < i; ++other) {
+      if (!own.Overlaps(at(graph.outputs()[other].value, call.outputs[other]))) continue;
+      return wrong(fmt::format("outputs {} and {} overlap", other + 1, i + 1),
+                   "give each output memory of its own");
+    }
+    for (size_t input = 0; input < call.inputs.size(); ++input) {
+      const auto value = static_cast<ValueIndex>(input);
+      if (output.into == value || !own.Overlaps(at(value, call.inputs[input]))) continue;
+      return wrong(fmt::format("output {} overlaps input {}", i + 1, input + 1),
+                   "give the output memory of its own, or let the program say `into`");
+    }
+  }
+  return {};
+}
+
+// A step that is refused in the middle of a call: peers may have begun it, so that the ranks would
+// be out of step if the group went on.
+Status EndedInTheMiddle(Status status) {
+  if (status) return status;
+  Error& error = status.error();
+  if (error.code != ErrorCode::kUsage && error.code != ErrorCode::kUnsupported) return status;
+  error.code = ErrorCode::kEnvironment;
+  error.what = "a step of the program cannot run: " + error.what;
+  return status;
+}
+
 }  // namespace
 
 Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph) {
@@ -100,6 +165,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
   const Result<const Program*> program = Bound(*call.graph);
   if (!program) return Propagate(program);
   if (Status checked = CheckOperands(**program, call); !checked) return Propagate(checked);
+  if (Status checked = CheckAddresses(**program, call); !checked) return Propagate(checked);
   const bool is_latest = latest_program_.plan != nullptr && latest_program_.table == table &&
                          latest_program_.digest == call.graph->digest() &&
                          latest_program_.rows == call.rows;
@@ -131,7 +197,7 @@ Status Dispatcher::Run(const ProgramCall& call) {
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   MarkStage(job_.observer(), Stage::kDispatch);
-  return Remember((*plan)->caller->Launch(arguments, job_.clock()));
+  return Remember(EndedInTheMiddle((*plan)->caller->Launch(arguments, job_.clock())));
 }
 
 Status Dispatcher::Prepare(const ProgramCall& call) {

@@ -106,9 +106,38 @@ std::pair<uint64_t, uint64_t> DefaultSizeRange() {
   return {sizes.front(), sizes.back()};
 }
 
+namespace {
+
+// A flag that would do nothing is a mistake of the user.
+Status CheckFlagsFit(const ProblemFlags& flags) {
+  const auto wrong = [](const char* flag, const char* cause, const char* next_step) {
+    return Fail(ErrorCode::kUsage, "the flag has nothing to say here", flag, cause, next_step);
+  };
+  if (flags.programs.empty()) {
+    if (flags.rows) {
+      return wrong("--rows", "only programs have rows", "give --program FILE, or --sizes");
+    }
+    return {};
+  }
+  if (!flags.collectives.empty()) return {};
+  const char* const cause = "a program says that itself, and no --collective is given beside it";
+  if (flags.in_place) return wrong("--in-place", cause, "leave it out, or add --collective");
+  if (!flags.dtypes.empty()) return wrong("--dtype", cause, "leave it out, or add --collective");
+  if (!flags.reductions.empty()) {
+    return wrong("--reduction", cause, "leave it out, or add --collective");
+  }
+  if (flags.rows && flags.sizes) {
+    return wrong("--sizes", "--rows says how large the programs are", "give one of them");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes) {
+  if (Status fits = CheckFlagsFit(flags); !fits) return Propagate(fits);
   const auto or_default = [](const std::vector<std::string>& names, const char* name) {
     return names.empty() ? std::vector<std::string>{name} : names;
   };
@@ -186,6 +215,13 @@ std::string RoundingText(const ProblemSelection& selection) {
   if (!selection.too_small.empty()) {
     text += fmt::format("{}left out, since they are less than an element for every rank: {}",
                         text.empty() ? "" : "; ", SomeOf(selection.too_small));
+  }
+  for (const ProgramSelection& program : selection.programs) {
+    if (program.left_out_rows.empty()) continue;
+    std::vector<std::string> rows;
+    for (const uint64_t each : program.left_out_rows) rows.push_back(fmt::format("{}", each));
+    text += fmt::format("{}{}: rows left out, since the ranks have no equal shares of them: {}",
+                        text.empty() ? "" : "; ", program.file, SomeOf(rows));
   }
   if (selection.left_out_symmetric) {
     text += fmt::format("{}symmetric buffers are left out: host memory has none",

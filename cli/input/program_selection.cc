@@ -21,16 +21,19 @@ Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
   return tl::make_unexpected(std::move(error));
 }
 
-// The sizes of the program at these numbers of rows; those that it cannot have are left out.
-std::vector<uint64_t> SizesAtRows(const Program& program, const std::vector<uint64_t>& rows) {
-  std::vector<uint64_t> sizes_bytes;
+// Gives the program its sizes at these numbers of rows.
+void SelectRows(ProgramSelection& selection, const std::vector<uint64_t>& rows) {
+  const Program& program = selection.program;
   const auto shares = static_cast<uint64_t>(program.group().world_size);
   for (const uint64_t each : rows) {
-    if (program.graph().needs_whole_shares() && each % shares != 0) continue;
-    const Problem problem = program.ProblemAtRows(each, 0);
-    if (program.RowsAt(problem) == each) sizes_bytes.push_back(problem.bytes());
+    const bool has_shares = !program.graph().needs_whole_shares() || each % shares == 0;
+    const Problem problem = program.ProblemAtRows(has_shares ? each : 0, 0);
+    if (has_shares && program.RowsAt(problem) == each) {
+      selection.sizes_bytes.push_back(problem.bytes());
+    } else {
+      selection.left_out_rows.push_back(each);
+    }
   }
-  return sizes_bytes;
 }
 
 }  // namespace
@@ -75,26 +78,30 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
       error.where = file;
       return tl::make_unexpected(std::move(error));
     }
-    std::vector<uint64_t> sizes = sizes_bytes;
-    if (!program->graph().has_rows()) {
-      sizes = {program->ProblemAtRows(1, 0).bytes()};
+    ProgramSelection selection{file, std::move(*program), {}};
+    const ProgramGraph& own = selection.program.graph();
+    std::vector<uint64_t>& sizes = selection.sizes_bytes;
+    if (!own.has_rows()) {
+      sizes = {selection.program.ProblemAtRows(1, 0).bytes()};
     } else if (rows) {
-      sizes = SizesAtRows(*program, row_counts);
+      SelectRows(selection, row_counts);
     } else {
-      for (uint64_t& bytes : sizes) bytes = program->ProblemAt(bytes, 0).bytes();
+      for (const uint64_t bytes : sizes_bytes) {
+        sizes.push_back(selection.program.ProblemAt(bytes, 0).bytes());
+      }
       std::erase(sizes, 0);
     }
     std::sort(sizes.begin(), sizes.end());
     sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     if (sizes.empty()) {
-      const bool needs_shares = program->graph().needs_whole_shares();
+      const bool needs_shares = own.needs_whole_shares();
       return Fail(ErrorCode::kUsage, "no size has a row of the program", file,
                   needs_shares ? fmt::format("its rows are shared by {} ranks", group.world_size)
                                : "the sizes are smaller than a row",
                   needs_shares ? "give --rows with multiples of the number of ranks"
                                : "give --rows 1:1024:x2, or larger --sizes");
     }
-    selected.push_back({file, std::move(*program), std::move(sizes)});
+    selected.push_back(std::move(selection));
   }
   return selected;
 }

@@ -16,7 +16,8 @@ namespace cotune::cli {
 struct ProgramSelection {
   std::string file;
   Program program;
-  std::vector<uint64_t> sizes_bytes;  // of the first collective; whole rows
+  std::vector<uint64_t> sizes_bytes;      // of the first collective; whole rows
+  std::vector<uint64_t> left_out_rows{};  // asked for, and no whole share for every rank
 };
 
 // Reads a program file. kEnvironment: it cannot be read; kUsage names file, line and column.

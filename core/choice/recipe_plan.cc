@@ -1,5 +1,6 @@
 #include "core/choice/recipe_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -37,6 +38,17 @@ Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t row
                                            deadline_ns);
 }
 
+// The choices are those of the collectives in the order of the program, and steps may run in
+// another order.
+const RecipePlan::StepChoice& ChoiceFor(const ProgramGraph& graph, size_t node,
+                                        std::span<const RecipePlan::StepChoice> choices) {
+  const auto& collectives = graph.collectives();
+  const auto found = std::find(collectives.begin(), collectives.end(), node);
+  const auto place = static_cast<size_t>(found - collectives.begin());
+  COTUNE_CHECK(place < choices.size(), "each collective step has a choice");
+  return choices[place];
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const Problem& problem,
@@ -50,13 +62,11 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   made->memory_ = program.group().memory;
   made->input_count_ = graph.inputs().size();
   for (const ProgramOutput& output : graph.outputs()) made->into_.push_back(output.into);
-  size_t next_choice = 0;
   for (const RecipeStep& step : recipe.steps) {
-    COTUNE_CHECK(step.part || next_choice < choices.size(), "each collective step has a choice");
     Result<std::unique_ptr<Plan>> plan =
         step.part ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
                   : PrepareCollective(program, *step.collective, rows, problem.topology_digest,
-                                      choices[next_choice++], deadline_ns);
+                                      ChoiceFor(graph, *step.collective, choices), deadline_ns);
     if (!plan) return Propagate(plan);
     made->is_capturable_ = made->is_capturable_ && (*plan)->is_capturable();
     made->steps_.push_back({.plan = std::move(*plan),

@@ -93,6 +93,12 @@ TEST(ProgramTextTest, EveryErrorNamesPlaceCauseAndNextStep) {
       {"%y = add %x, %g\nreturn %y\n",
        "(line 3, column 6): operand 2: operands are f32 and bf16; cast one of them"},
       {"%y = add %x\nreturn %y\n", "(line 3, column 6): add takes 2 operands, and 1 are given"},
+      {"%i = cast %x, to=i32\n%y = mul %i, 0.5\nreturn %y\n",
+       "(line 4, column 6): operand 2: i32 has no 0.5; write an integer in its range, or cast"},
+      {"%i = cast %x, to=u8\n%y = add %i, -1\nreturn %y\n",
+       "(line 4, column 6): operand 2: u8 has no -1; write"},
+      {"%i = cast %x, to=u8\n%y = clamp %i, low=0, high=256\nreturn %y\n",
+       "(line 4, column 6): operand 1: u8 has no 256; write"},
       {"%y = exp 1\nreturn %y\n", "(line 3, column 6): none of its operands is a value"},
       {"%y = all_gather %x\nreturn %y\n",
        "(line 3, column 6): operand 1: all_gather takes a value with R/n rows, and this one is "

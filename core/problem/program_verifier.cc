@@ -178,6 +178,31 @@ class Verifier {
     return {};
   }
 
+  // Numbers beside integers are integers that the dtype has.
+  MaybeFault CheckNumbers(const ComputeNode& node, Dtype dtype) const {
+    if (!IsComputedInteger(dtype)) return {};
+    const auto fits = [&](double number) {
+      const bool is_byte = dtype == Dtype::kU8;
+      const double low = is_byte ? 0 : dtype == Dtype::kI32 ? -0x1p31 : -0x1p63;
+      const double end = is_byte ? 256 : dtype == Dtype::kI32 ? 0x1p31 : 0x1p63;
+      return number >= low && number < end && number == std::trunc(number);
+    };
+    const auto fault = [&](double number, int at) {
+      return At(fmt::format("{} has no {}", Name(dtype), number),
+                "write an integer in its range, or cast the values to a float", at);
+    };
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Operand& operand = node.operands[i];
+      const bool is_condition = node.op == Op::kWhere && i == 0;
+      if (is_condition || !operand.is_literal() || fits(operand.literal)) continue;
+      return fault(operand.literal, static_cast<int>(i));
+    }
+    for (const double bound : node.constants) {
+      if (node.op == Op::kClamp && std::isfinite(bound) && !fits(bound)) return fault(bound, 0);
+    }
+    return {};
+  }
+
   MaybeFault TypeOfElementwise(const ComputeNode& node, ValueType& type) const {
     const OpTraits& traits = TraitsOf(node.op);
     std::optional<Dtype> dtype;
@@ -220,6 +245,7 @@ class Verifier {
       }
     }
     if (!dtype) return At("its values, apart from the condition, are numbers only");
+    if (MaybeFault fault = CheckNumbers(node, *dtype)) return fault;
     const bool is_comparison = node.op == Op::kLess || node.op == Op::kEqual;
     type.dtype = is_comparison ? Dtype::kU8 : *dtype;
     return {};

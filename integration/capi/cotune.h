@@ -353,9 +353,11 @@ COTUNE_API cotune_result cotune_program_infer(const cotune_program* program, int
                                               cotune_error* error);
 
 /* Runs the program, on host memory to its end; on CUDA memory it is enqueued, as a collective is.
- * An output that overwrites an input (`into`) has that input's address. All ranks call it with the
- * same program and the same number of rows. After an error of a call that has begun, the outputs
- * hold anything, and so do inputs that an output overwrites; all other inputs are as they were. */
+ * An output that overwrites an input (`into`) has that input's address; no output overlaps another
+ * operand else. All ranks call it with the same program and the same number of rows: ranks whose
+ * programs differ only between equal collectives are not found out. COTUNE_ERROR_USAGE: nothing has
+ * begun. After any other error the group has failed, the outputs hold anything, and so do inputs
+ * that an output overwrites; all other inputs are as they were. */
 COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_program* program,
                                             const cotune_tensor* inputs, size_t input_count,
                                             const cotune_tensor* outputs, size_t output_count);
@@ -468,18 +470,20 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
                                                 uint64_t rows, char* buffer, size_t size,
                                                 size_t* length);
 
-/* The same as one JSON object:
- *   subject, class, world_size, bytes   the call; bytes as nccl-tests count them, of a program
- * those of its first collective rows, program                       R and canonical text of a
- * program, else null choice                              what runs source "table", "default", or
- * "default_after_refusal": the choice of the table cannot run the call, `refused` says why
- *   first_bytes, end_bytes              the sizes that the row of the table is for, from
- * first_bytes to below end_bytes; null: no table, no end smallest_measured_bytes,            what
- * was measured for such calls; a size beyond has the largest_measured_bytes              choice of
- * the nearest one measured                            on a rank that knows: for each measured size
- * of the row bytes, time_us, why, choices [{choice, outcome, is_default, numerics, time_us, wrong,
- * reason}],
- * refusals [{choice, reason}] Members are added without a new name, and never removed. */
+/* The same as one JSON object. Members are added without a new name, and never removed. These are:
+ * - subject, class, world_size, bytes: the call. bytes are as nccl-tests count them; those of a
+ *   program are those of its first collective.
+ * - rows, program: R and canonical text of a program, else null.
+ * - choice: the choice that runs.
+ * - source: "table", "default", or "default_after_refusal": the choice of the table cannot run the
+ *   call, and `refused` says why.
+ * - first_bytes, end_bytes: the sizes that the row of the table is for, from first_bytes to below
+ *   end_bytes. null: no table, no end.
+ * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size
+ * beyond has the choice of the nearest one.
+ * - measured: on a rank that knows, for each measured size of the row bytes, time_us, why, choices
+ *   [{choice, outcome, is_default, numerics, time_us, wrong, reason}] and refusals [{choice,
+ *   reason}]. */
 COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
                                              char* buffer, size_t size, size_t* length);
 COTUNE_API cotune_result cotune_explain_program_json(cotune_group* group,

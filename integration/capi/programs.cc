@@ -150,8 +150,13 @@ Result<uint64_t> RowsOfInputs(const ProgramGraph& graph, int world_size,
     Result<uint64_t> own = RowsOfTensor(inputs[i], type, [&] { return InputText(graph, i); });
     if (!own) return own;
     if (type.rows == Rows::kOne) continue;
-    const uint64_t whole =
-        type.rows == Rows::kAll ? *own : *own * static_cast<uint64_t>(world_size);
+    const uint64_t shares = type.rows == Rows::kAll ? 1 : static_cast<uint64_t>(world_size);
+    if (*own > UINT64_MAX / shares) {
+      return Fail(ErrorCode::kUsage,
+                  fmt::format("{} times its {} rows are more than can be counted", shares, *own),
+                  InputText(graph, i));
+    }
+    const uint64_t whole = *own * shares;
     if (rows && *rows != whole) {
       return Fail(ErrorCode::kUsage,
                   fmt::format("its {} rows stand for R = {}, and those in front of it for {}", *own,
@@ -213,6 +218,10 @@ Status Infer(const cotune_program* program, int32_t world_size, const cotune_ten
     return WrongCounts("outputs", outputs == nullptr ? 0 : output_count, graph.outputs().size());
   }
   for (size_t i = 0; i < output_count; ++i) {
+    if (outputs[i].struct_size == 0) {
+      return Fail(ErrorCode::kUsage, fmt::format("struct_size of output {} is 0", i + 1),
+                  "cotune_program_infer", "", "set it to sizeof(cotune_program_value)");
+    }
     const ProgramOutput& output = graph.outputs()[i];
     const ValueType& type = graph.type(output.value);
     const cotune_program_value value{outputs[i].struct_size,

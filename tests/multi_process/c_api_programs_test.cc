@@ -429,5 +429,51 @@ TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
   });
 }
 
+// A step would find out when others have run.
+TEST_F(CApiPrograms, OperandsThatOverlapOrLieOddAreRefusedInFrontOfTheFirstStep) {
+  RunRanks(1, [&](cotune_group* group, int, TestLink& link) {
+    const std::string text =
+        "%x = input f32 [R, 4]\n%r = input f32 [R, 4]\n%s = all_reduce sum %x\n"
+        "%t = add %s, %r\n%u = all_reduce sum %t\n%v = mul %u, %r\nreturn %t, %v\n";
+    cotune_program* program = nullptr;
+    if (cotune_program_parse(text.data(), text.size(), &program, nullptr) != COTUNE_SUCCESS) {
+      link.Report("wrong parse");
+      return;
+    }
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float r[8] = {2, 2, 2, 2, 3, 3, 3, 3};
+    float results[17] = {};
+    const int64_t sizes[] = {2, 4};
+    const auto tensor = [&](void* data) {
+      return cotune_tensor{sizeof(cotune_tensor), COTUNE_F32, data, 2, 0, sizes};
+    };
+    const cotune_tensor inputs[] = {tensor(x), tensor(r)};
+    const auto run = [&](void* first, void* second) {
+      const cotune_tensor outputs[] = {tensor(first), tensor(second)};
+      return cotune_program_run(group, program, inputs, 2, outputs, 2);
+    };
+    const auto expect = [&](void* first, void* second, const char* part) {
+      if (run(first, second) != COTUNE_ERROR_USAGE ||
+          std::string(cotune_last_error(group)).find(part) == std::string::npos) {
+        link.Report(fmt::format("wrong error for {}: {}", part, cotune_last_error(group)));
+      }
+    };
+    expect(r, results, "output 1 overlaps input 2");
+    expect(results, x + 7, "output 2 overlaps input 1");
+    expect(results, results + 7, "outputs 1 and 2 overlap");
+    expect(results, reinterpret_cast<char*>(results + 8) + 2,
+           "the address of output 2 is no multiple of its 4 bytes an element");
+    if (run(results, results + 8) != COTUNE_SUCCESS) {
+      link.Report(fmt::format("wrong call {}", cotune_last_error(group)));
+    }
+    for (int i = 0; i < 8; ++i) {
+      if (results[i] != x[i] + r[i] || results[8 + i] != (x[i] + r[i]) * r[i]) {
+        link.Report(fmt::format("wrong value {}", i));
+      }
+    }
+    cotune_program_free(program);
+  });
+}
+
 }  // namespace
 }  // namespace cotune

@@ -29,6 +29,13 @@ namespace cotune {
 namespace {
 
 constexpr int64_t kPatienceNs = 300 * kSecondNs;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kProgramsByAny = 30;
+constexpr uint64_t kProgramsBySame = 20;
+#else
+constexpr uint64_t kProgramsByAny = 150;
+constexpr uint64_t kProgramsBySame = 100;
+#endif
 using Bytes = std::vector<std::byte>;
 
 // The operands of a program on one rank, and what must come out.
@@ -238,7 +245,7 @@ std::string CompareBits(Job& job, const std::string& text, uint64_t rows, uint64
 class ProgramChoices : public ::testing::TestWithParam<int> {};
 
 TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
-  constexpr uint64_t kPrograms = 150;
+  constexpr uint64_t kPrograms = kProgramsByAny;
   const int world_size = GetParam();
   const PrivateFolder folder;
   RankProcesses ranks;
@@ -279,7 +286,7 @@ TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
 }
 
 TEST_P(ProgramChoices, GiveTheSameBitsByTheSameNumerics) {
-  constexpr uint64_t kPrograms = 100;
+  constexpr uint64_t kPrograms = kProgramsBySame;
   const int world_size = GetParam();
   const PrivateFolder folder;
   RankProcesses ranks;

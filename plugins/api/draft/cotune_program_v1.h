@@ -23,7 +23,7 @@ extern "C" {
 
 /* Limits of what the host sends. */
 enum {
-  COTUNE_PROGRAM_NODES_MAX = 512, /* after compounds were replaced */
+  COTUNE_PROGRAM_NODES_MAX = 1024, /* after compounds were replaced */
   COTUNE_PROGRAM_INPUTS_MAX = 64,
   COTUNE_PROGRAM_OUTPUTS_MAX = 64,
   COTUNE_NODE_OPERANDS_MAX = 4
