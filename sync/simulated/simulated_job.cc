@@ -58,10 +58,15 @@ SimulatedJob::SimulatedJob(SimulatedJobOptions options)
           .what = What::kBegin,
           .rank = rank});
   }
-  for (size_t i = 0; i < options_.faults.size(); ++i) {
-    // `rank` carries the number of the fault.
-    Push({.at_ns = options_.faults[i].at_ns, .what = What::kFault, .rank = static_cast<int>(i)});
-  }
+  for (const SimulatedFault& fault : std::exchange(options_.faults, {})) AddFault(fault);
+}
+
+void SimulatedJob::AddFault(const SimulatedFault& fault) {
+  // `rank` carries the number of the fault.
+  Push({.at_ns = fault.at_ns,
+        .what = What::kFault,
+        .rank = static_cast<int>(options_.faults.size())});
+  options_.faults.push_back(fault);
 }
 
 bool SimulatedJob::Run() {
@@ -99,6 +104,12 @@ void SimulatedJob::Handle(const SimulatedEvent& event) {
           VoteAsked{1, "",
                     at(rank).next_call < 1 ||
                         options_.calls[static_cast<size_t>(rank)][at(rank).next_call - 1].yes});
+    case What::kEnd:
+      return GoOn(rank);
+    case What::kAsk:
+      return AskNow(rank);
+    case What::kWake:
+      return options_.programs->OnWake(rank, event.token);
     case What::kHeartbeat:
       if (at(rank).done) return;
       Feed(rank, HeartbeatDue{});
@@ -107,12 +118,12 @@ void SimulatedJob::Handle(const SimulatedEvent& event) {
                    .rank = rank});
     case What::kToRank:
       if (at(rank).lost && !event.despite_loss) return;
-      Trace(fmt::format("{} hears", rank));
+      if (options_.keep_trace) Trace(fmt::format("{} hears", rank));
       if (event.frame == nullptr) return Feed(rank, CoordinatorEnded{""});
       return Feed(rank, CoordinatorFrameCame{event.frame});
     case What::kToCoordinator:
       if (at(rank).lost && !event.despite_loss) return;
-      Trace(fmt::format("the coordinator hears {}", rank));
+      if (options_.keep_trace) Trace(fmt::format("the coordinator hears {}", rank));
       if (event.connects) FeedCoordinator(Connected{Id(rank)});
       if (event.frame == nullptr) return FeedCoordinator(ConnectionEnded{Id(rank)});
       return FeedCoordinator(FrameCame{Id(rank), event.frame});
@@ -195,6 +206,11 @@ void SimulatedJob::BeginCall(int rank) {
 
 void SimulatedJob::Ended(int rank, Result<FramePtr> result) {
   Rank& self = at(rank);
+  if (options_.programs != nullptr) {
+    // Behind the other actions of the machine, whose frames are sent first.
+    self.ended = std::move(result);
+    return Push({.at_ns = now_ns_, .what = What::kEnd, .rank = rank});
+  }
   const auto& calls = options_.calls[static_cast<size_t>(rank)];
   if (result && (*result)->has_prepare()) {
     return Push({.at_ns = now_ns_ + calls[self.next_call - 1].vote_think_ns,
@@ -219,6 +235,28 @@ void SimulatedJob::Ended(int rank, Result<FramePtr> result) {
   ++self.next_call;
   if (failed || self.next_call > calls.size()) return Finish(rank);
   Push({.at_ns = now_ns_ + calls[self.next_call - 1].think_ns, .what = What::kBegin, .rank = rank});
+}
+
+void SimulatedJob::GoOn(int rank) {
+  Result<FramePtr> result = std::move(*at(rank).ended);
+  at(rank).ended.reset();
+  options_.programs->OnEnd(rank, std::move(result));
+}
+
+void SimulatedJob::Ask(int rank, int64_t at_ns, RankEvent ask) {
+  at(rank).asked = std::move(ask);
+  Push({.at_ns = std::max(at_ns, now_ns_), .what = What::kAsk, .rank = rank});
+}
+
+void SimulatedJob::AskNow(int rank) {
+  const RankEvent ask = std::move(*at(rank).asked);
+  at(rank).asked.reset();
+  if (std::holds_alternative<LeaveAsked>(ask)) at(rank).done = true;
+  Feed(rank, ask);
+}
+
+void SimulatedJob::Wake(int rank, int64_t at_ns, uint64_t token) {
+  Push({.at_ns = std::max(at_ns, now_ns_), .what = What::kWake, .rank = rank, .token = token});
 }
 
 void SimulatedJob::Finish(int rank) {
@@ -260,7 +298,7 @@ void SimulatedJob::SendToRank(int rank, const FramePtr& frame) {
   if (options_.tamper) frames = options_.tamper(rank, false, frame);
   for (FramePtr& sent : frames) {
     Rank& to = at(rank);
-    Trace(fmt::format("to {}: {}", rank, sent->ShortDebugString()));
+    if (options_.keep_trace) Trace(fmt::format("to {}: {}", rank, sent->ShortDebugString()));
     to.received_until_ns = std::max(to.received_until_ns, now_ns_ + Delay());
     Push({.at_ns = to.received_until_ns,
           .what = What::kToRank,
@@ -274,7 +312,7 @@ void SimulatedJob::SendFromRank(int rank, const FramePtr& frame, bool connects) 
   if (options_.tamper) frames = options_.tamper(rank, true, frame);
   for (FramePtr& sent : frames) {
     Rank& from = at(rank);
-    Trace(fmt::format("from {}: {}", rank, sent->ShortDebugString()));
+    if (options_.keep_trace) Trace(fmt::format("from {}: {}", rank, sent->ShortDebugString()));
     from.sent_until_ns = std::max(from.sent_until_ns, now_ns_ + Delay());
     Push({.at_ns = from.sent_until_ns,
           .what = What::kToCoordinator,

@@ -65,6 +65,17 @@ class SimulatedClock {
   int64_t drift_ppb_;
 };
 
+// The programs of all ranks, where calls depend on the outcomes of those before them: a rank of the
+// job calls it when its process goes on, and it asks the job for what comes next.
+class SimulatedPrograms {
+ public:
+  virtual ~SimulatedPrograms() = default;
+  // The rank's join (the first time) or its last call has come to its end.
+  virtual void OnEnd(int rank, Result<FramePtr> result) = 0;
+  // A moment that it has asked for.
+  virtual void OnWake(int rank, uint64_t token) = 0;
+};
+
 struct SimulatedJobOptions {
   uint64_t seed = 1;  // of the delays and of the clocks
   int world_size = 2;
@@ -73,7 +84,8 @@ struct SimulatedJobOptions {
   int64_t heartbeat_timeout_ns = 1'000'000'000;
   int64_t join_deadline_ns = 3'000'000'000;
   std::vector<int64_t> start_ns;                  // [world_size]
-  std::vector<std::vector<SimulatedCall>> calls;  // [world_size]
+  std::vector<std::vector<SimulatedCall>> calls;  // [world_size]; empty where there are programs
+  SimulatedPrograms* programs = nullptr;          // outlives the job
   std::vector<SimulatedFault> faults;
   bool keep_trace = false;
   // Replaces each frame when it is sent, for machines that are wrong on purpose; may be empty.
@@ -100,7 +112,19 @@ class SimulatedJob {
   // Until every rank has done its calls, failed or crashed; false when that is never.
   bool Run();
 
-  // The outcomes of the join (index 0) and of the calls that have ended.
+  // For programs; moments are of simulated time. The rank asks for this then, one at a time; the
+  // token is not used. A rank that asks to leave the job has done its calls.
+  void Ask(int rank, int64_t at_ns, RankEvent ask);
+  void Wake(int rank, int64_t at_ns, uint64_t token);
+  // Beside those of the options.
+  void AddFault(const SimulatedFault& fault);
+  int64_t now_ns() const { return now_ns_; }
+  const SimulatedClock& clock(int rank) const { return clocks_[static_cast<size_t>(rank)]; }
+  // The job's begin on its clock, as the rank believes to know it.
+  int64_t JobBeginNs(int rank) const { return at(rank).machine->job_clock().begin_ns(); }
+
+  // The outcomes of the join (index 0) and of the calls that have ended. None where there are
+  // programs.
   const std::vector<SimulatedOutcome>& outcomes(int rank) const;
   bool crashed(int rank) const;
   // On its clock: how long it was paused in all, and how long it takes after a pause to blame
@@ -109,7 +133,19 @@ class SimulatedJob {
   const std::vector<std::string>& trace() const { return trace_; }
 
  private:
-  enum class What { kBegin, kVote, kHeartbeat, kToRank, kToCoordinator, kRankTime, kTime, kFault };
+  enum class What {
+    kBegin,
+    kVote,
+    kEnd,   // a program goes on
+    kAsk,   // a program asks
+    kWake,  // a moment that a program has asked for
+    kHeartbeat,
+    kToRank,
+    kToCoordinator,
+    kRankTime,
+    kTime,
+    kFault,
+  };
   struct SimulatedEvent {
     int64_t at_ns = 0;
     uint64_t order = 0;
@@ -118,6 +154,7 @@ class SimulatedJob {
     FramePtr frame = nullptr;  // nullptr: the connection ends (for kToRank and kToCoordinator)
     bool connects = false;
     bool despite_loss = false;  // the end of a connection is seen even when its bytes are lost
+    uint64_t token = 0;         // for kWake
     bool operator>(const SimulatedEvent& other) const {
       return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
     }
@@ -136,6 +173,9 @@ class SimulatedJob {
     int64_t sent_until_ns = 0;  // a connection keeps its order
     int64_t received_until_ns = 0;
     int recorded = 0;  // COMMITs acknowledged
+    // Of its program: what it asks for, and how that ended.
+    std::optional<RankEvent> asked;
+    std::optional<Result<FramePtr>> ended;
   };
 
   void Handle(const SimulatedEvent& event);
@@ -151,8 +191,10 @@ class SimulatedJob {
   void Push(SimulatedEvent event);
   void ArmTimers(int rank);
   int64_t Delay();
+  void GoOn(int rank);
+  void AskNow(int rank);
   // What the clock of the rank's process shows.
-  int64_t ClockNs(int rank) const { return clocks_[static_cast<size_t>(rank)].Read(now_ns_); }
+  int64_t ClockNs(int rank) const { return clock(rank).Read(now_ns_); }
   int64_t ElapsedErrorNs(int rank) const;
   void Trace(const std::string& text);
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }

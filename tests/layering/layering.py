@@ -37,6 +37,7 @@ FOLDERS = {
     "benchmarks/gpu": ["gpu", "integration"],
     "tests": ["core", "plugins", "sync", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],
+    "tests/simulated": ["core", "sync"],
 }
 # The stages of a folder, in the order of their includes. A file beside the stages may include all of them.
 STAGES = {
@@ -65,6 +66,8 @@ FOLDERS_IN_TESTS = {
     "integration": ["plugins/fake", "plugins/host"],
     "cli": ["plugins/fake", "plugins/host"],
 }
+# Folders of which every file is one of a test or a benchmark.
+TEST_FOLDERS = ("tests", "tests/gpu", "tests/simulated", "benchmarks")
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 SUFFIXES = (".h", ".cc", ".c", ".cu", ".cuh")
 # Not sources: links to what was built, and trees that `./dev dist` wrote.
@@ -141,7 +144,7 @@ def include_error(name: str, include: str, beside: set[str]) -> str | None:
         return f"{place} may not include {include}"
     if not is_project(include):
         return None
-    if is_helper(include) and not is_test(name) and folder_of(name) not in ("tests", "tests/gpu", "benchmarks"):
+    if is_helper(include) and not is_test(name) and folder_of(name) not in TEST_FOLDERS:
         return f"{place} is no test and may not include {include}"
     if any(covers(folder, include) for folder in allowed_folders(name)):
         return None
