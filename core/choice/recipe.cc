@@ -187,6 +187,70 @@ class RecipeMaker {
   Recipe recipe_;
 };
 
+// Lets a temporary lie in an output where the part that reads it last computes the output of its
+// type from it: a call then touches less memory, and the part writes what its caches hold. Nothing
+// else uses the output's memory before.
+class OutputReuse {
+ public:
+  OutputReuse(const ProgramGraph& graph, Recipe& recipe)
+      : first_output_(static_cast<SlotIndex>(graph.inputs().size())),
+        first_temporary_(first_output_ + static_cast<SlotIndex>(graph.outputs().size())),
+        recipe_(recipe) {}
+
+  void Apply() {
+    for (size_t i = 0; i < recipe_.temporaries.size();) {
+      const SlotIndex slot = first_temporary_ + static_cast<SlotIndex>(i);
+      const std::optional<SlotIndex> output = Reuse(recipe_.temporaries[i].last_step, slot);
+      if (!output) {
+        ++i;
+        continue;
+      }
+      Replace(slot, *output);
+      recipe_.temporaries.erase(recipe_.temporaries.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+ private:
+  // The output that the step lets the temporary lie in, if there is one; the part then says that it
+  // overwrites the temporary.
+  std::optional<SlotIndex> Reuse(size_t last_step, SlotIndex temporary) {
+    RecipeStep& step = recipe_.steps[last_step];
+    if (!step.part) return std::nullopt;
+    const auto read = std::find(step.inputs.begin(), step.inputs.end(), temporary);
+    if (read == step.inputs.end()) return std::nullopt;
+    const auto input = static_cast<ValueIndex>(read - step.inputs.begin());
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      const SlotIndex slot = step.outputs[i];
+      const ProgramOutput& output = step.part->outputs()[i];
+      const bool is_free = slot >= first_output_ && slot < first_temporary_ && output.into < 0;
+      if (!is_free || step.part->type(output.value) != step.part->type(input)) continue;
+      ProgramParts parts{step.part->name(), step.part->inputs(), step.part->nodes(),
+                         step.part->outputs()};
+      parts.outputs[i].into = input;
+      // Refused where a later operation still reads the temporary.
+      auto overwriting = ProgramGraph::Verify(std::move(parts), true);
+      if (!overwriting) continue;
+      step.part = std::move(*overwriting);
+      return slot;
+    }
+    return std::nullopt;
+  }
+
+  void Replace(SlotIndex slot, SlotIndex output) {
+    const auto renumber = [&](std::vector<SlotIndex>& slots) {
+      for (SlotIndex& each : slots) each = each == slot ? output : each > slot ? each - 1 : each;
+    };
+    for (RecipeStep& step : recipe_.steps) {
+      renumber(step.inputs);
+      renumber(step.outputs);
+    }
+  }
+
+  const SlotIndex first_output_;
+  const SlotIndex first_temporary_;
+  Recipe& recipe_;
+};
+
 }  // namespace
 
 Recipe UnfusedRecipe(const ProgramGraph& graph) {
@@ -199,7 +263,9 @@ Recipe UnfusedRecipe(const ProgramGraph& graph) {
     }
     for (const size_t node : levels.CollectivesAt(level)) maker.AddCollective(node);
   }
-  return maker.Finish();
+  Recipe recipe = maker.Finish();
+  OutputReuse(graph, recipe).Apply();
+  return recipe;
 }
 
 TemporaryLayout LayOut(const Recipe& recipe, const Program& program, uint64_t rows) {

@@ -13,7 +13,8 @@
 namespace cotune {
 
 // The place of a value: inputs of the program first, then its outputs, then temporaries. An output
-// that overwrites an input lies in that input's slot.
+// that overwrites an input lies in that input's slot. A value that the last step to read it turns
+// into an output of the same type lies in that output's.
 using SlotIndex = int32_t;
 
 struct RecipeStep {

@@ -25,12 +25,34 @@ TEST(RecipeTest, NeighboursBehindACollectiveAreOnePart) {
   ASSERT_THAT(recipe.steps, SizeIs(2));
   EXPECT_EQ(recipe.steps[0].collective, 0u);
   EXPECT_THAT(recipe.steps[0].inputs, ElementsAre(0));
-  // Inputs are slots 0 to 2, the outputs 3 and 4; the first temporary is 5.
-  EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(5));
-  EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(1, 2, 5));
+  // Inputs are slots 0 to 2, the outputs 3 and 4. The sum lies where %y will.
+  EXPECT_THAT(recipe.steps[0].outputs, ElementsAre(3));
+  EXPECT_THAT(recipe.steps[1].inputs, ElementsAre(1, 2, 3));
   EXPECT_THAT(recipe.steps[1].outputs, ElementsAre(1, 3));
   EXPECT_EQ(recipe.steps[1].part->outputs()[0].into, 0);  // the part's first input
-  ASSERT_THAT(recipe.temporaries, SizeIs(1));
+  EXPECT_EQ(recipe.steps[1].part->outputs()[1].into, 2);
+  ASSERT_THAT(recipe.temporaries, SizeIs(0));
+}
+
+// The sum is of another type than what comes of it, or is read behind the output, or there is
+// nothing of its type left.
+TEST(RecipeTest, AValueLiesInNoOutputThatCannotHoldIt) {
+  for (const char* behind : {"%y = cast %s, to=f64\nreturn %y\n",
+                             "%y = neg %s\n%z = cast %s, to=f64\nreturn %y, %z\n"}) {
+    const Recipe recipe = UnfusedRecipe(
+        Graph(std::string("%x = input f32 [R, 8]\n%s = all_reduce sum %x\n") + behind));
+    ASSERT_THAT(recipe.temporaries, SizeIs(1)) << behind;
+    EXPECT_EQ(recipe.steps[0].outputs[0],
+              static_cast<SlotIndex>(1 + recipe.steps[1].outputs.size()))
+        << behind;
+  }
+  const Recipe two =
+      UnfusedRecipe(Graph("%x = input f32 [R, 8]\n%z = input f32 [R, 8]\n%s = all_reduce sum %x\n"
+                          "%t = all_reduce sum %z\n%y = add %s, %t\nreturn %y\n"));
+  ASSERT_THAT(two.temporaries, SizeIs(1));
+  // Inputs are slots 0 and 1, the output 2, the temporary 3.
+  EXPECT_THAT(two.steps[2].inputs, ElementsAre(2, 3));
+  EXPECT_THAT(two.steps[2].outputs, ElementsAre(2));
 }
 
 TEST(RecipeTest, AnOutputOfACollectiveNeedsNoTemporary) {
@@ -78,7 +100,7 @@ TEST(RecipeTest, TemporariesShareMemoryWhenTheyAreNotAliveTogether) {
                     {MemoryKind::kHost, 2, 2})
           .value();
   const Recipe recipe = UnfusedRecipe(program.graph());
-  ASSERT_THAT(recipe.temporaries, SizeIs(5));
+  ASSERT_THAT(recipe.temporaries, SizeIs(4));  // the last sum lies in the output
   const TemporaryLayout layout = LayOut(recipe, program, 10);
   EXPECT_EQ(layout.bytes, 2u * 2560);  // of 2560 bytes each
   for (size_t i = 0; i < recipe.temporaries.size(); ++i) {
