@@ -343,7 +343,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Pr
   }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, *program);
   if (!plan) return Propagate(plan);
-  if (key.choice_index == DispatchTable::kNoChoice) SayUntuned(key);
+  if (key.choice_index == DispatchTable::kNoChoice) SayUntuned(key, *program);
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
   if (plans_.size() > kPlansMax) {
@@ -355,18 +355,22 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Pr
   return plans_.front().get();
 }
 
-void Dispatcher::SayUntuned(const PlanKey& key) {
+void Dispatcher::SayUntuned(const PlanKey& key, const Program& program) {
   const ProblemClass& cls = key.problem.cls;
   // Without any row the first call has said that nothing is tuned.
   if (rank_ != 0 || key.table->rows().empty() || key.problem.count == 0) return;
   if (job_.lines() == nullptr || !untuned_.insert(DispatchKey::Of(cls)).second) return;
-  std::string reduction;
-  if (cls.reduction != Reduction::kNone) reduction = fmt::format(" {}", Name(cls.reduction));
+  std::string calls(Name(cls.collective));
+  if (cls.reduction != Reduction::kNone) calls += fmt::format(" {}", Name(cls.reduction));
+  calls += fmt::format(" {}{}", Name(cls.dtype), cls.in_place ? " in place" : "");
+  if (cls.program_digest != 0) {
+    const std::string& name = program.graph().name();
+    calls = name.empty() ? fmt::format("program {:016x}", cls.program_digest) : "program " + name;
+  }
   EmitLine(*job_.lines(), Severity::kWarning,
-           fmt::format("calls of {}{} {}{} run the default choice: the table has other calls, and "
-                       "none of these; tune them too",
-                       Name(cls.collective), reduction, Name(cls.dtype),
-                       cls.in_place ? " in place" : ""));
+           fmt::format("calls of {} run the default choice: the table has other calls, and none of "
+                       "these; tune them too",
+                       calls));
 }
 
 Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKey& key,

@@ -150,7 +150,7 @@ class Dispatcher {
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key, const Program& program);
   // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
   // table has no row for this one.
-  void SayUntuned(const PlanKey& key);
+  void SayUntuned(const PlanKey& key, const Program& program);
   // As its backend lists it for the problem; nothing where it does not.
   std::optional<Choice> ListedChoice(const Program& program, const Problem& problem,
                                      const ChoiceId& id);

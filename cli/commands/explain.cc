@@ -54,7 +54,12 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
     sizes = {*bytes};
   }
   auto selected = SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks});
-  if (!selected) return Propagate(selected);
+  if (!selected) {
+    Error error = selected.error();
+    const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program;
+    if (is_of_sizes) error.next_step = "write: cotune explain --program FILE --rows R";
+    return tl::make_unexpected(std::move(error));
+  }
   ProgramSelection& one = selected->front();
   if (one.sizes_bytes.size() != 1) {
     return Fail(ErrorCode::kUsage, "one call is explained, and several numbers of rows are given",

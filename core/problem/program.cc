@@ -88,9 +88,10 @@ Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
   COTUNE_CHECK(!graph.collectives().empty(), "a program has a collective");
   const size_t anchor = AnchorOf(graph);
   if (graph.has_rows() && WholeType(graph, anchor).rows != Rows::kAll) {
-    return Fail(ErrorCode::kUsage, "this program cannot be tuned by size", graph.name(),
-                "none of its collectives has R rows, so their bytes do not say what R is",
-                "write the number of rows instead of R, or leave the local operations out");
+    return Fail(
+        ErrorCode::kUsage, "this program cannot be tuned by size", graph.name(),
+        "none of its collectives has R rows, so their bytes do not say what R is",
+        "give a collective a value with R rows, or leave out the operations that have them");
   }
   for (const size_t node : graph.collectives()) {
     if (Status valid = Validate(ClassIn(graph, node, group)); !valid) return Propagate(valid);

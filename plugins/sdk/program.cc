@@ -125,7 +125,11 @@ class Checker {
     if (given.rows_kind < COTUNE_ROWS_ONE || given.rows_kind > COTUNE_ROWS_SHARE) {
       return InvalidNode(fmt::format("rows_kind {}", given.rows_kind));
     }
-    const bool fits_kind = given.rows_kind != COTUNE_ROWS_ONE || given.rows == 1;
+    // Values of one kind have the same rows, as parts go through them together.
+    uint64_t& rows = rows_of_kind_[given.rows_kind];
+    const bool is_first = rows == kNoRows;
+    if (is_first) rows = given.rows_kind == COTUNE_ROWS_ONE ? 1 : given.rows;
+    const bool fits_kind = given.rows == rows;
     const bool fits_bytes = given.columns >= 1 && given.columns < kColumnsMax &&
                             given.rows < kBytesEnd / (given.columns * ElementBytes(*dtype));
     if (!fits_kind || !fits_bytes) {
@@ -277,6 +281,8 @@ class Checker {
 
   const cotune_program_t& given_;
   const ProblemLimits& limits_;
+  static constexpr uint64_t kNoRows = UINT64_MAX;  // no value has so many
+  std::array<uint64_t, COTUNE_ROWS_SHARE + 1> rows_of_kind_ = {kNoRows, kNoRows, kNoRows, kNoRows};
   Program program_;
   int32_t value_ = 0;  // that is looked at
 };

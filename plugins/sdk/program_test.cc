@@ -106,6 +106,8 @@ TEST(CheckProgramTest, EveryRefusalSaysWhatIsWrong) {
        [&](Given& g, cotune_program_t&) { values(g)[0].flags = 1u << 31; }},
       {"rows_kind", COTUNE_INVALID_ARGUMENT,
        [&](Given& g, cotune_program_t&) { values(g)[0].rows_kind = 9; }},
+      {"7 rows of 4 columns", COTUNE_INVALID_ARGUMENT,
+       [&](Given& g, cotune_program_t&) { values(g)[2].rows = 7; }},
       {"rows of", COTUNE_INVALID_ARGUMENT,
        [&](Given& g, cotune_program_t&) { values(g)[1].rows = 2; }},
       {"node kind", COTUNE_UNSUPPORTED, [](Given& g, cotune_program_t&) { g.nodes[1].kind = 999; }},
