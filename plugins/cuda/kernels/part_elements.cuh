@@ -23,8 +23,8 @@ __device__ __forceinline__ void ForElements(const Elements& work, unsigned long 
     if (is_aligned && left >= kLeafColumns) {
       work.template At<true>(0, first, kLeafColumns);
     } else {
-      work.template At<false>(
-          0, first, left < kLeafColumns ? static_cast<unsigned int>(left) : kLeafColumns);
+      work.template At<false>(0, first,
+                              left < kLeafColumns ? static_cast<unsigned int>(left) : kLeafColumns);
     }
   }
 }

@@ -112,8 +112,8 @@ __device__ __forceinline__ Leaf<T> LoadLeaf(const void* array, unsigned long lon
 }
 
 template <class T, bool kIsAligned>
-__device__ __forceinline__ void StoreLeaf(void* array, unsigned long long first,
-                                          unsigned int count, const Leaf<T>& leaf) {
+__device__ __forceinline__ void StoreLeaf(void* array, unsigned long long first, unsigned int count,
+                                          const Leaf<T>& leaf) {
   auto* at = static_cast<unsigned char*>(array) + first * T::kBytes;
   if constexpr (!kIsAligned) {
 #pragma unroll

@@ -117,8 +117,7 @@ __device__ __forceinline__ T GeluErf(T x) {
 template <typename T>
 __device__ __forceinline__ T GeluTanh(T x) {
   const T cube = x * x * x;
-  const T inner =
-      static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * cube);
+  const T inner = static_cast<T>(0.79788456080286535588) * (x + static_cast<T>(0.044715) * cube);
   return static_cast<T>(0.5) * x * (static_cast<T>(1) + Tanh(inner));
 }
 

@@ -190,13 +190,10 @@ __device__ __forceinline__ unsigned int ColumnsOf(int j, bool row_is_there) {
   return kColumns - column < kLeafColumns ? kColumns - column : kLeafColumns;
 }
 
-// What threads of a row have read, others of them may overwrite behind it.
+// What threads of a row have read before, others of them may overwrite behind it. Where a row has
+// several warps, they have met at the barrier of a reduction since.
 __device__ __forceinline__ void SyncRow() {
-  if constexpr (kRowThreads > kWarpLanes) {
-    __syncthreads();
-  } else {
-    SyncWarp();
-  }
+  if constexpr (kRowThreads <= kWarpLanes) SyncWarp();
 }
 
 }  // namespace cotune::cuda

@@ -80,7 +80,7 @@ class StageMaker {
     return {};
   }
 
-  // All that the outputs depend on.
+  // All that the outputs depend on, with the outputs themselves.
   std::vector<int> ValuesOf(const std::vector<size_t>& outputs) const {
     std::set<int> needed;
     for (const size_t output : outputs) needed.insert(program_.outputs[output]);

@@ -40,8 +40,8 @@ struct PartStages {
   int launches = 1;
 };
 
-// COTUNE_UNSUPPORTED, with the reason, for an operation that does not compute with its dtype and for
-// too many columns; COTUNE_INVALID_ARGUMENT for a program with a collective.
+// COTUNE_UNSUPPORTED, with the reason, for an operation that does not compute with its dtype and
+// for too many columns; COTUNE_INVALID_ARGUMENT for a program with a collective.
 sdk::Result<PartStages> StagesOf(const sdk::Program& program);
 
 // The dtype that a node computes with: that of its operands, of the last ones where a condition

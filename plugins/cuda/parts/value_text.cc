@@ -26,8 +26,9 @@ bool IsFloat8(ValueDtype dtype) {
 
 template <typename T>
 std::string FloatLiteral(T number, const char* suffix) {
-  if (std::isnan(number)) return fmt::format("{}(__uint_as_float(0x7FC00000u))", LaneText(
-                              sizeof(T) == 4 ? ValueDtype::kF32 : ValueDtype::kF64));
+  if (std::isnan(number))
+    return fmt::format("{}(__uint_as_float(0x7FC00000u))",
+                       LaneText(sizeof(T) == 4 ? ValueDtype::kF32 : ValueDtype::kF64));
   if (std::isinf(number)) {
     return fmt::format("{}{}(__uint_as_float(0x7F800000u))", number < 0 ? "-" : "",
                        sizeof(T) == 4 ? "float" : "double");
@@ -82,9 +83,9 @@ const char* OperatorOf(uint32_t kind) {
 // The function of kernels/part_operation.cuh.
 const char* FunctionOf(uint32_t kind) {
   static constexpr const char* kNames[] = {
-      "",      "Add",     "Sub",      "Mul",  "",     "Min",     "Max", "Neg",
-      "Abs",   "Relu",    "GeluErf",  "GeluTanh",     "Silu",    "Tanh", "Sigmoid", "Exp",
-      "Log",   "Sqrt",    "Rsqrt",    "Round", "Clamp", "Less",  "Equal", "Where"};
+      "",    "Add",  "Sub",     "Mul",      "",      "Min",  "Max",     "Neg",
+      "Abs", "Relu", "GeluErf", "GeluTanh", "Silu",  "Tanh", "Sigmoid", "Exp",
+      "Log", "Sqrt", "Rsqrt",   "Round",    "Clamp", "Less", "Equal",   "Where"};
   static_assert(std::size(kNames) == COTUNE_NODE_WHERE + 1);
   return kNames[kind];
 }
@@ -93,8 +94,8 @@ const char* FunctionOf(uint32_t kind) {
 std::string CastText(ValueDtype from, ValueDtype to, const std::string& operand) {
   const std::string from_lane = LaneText(from);
   if (from_lane == LaneText(to)) return operand;
-  const bool is_wide = from == ValueDtype::kF64 || from == ValueDtype::kI32 ||
-                       from == ValueDtype::kI64;
+  const bool is_wide =
+      from == ValueDtype::kF64 || from == ValueDtype::kI32 || from == ValueDtype::kI64;
   if (is_wide && IsNarrow(to)) return fmt::format("ToOdd({})", operand);
   return fmt::format("Cast<{}>({})", LaneText(to), operand);
 }
