@@ -24,7 +24,7 @@ using sdk::PartOperand;
 using sdk::ValueDtype;
 
 constexpr uint64_t kRows = 4;
-constexpr uint64_t kRandomVariants = 72;
+constexpr uint64_t kRandomVariants = 200;
 
 bool HasFunctions(const sdk::Program& part) {
   return std::any_of(part.nodes.begin(), part.nodes.end(),

@@ -57,11 +57,13 @@ struct Launches {
 // A stream: one launch after the other.
 void RunLaunches(void* context) {
   auto& launches = *static_cast<Launches*>(context);
+  Acquire(&launches);
   for (size_t i = 0; i < launches.shapes.size(); ++i) {
     launches.arguments.launch = static_cast<unsigned int>(i);
     if (launches.shapes[i].blocks == 0) continue;
     RunKernel(launches.kernel, &launches.arguments, launches.shapes[i]);
   }
+  Release(&launches);
 }
 
 }  // namespace
