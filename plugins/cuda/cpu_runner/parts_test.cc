@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <random>
 #include <span>
@@ -24,15 +23,6 @@ namespace {
 
 using sdk::PartArray;
 using sdk::Program;
-
-std::vector<std::string> ExamplePaths() {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator("examples/programs")) {
-    if (entry.path().extension() == ".cotune") paths.push_back(entry.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 const std::vector<PartVariant>& Variants() {
   static const auto& variants = *new std::vector<PartVariant>(PartVariants(ExamplePaths()));

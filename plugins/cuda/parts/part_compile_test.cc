@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,15 +33,6 @@ std::optional<Nvrtc> FindNvrtc() {
   return *nvrtc;
 }
 
-std::vector<std::string> ExamplePaths() {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator("examples/programs")) {
-    if (entry.path().extension() == ".cotune") paths.push_back(entry.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
 PartKernel KernelOf(const PartCase& part, const std::string& architecture) {
   const PartStages stages = *StagesOf(part.program);
   return {PartText(part.program, stages), ShapeOf(part.program, stages), architecture != "sm_80"};
@@ -51,6 +41,7 @@ PartKernel KernelOf(const PartCase& part, const std::string& architecture) {
 // Norms, examples and rare shapes for each architecture; of the random parts one in three.
 std::vector<PartCase> PartsFor(size_t architecture) {
   std::vector<PartCase> parts = HandMadeParts();
+  for (PartCase& wide : WideParts()) parts.push_back(std::move(wide));
   for (PartCase& example : ExampleParts(ExamplePaths())) parts.push_back(std::move(example));
   for (uint64_t seed = architecture; seed < kRandomParts; seed += std::size(kArchitectures)) {
     parts.push_back(RandomPartCase(seed));

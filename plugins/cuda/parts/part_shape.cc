@@ -15,6 +15,8 @@ constexpr int kRowThreadsMax = 1024;
 constexpr uint64_t kRegistersOfBlock = 65536;
 // Addresses, indexes and what is computed with.
 constexpr uint64_t kOtherRegisters = 26;
+// More would make long code: reductions have all leaves of a thread at once.
+constexpr uint64_t kThreadLeavesMax = 16;
 // As kernels/part_rows.cuh has it.
 constexpr uint64_t kHeldWordsMax = 48;
 
@@ -50,8 +52,9 @@ uint64_t RegistersOf(const Program& program, const PartStage& stage, uint64_t ro
 }
 
 uint64_t RowThreadsOf(const Program& program, const PartStage& stage) {
-  uint64_t threads = std::min<uint64_t>(std::bit_ceil(LeavesOf(stage.columns)), kRowThreadsMax);
-  while (threads > kBlockThreads &&
+  const uint64_t leaves = LeavesOf(stage.columns);
+  uint64_t threads = std::min<uint64_t>(std::bit_ceil(leaves), kRowThreadsMax);
+  while (threads > kBlockThreads && threads * kThreadLeavesMax / 2 >= leaves &&
          RegistersOf(program, stage, threads) > kRegistersOfBlock / threads) {
     threads /= 2;
   }

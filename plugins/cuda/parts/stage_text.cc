@@ -310,8 +310,13 @@ class StageText {
     to_.Close();
   }
 
-  void OpenLeafLoop(uint64_t columns, const char* is_there) {
-    to_.Unroll();
+  // Where nothing stays in registers, fewer leaves at once need fewer of them.
+  void OpenLeafLoop(uint64_t columns, const char* is_there, bool needs_all_at_once = true) {
+    if (needs_all_at_once) {
+      to_.Unroll();
+    } else {
+      to_.Unroll(fmt::format("kHolds ? kLeaves{} : 2", columns));
+    }
     to_.Open("for (int j = 0; j < kLeaves{}; ++j) {{", columns);
     to_.Line("constexpr bool kIsAligned = kIsArrayAligned && {} % kLeafColumns == 0;", columns);
     to_.Line("const unsigned int column = ColumnOf(j);");
@@ -326,7 +331,7 @@ class StageText {
     for (const int v : pass.reductions) {
       to_.Line("{} leaves{}[kLeaves{}];", LaneText(value(v).dtype), v, pass.columns);
     }
-    OpenLeafLoop(pass.columns, "is_there");
+    OpenLeafLoop(pass.columns, "is_there", !pass.reductions.empty());
     for (const int v : pass.values) {
       if (!IsInput(v)) continue;
       LoadLeaf(v, fmt::format("if constexpr (!kHolds) held{}[0]", v).c_str(), "kIsAligned");

@@ -21,7 +21,10 @@ class TextWriter {
     text_ += '\n';
   }
   void Blank() { text_ += '\n'; }
-  void Unroll() { text_ += "#pragma unroll\n"; }
+  // Of the loop in the next line. times: an expression; "": all.
+  void Unroll(const std::string& times = "") {
+    text_ += times.empty() ? "#pragma unroll\n" : fmt::format("#pragma unroll({})\n", times);
+  }
   // A line that opens a block, and one that closes it.
   template <typename... Arguments>
   void Open(fmt::format_string<Arguments...> format, Arguments&&... arguments) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -223,6 +224,28 @@ std::vector<PartCase> HandMadeParts() {
     add(fmt::format("all_casts_{}", static_cast<int>(dtype)), AllCasts(dtype, 173));
   }
   return parts;
+}
+
+std::vector<PartCase> WideParts() {
+  std::vector<PartCase> parts;
+  for (const uint64_t columns : {2880u, 5120u, 12288u, 24576u, 32768u}) {
+    parts.push_back({fmt::format("residual_norm_{}", columns),
+                     ResidualNorm(ValueDtype::kBf16, columns, false)});
+  }
+  for (const uint64_t columns : {8192u, 65536u}) {
+    parts.push_back({fmt::format("layer_norm_{}", columns), LayerNorm(columns)});
+    parts.push_back({fmt::format("softmax_{}", columns), Softmax(ValueDtype::kF32, columns), true});
+  }
+  return parts;
+}
+
+std::vector<std::string> ExamplePaths() {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator("examples/programs")) {
+    if (entry.path().extension() == ".cotune") paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 std::vector<PartCase> ExampleParts(const std::vector<std::string>& paths) {

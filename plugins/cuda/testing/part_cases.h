@@ -22,6 +22,10 @@ sdk::Program ResidualNorm(sdk::ValueDtype dtype, uint64_t columns, bool rounds);
 
 // Norms, softmax, every operation of every dtype, every cast, and shapes that are rare.
 std::vector<PartCase> HandMadeParts();
+// Rows of many columns, for the compiler: they would take long on the CPU.
+std::vector<PartCase> WideParts();
+// examples/programs, from the folder that tests run in.
+std::vector<std::string> ExamplePaths();
 // The parts of the programs in these files.
 std::vector<PartCase> ExampleParts(const std::vector<std::string>& paths);
 PartCase RandomPartCase(uint64_t seed);
