@@ -227,8 +227,8 @@ class StageText {
   void WriteRows() {
     int last_level = 0;
     for (const int v : stage_.values) last_level = std::max(last_level, LevelOf(v));
-    for (int level = 0; level < last_level; ++level) levels_passes_.push_back(PassesOf(level));
-    levels_passes_.push_back(OutputPasses());
+    for (int level = 0; level < last_level; ++level) passes_of_levels_.push_back(PassesOf(level));
+    passes_of_levels_.push_back(OutputPasses());
     to_.Line("template <bool kIsArrayAligned>");
     to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory) {{",
              number_);
@@ -249,7 +249,7 @@ class StageText {
         const bool is_number = !IsInput(v) && !IsWide(v) && !ReducesColumns(program_, v);
         if (is_number && LevelOf(v) == level) ComputeNumber(v);
       }
-      for (const Pass& pass : levels_passes_[static_cast<size_t>(level)]) WritePass(pass);
+      for (const Pass& pass : passes_of_levels_[static_cast<size_t>(level)]) WritePass(pass);
     }
     StoreNumbers();
     to_.Close();
@@ -259,7 +259,7 @@ class StageText {
 
   std::set<int> WideInputs() const {
     std::set<int> inputs;
-    for (const auto& passes : levels_passes_) {
+    for (const auto& passes : passes_of_levels_) {
       for (const Pass& pass : passes) {
         for (const int v : pass.values) {
           if (IsInput(v)) inputs.insert(v);
@@ -383,7 +383,7 @@ class StageText {
   const size_t number_;
   const std::vector<int> levels_;
   TextWriter& to_;
-  std::vector<std::vector<Pass>> levels_passes_;
+  std::vector<std::vector<Pass>> passes_of_levels_;
 };
 
 }  // namespace

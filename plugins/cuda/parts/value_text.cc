@@ -26,12 +26,10 @@ bool IsFloat8(ValueDtype dtype) {
 
 template <typename T>
 std::string FloatLiteral(T number, const char* suffix) {
-  if (std::isnan(number))
-    return fmt::format("{}(__uint_as_float(0x7FC00000u))",
-                       LaneText(sizeof(T) == 4 ? ValueDtype::kF32 : ValueDtype::kF64));
+  const char* const lane = sizeof(T) == 4 ? "float" : "double";
+  if (std::isnan(number)) return fmt::format("{}(__uint_as_float(0x7FC00000u))", lane);
   if (std::isinf(number)) {
-    return fmt::format("{}{}(__uint_as_float(0x7F800000u))", number < 0 ? "-" : "",
-                       sizeof(T) == 4 ? "float" : "double");
+    return fmt::format("{}{}(__uint_as_float(0x7F800000u))", number < 0 ? "-" : "", lane);
   }
   // The shortest text that reads back as this number.
   std::string text = fmt::format("{}", number);
