@@ -94,14 +94,19 @@ EvaluatedValue WithRounding(EvaluatedValue value) {
   return value;
 }
 
+// Whether rounding to the dtype may give another infinity or NaN. f8_e4m3 has no infinity: it gives
+// NaN for one.
+bool IsBeyondRange(Dtype dtype, const Bounded& each) {
+  if (std::isinf(each.value)) return dtype == Dtype::kF8E4M3;
+  return std::isfinite(each.value) &&
+         std::fabs(each.value) + each.bound >= FormatOf(dtype).overflow;
+}
+
 // A value as other nodes have it: not every implementation rounds what they compute with, so that
 // elements beyond the range of their dtype may be infinite for one and finite for another.
 EvaluatedValue AsOperand(EvaluatedValue value) {
-  const FloatFormat& format = FormatOf(value.type.dtype);
   for (Bounded& each : value.floats) {
-    if (std::isfinite(each.value) && std::fabs(each.value) + each.bound >= format.overflow) {
-      each = kAnything;
-    }
+    if (IsBeyondRange(value.type.dtype, each)) each = kAnything;
   }
   return value;
 }
@@ -131,10 +136,8 @@ Evaluated Input(const ValueType& type, uint64_t rows, size_t input,
 }
 
 bool MayOverflow(const EvaluatedValue& value) {
-  const FloatFormat& format = FormatOf(value.type.dtype);
-  return std::any_of(value.floats.begin(), value.floats.end(), [&](const Bounded& each) {
-    return std::isfinite(each.value) && std::fabs(each.value) + each.bound >= format.overflow;
-  });
+  return std::any_of(value.floats.begin(), value.floats.end(),
+                     [&](const Bounded& each) { return IsBeyondRange(value.type.dtype, each); });
 }
 
 // The value of a node. What collectives give has its rounding: it was rounded before it was moved,

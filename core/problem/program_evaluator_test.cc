@@ -370,6 +370,20 @@ TEST(ProgramEvaluatorTest, AnOverflowedNarrowFloatIsInfiniteAtTheEndAndAnythingI
   EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF16, {kInf})), 0u);
 }
 
+// f8_e4m3 has no infinity, so that what was one is NaN where values are rounded.
+TEST(ProgramEvaluatorTest, AnInfinityInAFloatWithoutOneIsAnythingInBetween) {
+  GraphBuilder builder;
+  const ValueIndex x = builder.Input(Dtype::kF32, Rows::kAll, 1);
+  const ValueIndex small = builder.Compute(Op::kCast, {Of(x)}, {}, Dtype::kF8E4M3);
+  const ValueIndex wide = builder.Compute(Op::kCast, {Of(small)}, {}, Dtype::kF32);
+  const ProgramGraph graph = builder.Finish({{small, -1}, {wide, -1}}, true);
+  const auto result = *EvaluateProgram(graph, 1, 1, {{BytesOf(Dtype::kF32, {kInf})}});
+  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF8E4M3, {kNan})), 0u);
+  EXPECT_EQ(CountWrong(result[0][0], BytesOf(Dtype::kF8E4M3, {448})), 1u);
+  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF32, {kNan})), 0u);
+  EXPECT_EQ(CountWrong(result[0][1], BytesOf(Dtype::kF32, {kInf})), 0u);
+}
+
 TEST(ProgramEvaluatorTest, SeenBytesOfAnotherLengthAreWrong) {
   const auto value =
       EvaluatePart(Elementwise(Op::kNeg, Dtype::kF32), 3, {Stored<float>({1, 2, 3})});

@@ -17,6 +17,7 @@
 #include "plugins/cuda/memory/descriptor_socket.h"
 #include "plugins/cuda/memory/gpu.h"
 #include "plugins/cuda/memory/peer_memory.h"
+#include "plugins/cuda/parts/cuda_part.h"
 #include "plugins/sdk/abi_guard.h"
 #include "plugins/sdk/backend_shell.h"
 #include "plugins/sdk/problem.h"
@@ -73,6 +74,7 @@ class Backend {
  public:
   using Group = CudaGroup;
   using Problem = sdk::Problem;
+  using Part = CudaPart;
 
   static constexpr char kName[] = "cuda";
   static constexpr char kVersion[] = "1.2.0";
@@ -113,6 +115,11 @@ class Backend {
     return std::make_unique<CudaGroup>(*this, std::move(*ranks));
   }
 
+  // A part runs on this rank alone, so that it has programmatic launch whatever other GPUs have.
+  Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part, int64_t deadline_ns) {
+    return CudaPart::Prepare(*gpu_, kernels_, part, deadline_ns);
+  }
+
  private:
   Backend(const cotune_host_t& host, std::unique_ptr<Gpu> gpu, Nvrtc nvrtc,
           const std::map<std::string, std::string>& environment)
@@ -144,7 +151,7 @@ Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem
   }
   gpu::CuFunction function = nullptr;
   if (!choice->is_copy) {
-    const auto kernel = backend_.kernels().Get(choice->spec, deadline_ns);
+    const auto kernel = backend_.kernels().Get(UnitOf(choice->spec), deadline_ns);
     if (!kernel) return Propagate(kernel);
     function = *kernel;
   }

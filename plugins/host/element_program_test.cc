@@ -10,59 +10,23 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/testing/part_builder.h"
 #include "plugins/host/testing/run_part.h"
 #include "plugins/sdk/program.h"
+#include "plugins/sdk/testing/part_builder.h"
+#include "plugins/sdk/testing/random_part.h"
 
 namespace cotune::host {
 namespace {
 
+using sdk::InputOf;
+using sdk::IsFunction;
+using sdk::KindOperands;
+using sdk::kLastElementwise;
+using sdk::TakesIntegers;
 using sdk::ValueDtype;
 
-constexpr ValueDtype kDtypes[] = {
-    ValueDtype::kF32, ValueDtype::kF64, ValueDtype::kF16, ValueDtype::kBf16,   ValueDtype::kI32,
-    ValueDtype::kI64, ValueDtype::kU8,  ValueDtype::kI8,  ValueDtype::kF8E4M3, ValueDtype::kF8E5M2};
 constexpr ValueDtype kFloats[] = {ValueDtype::kF32, ValueDtype::kF64, ValueDtype::kF16,
                                   ValueDtype::kBf16};
-
-bool IsFunction(uint32_t kind) { return kind >= COTUNE_NODE_GELU_ERF && kind <= COTUNE_NODE_LOG; }
-
-uint64_t KindOperands(uint32_t kind) {
-  switch (kind) {
-    case COTUNE_NODE_WHERE:
-      return 3;
-    case COTUNE_NODE_ADD:
-    case COTUNE_NODE_SUB:
-    case COTUNE_NODE_MUL:
-    case COTUNE_NODE_DIV:
-    case COTUNE_NODE_MIN:
-    case COTUNE_NODE_MAX:
-    case COTUNE_NODE_LESS:
-    case COTUNE_NODE_EQUAL:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
-bool TakesIntegers(uint32_t kind) {
-  return kind <= COTUNE_NODE_RELU ? kind != COTUNE_NODE_DIV : kind >= COTUNE_NODE_CLAMP;
-}
-
-constexpr uint32_t kLastElementwise = COTUNE_NODE_WHERE;
-
-PartOperand InputOf(PartBuilder& part, ValueDtype dtype, uint64_t columns, int shape) {
-  switch (shape) {
-    case 1:
-      return part.Input(dtype, columns, COTUNE_ROWS_ONE);
-    case 2:
-      return part.Input(dtype, 1);
-    case 3:
-      return part.Input(dtype, 1, COTUNE_ROWS_ONE);
-    default:
-      return part.Input(dtype, columns);
-  }
-}
 
 // A part of one operation whose operands have the shapes [R, C], [1, C], [R, 1] or [1, 1], so that
 // the first has all rows and columns.
@@ -85,7 +49,7 @@ TEST(ElementProgramTest, ExactOperationsEqualScalarLoopsOnEveryTarget) {
     std::mt19937_64 random(7);
     for (uint32_t kind = COTUNE_NODE_ADD; kind <= kLastElementwise; ++kind) {
       if (IsFunction(kind)) continue;
-      for (const ValueDtype dtype : kDtypes) {
+      for (const ValueDtype dtype : sdk::kPartDtypes) {
         if (!sdk::IsFloat(dtype) && !TakesIntegers(kind)) continue;
         for (const uint64_t columns : {1u, 7u, 8u, 1023u, 1025u}) {
           for (int shape = 0; shape < 4; ++shape) {
@@ -105,8 +69,8 @@ TEST(ElementProgramTest, ExactOperationsEqualScalarLoopsOnEveryTarget) {
 TEST(ElementProgramTest, CastsEqualScalarLoopsOnEveryTarget) {
   OnEveryTarget([](const std::string& target) {
     std::mt19937_64 random(8);
-    for (const ValueDtype from : kDtypes) {
-      for (const ValueDtype to : kDtypes) {
+    for (const ValueDtype from : sdk::kPartDtypes) {
+      for (const ValueDtype to : sdk::kPartDtypes) {
         PartBuilder part(3);
         part.Output(part.Cast(part.Input(from, 1029), to));
         part.program.rounds_values = true;
@@ -372,103 +336,10 @@ TEST(ElementProgramTest, OperationsThatDoNotFitTheirDtypeAreRefused) {
             COTUNE_INVALID_ARGUMENT);
 }
 
-// ---- Random programs of exact operations.
-
-class RandomProgram {
- public:
-  explicit RandomProgram(uint64_t seed) : random_(seed) {}
-
-  sdk::Program Make() {
-    constexpr uint64_t kColumns[] = {1, 2, 7, 8, 33, 1023, 1024, 1025, 2100};
-    columns_ = kColumns[Below(std::size(kColumns))];
-    const uint64_t rows = Below(4);
-    PartBuilder part(rows);
-    part.program.rounds_values = Below(2) == 0;
-    const uint64_t inputs = 1 + Below(5);
-    for (uint64_t i = 0; i < inputs; ++i) {
-      InputOf(part, kDtypes[Below(std::size(kDtypes))], columns_,
-              i == 0 ? 0 : static_cast<int>(Below(4)));
-    }
-    const uint64_t nodes = 1 + Below(14);
-    for (uint64_t n = 0; n < nodes; ++n) AddNode(part);
-    AddOutputs(part);
-    return part.program;
-  }
-  std::mt19937_64& random() { return random_; }
-
- private:
-  uint64_t Below(uint64_t limit) { return random_() % limit; }
-  int AnyValue(const PartBuilder& part) {
-    return static_cast<int>(Below(part.program.values.size()));
-  }
-  int ValueOf(PartBuilder& part, ValueDtype dtype) {
-    for (int tries = 0; tries < 6; ++tries) {
-      const int value = AnyValue(part);
-      if (part.program.values[value].dtype == dtype) return value;
-    }
-    return part.Cast(AnyValue(part), dtype);
-  }
-
-  void AddNode(PartBuilder& part) {
-    const int first = AnyValue(part);
-    const ValueDtype dtype = part.program.values[first].dtype;
-    if (sdk::IsFloat(dtype) && Below(6) == 0) {
-      part.Node(Below(2) == 0 ? COTUNE_NODE_ROW_SUM : COTUNE_NODE_ROW_MAX, {first});
-      return;
-    }
-    if (Below(6) == 0) {
-      part.Cast(first, kDtypes[Below(std::size(kDtypes))]);
-      return;
-    }
-    uint32_t kind = 0;
-    do {
-      kind = 1 + static_cast<uint32_t>(Below(kLastElementwise - 1));
-    } while (IsFunction(kind) || kind == COTUNE_NODE_CAST ||
-             (!sdk::IsFloat(dtype) && !TakesIntegers(kind)));
-    if (Below(8) == 0) kind = COTUNE_NODE_WHERE;
-    std::vector<PartOperand> operands;
-    if (kind == COTUNE_NODE_WHERE) operands.push_back(ValueOf(part, ValueDtype::kU8));
-    operands.push_back(first);
-    while (operands.size() < KindOperands(kind)) {
-      operands.push_back(Below(4) == 0 ? PartOperand::Literal(static_cast<double>(Below(9)) - 2.5)
-                                       : ValueOf(part, dtype));
-    }
-    part.Node(kind, operands, -4, 100);
-  }
-
-  void AddOutputs(PartBuilder& part) {
-    const int last = static_cast<int>(part.program.values.size()) - 1;
-    part.Output(last, InputLike(part, last));
-    const uint64_t more = Below(4);
-    for (uint64_t o = 0; o < more; ++o) {
-      const int value = AnyValue(part);
-      part.Output(value, InputLike(part, value));
-    }
-  }
-  // Now and then an input that the value can overwrite and no other output does.
-  int InputLike(const PartBuilder& part, int value) {
-    if (Below(2) == 0) return -1;
-    const auto& into = part.program.output_into;
-    const sdk::Value& type = part.program.values[value];
-    for (int i = 0; i < part.program.input_count; ++i) {
-      const sdk::Value& input = part.program.values[i];
-      if (input.dtype == type.dtype && input.columns == type.columns &&
-          input.rows_kind == type.rows_kind &&
-          std::find(into.begin(), into.end(), i) == into.end()) {
-        return i;
-      }
-    }
-    return -1;
-  }
-
-  std::mt19937_64 random_;
-  uint64_t columns_ = 1;
-};
-
 TEST(ElementProgramTest, RandomProgramsEqualTheNaiveInterpreter) {
   OnEveryTarget([](const std::string& target) {
     for (uint64_t seed = 0; seed < 600; ++seed) {
-      RandomProgram maker(seed);
+      sdk::RandomPart maker(seed);
       const sdk::Program program = maker.Make();
       const auto inputs = RandomInputs(program, maker.random());
       const auto expected = NaivePart(program, inputs);

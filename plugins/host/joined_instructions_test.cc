@@ -13,9 +13,9 @@
 
 #include "plugins/host/float8.h"
 #include "plugins/host/sdk_names.h"
-#include "plugins/host/testing/part_builder.h"
 #include "plugins/host/testing/run_part.h"
 #include "plugins/sdk/program.h"
+#include "plugins/sdk/testing/part_builder.h"
 
 namespace cotune::host {
 namespace {

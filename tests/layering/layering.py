@@ -43,12 +43,13 @@ FOLDERS = {
 STAGES = {
     "core": ["base", "problem", "ranks", "backend", "selection", "events", "database", "choice", "benchmark", "scheduler"],
     "sync": ["wire", "machine", "simulated", "exchange", "socket"],
-    "plugins/cuda": ["kernels", "memory", "compile", "choices", "group", "cpu_runner"],
+    "plugins/cuda": ["kernels", "memory", "compile", "choices", "parts", "group", "cpu_runner"],
     "cli": ["input", "output", "session", "commands"],
 }
 # Stages that may not include all that stands in front of them. cpu_runner is for tests, and compares with the evaluator.
 SIDE_STAGES = {
-    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices", "core/problem"],
+    "plugins/cuda/parts": ["plugins/cuda/kernels", "plugins/cuda/memory", "plugins/cuda/compile", "plugins/cuda/testing"],
+    "plugins/cuda/cpu_runner": ["plugins/cuda/kernels", "plugins/cuda/choices", "plugins/cuda/parts", "plugins/cuda/testing", "core/problem"],
 }
 # Includes that a folder has no use for: the machines know neither sockets nor threads nor a clock, and of core only what
 # is common to all.
@@ -61,6 +62,7 @@ FORBIDDEN = {
 # Tests beside the code may look at backends that exist for tests, and at the reference evaluator.
 FOLDERS_IN_TESTS = {
     "plugins/host": ["core/problem"],
+    "plugins/cuda": ["core/problem"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host"],

@@ -40,6 +40,7 @@ TEST(KernelFamilyTest, EverySourceIsUsedByARow) {
     if (std::string_view(file.name).ends_with(".cu")) unused.insert(file.name);
   }
   EXPECT_FALSE(unused.empty());
+  unused.erase("part.cu");  // no collective: plugins/cuda/parts compiles it
   for (const KernelFamily& family : KernelFamilies()) unused.erase(family.source);
   EXPECT_THAT(unused, IsEmpty());
 }

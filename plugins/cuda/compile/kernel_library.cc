@@ -16,11 +16,11 @@ KernelLibrary::~KernelLibrary() {
   }
 }
 
-Result<gpu::CuFunction> KernelLibrary::Get(const KernelSpec& spec, int64_t deadline_ns) {
-  const SourceText source = SourceOf(spec);
+Result<gpu::CuFunction> KernelLibrary::Get(const KernelUnit& unit, int64_t deadline_ns) {
+  const SourceText& source = unit.source;
   // All that the code depends on: what a cached file is found by, too.
   std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", nvrtc_.version(), gpu_.architecture(),
-                                source.name, fmt::join(NvrtcOptions(spec), " "), source.text);
+                                source.name, fmt::join(unit.options, " "), source.text);
   for (const auto& [name, text] : source.headers) key += fmt::format("\n{}\n{}", name, text);
   Entry* entry = nullptr;
   {
@@ -31,13 +31,13 @@ Result<gpu::CuFunction> KernelLibrary::Get(const KernelSpec& spec, int64_t deadl
   }
   const std::lock_guard lock(entry->mutex);
   if (entry->function != nullptr) return entry->function;
-  return Make(spec, key, deadline_ns, *entry);
+  return Make(unit, key, deadline_ns, *entry);
 }
 
-Result<gpu::CuFunction> KernelLibrary::Make(const KernelSpec& spec, const std::string& key,
+Result<gpu::CuFunction> KernelLibrary::Make(const KernelUnit& unit, const std::string& key,
                                             int64_t deadline_ns, Entry& entry) {
   const Result<std::string> code = cache_.Get(key, deadline_ns, [&] {
-    return nvrtc_.Compile(SourceOf(spec), gpu_.architecture(), NvrtcOptions(spec));
+    return nvrtc_.Compile(unit.source, gpu_.architecture(), unit.options);
   });
   if (!code) return Propagate(code);
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());

@@ -29,7 +29,7 @@ class KernelLibrary {
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
   // deadline_ns: see KernelCache; the compiler itself takes its time.
-  sdk::Result<gpu::CuFunction> Get(const KernelSpec& spec, int64_t deadline_ns);
+  sdk::Result<gpu::CuFunction> Get(const KernelUnit& unit, int64_t deadline_ns);
 
  private:
   // One kernel; threads that want it at the same time wait for the one that makes it.
@@ -38,7 +38,7 @@ class KernelLibrary {
     gpu::CuModule module = nullptr;
     gpu::CuFunction function = nullptr;
   };
-  sdk::Result<gpu::CuFunction> Make(const KernelSpec& spec, const std::string& key,
+  sdk::Result<gpu::CuFunction> Make(const KernelUnit& unit, const std::string& key,
                                     int64_t deadline_ns, Entry& entry);
 
   const Gpu& gpu_;

@@ -76,9 +76,9 @@ std::string Capitals(std::string_view text) {
 
 }  // namespace
 
-SourceText SourceOf(const KernelSpec& spec) {
+SourceText SourceOf(std::string_view file_name) {
   SourceText source;
-  source.name = spec.source;
+  source.name = file_name;
   for (const KernelFile& file : kKernelFiles) {
     const std::string name(file.name);
     if (name == source.name) source.text = file.text;
@@ -86,6 +86,8 @@ SourceText SourceOf(const KernelSpec& spec) {
   }
   return source;
 }
+
+KernelUnit UnitOf(const KernelSpec& spec) { return {SourceOf(spec), NvrtcOptions(spec)}; }
 
 std::vector<std::string> NvrtcOptions(const KernelSpec& spec) {
   std::vector<std::string> options = {

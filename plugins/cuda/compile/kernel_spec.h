@@ -31,12 +31,20 @@ struct KernelSpec {
 // The symbol of the kernel in every compiled unit.
 inline constexpr char kKernelSymbol[] = "cotune_kernel";
 
-// The file that it is compiled from, with the headers that it includes. The text is empty where no
-// file has this name.
-SourceText SourceOf(const KernelSpec& spec);
+// All that a kernel's code depends on, but for compiler and architecture.
+struct KernelUnit {
+  SourceText source;
+  std::vector<std::string> options;
+};
+
+// A file in kernels/ with the headers that it includes. The text is empty where no file has this
+// name.
+SourceText SourceOf(std::string_view file);
+inline SourceText SourceOf(const KernelSpec& spec) { return SourceOf(spec.source); }
 // Options, -D most of them: all that makes it different from others of the same file. Equal
 // options, equal code.
 std::vector<std::string> NvrtcOptions(const KernelSpec& spec);
+KernelUnit UnitOf(const KernelSpec& spec);
 
 }  // namespace cotune::cuda
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -12,6 +13,7 @@
 #include "plugins/cuda/cpu_runner/float16_bits.h"
 #include "plugins/cuda/cpu_runner/kernel_block.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
+#include "plugins/cuda/kernels/part_abi.h"
 
 #define __device__ inline
 #define __global__
@@ -119,14 +121,27 @@ inline void StoreRelaxedHalf(void* to, unsigned long long value) {
 inline Pack LoadPlain(const void* from) { return *static_cast<const Pack*>(from); }
 inline void StorePlain(void* to, const Pack& p) { *static_cast<Pack*>(to) = p; }
 
+inline unsigned long long LoadPlainHalf(const void* from) {
+  return *static_cast<const unsigned long long*>(from);
+}
+inline void StorePlainHalf(void* to, unsigned long long value) {
+  *static_cast<unsigned long long*>(to) = value;
+}
+
 inline unsigned int LoadWordIf(bool is_there, const void* from) {
   return is_there ? *static_cast<const unsigned int*>(from) : 0;
+}
+inline unsigned int LoadShortIf(bool is_there, const void* from) {
+  return is_there ? *static_cast<const unsigned short*>(from) : 0;
 }
 inline unsigned int LoadByteIf(bool is_there, const void* from) {
   return is_there ? *static_cast<const unsigned char*>(from) : 0;
 }
 inline void StoreWordIf(bool is_there, void* to, unsigned int value) {
   if (is_there) *static_cast<unsigned int*>(to) = value;
+}
+inline void StoreShortIf(bool is_there, void* to, unsigned int value) {
+  if (is_there) *static_cast<unsigned short*>(to) = static_cast<unsigned short>(value);
 }
 inline void StoreByteIf(bool is_there, void* to, unsigned int value) {
   if (is_there) *static_cast<unsigned char*>(to) = static_cast<unsigned char>(value);
@@ -175,6 +190,30 @@ inline void StoreWord(void* to, unsigned int value) {
 
 inline unsigned long long GlobalTimerNs() { return cpu::FiberScheduler::NowNs(); }
 inline void BeginLaunch() { cpu::FiberScheduler::YieldSometimes(); }
+
+template <int kBytes>
+unsigned char* BlockMemory() {
+  return cpu::BlockMemoryOf(kBytes);
+}
+inline float ShuffleXor(float value, int offset) {
+  const auto bits = std::bit_cast<unsigned int>(value);
+  return std::bit_cast<float>(
+      static_cast<unsigned int>(cpu::ExchangeInWarp(bits, static_cast<unsigned int>(offset))));
+}
+inline double ShuffleXor(double value, int offset) {
+  return std::bit_cast<double>(cpu::ExchangeInWarp(std::bit_cast<unsigned long long>(value),
+                                                   static_cast<unsigned int>(offset)));
+}
+inline void SyncWarp() { cpu::SyncLanes(); }
+
+// x87's 64 bits of mantissa hold every f64 and every integer here.
+template <typename From>
+float FloatTowardZero(From value) {
+  const auto nearest = static_cast<float>(value);
+  const bool is_beyond =
+      std::fabs(static_cast<long double>(nearest)) > std::fabs(static_cast<long double>(value));
+  return is_beyond ? std::nextafter(nearest, 0.0f) : nearest;
+}
 
 inline float FloatFromF16(unsigned short bits) { return cpu::FloatFromF16Bits(bits); }
 inline unsigned short F16FromFloat(float value) { return cpu::F16BitsFromFloat(value); }

@@ -1,5 +1,8 @@
 #include "plugins/cuda/cpu_runner/kernel_block.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
@@ -38,6 +41,18 @@ struct StoreList {
   }
 };
 
+constexpr unsigned int kWarpLanes = 32;
+constexpr unsigned char kNoise = 0xA5;
+
+// The lanes of a warp meet in rounds. Two halves in turns: a lane that is ahead by one round
+// disturbs none that still reads.
+struct Warp {
+  unsigned int round = 0;
+  unsigned int arrived = 0;
+  unsigned long long values[2][kWarpLanes];
+  Fiber* waiting[kWarpLanes];
+};
+
 // Compiled without the thread sanitizer, as the scheduler: all of it is used by one CPU thread.
 struct Block {
   RunningKernel* kernel = nullptr;
@@ -52,11 +67,14 @@ struct Block {
   StoreList free_stores;
   std::unique_ptr<StoreNode[]> store_nodes;
   StoreWriter write = nullptr;
+  std::unique_ptr<Warp[]> warps;
+  unsigned int late_warp = 0;
+  std::unique_ptr<unsigned char[]> memory;
 };
 
 struct RunningKernel {
-  KernelFunction function;
-  KernelArguments arguments;
+  PlainFunction function;
+  const void* arguments;
   LaunchShape shape;
   std::unique_ptr<Block[]> blocks;
   unsigned int started = 0;
@@ -72,7 +90,25 @@ void Finish(Block& block, StoreList& stores) {
   }
 }
 
+// A late warp lets others run so often, more than they have to do up to the next barrier.
+constexpr unsigned int kLateYields = 40;
+
+void ChooseLateWarp(Block& block) {
+  const unsigned int warps = (block.kernel->shape.threads + kWarpLanes - 1) / kWarpLanes;
+  block.late_warp = warps;
+  for (unsigned int w = 0; w < warps; ++w) {
+    if (FiberScheduler::Chance(warps)) block.late_warp = w;
+  }
+}
+
+void BeLate(const Block& block) {
+  if (!block.kernel->shape.has_late_warps) return;
+  const bool is_late = FiberScheduler::Place().thread / kWarpLanes == block.late_warp;
+  for (unsigned int i = 0; is_late && i < kLateYields; ++i) FiberScheduler::Yield();
+}
+
 void OpenBarrier(Block& block) {
+  if (block.kernel->shape.has_late_warps) ChooseLateWarp(block);
   block.last_any = block.any;
   block.any = false;
   const unsigned int waiting = block.arrived - 1;
@@ -123,6 +159,20 @@ void RunThread(void* context) {
 }  // namespace
 
 void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const LaunchShape& shape) {
+  struct Call {
+    KernelFunction kernel;
+    const KernelArguments& arguments;
+  };
+  const Call call{kernel, arguments};
+  RunKernel(
+      [](const void* given) {
+        const auto& call = *static_cast<const Call*>(given);
+        call.kernel(call.arguments);
+      },
+      &call, shape);
+}
+
+void RunKernel(PlainFunction kernel, const void* arguments, const LaunchShape& shape) {
   RunningKernel running{kernel,
                         arguments,
                         shape,
@@ -134,6 +184,12 @@ void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const La
     running.blocks[b].waiting = std::make_unique<Fiber*[]>(shape.threads);
     running.blocks[b].own_stores = std::make_unique<StoreList[]>(shape.threads);
     running.blocks[b].store_nodes = std::make_unique<StoreNode[]>(kDelayedStores);
+    running.blocks[b].warps =
+        std::make_unique<Warp[]>((shape.threads + kWarpLanes - 1) / kWarpLanes);
+    if (shape.block_bytes != 0) {
+      running.blocks[b].memory = std::make_unique<unsigned char[]>(shape.block_bytes);
+      std::memset(running.blocks[b].memory.get(), kNoise, shape.block_bytes);
+    }
     for (unsigned int n = 0; n < kDelayedStores; ++n) {
       running.blocks[b].free_stores.Append(&running.blocks[b].store_nodes[n]);
     }
@@ -159,7 +215,43 @@ bool SyncBlock(bool value) {
     FiberScheduler::Sleep();
   }
   Acquire(&block);
-  return block.last_any;
+  const bool any = block.last_any;
+  BeLate(block);
+  return any;
+}
+
+unsigned char* BlockMemoryOf(unsigned int bytes) {
+  const auto& block = *static_cast<Block*>(FiberScheduler::Place().block_state);
+  if (bytes > block.kernel->shape.block_bytes) {
+    std::fprintf(stderr, "a block needs %u bytes of memory\n", bytes);
+    std::abort();
+  }
+  return block.memory.get();
+}
+
+unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset) {
+  const ThreadPlace& place = FiberScheduler::Place();
+  Warp& warp = static_cast<Block*>(place.block_state)->warps[place.thread / kWarpLanes];
+  const unsigned int lane = place.thread % kWarpLanes;
+  const auto& values = warp.values[warp.round % 2];
+  warp.values[warp.round % 2][lane] = value;
+  if (warp.arrived == kWarpLanes - 1) {
+    warp.arrived = 0;
+    ++warp.round;
+    for (unsigned int i = 0; i < kWarpLanes - 1; ++i) FiberScheduler::Wake(warp.waiting[i]);
+  } else {
+    warp.waiting[warp.arrived++] = FiberScheduler::Self();
+    FiberScheduler::Sleep();
+  }
+  return values[lane ^ offset];
+}
+
+void SyncLanes() {
+  const ThreadPlace& place = FiberScheduler::Place();
+  Warp& warp = static_cast<Block*>(place.block_state)->warps[place.thread / kWarpLanes];
+  Release(&warp);
+  ExchangeInWarp(0, 0);
+  Acquire(&warp);
 }
 
 void DelayStore(const DelayedStore& store, StoreWriter write) {

@@ -7,19 +7,33 @@
 namespace cotune::cuda::cpu {
 
 using KernelFunction = void (*)(KernelArguments arguments);
+// A kernel with other arguments.
+using PlainFunction = void (*)(const void* arguments);
 
 struct LaunchShape {
   unsigned int blocks = 1;
   unsigned int threads = 1;
   unsigned int resident_blocks = 1u << 30;  // at most so many at once, in order of their index
+  unsigned int block_bytes = 0;             // of memory that the threads of a block share
+  bool has_late_warps = false;              // now and then one is far behind after a barrier
 };
 
 // From a fiber: runs the kernel to its end, as the next kernel of a stream sees it.
 void RunKernel(KernelFunction kernel, const KernelArguments& arguments, const LaunchShape& shape);
+void RunKernel(PlainFunction kernel, const void* arguments, const LaunchShape& shape);
 
 // From a thread of a kernel: the barrier of its block. Threads that have ended are not waited for.
 // Returns whether any thread gave true.
 bool SyncBlock(bool value);
+
+// ---- From a thread of a kernel: its block and its warp. All lanes of a warp take part. ----
+
+// The block's memory, filled with noise when the block begins.
+unsigned char* BlockMemoryOf(unsigned int bytes);
+// The value that the lane gives whose index differs in the bit `offset`.
+unsigned long long ExchangeInWarp(unsigned long long value, unsigned int offset);
+// Orders what lanes did before it in front of what they do behind it.
+void SyncLanes();
 
 // ---- Stores that others need not see at once ----
 

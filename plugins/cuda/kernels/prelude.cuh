@@ -66,6 +66,17 @@ __device__ __forceinline__ void StorePlain(void* to, const Pack& p) {
                : "memory");
 }
 
+// The same for 8 bytes.
+__device__ __forceinline__ unsigned long long LoadPlainHalf(const void* from) {
+  unsigned long long value;
+  asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ void StorePlainHalf(void* to, unsigned long long value) {
+  asm volatile("st.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 // Parts of a pack, where it is not aligned or not complete: an access or none, and no branch, so
 // that many are on their way at once.
 __device__ __forceinline__ unsigned int LoadWordIf(bool is_there, const void* from) {
@@ -75,6 +86,17 @@ __device__ __forceinline__ unsigned int LoadWordIf(bool is_there, const void* fr
       "setp.ne.u32 is_there, %1, 0;\n"
       "@is_there ld.global.u32 %0, [%2]; }"
       : "+r"(value)
+      : "r"(static_cast<unsigned int>(is_there)), "l"(from));
+  return value;
+}
+
+__device__ __forceinline__ unsigned int LoadShortIf(bool is_there, const void* from) {
+  unsigned short value = 0;
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %1, 0;\n"
+      "@is_there ld.global.u16 %0, [%2]; }"
+      : "+h"(value)
       : "r"(static_cast<unsigned int>(is_there)), "l"(from));
   return value;
 }
@@ -96,6 +118,15 @@ __device__ __forceinline__ void StoreWordIf(bool is_there, void* to, unsigned in
       "setp.ne.u32 is_there, %0, 0;\n"
       "@is_there st.global.u32 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
       "l"(to), "r"(value)
+      : "memory");
+}
+
+__device__ __forceinline__ void StoreShortIf(bool is_there, void* to, unsigned int value) {
+  asm volatile(
+      "{ .reg .pred is_there;\n"
+      "setp.ne.u32 is_there, %0, 0;\n"
+      "@is_there st.global.u16 [%1], %2; }" ::"r"(static_cast<unsigned int>(is_there)),
+      "l"(to), "h"(static_cast<unsigned short>(value))
       : "memory");
 }
 
@@ -179,6 +210,40 @@ __device__ __forceinline__ void BeginLaunch() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// Memory that the threads of a block share; every call in a kernel gives the same.
+template <int kBytes>
+__device__ __forceinline__ unsigned char* BlockMemory() {
+  __shared__ alignas(16) unsigned char memory[kBytes];
+  return memory;
+}
+
+// The value of the lane of the warp whose index differs in the bit `offset`. All lanes take part.
+__device__ __forceinline__ float ShuffleXor(float value, int offset) {
+  return __shfl_xor_sync(~0u, value, offset);
+}
+__device__ __forceinline__ double ShuffleXor(double value, int offset) {
+  return __shfl_xor_sync(~0u, value, offset);
+}
+// What lanes of a warp did before it, all of them see behind it.
+__device__ __forceinline__ void SyncWarp() { __syncwarp(); }
+
+// To f32, in the direction of zero.
+__device__ __forceinline__ float FloatTowardZero(double value) {
+  float result;
+  asm("cvt.rz.f32.f64 %0, %1;" : "=f"(result) : "d"(value));
+  return result;
+}
+__device__ __forceinline__ float FloatTowardZero(long long value) {
+  float result;
+  asm("cvt.rz.f32.s64 %0, %1;" : "=f"(result) : "l"(value));
+  return result;
+}
+__device__ __forceinline__ float FloatTowardZero(int value) {
+  float result;
+  asm("cvt.rz.f32.s32 %0, %1;" : "=f"(result) : "r"(value));
+  return result;
 }
 
 // The 16-bit floats: bits to f32 and back, to the nearest, ties to even.

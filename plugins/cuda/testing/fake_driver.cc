@@ -113,8 +113,9 @@ COTUNE_EXPORT CuResult cuMemGetAddressRange_v2(CuDevicePointer* base, size_t* by
   return kCuSuccess;
 }
 
-COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig*, CuFunction, void**, void**) {
+COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction, void**, void**) {
   ++State().kernels;
+  State().last_blocks = config->grid_x;
   return kCuSuccess;
 }
 

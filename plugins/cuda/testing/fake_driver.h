@@ -18,9 +18,10 @@ struct FakeDriverState {
   std::atomic<bool> is_full{false};  // no device memory is left
   std::atomic<int> host_allocated{0};
   std::atomic<int> contexts{0};
-  std::atomic<int> freed_while_busy{0};  // calls for which the real driver would wait
-  std::atomic<int> kernels{0};           // launched so far
-  std::atomic<int> copies{0};            // on the device, enqueued so far
+  std::atomic<int> freed_while_busy{0};      // calls for which the real driver would wait
+  std::atomic<int> kernels{0};               // launched so far
+  std::atomic<unsigned int> last_blocks{0};  // of the last one
+  std::atomic<int> copies{0};                // on the device, enqueued so far
 };
 
 }  // namespace cotune::cuda

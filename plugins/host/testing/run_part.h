@@ -5,29 +5,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "plugins/host/testing/part_builder.h"
 #include "plugins/sdk/program.h"
+#include "plugins/sdk/testing/part_builder.h"
+#include "plugins/sdk/testing/part_data.h"
 
 namespace cotune::host {
 
+using sdk::Difference;
+using sdk::NaivePart;
+using sdk::PartArray;
+using sdk::PartBuilder;
+using sdk::PartBytes;
+using sdk::PartElement;
+using sdk::PartOperand;
+using sdk::RandomArray;
+using sdk::RandomInputs;
+using sdk::SetPartElement;
+
 // Every vector unit that this processor has and the library was compiled for.
 void OnEveryTarget(const std::function<void(const std::string&)>& body);
-
-PartArray RandomArray(const sdk::Value& type, std::mt19937_64& random, bool with_special = true);
-std::vector<PartArray> RandomInputs(const sdk::Program& program, std::mt19937_64& random,
-                                    bool with_special = true);
 
 // Runs a part on copies of its inputs that begin `shift` elements behind an aligned address, and
 // fails when it writes beyond an output or into an input that no output overwrites.
 std::vector<PartArray> RunPart(const sdk::Program& program, const std::vector<PartArray>& inputs,
                                size_t shift = 0, uint64_t rows_at_once = 0);
-
-// Empty when all elements are equal in every bit, or both are NaN.
-std::string Difference(const std::vector<PartArray>& seen, const std::vector<PartArray>& expected);
 
 }  // namespace cotune::host
 

@@ -1,4 +1,4 @@
-#include "plugins/host/testing/part_builder.h"
+#include "plugins/sdk/testing/part_builder.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,10 +10,8 @@
 
 #include "plugins/sdk/float16.h"
 
-namespace cotune::host {
+namespace cotune::sdk {
 namespace {
-
-using sdk::ValueDtype;
 
 // One number of a value: a float, or an integer. Integers of each width wrap around in their own.
 struct Number {
@@ -21,7 +19,7 @@ struct Number {
   int64_t integer = 0;
 };
 
-bool IsInteger(ValueDtype dtype) { return !sdk::IsFloat(dtype); }
+bool IsInteger(ValueDtype dtype) { return !IsFloat(dtype); }
 
 int64_t Wrapped(int64_t value, ValueDtype dtype) {
   switch (dtype) {
@@ -150,7 +148,7 @@ double Extreme(double x, double y, bool is_min) {
   return (x < y) == is_min ? x : y;
 }
 
-Number Float(const sdk::ProgramNode& node, ValueDtype dtype, const std::vector<Number>& x) {
+Number Float(const ProgramNode& node, ValueDtype dtype, const std::vector<Number>& x) {
   Number result;
   const double a = x[0].real;
   const double b = x.size() > 1 ? x[1].real : 0;
@@ -192,7 +190,7 @@ Number Float(const sdk::ProgramNode& node, ValueDtype dtype, const std::vector<N
   return result;
 }
 
-Number Integer(const sdk::ProgramNode& node, ValueDtype dtype, const std::vector<Number>& x) {
+Number Integer(const ProgramNode& node, ValueDtype dtype, const std::vector<Number>& x) {
   const int64_t a = x[0].integer;
   const int64_t b = x.size() > 1 ? x[1].integer : 0;
   const auto u = static_cast<uint64_t>(a);
@@ -304,11 +302,11 @@ Number LiteralIn(double number, ValueDtype dtype) {
 
 class Interpreter {
  public:
-  explicit Interpreter(const sdk::Program& program) : program_(program) {}
+  explicit Interpreter(const Program& program) : program_(program) {}
 
   std::vector<PartArray> Run(const std::vector<PartArray>& inputs) {
     for (int i = 0; i < program_.input_count; ++i) values_.push_back(Read(inputs[i], i));
-    for (const sdk::ProgramNode& node : program_.nodes) values_.push_back(Compute(node));
+    for (const ProgramNode& node : program_.nodes) values_.push_back(Compute(node));
     std::vector<PartArray> outputs;
     for (const int output : program_.outputs) {
       PartArray array{program_.values[output].dtype, {}};
@@ -321,7 +319,7 @@ class Interpreter {
 
  private:
   std::vector<Number> Read(const PartArray& array, int index) const {
-    const sdk::Value& type = program_.values[index];
+    const Value& type = program_.values[index];
     std::vector<Number> numbers(type.rows * type.columns);
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (array.dtype == ValueDtype::kI64) {
@@ -342,8 +340,8 @@ class Interpreter {
     }
   }
 
-  std::vector<Number> Compute(const sdk::ProgramNode& node) const {
-    const sdk::Value& type = program_.values[values_.size()];
+  std::vector<Number> Compute(const ProgramNode& node) const {
+    const Value& type = program_.values[values_.size()];
     std::vector<Number> result;
     for (uint64_t row = 0; row < type.rows; ++row) {
       for (uint64_t column = 0; column < type.columns; ++column) {
@@ -358,13 +356,13 @@ class Interpreter {
   }
 
   Number At(int index, uint64_t row, uint64_t column) const {
-    const sdk::Value& type = program_.values[index];
+    const Value& type = program_.values[index];
     const uint64_t r = type.rows_kind == COTUNE_ROWS_ONE ? 0 : row;
     const uint64_t c = type.columns == 1 ? 0 : column;
     return values_[index][r * type.columns + c];
   }
 
-  Number ComputeOne(const sdk::ProgramNode& node, const sdk::Value& type, uint64_t row,
+  Number ComputeOne(const ProgramNode& node, const Value& type, uint64_t row,
                     uint64_t column) const {
     ValueDtype dtype = type.dtype;
     for (int o = node.operand_count - 1; o >= (node.kind == COTUNE_NODE_WHERE ? 1 : 0); --o) {
@@ -387,35 +385,36 @@ class Interpreter {
     return IsInteger(dtype) ? Integer(node, dtype, x) : Float(node, dtype, x);
   }
 
-  const sdk::Program& program_;
+  const Program& program_;
   std::vector<std::vector<Number>> values_;
 };
 
 }  // namespace
 
-int PartBuilder::Append(sdk::Value value) {
+int PartBuilder::Append(Value value) {
   program.values.push_back(value);
   return static_cast<int>(program.values.size()) - 1;
 }
 
 int PartBuilder::Input(ValueDtype dtype, uint64_t columns, uint32_t rows_kind) {
   ++program.input_count;
+  const uint64_t rows = rows_kind == COTUNE_ROWS_ALL ? rows_ : share_rows_;
   return Append({.dtype = dtype,
                  .rows_kind = rows_kind,
-                 .rows = rows_kind == COTUNE_ROWS_ONE ? 1 : rows_,
+                 .rows = rows_kind == COTUNE_ROWS_ONE ? 1 : rows,
                  .columns = columns});
 }
 
 int PartBuilder::Node(uint32_t kind, std::vector<PartOperand> operands, double first,
                       double second) {
-  sdk::ProgramNode node{.kind = kind, .operand_count = static_cast<int>(operands.size())};
+  ProgramNode node{.kind = kind, .operand_count = static_cast<int>(operands.size())};
   node.constants = {first, second};
-  sdk::Value type{.dtype = ValueDtype::kF32, .rows_kind = COTUNE_ROWS_ONE, .rows = 1, .columns = 1};
+  Value type{.dtype = ValueDtype::kF32, .rows_kind = COTUNE_ROWS_ONE, .rows = 1, .columns = 1};
   for (size_t o = 0; o < operands.size(); ++o) {
     node.operands[o] = operands[o].value;
     node.literals[o] = operands[o].number;
     if (operands[o].value < 0) continue;
-    const sdk::Value& operand = program.values[operands[o].value];
+    const Value& operand = program.values[operands[o].value];
     type.dtype = operand.dtype;
     type.columns = std::max(type.columns, operand.columns);
     if (operand.rows_kind == COTUNE_ROWS_ONE) continue;
@@ -442,8 +441,7 @@ void PartBuilder::Output(int value, int into) {
   program.output_into.push_back(into);
 }
 
-std::vector<PartArray> NaivePart(const sdk::Program& program,
-                                 const std::vector<PartArray>& inputs) {
+std::vector<PartArray> NaivePart(const Program& program, const std::vector<PartArray>& inputs) {
   return Interpreter(program).Run(inputs);
 }
 
@@ -479,9 +477,9 @@ double PartElement(const PartArray& array, size_t index) {
     case ValueDtype::kI32:
       return read(int32_t());
     case ValueDtype::kF16:
-      return sdk::F32FromF16(read(uint16_t()));
+      return F32FromF16(read(uint16_t()));
     case ValueDtype::kBf16:
-      return sdk::F32FromBf16(read(uint16_t()));
+      return F32FromBf16(read(uint16_t()));
     case ValueDtype::kU8:
       return read(uint8_t());
     case ValueDtype::kI8:
@@ -507,9 +505,9 @@ void SetPartElement(PartArray& array, size_t index, double number) {
     case ValueDtype::kI32:
       return write(static_cast<int32_t>(Truncated(number, array.dtype)));
     case ValueDtype::kF16:
-      return write(sdk::F16FromF32(static_cast<float>(Rounded(number, array.dtype))));
+      return write(F16FromF32(static_cast<float>(Rounded(number, array.dtype))));
     case ValueDtype::kBf16:
-      return write(sdk::Bf16FromF32(static_cast<float>(Rounded(number, array.dtype))));
+      return write(Bf16FromF32(static_cast<float>(Rounded(number, array.dtype))));
     case ValueDtype::kU8:
       return write(static_cast<uint8_t>(Truncated(number, array.dtype)));
     case ValueDtype::kI8:
@@ -521,4 +519,4 @@ void SetPartElement(PartArray& array, size_t index, double number) {
   }
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk

@@ -1,0 +1,202 @@
+// The kernels of parts on the CPU: their results are those of the reference evaluator, and, where
+// operations are exact, have the bits of the naive interpreter that the host backend is held to.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/problem/evaluated_value.h"
+#include "core/problem/program_evaluator.h"
+#include "plugins/cuda/testing/part_cases.h"
+#include "plugins/cuda/testing/part_graph.h"
+#include "plugins/cuda/testing/run_part.h"
+#include "plugins/sdk/testing/part_data.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+using sdk::PartArray;
+using sdk::Program;
+
+const std::vector<PartVariant>& Variants() {
+  static const auto& variants = *new std::vector<PartVariant>(PartVariants(ExamplePaths()));
+  return variants;
+}
+
+// One element of a value, as a value of its own.
+EvaluatedValue ElementOf(const EvaluatedValue& value, size_t i) {
+  EvaluatedValue one;
+  one.type = {value.type.dtype, Rows::kOne, 1};
+  one.rows = 1;
+  if (!value.floats.empty()) one.floats = {value.floats[i]};
+  if (!value.integers.empty()) one.integers = {value.integers[i]};
+  if (!value.integer_bounds.empty()) one.integer_bounds = {value.integer_bounds[i]};
+  return one;
+}
+
+// The first element that is wrong; "" where there is none.
+std::string FirstWrong(const EvaluatedValue& expected, const PartArray& seen) {
+  if (CountWrong(expected, seen.bytes) == 0) return "";
+  const size_t size = sdk::PartBytes(seen.dtype);
+  for (size_t i = 0; i < expected.elements(); ++i) {
+    const EvaluatedValue one = ElementOf(expected, i);
+    if (CountWrong(one, std::span(seen.bytes).subspan(i * size, size)) == 0) continue;
+    const double element = sdk::PartElement(seen, i);
+    if (one.floats.empty()) {
+      return fmt::format("element {} is {}, not {}", i, element, one.integers[0]);
+    }
+    return fmt::format("element {} is {}, not {} +- {}", i, element, one.floats[0].value,
+                       one.floats[0].bound);
+  }
+  return "it has another size";
+}
+
+// Elements that the evaluator calls wrong; "" where there are none.
+std::string WrongByEvaluator(const Program& program, const std::vector<PartArray>& inputs,
+                             const std::vector<PartArray>& seen) {
+  // A rank's share is what it is in a group of one rank whose R is the share.
+  const ProgramGraph graph = GraphOf(program);
+  std::vector<std::vector<std::byte>> bytes;
+  uint64_t rows = 0;
+  const std::vector<int> used = InputsOf(program);
+  for (const int i : used) bytes.push_back(inputs[static_cast<size_t>(i)].bytes);
+  for (const sdk::Value& value : program.values) {
+    if (value.rows_kind != COTUNE_ROWS_ONE) rows = std::max(rows, value.rows);
+  }
+  const auto expected = EvaluateProgram(graph, rows, 1, {bytes});
+  if (!expected) return expected.error().ToText();
+  const std::vector<size_t> outputs = GraphOutputsOf(program);
+  for (size_t o = 0; o < seen.size(); ++o) {
+    const std::string wrong = FirstWrong((*expected)[0][outputs[o]], seen[o]);
+    if (!wrong.empty()) return fmt::format("output {}: {}", o, wrong);
+  }
+  return "";
+}
+
+// Whether the evaluator takes the program.
+bool IsChecked(const PartCase& part) {
+  const auto& values = part.program.values;
+  for (size_t n = 0; n < part.program.nodes.size(); ++n) {
+    const sdk::ProgramNode& node = part.program.nodes[n];
+    for (int o = 0; o < node.operand_count; ++o) {
+      if (node.operands[o] < 0 || node.kind == COTUNE_NODE_CAST) continue;
+      const sdk::ValueDtype dtype = values[static_cast<size_t>(node.operands[o])].dtype;
+      const bool is_stored_only = dtype == sdk::ValueDtype::kI8 ||
+                                  dtype == sdk::ValueDtype::kF8E4M3 ||
+                                  dtype == sdk::ValueDtype::kF8E5M2;
+      if (is_stored_only) return false;
+    }
+  }
+  for (const int output : part.program.outputs) {
+    if (output < part.program.input_count) return false;
+  }
+  return part.program.outputs.size() <= kProgramOutputsMax;
+}
+
+std::string RunOne(size_t v, uint64_t rows, uint64_t share_rows, const PartRun& run) {
+  const PartVariant& variant = Variants()[v];
+  const Program program = WithRows(variant.part.program, rows, share_rows);
+  std::mt19937_64 random(v * 31 + rows);
+  const auto inputs = sdk::RandomInputs(program, random, run.seed % 2 == 0);
+  const PartResult result = RunPart(PartKernelOf(v), variant.shape, program, inputs, run);
+  if (!result.failure.empty()) return result.failure;
+  if (!variant.part.has_functions) {
+    return sdk::Difference(result.outputs, sdk::NaivePart(program, inputs));
+  }
+  return "";
+}
+
+std::string RunChecked(size_t v, uint64_t rows, const PartRun& run) {
+  const PartVariant& variant = Variants()[v];
+  const Program program = WithRows(variant.part.program, rows, rows);
+  std::mt19937_64 random(v * 37 + rows);
+  const auto inputs = sdk::RandomInputs(program, random, run.seed % 2 == 0);
+  const PartResult result = RunPart(PartKernelOf(v), variant.shape, program, inputs, run);
+  if (!result.failure.empty()) return result.failure;
+  return WrongByEvaluator(program, inputs, result.outputs);
+}
+
+TEST(PartsTest, ExactPartsHaveTheBitsOfTheNaiveInterpreter) {
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    for (const uint64_t rows : {0u, 1u, 5u}) {
+      for (const size_t shift : {0u, 1u}) {
+        const PartRun run = {.shift = shift, .seed = v + rows};
+        EXPECT_EQ(RunOne(v, rows, rows / 2, run), "")
+            << Variants()[v].part.name << " rows " << rows << " shift " << shift;
+      }
+    }
+  }
+}
+
+TEST(PartsTest, PartsAreRightByTheEvaluator) {
+  size_t checked = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    if (!IsChecked(Variants()[v].part)) continue;
+    ++checked;
+    for (const uint64_t rows : {1u, 4u}) {
+      EXPECT_EQ(RunChecked(v, rows, {.shift = rows % 4, .seed = v + rows}), "")
+          << Variants()[v].part.name << " rows " << rows;
+    }
+  }
+  EXPECT_GT(checked, 60u);
+}
+
+size_t VariantOf(const std::string& name) {
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    if (Variants()[v].part.name == name) return v;
+  }
+  ADD_FAILURE() << "there is no part " << name;
+  return 0;
+}
+
+// A number that lies just above the middle of two bf16, and whose nearest f32 is the middle itself:
+// rounded twice it would become the lower one.
+TEST(PartsTest, WideNumbersAreRoundedOnce) {
+  const std::pair<sdk::ValueDtype, double> numbers[] = {{sdk::ValueDtype::kF64, 16842753.0},
+                                                        {sdk::ValueDtype::kI32, 16842753.0},
+                                                        {sdk::ValueDtype::kI64, 16842753.0}};
+  for (const auto& [dtype, number] : numbers) {
+    const size_t v = VariantOf(fmt::format("all_casts_{}", static_cast<int>(dtype)));
+    const Program program = WithRows(Variants()[v].part.program, 1, 1);
+    std::mt19937_64 random(1);
+    auto inputs = sdk::RandomInputs(program, random, false);
+    sdk::SetPartElement(inputs[0], 3, number);
+    sdk::SetPartElement(inputs[0], 4, -number);
+    const auto result = RunPart(PartKernelOf(v), Variants()[v].shape, program, inputs, {});
+    for (const PartArray& output : result.outputs) {
+      if (output.dtype != sdk::ValueDtype::kBf16) continue;
+      EXPECT_EQ(sdk::PartElement(output, 3), 16777216.0 + 131072);
+      EXPECT_EQ(sdk::PartElement(output, 4), -16777216.0 - 131072);
+    }
+  }
+}
+
+// Parts of one name differ in the number of threads of a row.
+TEST(PartsTest, EveryNumberOfThreadsGivesTheSameBits) {
+  std::map<std::string, std::vector<PartArray>> first;
+  size_t compared = 0;
+  for (size_t v = 0; v < Variants().size(); ++v) {
+    const PartVariant& variant = Variants()[v];
+    const Program program = WithRows(variant.part.program, 3, 3);
+    std::mt19937_64 random(5);
+    const auto inputs = sdk::RandomInputs(program, random, false);
+    const auto result =
+        RunPart(PartKernelOf(v), variant.shape, program, inputs, {.blocks_max = 2, .seed = v});
+    const auto [found, is_new] = first.try_emplace(variant.part.name, result.outputs);
+    if (is_new) continue;
+    ++compared;
+    EXPECT_EQ(result.failure, "");
+    EXPECT_EQ(sdk::Difference(result.outputs, found->second), "")
+        << variant.part.name << " with " << variant.shape.row_threads << " threads a row";
+  }
+  EXPECT_GE(compared, 12u);
+}
+
+}  // namespace
+}  // namespace cotune::cuda::cpu

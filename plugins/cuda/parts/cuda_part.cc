@@ -1,0 +1,93 @@
+#include "plugins/cuda/parts/cuda_part.h"
+
+#include <algorithm>
+
+#include "plugins/cuda/parts/part_kernel.h"
+#include "plugins/cuda/parts/part_text.h"
+
+namespace cotune::cuda {
+namespace {
+
+using sdk::Result;
+
+// How many blocks of a kernel the GPU runs at the same time; at least 1.
+Result<uint64_t> ResidentBlocks(const Gpu& gpu, gpu::CuFunction function, int threads) {
+  const gpu::CurrentContext current(gpu.driver(), gpu.context());
+  gpu::CuDevice device = 0;
+  int multiprocessors = 0;
+  int blocks = 0;
+  auto done = gpu.Check(gpu.driver()->DeviceGet(&device, gpu.ordinal()), "cuDeviceGet");
+  if (done) {
+    done = gpu.Check(
+        gpu.driver()->DeviceGetAttribute(&multiprocessors, gpu::kCuMultiprocessorCount, device),
+        "cuDeviceGetAttribute");
+  }
+  if (done) {
+    done = gpu.Check(gpu.driver()->OccupancyBlocks(&blocks, function, threads, 0),
+                     "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  }
+  if (!done) return Propagate(done);
+  return static_cast<uint64_t>(std::max(1, multiprocessors * blocks));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaPart>> CudaPart::Prepare(const Gpu& gpu, KernelLibrary& kernels,
+                                                    const sdk::Program& program,
+                                                    int64_t deadline_ns) {
+  const auto stages = StagesOf(program);
+  if (!stages) return Propagate(stages);
+  const PartKernel kernel = {PartText(program, *stages), ShapeOf(program, *stages),
+                             HasProgrammaticLaunch(gpu.capability())};
+  const auto function = kernels.Get(UnitOf(kernel), deadline_ns);
+  if (!function) return Propagate(function);
+  const auto resident = ResidentBlocks(gpu, *function, kernel.shape.threads);
+  if (!resident) return Propagate(resident);
+  return std::make_unique<CudaPart>(gpu, program, *stages, kernel.shape, kernel.uses_pdl, *function,
+                                    *resident);
+}
+
+CudaPart::CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages& stages,
+                   const PartShape& shape, bool uses_pdl, gpu::CuFunction function,
+                   uint64_t resident_blocks)
+    : gpu_(gpu),
+      shape_(shape),
+      uses_pdl_(uses_pdl),
+      function_(function),
+      input_count_(program.input_count),
+      alignments_(VectorAlignments(program, stages)),
+      arguments_(ArgumentsOf(program)) {
+  for (int launch = 0; launch < stages.launches; ++launch) {
+    const uint64_t blocks = BlocksOf(program, stages, shape, launch);
+    blocks_.push_back(static_cast<unsigned int>(std::min(blocks, resident_blocks)));
+  }
+}
+
+Result<void> CudaPart::Launch(const cotune_program_launch_t& launch) {
+  const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  SetOperands(alignments_, input_count_, launch.inputs, launch.outputs, arguments_);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i] == 0) continue;
+    arguments_.launch = static_cast<unsigned int>(i);
+    auto done = LaunchKernel(arguments_, launch.stream.handle, blocks_[i]);
+    if (!done) return done;
+  }
+  return {};
+}
+
+Result<void> CudaPart::LaunchKernel(const AnyPartArguments& arguments, void* stream,
+                                    unsigned int blocks) {
+  void* parameters[] = {const_cast<AnyPartArguments*>(&arguments)};
+  gpu::CuLaunchAttribute attribute{};
+  attribute.id = gpu::kCuLaunchProgrammaticStreamSerialization;
+  attribute.value.programmatic_stream_serialization_allowed = 1;
+  const gpu::CuLaunchConfig config{blocks,     1,
+                                   1,          static_cast<unsigned int>(shape_.threads),
+                                   1,          1,
+                                   0,          static_cast<gpu::CuStream>(stream),
+                                   &attribute, uses_pdl_ ? 1u : 0u};
+  return gpu_.Check(gpu_.driver()->LaunchKernel(&config, function_, parameters, nullptr),
+                    "cuLaunchKernelEx");
+}
+
+}  // namespace cotune::cuda

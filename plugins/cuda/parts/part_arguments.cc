@@ -1,0 +1,30 @@
+#include "plugins/cuda/parts/part_arguments.h"
+
+#include <cstddef>
+
+namespace cotune::cuda {
+
+static_assert(COTUNE_PROGRAM_INPUTS_MAX + COTUNE_PROGRAM_OUTPUTS_MAX <= kPartOperandsMax);
+
+AnyPartArguments ArgumentsOf(const sdk::Program& program) {
+  AnyPartArguments arguments{};
+  for (const sdk::Value& value : program.values) {
+    if (value.rows_kind == COTUNE_ROWS_ALL) arguments.rows = value.rows;
+    if (value.rows_kind == COTUNE_ROWS_SHARE) arguments.share_rows = value.rows;
+  }
+  return arguments;
+}
+
+void SetOperands(std::span<const uint32_t> alignments, int input_count, const void* const* inputs,
+                 void* const* outputs, AnyPartArguments& arguments) {
+  const auto first_output = static_cast<size_t>(input_count);
+  arguments.is_aligned = 1;
+  for (size_t o = 0; o < alignments.size(); ++o) {
+    void* const operand =
+        o < first_output ? const_cast<void*>(inputs[o]) : outputs[o - first_output];
+    if (reinterpret_cast<uintptr_t>(operand) % alignments[o] != 0) arguments.is_aligned = 0;
+    arguments.operands[o] = operand;
+  }
+}
+
+}  // namespace cotune::cuda

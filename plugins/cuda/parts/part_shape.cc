@@ -1,0 +1,135 @@
+#include "plugins/cuda/parts/part_shape.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+namespace cotune::cuda {
+namespace {
+
+using sdk::Program;
+using sdk::Value;
+
+constexpr int kBlockThreads = 256;  // where rows do not ask for more
+constexpr int kRowThreadsMax = 1024;
+constexpr uint64_t kRegistersOfBlock = 65536;
+// Addresses, indexes and what is computed with.
+constexpr uint64_t kOtherRegisters = 26;
+// More would make long code: reductions have all leaves of a thread at once.
+constexpr uint64_t kThreadLeavesMax = 16;
+// As kernels/part_rows.cuh has it.
+constexpr uint64_t kHeldWordsMax = 48;
+
+const Value& ValueAt(const Program& program, int index) {
+  return program.values[static_cast<size_t>(index)];
+}
+uint64_t LeavesOf(uint64_t columns) { return (columns + kLeafColumns - 1) / kLeafColumns; }
+uint64_t LeafWords(const Value& value) { return kLeafColumns * sdk::ElementBytes(value.dtype) / 4; }
+uint64_t CeilDiv(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
+
+// An estimate of the registers of a thread, where a row has so many threads.
+uint64_t RegistersOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
+  uint64_t held = 0;    // inputs, all leaves of the thread
+  uint64_t loaded = 0;  // one leaf of each input
+  uint64_t stored = 0;
+  uint64_t partial = 0;
+  for (const int v : stage.values) {
+    const Value& value = ValueAt(program, v);
+    if (v < program.input_count && value.columns > 1) {
+      held += LeafWords(value) * CeilDiv(LeavesOf(value.columns), row_threads);
+      loaded += LeafWords(value);
+    }
+    if (ReducesColumns(program, v)) {
+      const uint64_t columns = ValueAt(program, NodeOf(program, v).operands[0]).columns;
+      partial = std::max(partial, CeilDiv(LeavesOf(columns), row_threads));
+    }
+  }
+  for (const size_t o : stage.outputs) {
+    const Value& value = ValueAt(program, program.outputs[o]);
+    if (value.columns > 1) stored += LeafWords(value);
+  }
+  return (held <= kHeldWordsMax ? held : loaded) + stored + partial + kOtherRegisters;
+}
+
+uint64_t RowThreadsOf(const Program& program, const PartStage& stage) {
+  const uint64_t leaves = LeavesOf(stage.columns);
+  uint64_t threads = std::min<uint64_t>(std::bit_ceil(leaves), kRowThreadsMax);
+  while (threads > kBlockThreads && threads * kThreadLeavesMax / 2 >= leaves &&
+         RegistersOf(program, stage, threads) > kRegistersOfBlock / threads) {
+    threads /= 2;
+  }
+  return threads;
+}
+
+uint64_t RowsOf(const Program& program, const PartStage& stage) {
+  return ValueAt(program, program.outputs[stage.outputs.front()]).rows;
+}
+
+uint64_t BlocksOf(const Program& program, const PartStage& stage, const PartShape& shape) {
+  const uint64_t rows = RowsOf(program, stage);
+  const auto threads = static_cast<uint64_t>(shape.threads);
+  switch (stage.kind) {
+    case StageKind::kElements:
+      return CeilDiv(LeavesOf(rows * stage.columns), threads);
+    case StageKind::kLeaves:
+      return CeilDiv(rows * LeavesOf(stage.columns), threads);
+    case StageKind::kRows:
+      return CeilDiv(rows, threads / static_cast<uint64_t>(shape.row_threads));
+  }
+  return 0;
+}
+
+// Whether a stage reads and writes values of the type by leaves, whose rows begin aligned if the
+// array does.
+bool HasVectors(const PartStage& stage, const Value& value) {
+  if (stage.kind == StageKind::kElements) {
+    return value.rows_kind == stage.rows_kind && value.columns == stage.columns;
+  }
+  return value.columns > 1 && value.columns % kLeafColumns == 0;
+}
+
+}  // namespace
+
+PartShape ShapeOf(const Program& program, const PartStages& stages) {
+  uint64_t row_threads = 0;
+  uint64_t fewest = kRowThreadsMax;
+  for (const PartStage& stage : stages.stages) {
+    if (stage.kind != StageKind::kRows) continue;
+    const uint64_t threads = RowThreadsOf(program, stage);
+    row_threads = std::max(row_threads, threads);
+    // A stage that had to do with fewer threads has no registers for more.
+    if (threads < std::bit_ceil(LeavesOf(stage.columns))) fewest = std::min(fewest, threads);
+  }
+  if (row_threads == 0) return {};
+  const int chosen = static_cast<int>(std::min(row_threads, fewest));
+  return {chosen, std::max(chosen, kBlockThreads)};
+}
+
+uint64_t BlocksOf(const Program& program, const PartStages& stages, const PartShape& shape,
+                  int launch) {
+  uint64_t blocks = 0;
+  for (const PartStage& stage : stages.stages) {
+    if (stage.launch == launch) blocks = std::max(blocks, BlocksOf(program, stage, shape));
+  }
+  return blocks;
+}
+
+std::vector<uint32_t> VectorAlignments(const Program& program, const PartStages& stages) {
+  const auto inputs = static_cast<size_t>(program.input_count);
+  std::vector<uint32_t> alignments(inputs + program.outputs.size(), 1);
+  const auto raise = [&](size_t operand, const PartStage& stage, int v) {
+    const Value& value = ValueAt(program, v);
+    if (!HasVectors(stage, value)) return;
+    const uint64_t leaf_bytes = kLeafColumns * sdk::ElementBytes(value.dtype);
+    alignments[operand] = static_cast<uint32_t>(std::min<uint64_t>(leaf_bytes, 16));
+  };
+  for (const PartStage& stage : stages.stages) {
+    for (const int v : stage.values) {
+      if (v < program.input_count) raise(static_cast<size_t>(v), stage, v);
+    }
+    for (const size_t o : stage.outputs) raise(inputs + o, stage, program.outputs[o]);
+  }
+  return alignments;
+}
+
+}  // namespace cotune::cuda

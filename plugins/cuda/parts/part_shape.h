@@ -1,0 +1,33 @@
+// How a part is spread over a GPU: threads of a row, threads and rows of a block, blocks. Pure.
+#ifndef COTUNE_PLUGINS_CUDA_PARTS_PART_SHAPE_H_
+#define COTUNE_PLUGINS_CUDA_PARTS_PART_SHAPE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "plugins/cuda/parts/part_stages.h"
+#include "plugins/sdk/program.h"
+
+namespace cotune::cuda {
+
+// Options of the compiler: another shape is another kernel. Results do not depend on it.
+struct PartShape {
+  int row_threads = 1;  // a power of two, up to 1024
+  int threads = 256;    // of a block: those of one row or of several
+};
+
+// The shape for any number of rows: as many threads of a row as it has leaves, unless a thread
+// would have too few registers for what it holds.
+PartShape ShapeOf(const sdk::Program& program, const PartStages& stages);
+
+// How many blocks of a launch have work; the kernel computes the same with fewer. 0: nothing is to
+// be done.
+uint64_t BlocksOf(const sdk::Program& program, const PartStages& stages, const PartShape& shape,
+                  int launch);
+
+// To how many bytes each operand, inputs first, has to be aligned for vectors of its leaves.
+std::vector<uint32_t> VectorAlignments(const sdk::Program& program, const PartStages& stages);
+
+}  // namespace cotune::cuda
+
+#endif  // COTUNE_PLUGINS_CUDA_PARTS_PART_SHAPE_H_

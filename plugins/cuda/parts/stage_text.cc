@@ -1,0 +1,415 @@
+#include "plugins/cuda/parts/stage_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugins/cuda/parts/value_text.h"
+
+namespace cotune::cuda {
+namespace {
+
+using sdk::Program;
+using sdk::ProgramNode;
+using sdk::Value;
+
+const char* RowsText(uint32_t rows_kind) {
+  switch (rows_kind) {
+    case COTUNE_ROWS_ALL:
+      return "a.rows";
+    case COTUNE_ROWS_SHARE:
+      return "a.share_rows";
+    default:
+      return "1ull";
+  }
+}
+
+// Registers for outputs of one leaf.
+constexpr size_t kOutputWordsMax = 64;
+
+// The text of one stage.
+class StageText {
+ public:
+  StageText(const Program& program, const PartStage& stage, size_t number, TextWriter& to)
+      : program_(program), stage_(stage), number_(number), levels_(LevelsOf(program)), to_(to) {}
+
+  void Write() {
+    if (stage_.kind == StageKind::kRows) {
+      WriteRows();
+    } else {
+      WriteElements();
+    }
+  }
+
+ private:
+  const Value& value(int index) const { return program_.values[static_cast<size_t>(index)]; }
+  bool IsInput(int index) const { return index < program_.input_count; }
+  int LevelOf(int index) const { return levels_[static_cast<size_t>(index)]; }
+  // Computed for each column; all others are one number a row.
+  bool IsWide(int index) const {
+    if (stage_.kind != StageKind::kElements) return value(index).columns > 1;
+    return value(index).rows_kind == stage_.rows_kind && value(index).columns == stage_.columns;
+  }
+  bool IsSingle(int index) const { return value(index).rows_kind == COTUNE_ROWS_ONE; }
+  // Equal in all rows of the stage, so that it is loaded once.
+  bool IsShared(int index) const { return IsSingle(index) && stage_.rows_kind != COTUNE_ROWS_ONE; }
+  int OutputValue(size_t output) const { return program_.outputs[output]; }
+  size_t OutputOperand(size_t output) const {
+    return static_cast<size_t>(program_.input_count) + output;
+  }
+
+  // The wide values that targets are computed from, up to numbers of a row.
+  std::vector<int> WideValuesOf(const std::vector<int>& targets) const {
+    std::set<int> needed(targets.begin(), targets.end());
+    for (auto at = needed.rbegin(); at != needed.rend(); ++at) {
+      if (IsInput(*at)) break;
+      const ProgramNode& node = NodeOf(program_, *at);
+      for (int o = 0; o < node.operand_count; ++o) {
+        if (node.operands[o] >= 0 && IsWide(node.operands[o])) needed.insert(node.operands[o]);
+      }
+    }
+    return {needed.begin(), needed.end()};
+  }
+
+  // ---- Numbers of a row ----
+
+  void LoadNumber(int index, const char* is_there) {
+    to_.Line("const {} {} = LoadOne<{}>(a.operands[{}], {}, {});", LaneText(value(index).dtype),
+             ValueName(index), DtypeText(value(index).dtype), index, IsSingle(index) ? "0" : "row",
+             is_there);
+  }
+  void ComputeNumber(int index) {
+    to_.Line("const {} {} = {};", LaneText(value(index).dtype), ValueName(index),
+             ExpressionText(program_, index));
+  }
+
+  // ---- Values of a leaf ----
+
+  // The index of the leaf's first element in an array of the value's type; arrays of one row are
+  // the same for all rows.
+  std::string FirstText(int index) const {
+    if (stage_.kind == StageKind::kElements || IsSingle(index)) return "column";
+    return fmt::format("row * {}ull + column", value(index).columns);
+  }
+  void LoadLeaf(int index, const char* to, const char* is_aligned) {
+    to_.Line("{} = LoadLeaf<{}, {}>(a.operands[{}], {}, count);", to, DtypeText(value(index).dtype),
+             is_aligned, index, FirstText(index));
+  }
+  // One element of each value, in the loop over i.
+  void ComputeElements(const std::vector<int>& values) {
+    for (const int v : values) {
+      to_.Line("const {} {} = {};", LaneText(value(v).dtype), ValueName(v),
+               IsInput(v) ? fmt::format("in{}.Get(i)", v) : ExpressionText(program_, v));
+    }
+  }
+  // Outputs that are computed together: more would not fit into the registers.
+  std::vector<std::vector<size_t>> OutputGroups(const std::vector<size_t>& outputs) const {
+    std::vector<std::vector<size_t>> groups;
+    size_t words = 0;
+    for (const size_t o : outputs) {
+      const size_t of_leaf = kLeafColumns * sdk::ElementBytes(value(OutputValue(o)).dtype) / 4;
+      words += of_leaf;
+      if (groups.empty() || words > kOutputWordsMax) {
+        groups.emplace_back();
+        words = of_leaf;
+      }
+      groups.back().push_back(o);
+    }
+    return groups;
+  }
+  // Inputs were loaded, so that outputs may overwrite them.
+  void WriteOutputs(const std::vector<size_t>& outputs) {
+    const auto groups = OutputGroups(outputs);
+    for (const std::vector<size_t>& group : groups) {
+      if (groups.size() > 1) to_.Open("{{");
+      std::vector<int> targets;
+      for (const size_t o : group) {
+        to_.Line("Leaf<{}> out{};", DtypeText(value(OutputValue(o)).dtype), o);
+        targets.push_back(OutputValue(o));
+      }
+      OpenElementLoop();
+      ComputeElements(WideValuesOf(targets));
+      for (const size_t o : group) to_.Line("out{}.Set(i, {});", o, ValueName(OutputValue(o)));
+      to_.Close();
+      for (const size_t o : group) {
+        const int v = OutputValue(o);
+        to_.Line("StoreLeaf<{}, kIsAligned>(a.operands[{}], {}, count, out{});",
+                 DtypeText(value(v).dtype), OutputOperand(o), FirstText(v), o);
+      }
+      if (groups.size() > 1) to_.Close();
+    }
+  }
+  void OpenElementLoop() {
+    to_.Unroll();
+    to_.Open("for (int i = 0; i < kLeafColumns; ++i) {{");
+  }
+
+  // ---- Stages without reductions ----
+
+  void WriteElements() {
+    to_.Open("struct Stage{} {{", number_);
+    to_.Line("const Arguments& a;");
+    to_.Line("template <bool kIsAligned>");
+    to_.Open(
+        "__device__ __forceinline__ void At(unsigned long long row, unsigned long long column, "
+        "unsigned int count) const {{");
+    std::vector<int> targets;
+    for (const size_t o : stage_.outputs) targets.push_back(OutputValue(o));
+    const std::vector<int> wide = WideValuesOf(targets);
+    for (const int v : wide) {
+      if (!IsInput(v)) continue;
+      const std::string leaf = fmt::format("const Leaf<{}> in{}", DtypeText(value(v).dtype), v);
+      LoadLeaf(v, leaf.c_str(), "kIsAligned");
+    }
+    for (const int v : stage_.values) {
+      if (IsWide(v)) continue;
+      if (IsInput(v)) {
+        LoadNumber(v, "true");
+      } else {
+        ComputeNumber(v);
+      }
+    }
+    WriteOutputs(stage_.outputs);
+    to_.Close();
+    to_.Close("};");
+    to_.Blank();
+  }
+
+  // ---- Stages with reductions ----
+
+  // What one pass over the columns computes: the numbers of a level, or the outputs.
+  struct Pass {
+    uint64_t columns = 0;
+    std::vector<int> reductions;
+    std::vector<size_t> outputs;
+    std::vector<int> values;  // wide ones
+  };
+
+  // The passes of a level: one for each number of columns that its reductions have.
+  std::vector<Pass> PassesOf(int level) const {
+    std::map<uint64_t, Pass> by_columns;
+    for (const int v : stage_.values) {
+      if (!ReducesColumns(program_, v) || LevelOf(v) != level + 1) continue;
+      const uint64_t columns = value(NodeOf(program_, v).operands[0]).columns;
+      by_columns[columns].reductions.push_back(v);
+    }
+    std::vector<Pass> passes;
+    for (auto& [columns, pass] : by_columns) {
+      pass.columns = columns;
+      std::vector<int> targets;
+      for (const int v : pass.reductions) targets.push_back(NodeOf(program_, v).operands[0]);
+      pass.values = WideValuesOf(targets);
+      passes.push_back(std::move(pass));
+    }
+    return passes;
+  }
+  std::vector<Pass> OutputPasses() const {
+    std::map<uint64_t, Pass> by_columns;
+    for (const size_t o : stage_.outputs) {
+      if (IsWide(OutputValue(o))) by_columns[value(OutputValue(o)).columns].outputs.push_back(o);
+    }
+    std::vector<Pass> passes;
+    for (auto& [columns, pass] : by_columns) {
+      pass.columns = columns;
+      std::vector<int> targets;
+      for (const size_t o : pass.outputs) targets.push_back(OutputValue(o));
+      pass.values = WideValuesOf(targets);
+      passes.push_back(std::move(pass));
+    }
+    return passes;
+  }
+
+  void WriteRows() {
+    int last_level = 0;
+    for (const int v : stage_.values) last_level = std::max(last_level, LevelOf(v));
+    for (int level = 0; level < last_level; ++level) passes_of_levels_.push_back(PassesOf(level));
+    passes_of_levels_.push_back(OutputPasses());
+    to_.Line("template <bool kIsArrayAligned>");
+    to_.Open("__device__ __forceinline__ void Stage{}(const Arguments& a, RowMemory& memory) {{",
+             number_);
+    WriteHeld();
+    for (const int v : stage_.values) {
+      if (IsInput(v) && !IsWide(v) && IsShared(v)) LoadNumber(v, "true");
+    }
+    LoadHeld(true);
+    to_.Open("for (RowWalk walk({}); walk.HasMore(); walk.Next()) {{", RowsText(stage_.rows_kind));
+    to_.Line("const unsigned long long row = walk.row();");
+    to_.Line("const bool is_there = walk.IsThere();");
+    LoadHeld(false);
+    for (const int v : stage_.values) {
+      if (IsInput(v) && !IsWide(v) && !IsShared(v)) LoadNumber(v, "is_there");
+    }
+    for (int level = 0; level <= last_level; ++level) {
+      for (const int v : stage_.values) {
+        const bool is_number = !IsInput(v) && !IsWide(v) && !ReducesColumns(program_, v);
+        if (is_number && LevelOf(v) == level) ComputeNumber(v);
+      }
+      for (const Pass& pass : passes_of_levels_[static_cast<size_t>(level)]) WritePass(pass);
+    }
+    StoreNumbers();
+    to_.Close();
+    to_.Close();
+    to_.Blank();
+  }
+
+  std::set<int> WideInputs() const {
+    std::set<int> inputs;
+    for (const auto& passes : passes_of_levels_) {
+      for (const Pass& pass : passes) {
+        for (const int v : pass.values) {
+          if (IsInput(v)) inputs.insert(v);
+        }
+      }
+    }
+    return inputs;
+  }
+
+  // The leaves of inputs that a thread keeps between the passes over a row.
+  void WriteHeld() {
+    std::map<uint64_t, size_t> words;
+    for (const int v : WideInputs()) {
+      words[value(v).columns] += kLeafColumns * sdk::ElementBytes(value(v).dtype) / 4;
+    }
+    std::string sum = "0";
+    for (const auto& [columns, of_leaf] : words) {
+      const std::string term = fmt::format("{} * LeavesOfThread({})", of_leaf, columns);
+      sum = sum == "0" ? term : fmt::format("{} + {}", sum, term);
+    }
+    to_.Line("constexpr bool kHolds = {} <= kHeldWordsMax;", sum);
+    std::set<uint64_t> widths;
+    for (const int v : stage_.values) {
+      if (IsWide(v)) widths.insert(value(v).columns);
+    }
+    for (const uint64_t columns : widths) {
+      to_.Line("constexpr int kLeaves{} = LeavesOfThread({});", columns, columns);
+    }
+    for (const int v : WideInputs()) {
+      to_.Line("Leaf<{}> held{}[kHolds ? kLeaves{} : 1];", DtypeText(value(v).dtype), v,
+               value(v).columns);
+    }
+  }
+
+  // Loads held leaves of one row, before the walk over the rows, or those of each row.
+  void LoadHeld(bool of_all_rows) {
+    std::map<uint64_t, std::vector<int>> by_columns;
+    for (const int v : WideInputs()) {
+      if (IsShared(v) == of_all_rows) by_columns[value(v).columns].push_back(v);
+    }
+    if (by_columns.empty()) return;
+    to_.Open("if constexpr (kHolds) {{");
+    for (const auto& [columns, inputs] : by_columns) {
+      OpenLeafLoop(columns, of_all_rows ? "true" : "is_there");
+      for (const int v : inputs) LoadLeaf(v, fmt::format("held{}[j]", v).c_str(), "kIsAligned");
+      to_.Close();
+    }
+    to_.Close();
+  }
+
+  // Where nothing stays in registers, fewer leaves at once need fewer of them.
+  void OpenLeafLoop(uint64_t columns, const char* is_there, bool needs_all_at_once = true) {
+    if (needs_all_at_once) {
+      to_.Unroll();
+    } else {
+      to_.Unroll(fmt::format("kHolds ? kLeaves{} : 2", columns));
+    }
+    to_.Open("for (int j = 0; j < kLeaves{}; ++j) {{", columns);
+    to_.Line("constexpr bool kIsAligned = kIsArrayAligned && {} % kLeafColumns == 0;", columns);
+    to_.Line("const unsigned int column = ColumnOf(j);");
+    to_.Line("const unsigned int count = ColumnsOf<{}>(j, {});", columns, is_there);
+  }
+
+  const char* ReductionText(int index) const {
+    return NodeOf(program_, index).kind == COTUNE_NODE_ROW_SUM ? "SumOfRow" : "MaxOfRow";
+  }
+
+  void WritePass(const Pass& pass) {
+    for (const int v : pass.reductions) {
+      to_.Line("{} leaves{}[kLeaves{}];", LaneText(value(v).dtype), v, pass.columns);
+    }
+    OpenLeafLoop(pass.columns, "is_there", !pass.reductions.empty());
+    for (const int v : pass.values) {
+      if (!IsInput(v)) continue;
+      LoadLeaf(v, fmt::format("if constexpr (!kHolds) held{}[0]", v).c_str(), "kIsAligned");
+      to_.Line("const Leaf<{}>& in{} = held{}[kHolds ? j : 0];", DtypeText(value(v).dtype), v, v);
+    }
+    if (!pass.outputs.empty()) WriteOutputs(pass.outputs);
+    if (!pass.reductions.empty()) ReduceLeaf(pass);
+    to_.Close();
+    for (const int v : pass.reductions) {
+      to_.Line("const {} {} = FoldedRow<{}>(leaves{}, memory);", LaneText(value(v).dtype),
+               ValueName(v), ReductionText(v), v);
+    }
+  }
+
+  void ReduceLeaf(const Pass& pass) {
+    for (const int v : pass.reductions) to_.Line("{} leaf{} = 0;", LaneText(value(v).dtype), v);
+    OpenElementLoop();
+    ComputeElements(pass.values);
+    for (const int v : pass.reductions) {
+      to_.Line("leaf{0} = InLeaf<{1}, kIsAligned>(leaf{0}, i, count, {2});", v, ReductionText(v),
+               ValueName(NodeOf(program_, v).operands[0]));
+    }
+    to_.Close();
+    for (const int v : pass.reductions) {
+      to_.Line("leaves{0}[j] = count != 0 ? leaf{0} : {1}::Identity<{2}>();", v, ReductionText(v),
+               LaneText(value(v).dtype));
+    }
+  }
+
+  void StoreNumbers() {
+    std::vector<size_t> numbers;
+    bool overwrites = false;
+    for (const size_t o : stage_.outputs) {
+      if (IsWide(OutputValue(o))) continue;
+      numbers.push_back(o);
+      overwrites = overwrites || program_.output_into[o] >= 0;
+    }
+    if (overwrites) to_.Line("SyncRow();");
+    for (const size_t o : numbers) {
+      const int v = OutputValue(o);
+      to_.Line("StoreOne<{}>(a.operands[{}], {}, {}, walk.IsFirstThread());",
+               DtypeText(value(v).dtype), OutputOperand(o), IsSingle(v) ? "0" : "row",
+               ValueName(v));
+    }
+  }
+
+  const Program& program_;
+  const PartStage& stage_;
+  const size_t number_;
+  const std::vector<int> levels_;
+  TextWriter& to_;
+  std::vector<std::vector<Pass>> passes_of_levels_;
+};
+
+}  // namespace
+
+void WriteStage(const Program& program, const PartStage& stage, size_t number, TextWriter& to) {
+  StageText(program, stage, number, to).Write();
+}
+
+void CallStage(const PartStage& stage, size_t number, TextWriter& to) {
+  const char* const rows = RowsText(stage.rows_kind);
+  switch (stage.kind) {
+    case StageKind::kElements:
+      to.Line("ForElements(Stage{}{{a}}, {} * {}ull, a.is_aligned != 0);", number, rows,
+              stage.columns);
+      break;
+    case StageKind::kLeaves:
+      to.Line("ForRows<{}>(Stage{}{{a}}, {}, a.is_aligned != 0);", stage.columns, number, rows);
+      break;
+    case StageKind::kRows:
+      to.Open("if (a.is_aligned != 0) {{");
+      to.Line("Stage{}<true>(a, memory);", number);
+      to.Reopen("}} else {{");
+      to.Line("Stage{}<false>(a, memory);", number);
+      to.Close();
+      break;
+  }
+}
+
+}  // namespace cotune::cuda
