@@ -27,8 +27,8 @@ class RecipePlan final : public Plan {
     BackendMember* member = nullptr;
   };
 
-  // choices: one for each collective, in the order of the program. kUnsupported: a choice or the part backend
-  // refuses a step, with the reason.
+  // choices: one for each collective, in the order of the program. kUnsupported: a choice or the
+  // part backend refuses a step, with the reason.
   static Result<std::unique_ptr<Plan>> Prepare(const Program& program, const Problem& problem,
                                                std::span<const StepChoice> choices,
                                                const ProgramSupport& support, int64_t deadline_ns);
