@@ -35,6 +35,9 @@ bool HasFunctions(const sdk::Program& part) {
 // Every operation that a dtype has, each with its own output. The second operand is a row for all
 // rows, the third one number a row.
 sdk::Program AllOperations(ValueDtype dtype, uint64_t columns) {
+  // Numbers that the dtype has.
+  const double low = sdk::IsFloat(dtype) ? -3 : 1;
+  const double high = sdk::IsFloat(dtype) ? 7.5 : 7;
   PartBuilder part(kRows);
   const int x = part.Input(dtype, columns);
   const int y = part.Input(dtype, columns, COTUNE_ROWS_ONE);
@@ -46,7 +49,7 @@ sdk::Program AllOperations(ValueDtype dtype, uint64_t columns) {
     if (kind == COTUNE_NODE_WHERE) operands.emplace_back(condition);
     operands.emplace_back(x);
     if (sdk::KindOperands(kind) > 1) operands.emplace_back(kind % 2 == 0 ? y : z);
-    part.Output(part.Node(kind, operands, -3, 7.5));
+    part.Output(part.Node(kind, operands, low, high));
   }
   part.program.rounds_values = columns % 2 == 0;
   return part.program;

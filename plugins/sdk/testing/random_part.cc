@@ -135,11 +135,13 @@ void RandomPart::AddNode(PartBuilder& part) {
   std::vector<PartOperand> operands;
   if (kind == COTUNE_NODE_WHERE) operands.push_back(ValueOf(part, ValueDtype::kU8, fit));
   operands.push_back(first);
+  // Numbers that the dtype has.
+  const double least = IsFloat(dtype) ? -2.5 : dtype == ValueDtype::kU8 ? 0 : -2;
   while (operands.size() < KindOperands(kind)) {
-    operands.push_back(Below(4) == 0 ? PartOperand::Literal(static_cast<double>(Below(9)) - 2.5)
+    operands.push_back(Below(4) == 0 ? PartOperand::Literal(static_cast<double>(Below(9)) + least)
                                      : ValueOf(part, dtype, fit));
   }
-  part.Node(kind, operands, -4, 100);
+  part.Node(kind, operands, dtype == ValueDtype::kU8 ? 4 : -4, 100);
 }
 
 int RandomPart::OutputValue(PartBuilder& part, int value) {
