@@ -155,6 +155,10 @@ TEST(LateRanksTest, QueuedCallsEndInOneTimeout) {
 TEST(LateRanksTest, AFailureThatSomeThreadsOfALaunchSeeIsSeenByAll) {
   int seen_at_begin = 0;
   for (const KernelVariant* variant : OneOfEachKind({.world_size = 3})) {
+#ifdef __SANITIZE_THREAD__
+    // As above: a peer writes into the buffers of a rank that has given up.
+    if (variant->transport == "ZERO_COPY") continue;
+#endif
     for (uint64_t seed = 1; seed <= 60; ++seed) {
       RanksOnCpu ranks(3);
       ranks.set_timeout_ns(1ull << 50);
