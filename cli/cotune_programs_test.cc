@@ -83,7 +83,7 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   const ProgramEnd shown = Run({"db", "show", database_});
   EXPECT_NE(shown.out.find(heading_ + "\n  by its all_reduce sum f32"), std::string::npos)
       << shown.out;
-  // What is not tuned is told with the command that tunes it.
+  // For an untuned program, the answer names the command that tunes it.
   const ProgramEnd other = Run(
       {"explain", "--ranks", "3", "--program", File(kText), "--rows", "100", "--db", database_});
   EXPECT_NE(other.out.find("cotune tune --ranks 3 --program " + File(kText) + " --rows 100"),

@@ -1,4 +1,4 @@
-// What agreeing on a tune of programs and plain collectives costs, between real processes on host
+// Measures what agreeing on a tune of programs and collectives costs, between processes on host
 // memory: the comparison of nodes, the one pre-sync with its fields, the comparison of all choice
 // lists, and the agreement on the table. Nothing is measured or made ready in between. Goal: 5 ms
 // or less in all for 3 and for 16 nodes.

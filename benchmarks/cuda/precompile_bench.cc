@@ -144,7 +144,7 @@ class CompilingGroup final : public BackendGroup {
   std::atomic<int> compiled_ = 0;
 };
 
-// What a rank tells the process that has started it.
+// A rank reports this to the process that has started it.
 struct RankReport {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;

@@ -170,7 +170,7 @@ class Workload {
     RunSteps(true, true, [this](const Call& call) { RunMpi(call); });
   }
 
-  // Of all outputs, also of those that overwrite inputs.
+  // All outputs count, also those that overwrite inputs.
   std::vector<std::vector<std::byte>> Outputs() const {
     std::vector<std::vector<std::byte>> all;
     for (size_t i = 0; i < outputs_.size(); ++i) {

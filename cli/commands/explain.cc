@@ -19,7 +19,7 @@
 namespace cotune::cli {
 namespace {
 
-// What is asked about: a program at one size, and the problem of its first collective.
+// The subject of the question: a program at one size, and the problem of its first collective.
 struct Asked {
   Program program;
   Problem problem;

@@ -11,7 +11,7 @@ int ProgramCheckCommand(const ProgramCheckFlags& flags, Process& process) {
   Result<ProgramGraph> graph = ReadProgramFile(flags.file);
   if (!graph) return console.PrintError(graph.error());
   const int ranks = flags.ranks == 0 ? kDefaultRanks : flags.ranks;
-  // What does not depend on the kind of memory.
+  // The report is the same for every kind of memory.
   const Result<Program> program =
       Program::Bind(std::move(*graph), {MemoryKind::kHost, ranks, ranks});
   if (!program) {

@@ -1,4 +1,4 @@
-// What a program means, for `cotune program check`: its values, its steps, its canonical text.
+// `cotune program check` shows what a program means: its values, its steps, its canonical text.
 #ifndef COTUNE_CLI_OUTPUT_PROGRAM_REPORT_H_
 #define COTUNE_CLI_OUTPUT_PROGRAM_REPORT_H_
 

@@ -32,8 +32,8 @@ struct Choice {
   bool prepare_is_collective = false;
   double cost_us = -1;  // model estimate, < 0: none. Orders, never decides
   uint64_t workspace_bytes = 0;
-  // What decides the bits of its results: equal classes, equal bits. "": unknown, comparable with
-  // no other choice.
+  // Names what decides the bits of its results: equal classes, equal bits. "": unknown, comparable
+  // with no other choice.
   std::string numerics{};
 };
 
@@ -50,13 +50,13 @@ struct ChoiceList {
 
 // The operands of a launch, and the stream that it runs on.
 struct LaunchArguments {
-  // Of a single collective.
+  // The buffers of a single collective.
   const void* send = nullptr;
   void* recv = nullptr;
   void* stream = nullptr;   // cudaStream_t; nullptr for host memory
   int64_t deadline_ns = 0;  // absolute, for the whole operation
-  // Of a program or a part: one address for each input and each output, in their order. The arrays
-  // outlive the operation. An output that overwrites an input has its address.
+  // The operands of a program or a part: one address for each input and each output, in their
+  // order. The arrays outlive the operation. An output that overwrites an input has its address.
   std::span<const void* const> inputs{};
   std::span<void* const> outputs{};
 };
@@ -132,7 +132,7 @@ class Backend {
   virtual ChoiceList ListChoices(const Program& program, const Problem& problem) const = 0;
   // Collective over the group. kRankLost names the job rank that did not come.
   virtual Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) = 0;
-  // Whether PreparePart can succeed at all.
+  // Returns whether PreparePart can succeed at all.
   virtual bool has_parts() const { return false; }
   // Local, needs no group; any thread. A plan of a part belongs to the backend, and is launched
   // with inputs and outputs. kUnsupported says why this part cannot run.

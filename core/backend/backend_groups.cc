@@ -56,7 +56,7 @@ std::string WhyNotOnAll(size_t owner, const std::string& identity,
                         : fmt::format("rank {} has '{}'{}", all.job_ranks[owner], identity, others);
 }
 
-// Of these backends those that all ranks have alike, in the order of rank 0; the others are
+// Keeps the backends that all ranks have alike, in the order of rank 0; the others are
 // refused.
 std::vector<Backend*> OnAllRanks(const std::vector<Backend*>& backends,
                                  const ExchangedRecords<BackendList>& all, bool for_parts,
