@@ -75,6 +75,7 @@ void Dispatcher::DropPlans() {
   latest_program_ = {};
   plan_of_.clear();
   plans_.clear();
+  refused_.clear();
 }
 
 void Dispatcher::SetTable(DispatchTable table) {
@@ -95,6 +96,7 @@ void Dispatcher::DropOldestTable() {
     plan_of_.erase((*plan)->key);
     plan = plans_.erase(plan);
   }
+  std::erase_if(refused_, [&](const auto& each) { return each.first.table == oldest; });
   tables_.erase(tables_.begin());
 }
 
@@ -181,14 +183,16 @@ Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
 Status Dispatcher::Run(const Call& call) {
   if (Status may = MayRun(); !may) return may;
   const Result<CachedPlan*> plan = PlanOf(call);
-  if (!plan) return Remember(Propagate(plan));
+  if (!plan) return Remember(WithCapture(Propagate(plan), call.stream));
+  const Result<ChoiceCaller*> caller = CallerFor(**plan, call.stream);
+  if (!caller) return Remember(Propagate(caller));
   LaunchArguments arguments;
   arguments.send = call.send;
   arguments.recv = call.recv;
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   MarkStage(job_.observer(), Stage::kDispatch);
-  return Remember((*plan)->caller->Launch(arguments, job_.clock()));
+  return Remember((*caller)->Launch(arguments, job_.clock()));
 }
 
 Status Dispatcher::MayRun() const {
@@ -341,8 +345,14 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Pr
     single = std::move(*made);
     program = &*single;
   }
+  const auto refused = refused_.find(key);
+  if (refused != refused_.end()) return tl::make_unexpected(refused->second);
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, *program);
-  if (!plan) return Propagate(plan);
+  if (!plan) {
+    if (refused_.size() == kPlansMax) refused_.clear();
+    if (plan.error().code == ErrorCode::kUnsupported) refused_.emplace(key, plan.error());
+    return Propagate(plan);
+  }
   if (key.choice_index == DispatchTable::kNoChoice) SayUntuned(key, *program);
   plans_.push_front(std::move(*plan));
   plan_of_.emplace(key, plans_.begin());
@@ -387,7 +397,8 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   if (key.choice_index != DispatchTable::kNoChoice) {
     const ChoiceId& id = key.table->choices()[key.choice_index];
     const std::optional<Choice> listed = ListedChoice(plan->program, key.problem, id);
-    const Status prepared = prepare(listed ? *listed : Choice{.id = id});
+    Status prepared = prepare(listed ? *listed : Choice{.id = id});
+    if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
     if (prepared) return plan;
     if (listed || EndsTheGroup(prepared.error().code)) {
       return tl::make_unexpected(RefusedAlone(id, prepared.error()));
@@ -398,7 +409,9 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   }
   const Result<Choice> fallback = job_.DefaultChoice(plan->program, key.problem);
   if (!fallback) return Propagate(fallback);
-  if (Status prepared = prepare(*fallback); !prepared) return Propagate(prepared);
+  Status prepared = prepare(*fallback);
+  if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
+  if (!prepared) return Propagate(prepared);
   return plan;
 }
 
@@ -410,13 +423,16 @@ std::optional<Choice> Dispatcher::ListedChoice(const Program& program, const Pro
   return std::nullopt;
 }
 
-Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& key,
-                                                               const Program& program) {
+Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program& program) {
+  const auto of_plan = [](const CachedPlan& plan) {
+    CallExplanation explanation{.choice = plan.caller->id(),
+                                .table_choice_refused = plan.table_choice_refused,
+                                .is_eager = plan.is_eager};
+    if (plan.in_graphs != nullptr) explanation.choice_in_graphs = plan.in_graphs->id();
+    return explanation;
+  };
   const auto found = plan_of_.find(key);
-  if (found != plan_of_.end()) {
-    const CachedPlan& plan = **found->second;
-    return std::pair(plan.caller->id(), plan.table_choice_refused);
-  }
+  if (found != plan_of_.end()) return of_plan(**found->second);
   // Other ranks may not be asked at all: a plan that all of them make together must wait for a
   // call.
   std::optional<Choice> first;
@@ -425,10 +441,17 @@ Result<std::pair<ChoiceId, std::string>> Dispatcher::ChosenFor(const PlanKey& ke
   } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
     first = std::move(*fallback);
   }
-  if (first && first->prepare_is_collective) return std::pair(first->id, std::string());
+  if (first && first->prepare_is_collective) {
+    CallExplanation explanation{.choice = first->id, .is_eager = IsEager(key.problem, *first)};
+    if (explanation.is_eager) {
+      const std::optional<Choice> other = ChoiceInGraphs(program, key.problem, first->id);
+      if (other) explanation.choice_in_graphs = other->id;
+    }
+    return explanation;
+  }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, program);
   if (!plan) return Propagate(plan);
-  std::pair<ChoiceId, std::string> chosen((*plan)->caller->id(), (*plan)->table_choice_refused);
+  CallExplanation chosen = of_plan(**plan);
   // Behind all others, so that this rank drops no plan that its peers keep.
   if (plans_.size() < kPlansMax) {
     plans_.push_back(std::move(*plan));
@@ -449,9 +472,9 @@ Result<CallExplanation> Dispatcher::Explain(const Call& call) {
 Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program& program) {
   const DispatchTable& current = *key.table;
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
-  const Result<std::pair<ChoiceId, std::string>> chosen = ChosenFor(key, program);
-  if (!chosen) return Propagate(chosen);
-  CallExplanation explanation{chosen->first, false, 0, UINT64_MAX, chosen->second};
+  Result<CallExplanation> chosen = ChosenFor(key, program);
+  if (!chosen) return chosen;
+  CallExplanation explanation = std::move(*chosen);
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
   if (!explanation.from_table) return explanation;

@@ -52,7 +52,11 @@ struct CallExplanation {
   // table's choice cannot run it.
   bool from_table = false;
   uint64_t first_bytes = 0, end_bytes = UINT64_MAX;  // of the range, when from the table
-  std::string table_choice_refused;  // the table's choice and why it cannot run; "" when it does
+  std::string table_choice_refused{};  // the table's choice, why it cannot run; "" when it does
+  // Calls of the choice cannot be captured in a CUDA graph: those that are run this one, or nothing
+  // where it is not set.
+  bool is_eager = false;
+  std::optional<ChoiceId> choice_in_graphs{};
 };
 
 // Collective in the sense of its job: every rank makes the same calls in the same order. Run is for
@@ -143,11 +147,26 @@ class Dispatcher {
   // By what the table says of the problem. One with registered buffers that the table does not know
   // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
   PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
-  // The choice that runs for the key, and why the table's does not (as in CallExplanation).
-  Result<std::pair<ChoiceId, std::string>> ChosenFor(const PlanKey& key, const Program& program);
+  // What runs for the key, and why the table's choice does not; without ranges.
+  Result<CallExplanation> ChosenFor(const PlanKey& key, const Program& program);
   // The plan from the cache, or a new one. program: nullptr for that of the key's collective alone.
   Result<CachedPlan*> PlanFor(const PlanKey& key, const Program* program);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key, const Program& program);
+  // Whether calls of the choice cannot be captured in a CUDA graph.
+  static bool IsEager(const Problem& problem, const Choice& choice) {
+    return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;
+  }
+  // What runs captured calls in the place of a choice that cannot be captured: the default;
+  // nothing where that is the same choice, or cannot be captured either.
+  std::optional<Choice> ChoiceInGraphs(const Program& program, const Problem& problem,
+                                       const ChoiceId& eager);
+  // Makes the default ready for captured calls where the plan's own choice cannot be captured.
+  Status PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns);
+  // Who runs a call on this stream. kUnsupported: it is captured in a graph, and no choice of the
+  // plan can be.
+  Result<ChoiceCaller*> CallerFor(CachedPlan& plan, void* stream);
+  // A call that failed before its launch: where it is captured, the error says how to prepare it.
+  Status WithCapture(Status status, void* stream);
   // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
   // table has no row for this one.
   void SayUntuned(const PlanKey& key, const Program& program);
@@ -184,7 +203,10 @@ class Dispatcher {
   LatestProgram latest_program_;
   std::unordered_map<uint64_t, std::unique_ptr<Program>> programs_;  // by the graph's digest
   std::set<DispatchKey> untuned_;                                    // as far as it was said
-  int64_t last_timeout_ns_ = 0;                                      // of a call
+  std::set<std::string> eager_;  // choices of which it was said that they cannot be captured
+  // Calls that no choice runs, so that none is tried again.
+  std::unordered_map<PlanKey, Error, PlanKeyHash> refused_;
+  int64_t last_timeout_ns_ = 0;  // of a call
 };
 
 }  // namespace cotune

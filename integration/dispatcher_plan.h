@@ -17,6 +17,10 @@ struct Dispatcher::CachedPlan {
   PlanKey key;
   Program program;
   std::unique_ptr<ChoiceCaller> caller;
+  // On CUDA memory: calls of `caller` cannot be captured in a graph. Those that are captured run
+  // `in_graphs`, the default; nullptr: that cannot be captured either.
+  bool is_eager = false;
+  std::unique_ptr<ChoiceCaller> in_graphs;
   std::string table_choice_refused;  // as in CallExplanation
 };
 

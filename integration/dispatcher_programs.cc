@@ -190,14 +190,16 @@ Status Dispatcher::Run(const ProgramCall& call) {
     return Run(AsCall(**program, *problem, call));
   }
   const Result<CachedPlan*> plan = PlanOf(call);
-  if (!plan) return Remember(Propagate(plan));
+  if (!plan) return Remember(WithCapture(Propagate(plan), call.stream));
+  const Result<ChoiceCaller*> caller = CallerFor(**plan, call.stream);
+  if (!caller) return Remember(Propagate(caller));
   LaunchArguments arguments;
   arguments.inputs = call.inputs;
   arguments.outputs = call.outputs;
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
   MarkStage(job_.observer(), Stage::kDispatch);
-  return Remember(EndedInTheMiddle((*plan)->caller->Launch(arguments, job_.clock())));
+  return Remember(EndedInTheMiddle((*caller)->Launch(arguments, job_.clock())));
 }
 
 Status Dispatcher::Prepare(const ProgramCall& call) {

@@ -63,6 +63,8 @@ class Device {
   // Work that is enqueued on stream `after` from now on runs behind all that stream `before` holds
   // now. Nothing while either is being captured: inside a graph, order is the caller's.
   virtual Status OrderStreams(void* before, void* after) = 0;
+  // Returns whether what is enqueued on the stream goes into a graph and does not run.
+  virtual Result<bool> IsCapturing(void* /*stream*/) { return false; }
   // Waits for everything that the stream holds. kDeadline: it had not run by then.
   virtual Status Synchronize(void* stream, int64_t deadline_ns) = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a

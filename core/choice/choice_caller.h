@@ -49,6 +49,8 @@ class ChoiceCaller {
                                                    int32_t repetitions);
   // Starts one call, and for host memory waits for it.
   Status Launch(const LaunchArguments& arguments, const Clock& clock);
+  // Whether calls can be captured in a CUDA graph; Precompile must have succeeded.
+  bool is_capturable() const { return plan_->is_capturable(); }
   // Forgets plan and failure; before a member's group is made anew.
   void Reset();
 

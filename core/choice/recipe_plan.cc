@@ -16,9 +16,11 @@ Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, size_t n
   if (by.member == nullptr || by.member->group == nullptr) {
     return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
   }
-  const Problem problem = program.ProblemOf(node, rows, topology_digest);
+  Problem problem = program.ProblemOf(node, rows, topology_digest);
   const Result<Program> single = Program::SingleCollective(problem.cls);
   if (!single) return Propagate(single);
+  // Ranks that call other programs with equal collectives are told so.
+  problem.cls.program_digest = program.digest();
   return by.member->group->Prepare(*single, problem, by.choice, deadline_ns);
 }
 

@@ -162,15 +162,22 @@ class CudaDevice final : public Device {
     return Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent");
   }
 
+  Result<bool> IsCapturing(void* stream) override {
+    const CurrentContext current(driver_, context_);
+    CuStreamCaptureStatus capture = kCuCaptureNone;
+    const CuResult code = driver_->StreamIsCapturing(static_cast<CuStream>(stream), &capture);
+    // The default stream reports this while another stream is being captured.
+    if (code == kCuErrorStreamCaptureImplicit) return true;
+    if (Status s = Checked(driver_, code, "cuStreamIsCapturing"); !s) return Propagate(s);
+    return capture != kCuCaptureNone;
+  }
+
   Status OrderStreams(void* before, void* after) override {
     const CurrentContext current(driver_, context_);
     for (void* stream : {before, after}) {
-      CuStreamCaptureStatus capture = kCuCaptureNone;
-      const CuResult code = driver_->StreamIsCapturing(static_cast<CuStream>(stream), &capture);
-      // The default stream reports this while another stream is being captured.
-      if (code == kCuErrorStreamCaptureImplicit) return {};
-      if (Status s = Checked(driver_, code, "cuStreamIsCapturing"); !s) return s;
-      if (capture != kCuCaptureNone) return {};
+      const Result<bool> is_captured = IsCapturing(stream);
+      if (!is_captured) return Propagate(is_captured);
+      if (*is_captured) return {};
     }
     CuEvent event = nullptr;
     Status done =

@@ -354,10 +354,10 @@ COTUNE_API cotune_result cotune_program_infer(const cotune_program* program, int
 
 /* Runs the program, on host memory to its end; on CUDA memory it is enqueued, as a collective is.
  * An output that overwrites an input (`into`) has that input's address; no output overlaps another
- * operand else. All ranks call it with the same program and the same number of rows: ranks whose
- * programs differ only between equal collectives are not found out. COTUNE_ERROR_USAGE: nothing has
- * begun. After any other error the group has failed, the outputs hold anything, and so do inputs
- * that an output overwrites; all other inputs are as they were. */
+ * operand else. All ranks call it with the same program and the same number of rows: another one on
+ * a rank is an error on all, as another collective is. COTUNE_ERROR_USAGE: nothing has begun. After
+ * any other error the group has failed, the outputs hold anything, and so do inputs that an output
+ * overwrites; all other inputs are as they were. */
 COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_program* program,
                                             const cotune_tensor* inputs, size_t input_count,
                                             const cotune_tensor* outputs, size_t output_count);

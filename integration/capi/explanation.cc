@@ -58,6 +58,12 @@ Json MeasuredJson(const DatabaseEntry& entry) {
           {"refusals", std::move(refusals)}};
 }
 
+// Null: no choice runs captured calls.
+Json InGraphs(const CallExplanation& call) {
+  if (!call.is_eager) return call.choice.text();
+  return call.choice_in_graphs ? Json(call.choice_in_graphs->text()) : Json(nullptr);
+}
+
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
@@ -81,6 +87,12 @@ std::string ExplanationText(const Explained& explained) {
   } else {
     text += "not tuned: the default choice of the first backend that can run it\n";
   }
+  if (call.is_eager) {
+    text += call.choice_in_graphs
+                ? fmt::format("captured in a CUDA graph it runs {}, because that choice cannot be\n",
+                              call.choice_in_graphs->text())
+                : "it cannot be captured in a CUDA graph\n";
+  }
   return text;
 }
 
@@ -99,6 +111,7 @@ std::string ExplanationJson(const Explained& explained) {
       {"program", is_program ? Json(explained.program_text) : Json(nullptr)},
       {"choice", call.choice.text()},
       {"source", SourceName(call)},
+      {"choice_in_graphs", InGraphs(call)},
       {"refused", call.table_choice_refused},
       {"first_bytes", call.from_table ? Json(call.first_bytes) : Json(nullptr)},
       {"end_bytes", is_bounded ? Json(call.end_bytes) : Json(nullptr)},

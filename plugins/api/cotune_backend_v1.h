@@ -154,6 +154,10 @@ typedef struct cotune_problem_t { /* equal on all ranks: no pointer, no rank */
   int32_t root;           /* rank in the group, BROADCAST only, else 0 */
   uint32_t reserved;
   uint64_t topology_digest;
+  /* Since 1.2. In prepare: of the program that the call is a step of; 0: a call by itself. A
+   * backend that compares the calls of ranks compares it, too, because two programs may have equal
+   * collectives. list_choices gets 0, and nothing else depends on it. */
+  uint64_t program_digest;
 } cotune_problem_t;
 
 /* ---- Choices ---- */

@@ -11,9 +11,10 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   const uint64_t reduction = Reduces(problem) ? static_cast<uint64_t>(problem.reduction) : 0;
   record.kind = static_cast<uint64_t>(problem.collective) |
                 (static_cast<uint64_t>(problem.type) << 8) | (reduction << 16) |
-                (static_cast<uint64_t>(problem.root) << 24);
+                (static_cast<uint64_t>(problem.root) << 24) |
+                (problem.program_digest >> 32 << 32);
   record.count = problem.count;
-  const uint64_t words[] = {record.kind, record.count};
+  const uint64_t words[] = {record.kind, record.count, problem.program_digest};
   const XXH32_hash_t of_problem = XXH32(words, sizeof(words), 0);
   record.digest = XXH32(choice.data(), choice.size(), of_problem);
   return record;
@@ -23,8 +24,9 @@ std::string TextOf(uint64_t kind, uint64_t count) {
   return sdk::CallText({.collective = kind & 0xff,
                         .type = (kind >> 8) & 0xff,
                         .reduction = (kind >> 16) & 0xff,
-                        .root = kind >> 24,
-                        .count = count});
+                        .root = (kind >> 24) & 0xff,
+                        .count = count,
+                        .program = kind >> 32});
 }
 
 }  // namespace cotune::host

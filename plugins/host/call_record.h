@@ -13,14 +13,16 @@ namespace cotune::host {
 // Equal on all ranks for calls that fit together. Whether a call is in place is not in it: the
 // ranks of a broadcast may differ in that.
 struct CallRecord {
-  uint64_t kind = 0;    // collective, type, reduction and root, a byte each
+  // Collective, type, reduction and root, a byte each, and the high half of the digest of the
+  // program that the call is a step of.
+  uint64_t kind = 0;
   uint64_t count = 0;   // elements, as in the ABI's table
   uint32_t digest = 0;  // of all this and of the choice that runs it
 };
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice);
 
-// "all_reduce of 1024 f32 (sum)"; for the fields of a record of any rank.
+// "all_reduce of 1024 f32 (sum)", as sdk::CallText; for the fields of a record of any rank.
 std::string TextOf(uint64_t kind, uint64_t count);
 
 }  // namespace cotune::host

@@ -275,7 +275,8 @@ class AdaptedGroup final : public BackendGroup {
     if (!program.is_single_collective()) {
       return Fail(ErrorCode::kUnsupported, kNoFusion, fmt::format("backend {}", table.name));
     }
-    const cotune_problem_t abi_problem = ToAbi(problem);
+    cotune_problem_t abi_problem = ToAbi(problem);
+    abi_problem.program_digest = problem.cls.program_digest;
     const std::string name(choice.id.choice_name());
     auto subject = std::make_unique<const CallSubject>(
         CallSubject::OfChoice(table.name, context->backend->plugin, choice.id, problem));

@@ -55,6 +55,12 @@ std::vector<Difference> Differences(int ranks) {
   Call captured = sum;
   captured.is_captured = true;
   captured.text = "all_reduce of 1000 f32 (sum) by auto into a CUDA graph";
+  Call in_program = sum;
+  in_program.problem.program_digest = 0x0123456789ABCDEF;
+  in_program.text = "all_reduce of 1000 f32 (sum) in program 01234567... by auto";
+  Call in_other = in_program;
+  in_other.problem.program_digest = 0x7123456789ABCDEF;
+  in_other.text = "all_reduce of 1000 f32 (sum) in program 71234567... by auto";
   const Call from_0 =
       call(COTUNE_BROADCAST, COTUNE_REDUCTION_NONE, 1000, "broadcast of 1000 f32 from rank 0 by");
   Call from_1 = from_0;
@@ -71,6 +77,8 @@ std::vector<Difference> Differences(int ranks) {
       {"root", from_0, from_1},
       {"choice", sum, by_ring},
       {"capture", sum, captured},
+      {"step of a program", sum, in_program},
+      {"program", in_program, in_other},
   };
 }
 

@@ -10,11 +10,12 @@
 namespace cotune::nccl {
 
 static_assert(std::is_trivially_copyable_v<CallRecord>);
-static_assert(sizeof(CallRecord) == 112, "the record has no padding");
+static_assert(sizeof(CallRecord) == 120, "the record has no padding");
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   CallRecord record;
   record.count = problem.count;
+  record.program = problem.program_digest;
   record.collective = static_cast<uint8_t>(problem.collective);
   record.type = static_cast<uint8_t>(problem.type);
   if (sdk::Reduces(problem)) record.reduction = static_cast<uint8_t>(problem.reduction);
@@ -38,7 +39,8 @@ std::string CallText(const CallRecord& record) {
                                     .type = record.type,
                                     .reduction = record.reduction,
                                     .root = record.root,
-                                    .count = record.count}),
+                                    .count = record.count,
+                                    .program = record.program >> 32}),
                      choice, record.is_captured != 0 ? " into a CUDA graph" : "");
 }
 

@@ -14,7 +14,8 @@ namespace cotune::nccl {
 // The bytes that ranks exchange. Two records are equal where the calls fit together: a record does
 // not say whether a call is in place, because the ranks of a broadcast may differ in that.
 struct CallRecord {
-  uint64_t count = 0;  // elements, as in the ABI's table
+  uint64_t count = 0;    // elements, as in the ABI's table
+  uint64_t program = 0;  // digest of the program that the call is a step of; 0: none
   uint8_t collective = 0;
   uint8_t type = 0;
   uint8_t reduction = 0;  // 0 where the collective does not reduce

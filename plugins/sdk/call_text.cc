@@ -27,14 +27,14 @@ std::string CallText(const CallFields& call) {
     text += fmt::format(" ({})", NameAt(kReductionNames, call.reduction));
   }
   if (collective == Collective::kBroadcast) text += fmt::format(" from rank {}", call.root);
+  if (call.program != 0) text += fmt::format(" in program {:08x}...", call.program);
   return text;
 }
 
 std::string DifferentCallsText(const DifferentCalls& calls) {
   return fmt::format(
       "{} called {} where {} called {} (launch {} of the group); all ranks of a group make the "
-      "same "
-      "calls in the same order, by choices that they agreed on",
+      "same calls in the same order, by choices that they agreed on",
       calls.peer, calls.peer_call, calls.self, calls.own_call, calls.launch);
 }
 

@@ -14,9 +14,12 @@ struct CallFields {
   uint64_t reduction = 0;  // of collectives that reduce
   uint64_t root = 0;       // of a broadcast
   uint64_t count = 0;      // elements, as in the ABI's table
+  // The high 32 bits of the digest of the program that the call is a step of; 0: none.
+  uint64_t program = 0;
 };
 
-// "all_reduce of 1024 f32 (sum)"; "?" stands for a number that is no value of its enumeration.
+// "all_reduce of 1024 f32 (sum)", with " in program 01234567..." where it is a step of one; "?"
+// stands for a number that is no value of its enumeration.
 std::string CallText(const CallFields& call);
 
 // The error of a rank that finds another call at a peer: the names of both ranks, their calls as

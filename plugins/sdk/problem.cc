@@ -94,6 +94,9 @@ Result<Problem> CheckProblem(const cotune_problem_t& p, const ProblemLimits& lim
   problem.in_place = (p.flags & COTUNE_PROBLEM_IN_PLACE) != 0;
   problem.is_symmetric = (p.flags & COTUNE_PROBLEM_SYMMETRIC) != 0;
   problem.world_size = p.world_size;
+  if (COTUNE_HAS_FIELD(cotune_problem_t, &p, program_digest)) {
+    problem.program_digest = p.program_digest;
+  }
   problem.root = *collective == Collective::kBroadcast ? p.root : 0;
   if (problem.root < 0 || problem.root >= p.world_size) {
     return Fail(COTUNE_INVALID_ARGUMENT,

@@ -23,6 +23,9 @@ struct Problem {
   int root = 0;
   bool in_place = false;
   bool is_symmetric = false;  // both buffers are registered
+  // Of the program that the call is a step of; 0: a call by itself. Only calls that ranks compare
+  // depend on it.
+  uint64_t program_digest = 0;
 };
 
 constexpr bool Reduces(const Problem& problem) {

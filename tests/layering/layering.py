@@ -65,7 +65,7 @@ FOLDERS_IN_TESTS = {
     "plugins/cuda": ["core/problem"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
-    "integration": ["plugins/fake", "plugins/host"],
+    "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing"],
     "cli": ["plugins/fake", "plugins/host"],
 }
 # Folders of which every file is one of a test or a benchmark.

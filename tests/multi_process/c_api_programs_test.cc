@@ -380,6 +380,35 @@ TEST_F(CApiPrograms, RanksThatCallWithOtherRowsAllHearOfIt) {
   }
 }
 
+// The programs have equal collectives, so that only their digests tell them apart.
+TEST_F(CApiPrograms, RanksThatCallAnotherProgramAllHearOfIt) {
+  constexpr int kRanks = 3;
+  const std::string head = "%x = input f32 [R, 64]\n%y = all_reduce sum %x\n";
+  for (const uint64_t rows : {1, 5000}) {
+    RankProcesses ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.Start([&, rank](TestLink& link) {
+        socket_ += std::to_string(rows);
+        cotune_group* const group = Create(rank, kRanks, link);
+        if (group == nullptr) return 1;
+        const std::string tail =
+            rank == 1 ? "%z = neg %y\nreturn %z\n" : "%z = abs %y\nreturn %z\n";
+        CheckedProgram program(head + tail, rows, rank, kRanks, 1);
+        link.Report("differs " + program.Run(group));
+        cotune_group_destroy(group);
+        return 0;
+      });
+    }
+    ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+    const std::string call = fmt::format("all_reduce of {} f32 (sum) in program ", rows * 64);
+    for (const size_t rank : {0, 1, 2}) {
+      EXPECT_THAT(ranks.LinesOf(rank, "differs "),
+                  ElementsAre(AllOf(HasSubstr("rank 1"), HasSubstr(call))))
+          << ranks.Transcript();
+    }
+  }
+}
+
 TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
   RunRanks(1, [&](cotune_group* group, int, TestLink& link) {
     cotune_program* program = nullptr;

@@ -103,8 +103,8 @@ class SpoiledChoice : public ::testing::TestWithParam<int> {
     JobScript script = DefaultScript(folder_);
     script.world_size = 3;
     script.settings.collective_autotune_timeout_ns = 3 * kSecondNs;
-    script.fake_script =
-        fmt::format("choice slow default cost_us=20000\nchoice fast {}_on={}", spoiling, GetParam());
+    script.fake_script = fmt::format("choice slow default cost_us=20000\nchoice fast {}_on={}",
+                                     spoiling, GetParam());
     StartJob(ranks_, script);
     ExpectTunedAlike(ranks_, script.world_size, 1, 2);
     EXPECT_EQ(Timed(ranks_), std::set<std::string>{"fake/slow"}) << ranks_.Transcript();

@@ -45,6 +45,7 @@ std::string ProblemLayout() {
   FIELD(cotune_problem_t, root)
   FIELD(cotune_problem_t, reserved)
   FIELD(cotune_problem_t, topology_digest)
+  FIELD(cotune_problem_t, program_digest)
   STRUCT(cotune_choice_t)
   FIELD(cotune_choice_t, struct_size)
   FIELD(cotune_choice_t, flags)

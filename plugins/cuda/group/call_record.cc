@@ -32,12 +32,14 @@ constexpr BitField kReduction{14, 3};
 constexpr BitField kRoot{17, 3};
 constexpr BitField kIsSymmetric{20, 1};
 constexpr BitField kHighCount{21, 10};  // above the 32 bits of word[3]
+constexpr BitField kIsInProgram{31, 1};
 static_assert(kRanksMax <= 1 << kRoot.bits);
 static_assert(std::size(sdk::kElementTypes) <= 1u << kType.bits);
 static_assert(std::size(sdk::kReductions) <= 1u << kReduction.bits);
 
-uint32_t DigestOf(const CallRecord& of_problem, std::string_view choice) {
-  const uint32_t words[] = {of_problem.word[2], of_problem.word[3]};
+uint32_t DigestOf(const CallRecord& of_problem, uint64_t program, std::string_view choice) {
+  const uint32_t words[] = {of_problem.word[2], of_problem.word[3], static_cast<uint32_t>(program),
+                            static_cast<uint32_t>(program >> 32)};
   return XXH32(choice.data(), choice.size(), XXH32(words, sizeof(words), 0));
 }
 
@@ -51,9 +53,10 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
       kType.Put(static_cast<uint64_t>(problem.type)) |
       kReduction.Put(sdk::Reduces(problem) ? static_cast<uint64_t>(problem.reduction) : 0) |
       kRoot.Put(has_root ? static_cast<uint64_t>(problem.root) : 0) |
-      kIsSymmetric.Put(problem.is_symmetric ? 1 : 0) | kHighCount.Put(problem.count >> 32);
+      kIsSymmetric.Put(problem.is_symmetric ? 1 : 0) | kHighCount.Put(problem.count >> 32) |
+      kIsInProgram.Put(problem.program_digest != 0 ? 1 : 0);
   record.word[3] = static_cast<uint32_t>(problem.count);
-  record.word[1] = DigestOf(record, choice);
+  record.word[1] = DigestOf(record, problem.program_digest, choice);
   return record;
 }
 
@@ -65,6 +68,8 @@ std::string CallText(const CallRecord& record, int world_size, const ChoiceLimit
       .reduction = kReduction.Get(word),
       .root = kRoot.Get(word),
       .count = static_cast<uint64_t>(kHighCount.Get(word)) << 32 | record.word[3]};
+  // The choice is known by its digest, into which that of a program goes as well.
+  if (kIsInProgram.Get(word) != 0) return sdk::CallText(fields) + " in a program";
   std::string choice = "a choice that this rank does not know";
   // Another process may have written anything.
   const bool is_problem = fields.collective <= static_cast<int>(sdk::Collective::kBroadcast) &&

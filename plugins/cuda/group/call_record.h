@@ -17,7 +17,8 @@ namespace cotune::cuda {
 CallRecord RecordOf(const sdk::Problem& problem, std::string_view choice);
 
 // "all_reduce of 1024 f32 (sum) by one_shot?blocks=4&...", for a record of any rank. A choice that
-// is not in this rank's list of choices for the problem is called unknown. Pure.
+// is not in this rank's list of choices for the problem is called unknown; a step of a program is
+// told without its choice, as "... in a program". Pure.
 std::string CallText(const CallRecord& record, int world_size, const ChoiceLimits& limits);
 
 }  // namespace cotune::cuda

@@ -42,6 +42,9 @@ TEST(CallRecordTest, CallsThatDifferHaveDifferentRecords) {
     });
   }
   add([&](Problem& p) { p.is_symmetric = true; });
+  for (const uint64_t program : {1ull, 2ull, 1ull << 32}) {
+    add([&](Problem& p) { p.program_digest = program; });
+  }
   std::set<std::tuple<unsigned, unsigned, unsigned>> seen;
   for (const Problem& p : problems) {
     for (const char* choice : {"one_shot?blocks=1", "one_shot?blocks=2"}) {
@@ -82,6 +85,10 @@ TEST(CallRecordTest, ARecordIsToldInWords) {
       .collective = Collective::kBroadcast, .count = 1ull << 33, .world_size = 8, .root = 7};
   EXPECT_EQ(CallText(RecordOf(broadcast, "of another build"), 8, limits),
             "broadcast of 8589934592 f32 from rank 7 by a choice that this rank does not know");
+  Problem step = sum;
+  step.program_digest = 0x0123456789ABCDEF;
+  EXPECT_EQ(CallText(RecordOf(step, choice), 2, limits),
+            "all_reduce of 3000 bf16 (sum) in a program");
   EXPECT_EQ(CallText(CallRecord{{1, 2, ~0u, 4}}, 2, limits).substr(0, 4), "? of");
 }
 

@@ -50,11 +50,15 @@ Failure OtherCall(const FailureRecord& record, int rank, int world_size,
                     NameOf(rank, rank, world_size), CallText(record.own_call, world_size, limits))};
   }
   const bool is_known = record.other >= 0 && record.other < world_size && record.other != rank;
+  const std::string own_call = CallText(record.own_call, world_size, limits);
+  std::string peer_call = CallText(record.other_call, world_size, limits);
+  // Programs and choices are compared by a digest, which has no text.
+  if (peer_call == own_call) peer_call += " that differs, or by another choice,";
   return {COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,
           sdk::DifferentCallsText({.peer = NameOf(record.other, rank, world_size),
-                                   .peer_call = CallText(record.other_call, world_size, limits),
+                                   .peer_call = peer_call,
                                    .self = NameOf(rank, rank, world_size),
-                                   .own_call = CallText(record.own_call, world_size, limits),
+                                   .own_call = own_call,
                                    .launch = record.number})};
 }
 

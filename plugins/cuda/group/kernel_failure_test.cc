@@ -53,6 +53,22 @@ TEST(KernelFailureTest, BothCallsAreNamed) {
   }
 }
 
+TEST(KernelFailureTest, ProgramsThatDifferAreTold) {
+  sdk::Problem problem{.count = 1000, .world_size = 2, .program_digest = 5};
+  const std::string choice = ListChoices(problem, {}).front().name;
+  FailureRecord record = RecordWith(kMismatch, 0, 1);
+  record.own_call = RecordOf(problem, choice);
+  problem.program_digest = 6;
+  record.other_call = RecordOf(problem, choice);
+  record.other = 1;
+  const sdk::Failure failure = FailureOf(record, 0, 2, {});
+  EXPECT_EQ(failure.failed_rank, 1);
+  EXPECT_THAT(failure.message,
+              HasSubstr("group rank 1 called all_reduce of 1000 f32 (sum) in a program that "
+                        "differs, or by another choice, where group rank 0 (this rank) called "
+                        "all_reduce of 1000 f32 (sum) in a program (launch 41 of the group)"));
+}
+
 TEST(KernelFailureTest, ARankThatHasNotHeardOfTheOtherCallNamesTheRanks) {
   FailureRecord record = RecordWith(kMismatch, 0, 2);
   record.own_call = RecordOf({.count = 1000, .world_size = 3}, "a choice");

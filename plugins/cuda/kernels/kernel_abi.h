@@ -18,7 +18,8 @@ enum FailureKind : int {
 // A call as ranks compare it, see "Calls are compared". The words of the number are zero in
 // KernelArguments, because a captured launch runs again as another call.
 //   word[0]          number of the launch, counted by the group from 0
-//   word[1]          digest of the problem and of the choice's name
+//   word[1]          digest of the problem, of the choice's name, and of the program that the
+//                    call is a step of
 //   word[2] & 0xFF   the number again, its lowest bits
 //   word[2], word[3] the problem, as call_record.h packs it
 struct CallRecord {

@@ -1,4 +1,5 @@
-// A library that stands in for libcuda.so.1: enough of a driver for NCCL's backend.
+// A library that stands in for libcuda.so.1: enough of a driver for NCCL's backend, and for
+// a job of one rank.
 #ifndef COTUNE_PLUGINS_NCCL_TESTING_FAKE_CUDA_H_
 #define COTUNE_PLUGINS_NCCL_TESTING_FAKE_CUDA_H_
 

@@ -1,0 +1,70 @@
+// Calls that are captured in CUDA graphs, and choices that cannot be.
+#include <string>
+#include <utility>
+
+#include "core/base/event_sink.h"
+#include "core/choice/choice_lists.h"
+#include "fmt/format.h"
+#include "integration/dispatcher.h"
+#include "integration/dispatcher_plan.h"
+
+namespace cotune {
+
+std::optional<Choice> Dispatcher::ChoiceInGraphs(const Program& program, const Problem& problem,
+                                                 const ChoiceId& eager) {
+  Result<Choice> fallback = job_.DefaultChoice(program, problem);
+  if (!fallback || fallback->id == eager || !fallback->is_capturable) return std::nullopt;
+  return std::move(*fallback);
+}
+
+Status Dispatcher::PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns) {
+  const Problem& problem = plan.key.problem;
+  plan.is_eager = problem.cls.memory == MemoryKind::kCuda && !plan.caller->is_capturable();
+  if (!plan.is_eager) return {};
+  // Ready before a capture begins, where code can be loaded and memory taken. All ranks come to the
+  // same answer: it follows from the flags of choices.
+  const std::optional<Choice> fallback = ChoiceInGraphs(plan.program, problem, plan.caller->id());
+  if (!fallback) return {};
+  auto caller = MakeCaller(job_.groups(), plan.program, plan.key.problem, *fallback);
+  if (!caller) return {};
+  const Status prepared = (*caller)->Precompile(deadline_ns);
+  if (!prepared) return prepared.error().code == ErrorCode::kUnsupported ? Status() : prepared;
+  if ((*caller)->is_capturable()) plan.in_graphs = std::move(*caller);
+  return {};
+}
+
+Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
+  if (!plan.is_eager) return plan.caller.get();
+  const Result<bool> is_captured = job_.device().IsCapturing(stream);
+  if (!is_captured) return Propagate(is_captured);
+  if (!*is_captured) return plan.caller.get();
+  const std::string& eager = plan.caller->id().text();
+  if (plan.in_graphs == nullptr) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{} cannot be captured in a CUDA graph, and nor can the default", eager),
+        ToText(plan.key.problem), "the call's stream is being captured",
+        "leave this call out of the graph, or tune with a backend whose choices can be "
+        "captured");
+  }
+  if (rank_ == 0 && job_.lines() != nullptr && eager_.insert(eager).second) {
+    EmitLine(
+        *job_.lines(), Severity::kWarning,
+        fmt::format("{} cannot be captured in a CUDA graph: captured calls run the default, {}",
+                    eager, plan.in_graphs->id().text()));
+  }
+  return plan.in_graphs.get();
+}
+
+Status Dispatcher::WithCapture(Status status, void* stream) {
+  Error& error = status.error();
+  if (error.code == ErrorCode::kUsage) return status;
+  const Result<bool> is_captured = job_.device().IsCapturing(stream);
+  if (!is_captured || !*is_captured) return status;
+  error.cause += fmt::format("{}the call is captured in a CUDA graph and was not ready before",
+                             error.cause.empty() ? "" : "; ");
+  error.next_step = "make the call once before the capture, or prepare the program";
+  return status;
+}
+
+}  // namespace cotune

@@ -1,0 +1,237 @@
+// Calls that are captured in CUDA graphs, with a driver that stands in for a GPU and a backend that
+// counts launches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "integration/dispatcher.h"
+#include "plugins/fake/fake_backend.h"
+#include "plugins/nccl/testing/fakes.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// A backend of one rank. Its choices are "eager", which cannot be captured, and "plain".
+struct Backend {
+  std::string usual = "plain";    // the default
+  bool is_plain_captured = true;  // the flag of "plain"
+  std::string refused;            // the choice that prepare refuses
+  std::map<std::string, int> launches;
+  std::map<std::string, int> prepared;  // tries
+};
+Backend* backend = nullptr;
+
+struct PlanOfChoice {
+  std::string name;
+};
+
+cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t*,
+                            cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                            uint32_t* count, cotune_error_t*) {
+  *count = 2;
+  for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
+    const std::string name = i == 0 ? "eager" : "plain";
+    cotune_choice_t choice{};
+    choice.struct_size = sizeof(choice);
+    choice.cost_us = -1;
+    if (name == "plain" && backend->is_plain_captured) choice.flags |= COTUNE_CHOICE_CAPTURABLE;
+    if (name == backend->usual) choice.flags |= COTUNE_CHOICE_DEFAULT;
+    std::snprintf(choice.name, sizeof(choice.name), "%s", name.c_str());
+    std::memcpy(reinterpret_cast<std::byte*>(first) + i * stride, &choice, sizeof(choice));
+  }
+  return COTUNE_OK;
+}
+
+cotune_status_t Prepare(cotune_group_t*, const cotune_problem_t*, const char* name, int64_t,
+                        cotune_plan_t** plan, cotune_error_t*) {
+  ++backend->prepared[name];
+  if (name == backend->refused) return COTUNE_UNSUPPORTED;
+  *plan = reinterpret_cast<cotune_plan_t*>(new PlanOfChoice{name});
+  return COTUNE_OK;
+}
+
+cotune_status_t Launch(cotune_plan_t* plan, const cotune_launch_t*, cotune_error_t*) {
+  ++backend->launches[reinterpret_cast<PlanOfChoice*>(plan)->name];
+  return COTUNE_OK;
+}
+
+const cotune_backend_api_t* Table() {
+  static const cotune_backend_api_t table = [] {
+    cotune_backend_api_t made{};
+    made.struct_size = sizeof(made);
+    made.abi_minor = COTUNE_ABI_MINOR;
+    made.build_flags = fake::BackendApi()->build_flags;
+    made.memory_kinds = 1u << COTUNE_MEMORY_CUDA;
+    made.name = "graphs";
+    made.version = "1";
+    made.create = [](const cotune_host_t*, int32_t, cotune_backend_t** created, cotune_error_t*) {
+      *created = reinterpret_cast<cotune_backend_t*>(backend);
+      return cotune_status_t{COTUNE_OK};
+    };
+    made.destroy = [](cotune_backend_t*) {};
+    made.get_extension = [](const cotune_backend_t*, const char*) -> const void* {
+      return nullptr;
+    };
+    made.list_choices = ListChoices;
+    made.group_create = [](cotune_backend_t* of, const cotune_group_params_t*,
+                           cotune_group_t** group, cotune_error_t*) {
+      *group = reinterpret_cast<cotune_group_t*>(of);
+      return cotune_status_t{COTUNE_OK};
+    };
+    made.group_health = [](cotune_group_t*, cotune_error_t*) { return cotune_status_t{COTUNE_OK}; };
+    made.group_abort = [](cotune_group_t*) {};
+    made.group_destroy = [](cotune_group_t*) {};
+    made.prepare = Prepare;
+    made.launch = Launch;
+    made.progress = [](cotune_plan_t*, int64_t, cotune_error_t*) {
+      return cotune_status_t{COTUNE_OK};
+    };
+    made.plan_destroy = [](cotune_plan_t* plan) { delete reinterpret_cast<PlanOfChoice*>(plan); };
+    return made;
+  }();
+  return &table;
+}
+
+class Warnings final : public EventSink {
+ public:
+  void OnEvent(const Event& event) override {
+    if (event.type == EventType::kLine && event.severity == Severity::kWarning) {
+      lines.emplace_back(event.name);
+    }
+  }
+  std::vector<std::string> lines;
+};
+
+class DispatcherCaptureTest : public ::testing::Test {
+ protected:
+  DispatcherCaptureTest() : cuda_(nccl::LoadFakeCuda()) {
+    std::string pattern = "/tmp/cotune.XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    cuda_.is_capturing = false;
+    backend = &backend_;
+  }
+  ~DispatcherCaptureTest() override {
+    cuda_.is_capturing = false;
+    dispatcher_.reset();
+    job_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  // A table whose rows name "eager" for the sum, or no table.
+  void Join(bool is_tuned) {
+    JobOptions options;
+    options.context.launcher = "test";
+    options.context.job_id = "job";
+    options.context.socket_path = folder_ + "/s";
+    options.memory = MemoryKind::kCuda;
+    options.catalogue.tables = {Table()};
+    options.lines = &warnings_;
+    Result<std::unique_ptr<Job>> job = Job::Join(options);
+    ASSERT_TRUE(job) << job.error().ToText();
+    job_ = std::move(*job);
+    dispatcher_ = std::make_unique<Dispatcher>(*job_);
+    if (!is_tuned) return;
+    const DispatchKey sum =
+        DispatchKey::Of(job_->Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum));
+    dispatcher_->SetTable(*DispatchTable::Build(
+        {DispatchRow{sum, {SizeRange{0, UINT64_MAX, *ChoiceId::Parse("graphs/eager")}}}}));
+  }
+  Call Sum() {
+    Call call;
+    call.reduction = Reduction::kSum;
+    call.count = 16;
+    call.send = &send_;
+    call.recv = &recv_;
+    return call;
+  }
+  std::string Run() {
+    const Status ran = dispatcher_->Run(Sum());
+    return ran ? "" : ran.error().ToText();
+  }
+
+  nccl::FakeCudaState& cuda_;
+  Backend backend_;
+  Warnings warnings_;
+  std::string folder_;
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  float send_[16] = {};
+  float recv_[16] = {};
+};
+
+TEST_F(DispatcherCaptureTest, CapturedCallsOfAChoiceThatCannotBeRunTheDefaultWithOneWarning) {
+  Join(true);
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1)));
+  EXPECT_THAT(warnings_.lines, IsEmpty());
+  cuda_.is_capturing = true;
+  const auto prepared = backend_.prepared;
+  EXPECT_EQ(Run(), "");
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 1), Pair("plain", 2)));
+  EXPECT_EQ(backend_.prepared, prepared) << "a capture prepares nothing that a call before did";
+  EXPECT_THAT(warnings_.lines,
+              ElementsAre("graphs/eager cannot be captured in a CUDA graph: captured calls run the "
+                          "default, graphs/plain"));
+  cuda_.is_capturing = false;
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 2), Pair("plain", 2)));
+  const Result<CallExplanation> explanation = dispatcher_->Explain(Sum());
+  ASSERT_TRUE(explanation);
+  EXPECT_TRUE(explanation->is_eager);
+  EXPECT_EQ(explanation->choice_in_graphs->text(), "graphs/plain");
+}
+
+TEST_F(DispatcherCaptureTest, WithoutACapturableDefaultACapturedCallIsRefusedAndTheGroupGoesOn) {
+  backend_.is_plain_captured = false;
+  Join(true);
+  EXPECT_EQ(Run(), "");
+  cuda_.is_capturing = true;
+  EXPECT_THAT(Run(), AllOf(HasSubstr("graphs/eager cannot be captured in a CUDA graph"),
+                           HasSubstr("nor can the default"), HasSubstr("leave this call out")));
+  cuda_.is_capturing = false;
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 2)));
+  EXPECT_FALSE(dispatcher_->Explain(Sum())->choice_in_graphs);
+}
+
+TEST_F(DispatcherCaptureTest, AChoiceThatCanBeCapturedRunsEverywhere) {
+  Join(false);
+  EXPECT_EQ(Run(), "");
+  cuda_.is_capturing = true;
+  EXPECT_EQ(Run(), "");
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("plain", 2)));
+  EXPECT_THAT(warnings_.lines, IsEmpty());
+  EXPECT_FALSE(dispatcher_->Explain(Sum())->is_eager);
+}
+
+TEST_F(DispatcherCaptureTest, AChoiceThatFailedIsNotTriedAgainAndACaptureSaysHowToPrepare) {
+  backend_.refused = "plain";
+  Join(false);
+  const std::string first = Run();
+  EXPECT_THAT(first, HasSubstr("prepare failed without a message (backend graphs)"));
+  EXPECT_EQ(backend_.prepared["plain"], 1);
+  cuda_.is_capturing = true;
+  EXPECT_THAT(Run(), AllOf(HasSubstr("captured in a CUDA graph and was not ready before"),
+                           HasSubstr("make the call once before the capture")));
+  cuda_.is_capturing = false;
+  EXPECT_EQ(Run(), first);
+  EXPECT_EQ(backend_.prepared["plain"], 1);
+}
+
+}  // namespace
+}  // namespace cotune
