@@ -161,14 +161,15 @@ Status ApiRank::BlockAndCheck(cotune_group* group, void* stream) {
 
 void ApiRank::Expect(const Problem& problem, std::string_view what,
                      std::span<const std::byte> right, std::span<const std::byte> answer) {
-  ++calls_;
   const Mismatches found = Compare(problem, Agreement::kBits, right, answer);
-  if (found.count == 0) return;
-  if (wrong_++ < kFindingsPrinted) {
-    std::fprintf(stderr, "wrong: rank %d: %s: %.*s: %llu elements; %s\n", rank(),
-                 ToText(problem).c_str(), static_cast<int>(what.size()), what.data(),
-                 static_cast<unsigned long long>(found.count), found.first.c_str());
-  }
+  Note(fmt::format("{}: {}", ToText(problem), what),
+       found.count == 0 ? "" : fmt::format("{} elements; {}", found.count, found.first));
+}
+
+void ApiRank::Note(std::string_view what, std::string_view wrong) {
+  ++calls_;
+  if (wrong.empty() || wrong_++ >= kFindingsPrinted) return;
+  std::fprintf(stderr, "%s\n", fmt::format("wrong: rank {}: {}: {}", rank(), what, wrong).c_str());
 }
 
 Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype,

@@ -63,6 +63,8 @@ class ApiRank {
   // Notes a difference.
   void Expect(const Problem& problem, std::string_view what, std::span<const std::byte> right,
               std::span<const std::byte> answer);
+  // Counts a call whose values were compared; wrong: what is wrong with them, or "".
+  void Note(std::string_view what, std::string_view wrong);
   uint64_t calls() const { return calls_; }
   uint64_t wrong() const { return wrong_; }
 
@@ -86,14 +88,18 @@ Problem ProblemFor(const cotune_group* group, Collective collective, Dtype dtype
 Status RunChain(ApiRank& rank, const Flags& flags);    // calls that feed each other, in a graph
 Status RunTuned(ApiRank& rank, const Flags& flags);    // tune, save, load; sizes in between
 Status RunStreams(ApiRank& rank, const Flags& flags);  // each call on another stream; two groups
+// The programs of ProgramTexts at --rows, back to back and in one graph, untuned and (--tune 1)
+// tuned.
+Status RunProgramCalls(ApiRank& rank, const Flags& flags);
 // --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
-// cudaStreamSynchronize
+// cudaStreamSynchronize, --program 1: of a program
 Status RunFault(ApiRank& rank, const Flags& flags);
 Status RunForeign(ApiRank& rank,
                   const Flags& flags);  // a kernel of the caller's outlives the group
-// Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1.
+// Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1;
+// --program 1: of a program.
 Status RunLate(ApiRank& rank, const Flags& flags);
-// Rank --odd calls with another --what: count, collective, dtype, reduction or root.
+// Rank --odd calls with another --what: count, collective, dtype, reduction, root or program.
 Status RunMismatch(ApiRank& rank, const Flags& flags);
 
 }  // namespace cotune::gputest

@@ -14,9 +14,9 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"chain", RunChain}, {"tuned", RunTuned},       {"streams", RunStreams},
-    {"fault", RunFault}, {"mismatch", RunMismatch}, {"foreign", RunForeign},
-    {"late", RunLate},
+    {"chain", RunChain}, {"tuned", RunTuned},           {"streams", RunStreams},
+    {"fault", RunFault}, {"mismatch", RunMismatch},     {"foreign", RunForeign},
+    {"late", RunLate},   {"programs", RunProgramCalls},
 };
 
 int Report(const Error& error) {

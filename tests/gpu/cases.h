@@ -25,6 +25,11 @@ Status RunSequence(Rank& rank, const Flags& flags);
 // row, on data where the order of adding up shows.
 Status RunSameBits(Rank& rank, const Flags& flags);
 
+// Every choice of the programs of ProgramTexts (program_values.h) at each of --rows: called as they
+// are, and captured once and replayed --replays times, on data that changes; at aligned addresses
+// and odd ones.
+Status RunPrograms(Rank& rank, const Flags& flags);
+
 }  // namespace cotune::gputest
 
 #endif  // COTUNE_TESTS_GPU_CASES_H_

@@ -1,13 +1,18 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
+#include <memory>
+#include <utility>
 
+#include "tests/gpu/api_program.h"
 #include "tests/gpu/api_rank.h"
 
 namespace cotune::gputest {
 namespace {
 
 constexpr uint64_t kCount = 10'000;
+constexpr uint64_t kRows = 5;  // of a program with as many elements
 
 }  // namespace
 
@@ -26,7 +31,15 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   const Result<void*> send = rank.memory().Allocate(kCount * 2);
   const Result<void*> recv = rank.memory().Allocate(kCount * 2);
   if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
-  const auto call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
+  std::function<Status()> call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
+  std::unique_ptr<ApiProgram> program;
+  if (flags.Number("program", 0) != 0) {
+    auto made = ApiProgram::Make(rank, ResidualNorm(kCount / kRows), kRows);
+    if (!made) return Propagate(made);
+    program = std::move(*made);
+    if (Status s = program->Fill(1); !s) return s;
+    call = [&] { return program->Enqueue(rank.group()); };
+  }
   CallMemory::Replay run = call;
   for (int64_t i = 0; i < at + 1'000'000; ++i) {
     if (i == at && rank.rank() == victim) {

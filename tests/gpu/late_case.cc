@@ -1,18 +1,22 @@
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "tests/gpu/api_program.h"
 #include "tests/gpu/api_rank.h"
 
 namespace cotune::gputest {
 namespace {
 
 constexpr uint64_t kCount = 10'000;
+constexpr uint64_t kRows = 5;  // of a program with as many elements
 
-// Calls with buffers and data of their own each.
+// Calls with buffers and data of their own each: of an all_reduce, or of a program.
 class LateCalls {
  public:
   LateCalls(ApiRank& rank, size_t calls)
@@ -23,8 +27,14 @@ class LateCalls {
 
   size_t count() const { return buffers_.size(); }
 
-  Status Allocate() {
+  Status Allocate(bool of_program) {
     for (Buffers& each : buffers_) {
+      if (of_program) {
+        auto made = ApiProgram::Make(rank_, ResidualNorm(kCount / kRows), kRows);
+        if (!made) return Propagate(made);
+        each.program = std::move(*made);
+        continue;
+      }
       for (void** data : {&each.send, &each.recv}) {
         const Result<void*> allocated = rank_.memory().Allocate(kCount * 2);
         if (!allocated) return Propagate(allocated);
@@ -36,17 +46,25 @@ class LateCalls {
 
   Status Fill() {
     for (size_t i = 0; i < buffers_.size(); ++i) {
+      const Buffers& each = buffers_[i];
+      if (each.program != nullptr) {
+        if (Status s = each.program->Fill(Salt(i)); !s) return s;
+        continue;
+      }
       const std::vector<std::byte> poison(kCount * 2, std::byte{0xA5});
-      if (Status s = rank_.memory().Write(buffers_[i].recv, poison); !s) return s;
+      if (Status s = rank_.memory().Write(each.recv, poison); !s) return s;
       const auto sent = SendData(problem_, rank_.rank(), Pattern::kExact, Salt(i));
-      if (Status s = rank_.memory().Write(buffers_[i].send, sent); !s) return s;
+      if (Status s = rank_.memory().Write(each.send, sent); !s) return s;
     }
     return {};
   }
 
   Status Enqueue(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      Status done = ApiRank::Call(rank_.group(), problem_, buffers_[i].send, buffers_[i].recv);
+      const Buffers& each = buffers_[i];
+      Status done = each.program != nullptr
+                        ? each.program->Enqueue(rank_.group())
+                        : ApiRank::Call(rank_.group(), problem_, each.send, each.recv);
       if (!done) return done;
     }
     return {};
@@ -55,10 +73,16 @@ class LateCalls {
   // Compares what calls that have succeeded gave.
   Status Check(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      const auto answer = rank_.memory().Read(buffers_[i].recv, kCount * 2);
+      const Buffers& each = buffers_[i];
+      const std::string what = "late call " + std::to_string(i);
+      if (each.program != nullptr) {
+        if (Status s = each.program->Check(Salt(i), what); !s) return s;
+        continue;
+      }
+      const auto answer = rank_.memory().Read(each.recv, kCount * 2);
       if (!answer) return Propagate(answer);
-      rank_.Expect(problem_, "late call " + std::to_string(i),
-                   RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)), *answer);
+      rank_.Expect(problem_, what, RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)),
+                   *answer);
     }
     return {};
   }
@@ -67,6 +91,7 @@ class LateCalls {
   struct Buffers {
     void* send = nullptr;
     void* recv = nullptr;
+    std::unique_ptr<ApiProgram> program{};  // nullptr: an all_reduce
   };
   static uint32_t Salt(size_t call) { return static_cast<uint32_t>(call) + 1; }
 
@@ -90,7 +115,7 @@ Status RunLate(ApiRank& rank, const Flags& flags) {
   const auto delay = std::chrono::milliseconds(flags.Number("delay-ms", 0));
   const bool in_graph = flags.Number("graph", 0) != 0;
   LateCalls calls(rank, static_cast<size_t>(flags.Number("calls", 3)));
-  if (Status s = calls.Allocate(); !s) return s;
+  if (Status s = calls.Allocate(flags.Number("program", 0) != 0); !s) return s;
   if (Status s = calls.Fill(); !s) return s;
   // Once before, so that kernels are compiled and calls can be captured.
   if (Status s = calls.Enqueue(0, calls.count()); !s) return s;

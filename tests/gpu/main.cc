@@ -16,10 +16,8 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"values", RunValues},
-    {"graphs", RunGraphs},
-    {"sequence", RunSequence},
-    {"same_bits", RunSameBits},
+    {"values", RunValues},      {"graphs", RunGraphs},     {"sequence", RunSequence},
+    {"same_bits", RunSameBits}, {"programs", RunPrograms},
 };
 
 // The runner reads this line of every rank.

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/gpu/api_program.h"
 #include "tests/gpu/api_rank.h"
 
 namespace cotune::gputest {
@@ -64,6 +65,31 @@ Problem ProblemOfRank(cotune_group* group, const std::string& what, bool is_odd)
   return ProblemFor(group, collective, dtype, reduction, count, root);
 }
 
+Status CallProblemOfRank(ApiRank& rank, const ApiRank::Subgroup& on, const std::string& what,
+                         bool is_odd) {
+  const Problem problem = ProblemOfRank(on.group.get(), what, is_odd);
+  const Result<Buffers> buffers = Allocate(rank, problem);
+  if (!buffers) return Propagate(buffers);
+  PrintNow("called", ToText(problem).c_str());
+  return CallAndWait(rank, on, problem, *buffers);
+}
+
+// Two programs with equal collectives.
+Status CallProgramOfRank(ApiRank& rank, const ApiRank::Subgroup& on, bool is_odd) {
+  const std::string operation = is_odd ? "neg" : "abs";
+  const auto program = ApiProgram::Make(
+      rank,
+      {operation, "%x = input bf16 [R, 100]\n%sum = all_reduce sum %x\n%y = " + operation +
+                      " %sum\nreturn %y\n"},
+      kCount / 100);
+  if (!program) return Propagate(program);
+  if (Status s = (*program)->Fill(1); !s) return s;
+  PrintNow("called", operation.c_str());
+  Status done = (*program)->Enqueue(on.group.get());
+  if (done) done = rank.Await(on.group.get(), on.stream);
+  return done;
+}
+
 }  // namespace
 
 // Calls that do not fit together are made in a group of their own. Its end, well or not, is what
@@ -79,11 +105,8 @@ Status RunMismatch(ApiRank& rank, const Flags& flags) {
   if (Status s = CheckCalls(rank, *group, 1); !s) return s;
   // All ranks meet: who is still at the calls before would hear of the failure there.
   if (const auto met = rank.Split("met", everybody); !met) return Propagate(met);
-  const Problem problem = ProblemOfRank(group->group.get(), what, is_odd);
-  const Result<Buffers> buffers = Allocate(rank, problem);
-  if (!buffers) return Propagate(buffers);
-  PrintNow("called", ToText(problem).c_str());
-  Status outcome = CallAndWait(rank, *group, problem, *buffers);
+  Status outcome = what == "program" ? CallProgramOfRank(rank, *group, is_odd)
+                                     : CallProblemOfRank(rank, *group, what, is_odd);
   PrintNow("outcome", outcome ? "fine" : ("error " + outcome.error().ToText()).c_str());
   group->group.reset();
   Result<ApiRank::Subgroup> next = rank.Split("after", everybody);

@@ -1,0 +1,135 @@
+#include "tests/gpu/api_program.h"
+
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune::gputest {
+
+ProgramText ResidualNorm(uint32_t columns) {
+  return {"residual and norm", fmt::format("%x = input bf16 [R, {0}]\n"
+                                           "%residual = input bf16 [R, {0}] replicated\n"
+                                           "%gamma = input bf16 [1, {0}] replicated\n"
+                                           "%sum = all_reduce sum %x\n"
+                                           "%stream = add %sum, %residual\n"
+                                           "%y = rms_norm %stream, %gamma, eps=1e-6\n"
+                                           "return %y, %stream into %residual\n",
+                                           columns)};
+}
+
+Result<std::unique_ptr<ApiProgram>> ApiProgram::Make(ApiRank& rank, const ProgramText& text,
+                                                     uint64_t rows) {
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text.text);
+  if (!graph) return Fail(graph.error().code, graph.error().ToText(), text.name);
+  const int world_size = rank.size();
+  rows = FittingRows(*graph, rows, world_size);
+  const MemoryKind memory = rank.memory().is_cuda() ? MemoryKind::kCuda : MemoryKind::kHost;
+  Result<Program> program = Program::Bind(std::move(*graph), {memory, world_size, world_size});
+  if (!program) return Propagate(program);
+  std::unique_ptr<ApiProgram> made(new ApiProgram(rank, text, std::move(*program), rows));
+  cotune_program* handle = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  if (cotune_program_parse(text.text.data(), text.text.size(), &handle, &error) != COTUNE_SUCCESS) {
+    return Fail(ErrorCode::kUsage, error.text, text.name);
+  }
+  made->handle_.reset(handle);
+  const ProgramGraph& bound = made->program_.graph();
+  const auto tensor = [&](ValueIndex value, const Operand& operand) {
+    return cotune_tensor{sizeof(cotune_tensor),
+                         static_cast<cotune_dtype>(bound.type(value).dtype),
+                         operand.data,
+                         2,
+                         0,
+                         operand.sizes.data()};
+  };
+  for (size_t i = 0; i < bound.inputs().size(); ++i) {
+    Result<Operand> operand = made->Allocate(static_cast<ValueIndex>(i));
+    if (!operand) return Propagate(operand);
+    made->inputs_.push_back(std::move(*operand));
+    made->input_tensors_.push_back(tensor(static_cast<ValueIndex>(i), made->inputs_.back()));
+  }
+  for (const ProgramOutput& output : bound.outputs()) {
+    Result<Operand> operand =
+        output.into < 0 ? made->Allocate(output.value)
+                        : Result<Operand>(made->inputs_[static_cast<size_t>(output.into)]);
+    if (!operand) return Propagate(operand);
+    made->outputs_.push_back(std::move(*operand));
+    made->output_tensors_.push_back(tensor(output.value, made->outputs_.back()));
+  }
+  return made;
+}
+
+ApiProgram::ApiProgram(ApiRank& rank, ProgramText text, Program program, uint64_t rows)
+    : rank_(rank), name_(std::move(text.name)), program_(std::move(program)), rows_(rows) {}
+
+Result<ApiProgram::Operand> ApiProgram::Allocate(ValueIndex value) {
+  Operand made;
+  made.bytes = program_.BytesOf(value, rows_);
+  made.sizes = {static_cast<int64_t>(program_.RowsOf(value, rows_)),
+                program_.graph().type(value).columns};
+  const Result<void*> data = rank_.memory().Allocate(made.bytes);
+  if (!data) return Propagate(data);
+  made.data = *data;
+  return made;
+}
+
+Result<const ProgramValues*> ApiProgram::Values(uint32_t salt) {
+  const auto found = values_.find(salt);
+  if (found != values_.end()) return &found->second;
+  Result<ProgramValues> made = ValuesOf(program_, rows_, rank_.rank(), salt);
+  if (!made) return Propagate(made);
+  return &values_.emplace(salt, std::move(*made)).first->second;
+}
+
+Status ApiProgram::Fill(uint32_t salt) {
+  const Result<const ProgramValues*> values = Values(salt);
+  if (!values) return Propagate(values);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (Status s = rank_.memory().Write(inputs_[i].data, (*values)->inputs[i]); !s) return s;
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (program_.graph().outputs()[i].into >= 0) continue;
+    const std::vector<std::byte> poison(outputs_[i].bytes, std::byte{0xFF});
+    if (Status s = rank_.memory().Write(outputs_[i].data, poison); !s) return s;
+  }
+  return {};
+}
+
+Status ApiProgram::Prepare(cotune_group* group) {
+  return StatusOf(
+      group,
+      cotune_program_prepare(group, handle_.get(), input_tensors_.data(), input_tensors_.size(),
+                             output_tensors_.data(), output_tensors_.size()),
+      "prepare of " + name_);
+}
+
+Status ApiProgram::Enqueue(cotune_group* group) {
+  return StatusOf(
+      group,
+      cotune_program_run(group, handle_.get(), input_tensors_.data(), input_tensors_.size(),
+                         output_tensors_.data(), output_tensors_.size()),
+      name_);
+}
+
+Status ApiProgram::Check(uint32_t salt, std::string_view what) {
+  const Result<const ProgramValues*> values = Values(salt);
+  if (!values) return Propagate(values);
+  std::string wrong;
+  for (size_t i = 0; i < outputs_.size() && wrong.empty(); ++i) {
+    const auto seen = rank_.memory().Read(outputs_[i].data, outputs_[i].bytes);
+    if (!seen) return Propagate(seen);
+    wrong = WhatIsWrong((*values)->expected[i], *seen);
+    if (!wrong.empty()) wrong = fmt::format("output {}: {}", i + 1, wrong);
+  }
+  for (size_t i = 0; i < inputs_.size() && wrong.empty(); ++i) {
+    if (OverwrittenBy(program_.graph(), i) >= 0) continue;
+    const auto seen = rank_.memory().Read(inputs_[i].data, inputs_[i].bytes);
+    if (!seen) return Propagate(seen);
+    if (*seen != (*values)->inputs[i]) wrong = fmt::format("input {} has changed", i + 1);
+  }
+  rank_.Note(fmt::format("{} of {} rows, {}", name_, rows_, what), wrong);
+  return {};
+}
+
+}  // namespace cotune::gputest

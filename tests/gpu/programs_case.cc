@@ -1,0 +1,172 @@
+#include <memory>
+#include <vector>
+
+#include "core/choice/choice_lists.h"
+#include "core/choice/precompile.h"
+#include "fmt/format.h"
+#include "tests/gpu/cases.h"
+#include "tests/gpu/program_buffers.h"
+#include "tests/gpu/program_values.h"
+
+namespace cotune::gputest {
+namespace {
+
+constexpr uint32_t kDataSets = 3;
+// For what is no call: compiling.
+constexpr int64_t kPatienceNs = 300'000'000'000;
+
+// A program at one size, with its data.
+struct SizedProgram {
+  const std::string& name;
+  const Program& program;
+  uint64_t rows;
+  std::vector<ProgramValues> data;  // a salt each
+};
+
+// Every choice of the program, ready on all ranks.
+Result<std::vector<std::unique_ptr<ChoiceCaller>>> MakeReady(Rank& rank,
+                                                             const SizedProgram& sized) {
+  Job& job = rank.job();
+  const Problem problem = sized.program.ProblemAtRows(sized.rows, job.topology_digest());
+  const ChoiceList list = ListChoicesOf(job.groups(), sized.program, problem);
+  std::vector<std::unique_ptr<ChoiceCaller>> callers;
+  std::vector<ChoiceCaller*> local;
+  for (const Choice& choice : list.choices) {
+    auto caller = MakeCaller(job.groups(), sized.program, problem, choice);
+    if (!caller) return Propagate(caller);
+    callers.push_back(std::move(*caller));
+    if (!choice.prepare_is_collective) local.push_back(callers.back().get());
+  }
+  if (callers.empty()) {
+    std::string reasons;
+    for (const Refusal& refusal : list.refusals) reasons += refusal.reason + "; ";
+    return Fail(ErrorCode::kUnsupported, "no choice runs it", sized.name, reasons);
+  }
+  const int64_t deadline_ns = job.clock().now_ns() + kPatienceNs;
+  PrecompileAll(local, 0, deadline_ns);
+  for (const auto& caller : callers) {
+    if (Status made = caller->Precompile(deadline_ns); !made) {
+      return Fail(made.error().code, made.error().ToText(), sized.name, caller->id().text());
+    }
+  }
+  if (const Result<int64_t> met = rank.Meet(job, "ready"); !met) return Propagate(met);
+  return callers;
+}
+
+// One call, or one replay of a captured one, on data of its own.
+class CheckedCalls {
+ public:
+  CheckedCalls(Rank& rank, const SizedProgram& sized, ChoiceCaller& caller, ProgramBuffers& buffers)
+      : rank_(rank), sized_(sized), caller_(caller), buffers_(buffers) {}
+
+  Status Plain() {
+    return Checked("plain call", [&] { return caller_.Launch(Arguments(), rank_.job().clock()); });
+  }
+
+  Status InGraph(int64_t replays) {
+    Device& device = rank_.job().device();
+    if (device.kind() == MemoryKind::kCuda && !caller_.is_capturable()) return {};
+    const LaunchArguments arguments = Arguments();
+    const auto captured = caller_.PrepareTimed(device, {&arguments, 1}, 1);
+    if (!captured) return Propagate(captured);
+    for (int64_t i = 0; i < replays; ++i) {
+      const Result<int64_t> moment =
+          device.aligns_ranks() ? rank_.Meet(rank_.job(), "replay") : Result<int64_t>(0);
+      if (!moment) return Propagate(moment);
+      const Status done = Checked(fmt::format("replay {}", i), [&]() -> Status {
+        const auto span = (*captured)->Run(*moment, rank_.CallDeadline());
+        return span ? Status() : Propagate(span);
+      });
+      if (!done) return done;
+    }
+    return {};
+  }
+
+ private:
+  LaunchArguments Arguments() const {
+    LaunchArguments arguments;
+    arguments.inputs = buffers_.inputs();
+    arguments.outputs = buffers_.outputs();
+    arguments.stream = rank_.job().device().stream();
+    arguments.deadline_ns = rank_.CallDeadline();
+    if (sized_.program.is_single_collective()) {
+      arguments.send = arguments.inputs.front();
+      arguments.recv = arguments.outputs.front();
+    }
+    return arguments;
+  }
+
+  template <class Launch>
+  Status Checked(const std::string& what, const Launch& launch) {
+    const ProgramValues& data = sized_.data[calls_++ % sized_.data.size()];
+    if (Status s = buffers_.Fill(data); !s) return s;
+    if (Status s = launch(); !s) return s;
+    if (Status s = rank_.Await(rank_.job()); !s) return s;
+    ++rank_.findings().calls;
+    const Result<std::string> wrong = buffers_.WhatIsWrong(data);
+    if (!wrong) return Propagate(wrong);
+    if (!wrong->empty()) {
+      rank_.findings().Wrong(fmt::format("rank {}: {} of {} rows by {}, {}: {}", rank_.job().rank(),
+                                         sized_.name, sized_.rows, caller_.id().text(), what,
+                                         *wrong));
+    }
+    return {};
+  }
+
+  Rank& rank_;
+  const SizedProgram& sized_;
+  ChoiceCaller& caller_;
+  ProgramBuffers& buffers_;
+  size_t calls_ = 0;
+};
+
+Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
+  const auto callers = MakeReady(rank, sized);
+  if (!callers) return Propagate(callers);
+  for (const auto& caller : *callers) {
+    for (const ChoiceId& step : caller->id().StepsFor(caller->members().size())) {
+      ++rank.findings().choices_by_backend[std::string(step.backend())];
+    }
+  }
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{1}}) {
+    auto buffers = ProgramBuffers::Allocate(rank.job().device(), sized.program, sized.rows, offset);
+    if (!buffers) return Propagate(buffers);
+    for (const auto& caller : *callers) {
+      CheckedCalls calls(rank, sized, *caller, **buffers);
+      Status done = calls.Plain();
+      if (done && offset == 0) done = calls.InGraph(replays);
+      if (!done) return Fail(done.error().code, done.error().ToText(), caller->id().text());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RunPrograms(Rank& rank, const Flags& flags) {
+  Job& job = rank.job();
+  const auto texts = ProgramTexts(flags, job.world_size());
+  if (!texts) return Propagate(texts);
+  for (const ProgramText& text : *texts) {
+    Result<ProgramGraph> graph = ProgramGraph::Parse(text.text);
+    if (!graph) return Fail(graph.error().code, graph.error().ToText(), text.name);
+    const Result<Program> program = Program::Bind(
+        std::move(*graph), {job.device().kind(), job.world_size(), job.places().ranks_per_host()});
+    if (!program) return Propagate(program);
+    for (const std::string& wanted : flags.List("rows", "1,7,100")) {
+      const uint64_t rows = FittingRows(
+          program->graph(), std::strtoull(wanted.c_str(), nullptr, 10), job.world_size());
+      SizedProgram sized{text.name, *program, rows, {}};
+      for (uint32_t salt = 0; salt < kDataSets; ++salt) {
+        auto values = ValuesOf(*program, rows, job.rank(), salt);
+        if (!values) return Propagate(values);
+        sized.data.push_back(std::move(*values));
+      }
+      if (Status s = RunSized(rank, sized, flags.Number("replays", 5)); !s) return s;
+      if (!program->graph().has_rows()) break;
+    }
+  }
+  return {};
+}
+
+}  // namespace cotune::gputest
