@@ -59,14 +59,14 @@ def without_switches() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in NO_MULTICAST}
 
 
-def cli_step(tree: Tree, name: str, ranks: int, limit_s: float, check: Callable[[Step], str]) -> Step:
+def cli_step(tree: Tree, name: str, ranks: int, limit_s: float, check: Callable[[Step], str], part: str = "cli") -> Step:
     """`check` gives why the step has not passed, or ''."""
 
     def run(step: Step) -> Outcome:
         why = check(step)
         return Outcome(not why, why)
 
-    return Step(name, "cli", ranks, limit_s, run)
+    return Step(name, part, ranks, limit_s, run)
 
 
 def check_plugins(tree: Tree) -> Callable[[Step], str]:

@@ -35,11 +35,12 @@ def judge_fault(ends, victim: int, deadline_s: float) -> str:
 
 
 def fault_step(tree: Tree, how: str, victim: int, ranks: int, backend: str, in_graph: bool,
-               blocks: bool = False) -> Step:
+               blocks: bool = False, of_program: bool = False) -> Step:
     """blocks: the others wait in cudaStreamSynchronize, and ask for the group's health when it returns."""
     where = " in a graph" if in_graph else " while the others block" if blocks else ""
+    where += " in calls of a program" if of_program else ""
     command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", how, "--at", "200",
-               "--graph", str(int(in_graph)), "--blocks", str(int(blocks)), "--deadline-ms",
+               "--graph", str(int(in_graph)), "--blocks", str(int(blocks)), "--program", str(int(of_program)), "--deadline-ms",
                str(int(DEADLINE_S * 1000)), "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
@@ -94,7 +95,10 @@ def fault_steps(tree: Tree, ranks: int) -> list[Step]:
                 # For NCCL one victim that coordinates the job and one that does not are enough.
                 if backend != "nccl" or (how == "kill") == (victim == 0):
                     steps.append(fault_step(tree, how, victim, ranks, backend, False))
+        for how in ("stop",) if tree.quick else ("kill", "stop"):
+            steps.append(fault_step(tree, how, ranks - 1, ranks, backend, False, of_program=True))
     if tree.memory == "cuda":
+        steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True, of_program=True))
         # NCCL's graphs have no deadline.
         steps.append(fault_step(tree, "kill", ranks - 1, ranks, "cuda", True))
         steps.append(fault_step(tree, "stop", ranks - 1, ranks, "cuda", True))
@@ -152,7 +156,7 @@ def mismatch_step(tree: Tree, what: str, odd: int, ranks: int, backend: str, che
             processes.wait(processes.began + step.limit_s)
             ends = processes.ends()
         # NCCL's calls may go through by chance.
-        why = judge_mismatch(ends, DEADLINE_S, must_fail=checks_calls or backend == "cuda")
+        why = judge_mismatch(ends, DEADLINE_S, must_fail=checks_calls or backend == "cuda" or what == "program")
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
     compared = ", calls compared" if checks_calls else ""
@@ -165,12 +169,14 @@ def mismatch_steps(tree: Tree, ranks: int) -> list[Step]:
         for odd in (0, ranks - 1):
             steps.append(mismatch_step(tree, "count", odd, ranks, backend))
         steps.append(mismatch_step(tree, "collective", ranks - 1, ranks, backend))
+        if backend != "nccl":
+            steps.append(mismatch_step(tree, "program", ranks - 1, ranks, backend))
     if tree.memory == "cuda":
         # NCCL takes these for the same call.
         for what in ("dtype", "reduction", "root"):
             steps.append(mismatch_step(tree, what, ranks - 1, ranks, "cuda"))
     if "nccl" in tree.backends:
-        for what in ("count", "collective", "dtype", "reduction", "root"):
+        for what in ("count", "collective", "dtype", "reduction", "root", "program"):
             steps.append(mismatch_step(tree, what, ranks - 1, ranks, "nccl", checks_calls=True))
     return steps
 
@@ -205,10 +211,11 @@ def judge_late(ends, victim: int, deadline_s: float, delay_s: float) -> str:
     return ""
 
 
-def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, in_graph: bool) -> Step:
+def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, in_graph: bool,
+              of_program: bool = False) -> Step:
     delay_s = delay * LATE_DEADLINE_S
     command = [tree.program("calls"), "late", "--victim", str(victim), "--delay-ms", str(int(delay_s * 1000)),
-               "--calls", "20", "--graph", str(int(in_graph)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
+               "--calls", "20", "--graph", str(int(in_graph)), "--program", str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
@@ -219,6 +226,7 @@ def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, i
         return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
 
     where = " in a graph" if in_graph else ""
+    where += " in calls of a program" if of_program else ""
     return Step(f"late: rank {victim} by {delay} deadlines{where}, {backend}", "faults", ranks, tree.patience_s(60), run)
 
 
@@ -231,6 +239,8 @@ def late_steps(tree: Tree, ranks: int) -> list[Step]:
         for delay in (1.5,) if tree.quick else (0.5, 1.5, 2.5):
             for victim in (ranks - 1,) if tree.quick else (0, ranks - 1):
                 steps.append(late_step(tree, delay, victim, ranks, backend, False))
+            steps.append(late_step(tree, delay, ranks - 1, ranks, backend, False, of_program=True))
             if tree.memory == "cuda":
                 steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True))
+                steps.append(late_step(tree, delay, ranks - 1, ranks, backend, True, of_program=True))
     return steps

@@ -32,6 +32,7 @@ TREE_FILES = {
     "tests/gpu/runner.py": "tests/gpu/runner.py",
     "tests/gpu/cli_steps.py": "tests/gpu/cli_steps.py",
     "tests/gpu/fault_steps.py": "tests/gpu/fault_steps.py",
+    "tests/gpu/program_steps.py": "tests/gpu/program_steps.py",
     "tests/gpu/step_types.py": "tests/gpu/step_types.py",
     "tests/gpu/steps.py": "tests/gpu/steps.py",
     "tests/gpu/rank_processes.py": "tests/gpu/rank_processes.py",
@@ -52,6 +53,7 @@ class TreeTest(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, path)
             path.chmod(0o755)  # nobody else may write to a plugin
+        shutil.copytree("examples/programs", self.root / "examples/programs")
 
     def tree(self) -> step_types.Tree:
         return step_types.Tree(self.root, self.work, "host", quick=True)
@@ -96,7 +98,11 @@ class TreeTest(unittest.TestCase):
                      "rank 3 by SIGSTOP in a graph, cuda", "mismatch: rank 3 calls with another dtype, cuda (4 ranks)",
                      "mismatch: rank 0 calls with another count, nccl (4 ranks)",
                      "mismatch: rank 3 calls with another reduction, calls compared, nccl (4 ranks)",
-                     "C API: chain, calls compared, nccl (4 ranks)", "rank 0 by SIGKILL, nccl"):
+                     "C API: chain, calls compared, nccl (4 ranks)", "rank 0 by SIGKILL, nccl",
+                     "programs: every choice of random ones (4 ranks)", "programs: C API, in one graph, nccl (2 ranks)",
+                     "cotune tune --program add_residual_norm.cotune (4 ranks)",
+                     "rank 3 by SIGSTOP in a graph in calls of a program, cuda",
+                     "mismatch: rank 3 calls with another program, calls compared, nccl (4 ranks)"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_eight_gpus_are_tested_in_all_numbers_and_as_two_groups_of_four(self):
@@ -173,6 +179,18 @@ class TreeTest(unittest.TestCase):
                 outcome = step.run(step)
                 self.assertFalse(outcome.ok)
                 self.assertRegex(outcome.text, r"rank 0: \d+ of \d+ calls are wrong")
+
+    def test_a_wrong_part_of_a_program_is_found(self):
+        shutil.copy(self.root / "fake/cotune_fake.so", self.root / "lib/cotune/plugins/cotune_fake.so")
+        tree = step_types.Tree(self.root, self.work, "host")
+        for word, is_right in (("", True), ("wrong_on=1", False)):
+            step = step_types.rank_step(
+                tree, "a case", "programs", 2, 60, "rank",
+                ["programs", "--seeds", "1-2", "--set", f"fake.script=choice only default; parts {word}"], ("fake",))
+            outcome = step.run(step)
+            self.assertEqual(outcome.ok, is_right, outcome.text)
+        self.assertRegex(outcome.text, r"rank 1: random program 1 of 7 rows by fake/only, plain call: output \d: 1 of 7 elements are wrong, "
+                         "the first in row 6")
 
     def test_a_byte_behind_the_buffer_is_found(self):
         outcome = self.run_with_fake("overruns_on=0")

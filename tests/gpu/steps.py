@@ -2,6 +2,7 @@
 
 from cli_steps import cli_steps
 from fault_steps import fault_steps, late_steps, mismatch_steps
+from program_steps import program_steps
 from step_types import CHECK_CALLS, REDUCING, Step, Tree, rank_step
 
 MOVING = ("all_gather", "all_to_all", "broadcast")
@@ -122,6 +123,7 @@ def all_steps(tree: Tree, ranks: int) -> list[Step]:
         steps += values_steps(tree, number, is_full)
         steps += rank_case_steps(tree, number, is_full)
         steps += call_steps(tree, number, is_full)
+        steps += program_steps(tree, number, is_full)
         if is_full:
             steps += fault_steps(tree, number) + mismatch_steps(tree, number) + late_steps(tree, number)
     return steps
