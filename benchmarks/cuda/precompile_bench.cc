@@ -1,5 +1,6 @@
-// How long it takes to make the kernels of 16 nodes ready with an empty cache, by threads and
-// ranks: the stage `precompile` of a tune without its loading onto a GPU, so that it needs none.
+// How long it takes to make the kernels of 16 programs ready with an empty cache, those of their
+// collectives and of their parts, by threads and ranks: the stage `precompile` of a tune without
+// its loading onto a GPU, so that it needs none.
 //
 //   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
 //
@@ -26,16 +27,23 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/choice/choice_caller.h"
 #include "core/choice/precompile.h"
+#include "core/choice/recipe.h"
 #include "core/problem/program.h"
 #include "gpu/driver/library_search.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/compile/kernel_cache.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/compile/nvrtc.h"
+#include "plugins/cuda/parts/part_kernel.h"
+#include "plugins/cuda/parts/part_stages.h"
+#include "plugins/cuda/parts/part_text.h"
+#include "plugins/loader/program_listing.h"
+#include "plugins/sdk/program.h"
 
 namespace cotune::bench {
 namespace {
@@ -59,33 +67,79 @@ int64_t NowNs(void* /*context*/) {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string KeyOf(const cuda::KernelSpec& spec) {
-  return fmt::format("{} {}", cuda::SourceOf(spec).name, fmt::join(cuda::NvrtcOptions(spec), " "));
+std::string KeyOf(const cuda::KernelUnit& unit) {
+  std::string text = fmt::format("{} {}", unit.source.name, fmt::join(unit.options, " "));
+  for (const auto& [name, header] : unit.source.headers) {
+    // The one header that is generated.
+    if (name == "program.cuh") text += header;
+  }
+  return text;
 }
 
-// The nodes of a graph on two ranks: collectives, types and sizes take turns.
-sdk::Problem ProblemOf(int node) {
-  constexpr sdk::Collective kCollectives[] = {
-      sdk::Collective::kAllReduce, sdk::Collective::kReduceScatter, sdk::Collective::kAllGather,
-      sdk::Collective::kAllReduce, sdk::Collective::kAllToAll,      sdk::Collective::kBroadcast};
+constexpr const char* kDtypes[] = {"bf16", "f32", "f16"};
+
+// The programs of a graph on two ranks: collectives, types, widths and local operations take turns.
+ProgramGraph GraphOf(int node) {
+  constexpr const char* kCollectives[] = {"all_reduce sum %x", "all_gather %x",
+                                          "reduce_scatter sum %x", "all_to_all %x",
+                                          "broadcast %x, root=0"};
+  constexpr const char* kAfter[] = {
+      "%z = add %y, %gain\n%out = rms_norm %z, %gain, eps=1e-6\nreturn %out, %z\n",
+      "%z = add %y, %gain\n%out = relu %z\nreturn %out\n",
+      "%out = layer_norm %y, %gain, %gain, eps=1e-5\nreturn %out\n",
+      "%z = mul %y, %gain\n%out = softmax %z\nreturn %out\n"};
+  const std::string collective = kCollectives[node % 5];
+  const char* const dtype = kDtypes[(node + node / 5) % 3];
+  const char* const rows = node % 5 == 1 ? "R/n" : "R";
+  const int columns = 1024 * (1 + node % 8);
+  const std::string text =
+      fmt::format("%x = input {0} [{1}, {2}]\n%gain = input {0} [1, {2}] replicated\n%y = {3}\n{4}",
+                  dtype, rows, columns, collective, kAfter[node % 4]);
+  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+  if (!graph) Die(graph.error().ToText() + "\n" + text);
+  return std::move(*graph);
+}
+
+sdk::Problem ProblemOf(const ProgramGraph& graph, int node) {
+  const auto& collective = std::get<CollectiveNode>(graph.nodes()[graph.collectives().front()]);
   constexpr sdk::ElementType kTypes[] = {sdk::ElementType::kBf16, sdk::ElementType::kF32,
                                          sdk::ElementType::kF16};
-  sdk::Problem problem;
-  problem.collective = kCollectives[node % 6];
-  problem.type = kTypes[node % 3];
-  problem.world_size = 2;
-  problem.count = uint64_t{1} << (10 + node);
-  return problem;
+  return {.collective = static_cast<sdk::Collective>(static_cast<int>(collective.collective) - 1),
+          .type = kTypes[(node + node / 5) % 3],
+          .count = uint64_t{1} << (10 + node),
+          .world_size = 2};
 }
 
-// Different kernels of the nodes' choices, node by node in turns until there are so many.
-std::map<std::string, cuda::KernelSpec> KernelsOf(const Options& options) {
+// The kernels of the parts of a program.
+std::vector<cuda::KernelUnit> PartsOf(const ProgramGraph& graph, bool has_pdl) {
+  std::vector<cuda::KernelUnit> units;
+  for (const RecipeStep& step : UnfusedRecipe(graph).steps) {
+    if (!step.part) continue;
+    const AbiProgram abi(*step.part, 256, {MemoryKind::kCuda, 2, 2}, 0, false);
+    const auto program =
+        sdk::CheckProgram(abi.program(), {.memory_kind = COTUNE_MEMORY_CUDA, .ranks_max = 2});
+    if (!program) Die(program.error().message);
+    const auto stages = cuda::StagesOf(*program);
+    if (!stages) Die(stages.error().message);
+    units.push_back(cuda::UnitOf(cuda::PartKernel{cuda::PartText(*program, *stages),
+                                                  cuda::ShapeOf(*program, *stages), has_pdl}));
+  }
+  return units;
+}
+
+// Different kernels of the programs: all of their parts, and those of their collectives' choices,
+// program by program in turns until there are so many.
+std::map<std::string, cuda::KernelUnit> KernelsOf(const Options& options) {
   std::vector<std::vector<cuda::Choice>> lists;
   const bool has_pdl = options.architecture != "sm_80";
+  std::map<std::string, cuda::KernelUnit> kernels;
   for (int node = 0; node < kNodes; ++node) {
-    lists.push_back(cuda::ListChoices(ProblemOf(node), {.has_pdl = has_pdl}));
+    const ProgramGraph graph = GraphOf(node);
+    lists.push_back(cuda::ListChoices(ProblemOf(graph, node), {.has_pdl = has_pdl}));
+    for (cuda::KernelUnit& unit : PartsOf(graph, has_pdl)) {
+      kernels.emplace(KeyOf(unit), std::move(unit));
+    }
   }
-  std::map<std::string, cuda::KernelSpec> kernels;
   bool has_more = true;
   for (size_t i = 0; has_more && kernels.size() < options.kernels; ++i) {
     has_more = false;
@@ -94,7 +148,8 @@ std::map<std::string, cuda::KernelSpec> KernelsOf(const Options& options) {
       has_more = true;
       const cuda::Choice& choice = list[i];
       if (!choice.reason.empty() || choice.is_copy) continue;
-      if (kernels.size() < options.kernels) kernels.emplace(KeyOf(choice.spec), choice.spec);
+      cuda::KernelUnit unit = cuda::UnitOf(choice.spec);
+      if (kernels.size() < options.kernels) kernels.emplace(KeyOf(unit), std::move(unit));
     }
   }
   return kernels;
@@ -110,19 +165,19 @@ class EmptyPlan final : public Plan {
 class CompilingGroup final : public BackendGroup {
  public:
   CompilingGroup(const cuda::Nvrtc& nvrtc, std::string folder, const cotune_host_t& host,
-                 std::string architecture, std::vector<cuda::KernelSpec> specs)
+                 std::string architecture, std::vector<cuda::KernelUnit> units)
       : nvrtc_(nvrtc),
         cache_(std::move(folder), host),
         architecture_(std::move(architecture)),
-        specs_(std::move(specs)) {}
+        units_(std::move(units)) {}
 
   Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice& choice,
                                         int64_t deadline_ns) override {
-    const cuda::KernelSpec& spec =
-        specs_[std::stoul(std::string(choice.id.algorithm()).substr(sizeof("kernel_") - 1))];
-    const auto code = cache_.Get(KeyOf(spec), deadline_ns, [&] {
+    const cuda::KernelUnit& unit =
+        units_[std::stoul(std::string(choice.id.algorithm()).substr(sizeof("kernel_") - 1))];
+    const auto code = cache_.Get(KeyOf(unit), deadline_ns, [&] {
       ++compiled_;
-      return nvrtc_.Compile(cuda::SourceOf(spec), architecture_, cuda::NvrtcOptions(spec));
+      return nvrtc_.Compile(unit.source, architecture_, unit.options);
     });
     if (!code) return Fail(ErrorCode::kInternal, code.error().message);
     return std::make_unique<EmptyPlan>();
@@ -140,7 +195,7 @@ class CompilingGroup final : public BackendGroup {
   const cuda::Nvrtc& nvrtc_;
   const cuda::KernelCache cache_;
   const std::string architecture_;
-  const std::vector<cuda::KernelSpec> specs_;
+  const std::vector<cuda::KernelUnit> units_;
   std::atomic<int> compiled_ = 0;
 };
 
@@ -174,13 +229,14 @@ RankReport MakeAllReady(const Options& options, const RankTask& task, const Pipe
                         const Pipe& go) {
   const auto nvrtc = cuda::Nvrtc::Open("", gpu::OwnEnvironment());
   if (!nvrtc) Die(nvrtc.error().message);
-  std::vector<cuda::KernelSpec> specs;
-  for (auto& [key, spec] : KernelsOf(options)) specs.push_back(spec);
+  std::vector<cuda::KernelUnit> units;
+  for (auto& [key, unit] : KernelsOf(options)) units.push_back(std::move(unit));
+  const size_t count = units.size();
   cotune_host_t host{};
   host.struct_size = sizeof(host);
   host.now_ns = NowNs;
-  auto group =
-      std::make_unique<CompilingGroup>(*nvrtc, task.folder, host, options.architecture, specs);
+  auto group = std::make_unique<CompilingGroup>(*nvrtc, task.folder, host, options.architecture,
+                                                std::move(units));
   const CompilingGroup& compiling = *group;
   BackendMember member;
   member.group = std::move(group);
@@ -189,7 +245,7 @@ RankReport MakeAllReady(const Options& options, const RankTask& task, const Pipe
   const Program program = Program::SingleCollective(cls).value();
   std::vector<std::unique_ptr<ChoiceCaller>> callers;
   std::vector<ChoiceCaller*> pointers;
-  for (size_t i = 0; i < specs.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     Choice choice{.id = ChoiceId::FromBackend("cuda", fmt::format("kernel_{}", i)).value()};
     callers.push_back(std::make_unique<ChoiceCaller>(program, Problem{cls, 1, 0}, std::move(choice),
                                                      std::vector{&member}));
@@ -271,7 +327,7 @@ Measurement Measure(const Options& options, int ranks, int threads) {
 
 void MeasureAll(const Options& options) {
   const size_t kernels = KernelsOf(options).size();
-  std::printf("%zu kernels of %d nodes, %s, empty cache\n", kernels, kNodes,
+  std::printf("%zu kernels of %d programs, %s, empty cache\n", kernels, kNodes,
               options.architecture.c_str());
   std::printf("%5s  %7s  %7s  %9s  %8s  %8s\n", "ranks", "threads", "wall_s", "of_serial",
               "compiled", "peak_mib");
@@ -309,7 +365,7 @@ void MeasureAll(const Options& options) {
 
 int main(int argc, char** argv) {
   cotune::bench::Options options;
-  CLI::App app("makes the kernels of 16 nodes ready, by threads and ranks");
+  CLI::App app("makes the kernels of 16 programs ready, by threads and ranks");
   app.add_option("--threads", options.threads, "numbers of threads in a rank")->delimiter(',');
   app.add_option("--ranks", options.ranks, "numbers of ranks")->delimiter(',');
   app.add_option("--kernels", options.kernels, "how many kernels, at most");

@@ -1,5 +1,7 @@
 #include "core/choice/precompile.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -34,7 +36,25 @@ std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share) 
   return order;
 }
 
+size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks) {
+  const size_t share = (of_machine + ranks - 1) / std::max<size_t>(ranks, 1);
+  return std::clamp<size_t>(share, 1, std::max<size_t>(usable, 1));
+}
+
 namespace {
+
+// Compilers work in parallel in one process as well as in several, so that more threads than
+// processors only take memory.
+size_t ThreadsFor(int32_t threads, std::span<ChoiceCaller* const> callers) {
+  if (threads > 0) return static_cast<size_t>(threads);
+  if (callers.empty()) return 1;
+  const ProblemClass& cls = callers.front()->problem().cls;
+  const int32_t ranks = cls.ranks_per_node > 0 ? cls.ranks_per_node : cls.world_size;
+  const int64_t of_machine = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  return DefaultPrecompileThreads(std::thread::hardware_concurrency(),
+                                  static_cast<size_t>(of_machine),
+                                  static_cast<size_t>(std::max(ranks, 1)));
+}
 
 // The state that the threads share; the last of them frees it, which may be one that was given up.
 struct Work {
@@ -122,8 +142,7 @@ Status PrecompileAll(std::span<ChoiceCaller* const> callers, int32_t threads, in
     const bool is_suspect = notes != nullptr && notes->IsSuspect(*callers[i]);
     (is_suspect ? alone : together).push_back(callers[i]);
   }
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const size_t wanted = threads > 0 ? static_cast<size_t>(threads) : cores;
+  const size_t wanted = ThreadsFor(threads, callers);
   if (Status ready =
           MakeAllReady(std::move(together), wanted, deadline_ns, watchdog, notes, is_asked_to_stop);
       !ready) {

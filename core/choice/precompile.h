@@ -38,8 +38,13 @@ class PrepareNotes {
 // kernel, are far apart; what is not its own comes in another order on every rank.
 std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 
-// Precompiles every caller whose prepare is local, on `threads` threads (0: one per core), and
-// returns when all are done. Failures stay with their callers. Local: no other rank is involved. An
+// The threads of one of so many ranks of a machine, where each makes its share ready and nobody
+// has said how many: all ranks together about as many as the machine has processors. usable: the
+// processors that this rank may use, which are its own where its launcher has bound it.
+size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks);
+
+// Precompiles every caller whose prepare is local, on `threads` threads (0: as above), and returns
+// when all are done. Failures stay with their callers. Local: no other rank is involved. An
 // error, that of the watchdog, when a call is stuck: its thread still uses its caller, and with it
 // program and group, which must live as long as the process. `notes` may be nullptr.
 // `is_asked_to_stop` is asked by the calling thread until it says true: then the calls that have

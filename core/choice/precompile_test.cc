@@ -119,6 +119,19 @@ TEST_F(PrecompileTest, EveryRankBeginsWithAShareOfItsOwn) {
   }
 }
 
+TEST(PrecompileThreadsTest, TheRanksOfAMachineShareItsProcessors) {
+  EXPECT_EQ(DefaultPrecompileThreads(2, 2, 1), 2u);
+  EXPECT_EQ(DefaultPrecompileThreads(2, 2, 2), 1u);
+  EXPECT_EQ(DefaultPrecompileThreads(16, 16, 8), 2u);
+  EXPECT_EQ(DefaultPrecompileThreads(16, 16, 3), 6u);
+  EXPECT_EQ(DefaultPrecompileThreads(16, 16, 40), 1u);
+  // A rank that is bound to processors of its own uses them all.
+  EXPECT_EQ(DefaultPrecompileThreads(8, 64, 8), 8u);
+  EXPECT_EQ(DefaultPrecompileThreads(4, 64, 8), 4u);
+  // The system does not say.
+  EXPECT_EQ(DefaultPrecompileThreads(0, 1, 4), 1u);
+}
+
 TEST_F(PrecompileTest, AFailureIsRememberedUntilReset) {
   ChoiceCaller* bad = Add("bad");
   PrecompileAll(pointers_, 1, 0);

@@ -31,7 +31,7 @@ struct TuningSettings {
   bool enable_collective_multitemplate = true;  // true: deferred (V2); false: immediate (V1)
   std::vector<uint64_t>
       collective_multi_kernel_hints_bytes;  // sizes for nodes whose size is dynamic
-  int32_t precompile_threads = 0;           // 0: one per core
+  int32_t precompile_threads = 0;           // 0: the ranks of a host share its processors
 
   // cotune's own.
   int64_t warm_timeout_ns =

@@ -31,7 +31,7 @@ constexpr std::array<SettingSpec, 18> kTable = {{
     {"collective_multi_kernel_hints", &V::collective_multi_kernel_hints_bytes, 0, 0,
      "sizes to tune where a collective's size is not known in advance"},
     {"precompile_threads", &V::precompile_threads, 0, 1024,
-     "threads that make choices ready; 0: one per core"},
+     "threads that make choices ready; 0: the ranks of a host share its processors"},
     {"warm_timeout", &V::warm_timeout_ns, kMillisecond, 24 * kHour,
      "longest time for the ranks to prepare their choices before they measure"},
     {"budget", &V::budget_ns, 0, 1000 * kHour, "measuring stops after this long; 0: no limit"},

@@ -33,7 +33,7 @@ FOLDERS = {
     "examples": ["plugins/api", "integration/capi"],
     "cli": ["core", "gpu", "plugins/api", "integration"],
     "benchmarks": ["core", "plugins", "sync", "integration"],
-    "benchmarks/cuda": ["core", "plugins/cuda", "gpu/driver"],
+    "benchmarks/cuda": ["core", "plugins/cuda", "gpu/driver", "plugins/loader", "plugins/sdk"],
     "benchmarks/gpu": ["gpu", "integration"],
     "tests": ["core", "plugins", "sync", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],

@@ -36,8 +36,7 @@ constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kAllG
 constexpr int kFewWorlds[] = {3, 8};
 constexpr int kWorlds[] = {2, 3, 4, 8};
 constexpr const char* kArchitectures[] = {"sm_80", "sm_90", "sm_100"};
-// Tests of one architecture, so that they can run in several processes: in one NVRTC compiles one
-// program at a time.
+// Tests of one architecture, which run in processes of their own at the same time.
 constexpr int kParts = 4;
 
 struct Kernel {

@@ -17,8 +17,8 @@
 namespace cotune::cuda {
 
 // Each kernel is compiled once a machine (KernelCache) and loaded once a process; it stays loaded.
-// Any thread; different kernels are made at the same time, but NVRTC (13.0) compiles one at a time
-// in a process: it is the ranks of a machine that share that work.
+// Any thread; different kernels are made at the same time, by the threads of a process and by the
+// ranks of a machine.
 class KernelLibrary {
  public:
   // cache_folder, host: see KernelCache.
