@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -127,12 +128,25 @@ class Dispatcher {
   // What all calls begin with: why none may run.
   Status MayRun() const;
   int64_t DeadlineOf(int64_t timeout_ns);
-  // The program bound to the group; valid until the next call.
-  Result<const Program*> Bound(const ProgramGraph& graph);
+  // The program bound to the group, and to memory of this kind for its operands; valid until the
+  // next call.
+  Result<const Program*> Bound(const ProgramGraph& graph,
+                               BufferClass buffers = BufferClass::kPlain);
   // The problem of the program's anchor. kUsage: R does not fit the group.
   Result<Problem> ProblemOf(const Program& program, uint64_t rows) const;
   Status CheckOperands(const Program& program, const ProgramCall& call) const;
   Result<CachedPlan*> PlanOf(const ProgramCall& call);
+  struct ProgramKey {
+    const Program* program = nullptr;
+    PlanKey key;
+  };
+  // By what the table says of the program. Registered operands that the table does not know run as
+  // plain ones; so do those of a winner with a backend that has not taken their memory. A call
+  // without operands is one with plain ones.
+  Result<ProgramKey> KeyOf(const ProgramCall& call, const DispatchTable& table);
+  // Whether all ranks have registered all operands, with that backend if one is given.
+  bool IsSymmetric(const Program& program, const ProgramCall& call,
+                   std::string_view backend = {}) const;
   // The call of the one collective that the program is.
   static Call AsCall(const Program& program, const Problem& problem, const ProgramCall& call);
   Result<CallExplanation> ExplainKey(const PlanKey& key, const Program& program);
@@ -201,9 +215,10 @@ class Dispatcher {
   std::unordered_map<PlanKey, PlanList::iterator, PlanKeyHash> plan_of_;
   LatestCall latest_;
   LatestProgram latest_program_;
-  std::unordered_map<uint64_t, std::unique_ptr<Program>> programs_;  // by the graph's digest
-  std::set<DispatchKey> untuned_;                                    // as far as it was said
-  std::set<std::string> eager_;  // choices of which it was said that they cannot be captured
+  // By the graph's digest and the memory of the operands.
+  std::map<std::pair<uint64_t, BufferClass>, std::unique_ptr<Program>> programs_;
+  std::set<DispatchKey> untuned_;  // as far as it was said
+  std::set<std::string> eager_;    // choices of which it was said that they cannot be captured
   // Calls that no choice runs, so that none is tried again.
   std::unordered_map<PlanKey, Error, PlanKeyHash> refused_;
   int64_t last_timeout_ns_ = 0;  // of a call

@@ -88,15 +88,55 @@ Status EndedInTheMiddle(Status status) {
 
 }  // namespace
 
-Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph) {
-  const auto known = programs_.find(graph.digest());
+Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph, BufferClass buffers) {
+  const std::pair key(graph.digest(), buffers);
+  const auto known = programs_.find(key);
   if (known != programs_.end()) return known->second.get();
   Result<Program> program =
-      Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_});
+      Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_, buffers});
   if (!program) return Propagate(program);
   if (programs_.size() == kProgramsMax) programs_.clear();
   auto owned = std::make_unique<Program>(std::move(*program));
-  return programs_.emplace(graph.digest(), std::move(owned)).first->second.get();
+  return programs_.emplace(key, std::move(owned)).first->second.get();
+}
+
+bool Dispatcher::IsSymmetric(const Program& program, const ProgramCall& call,
+                             std::string_view backend) const {
+  const BackendGroups& groups = job_.groups();
+  const auto is_registered = [&](ValueIndex value, const void* data) {
+    return groups.IsRegistered(data, program.BytesOf(value, call.rows), backend);
+  };
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!is_registered(static_cast<ValueIndex>(i), call.inputs[i])) return false;
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const ProgramOutput& output = program.graph().outputs()[i];
+    if (!is_registered(output.value, call.outputs[i])) return false;
+  }
+  return !call.inputs.empty();
+}
+
+Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
+                                                 const DispatchTable& table) {
+  const auto key_on = [&](BufferClass buffers) -> Result<ProgramKey> {
+    const Result<const Program*> program = Bound(*call.graph, buffers);
+    if (!program) return Propagate(program);
+    const Result<Problem> problem = ProblemOf(**program, call.rows);
+    if (!problem) return Propagate(problem);
+    const int32_t choice = table.Lookup(DispatchKey::Of(problem->cls), problem->bytes());
+    return ProgramKey{*program, PlanKey{*problem, choice, &table}};
+  };
+  Result<ProgramKey> plain = key_on(BufferClass::kPlain);
+  // Without rows the operands say nothing, and every rank has to come to the same answer.
+  const bool may_be_symmetric = plain && job_.groups().HasRegisteredMemory() && call.rows > 0;
+  if (!may_be_symmetric || !IsSymmetric(*plain->program, call)) return plain;
+  Result<ProgramKey> symmetric = key_on(BufferClass::kSymmetric);
+  if (!symmetric || symmetric->key.choice_index == DispatchTable::kNoChoice) return plain;
+  const ChoiceId& id = table.choices()[static_cast<size_t>(symmetric->key.choice_index)];
+  for (const ChoiceId& step : id.steps()) {
+    if (!IsSymmetric(*plain->program, call, step.backend())) return plain;
+  }
+  return symmetric;
 }
 
 Result<Problem> Dispatcher::ProblemOf(const Program& program, uint64_t rows) const {
@@ -167,15 +207,18 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
   if (Status checked = CheckOperands(**program, call); !checked) return Propagate(checked);
   if (Status checked = CheckAddresses(**program, call); !checked) return Propagate(checked);
   const bool is_latest = latest_program_.plan != nullptr && latest_program_.table == table &&
+                         !job_.groups().HasRegisteredMemory() &&
                          latest_program_.digest == call.graph->digest() &&
                          latest_program_.rows == call.rows;
   if (is_latest) return latest_program_.plan;
-  const Result<Problem> problem = ProblemOf(**program, call.rows);
-  if (!problem) return Propagate(problem);
-  const PlanKey key{*problem, table->Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
-                    table};
-  Result<CachedPlan*> plan = PlanFor(key, *program);
-  if (plan) latest_program_ = {table, *plan, call.graph->digest(), call.rows};
+  const Result<ProgramKey> key = KeyOf(call, *table);
+  if (!key) return Propagate(key);
+  Result<CachedPlan*> plan = PlanFor(key->key, key->program);
+  // Whether operands are registered changes from call to call.
+  latest_program_ = {};
+  if (plan && !job_.groups().HasRegisteredMemory()) {
+    latest_program_ = {table, *plan, call.graph->digest(), call.rows};
+  }
   return plan;
 }
 
@@ -204,26 +247,16 @@ Status Dispatcher::Run(const ProgramCall& call) {
 
 Status Dispatcher::Prepare(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
-  const Result<const Program*> program = Bound(*call.graph);
-  if (!program) return Propagate(program);
-  const Result<Problem> problem = ProblemOf(**program, call.rows);
-  if (!problem) return Propagate(problem);
-  const DispatchTable& current = table();
-  const PlanKey key{*problem, current.Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
-                    &current};
-  const Result<CachedPlan*> plan = PlanFor(key, *program);
+  const Result<ProgramKey> key = KeyOf(call, table());
+  if (!key) return Propagate(key);
+  const Result<CachedPlan*> plan = PlanFor(key->key, key->program);
   return plan ? Status{} : Remember(Propagate(plan));
 }
 
 Result<CallExplanation> Dispatcher::Explain(const ProgramCall& call) {
-  const Result<const Program*> program = Bound(*call.graph);
-  if (!program) return Propagate(program);
-  const Result<Problem> problem = ProblemOf(**program, call.rows);
-  if (!problem) return Propagate(problem);
-  const DispatchTable& current = table();
-  const PlanKey key{*problem, current.Lookup(DispatchKey::Of(problem->cls), problem->bytes()),
-                    &current};
-  return ExplainKey(key, **program);
+  const Result<ProgramKey> key = KeyOf(call, table());
+  if (!key) return Propagate(key);
+  return ExplainKey(key->key, *key->program);
 }
 
 }  // namespace cotune

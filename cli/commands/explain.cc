@@ -53,7 +53,10 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
     if (!bytes) return Propagate(bytes);
     sizes = {*bytes};
   }
-  auto selected = SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks});
+  const Result<BufferClass> buffers = SelectBufferClass(flags.buffers, memory);
+  if (!buffers) return Propagate(buffers);
+  auto selected =
+      SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, *buffers});
   if (!selected) {
     Error error = selected.error();
     const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program;

@@ -1,6 +1,7 @@
 #include "cli/input/problem_selection.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -132,7 +133,26 @@ Status CheckFlagsFit(const ProblemFlags& flags) {
   return {};
 }
 
+tl::unexpected<Error> NoSymmetricBuffers() {
+  return Fail(ErrorCode::kUsage, "host memory has no symmetric buffers", "--buffers",
+              "its ranks exchange data through shared memory of their own", "leave --buffers out");
+}
+
 }  // namespace
+
+Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory) {
+  if (name.empty()) return BufferClass::kPlain;
+  const Result<BufferClass> buffers = ParseBufferClass(name);
+  if (!buffers) {
+    Error error = buffers.error();
+    error.where = "--buffers";
+    return tl::make_unexpected(std::move(error));
+  }
+  if (*buffers == BufferClass::kSymmetric && memory == MemoryKind::kHost) {
+    return NoSymmetricBuffers();
+  }
+  return *buffers;
+}
 
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
@@ -157,11 +177,7 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
   if (memory == MemoryKind::kHost) {
     selection.left_out_symmetric = std::erase(*buffers, BufferClass::kSymmetric) > 0;
   }
-  if (buffers->empty()) {
-    return Fail(ErrorCode::kUsage, "host memory has no symmetric buffers", "--buffers",
-                "its ranks exchange data through shared memory of their own",
-                "leave --buffers out");
-  }
+  if (buffers->empty()) return NoSymmetricBuffers();
   auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
   if (!sizes) return Propagate(sizes);
 
@@ -170,10 +186,12 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
     selection.sizes_bytes = default_sizes_bytes;
   }
   const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
-  auto programs = SelectPrograms(flags.programs, flags.rows, selection.sizes_bytes,
-                                 {memory, world_size, world_size});
-  if (!programs) return Propagate(programs);
-  selection.programs = std::move(*programs);
+  for (const BufferClass buffer_class : *buffers) {
+    auto programs = SelectPrograms(flags.programs, flags.rows, selection.sizes_bytes,
+                                   {memory, world_size, world_size, buffer_class});
+    if (!programs) return Propagate(programs);
+    std::move(programs->begin(), programs->end(), std::back_inserter(selection.programs));
+  }
   if (!flags.programs.empty() && flags.collectives.empty()) return selection;
   for (const Collective collective : *collectives) {
     for (const Dtype dtype : *dtypes) {

@@ -42,6 +42,9 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes = {});
 
+// The buffers of one call. "": plain ones. kUsage as above.
+Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory);
+
 // Which sizes are not those that were asked for, "all_gather f32 1001 -> 996", and what is left
 // out, and why; "" when all is as asked for.
 std::string RoundingText(const ProblemSelection& selection);

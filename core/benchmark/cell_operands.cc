@@ -9,7 +9,7 @@ Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, con
                                                              const Problem& problem, int rank,
                                                              SymmetricRegion* symmetric) {
   if (!program.is_single_collective()) {
-    return ProgramOperands::Allocate(device, program, problem, rank);
+    return ProgramOperands::Allocate(device, program, problem, rank, symmetric);
   }
   auto buffers = OperandBuffers::Allocate(device, problem, rank, symmetric);
   if (!buffers) return Propagate(buffers);
@@ -20,6 +20,11 @@ uint64_t CellOperands::AllocatedBytes(const Program& program, const Problem& pro
                                       int32_t copies) {
   return program.is_single_collective() ? OperandBuffers::BytesFor(problem, copies)
                                         : ProgramOperands::BytesFor(program, problem, copies);
+}
+
+uint64_t CellOperands::RegionBytes(const Program& program, const Problem& problem, int32_t copies) {
+  return program.is_single_collective() ? OperandBuffers::RegionBytes(problem, copies)
+                                        : ProgramOperands::RegionBytes(program, problem, copies);
 }
 
 uint64_t CellOperands::StagingBytes(const Program& program, const Problem& problem) {

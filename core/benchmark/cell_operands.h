@@ -36,6 +36,8 @@ class CellOperands {
   // Bytes of the device's memory that it takes in all, guards included.
   static uint64_t AllocatedBytes(const Program& program, const Problem& problem,
                                  int32_t copies = 1);
+  // The size of a region that is enough for so many copies of a symmetric problem's operands.
+  static uint64_t RegionBytes(const Program& program, const Problem& problem, int32_t copies);
   // Bytes of host memory beside those, while differences are counted.
   static uint64_t StagingBytes(const Program& program, const Problem& problem);
   // How many copies timed calls go round over, the first one included, so that each is out of a

@@ -41,10 +41,11 @@ EvaluatedValue RowOf(const EvaluatedValue& value, uint64_t row) {
 }  // namespace
 
 ProgramOperands::ProgramOperands(Device& device, const Program& program, const Problem& problem,
-                                 int rank)
+                                 int rank, SymmetricRegion* symmetric)
     : device_(device),
       program_(program),
       rank_(rank),
+      symmetric_(symmetric),
       rows_(program.RowsAt(problem)),
       evaluated_rows_(EvaluatedRows(program.graph(), rows_, program.group().world_size)) {}
 
@@ -106,6 +107,23 @@ uint64_t ProgramOperands::CallBytes(const Program& program, const Problem& probl
   return bytes;
 }
 
+uint64_t ProgramOperands::RegionBytes(const Program& program, const Problem& problem,
+                                      int32_t copies) {
+  const uint64_t rows = program.RowsAt(problem);
+  const ProgramGraph& graph = program.graph();
+  uint64_t bytes = 0;
+  const auto add = [&](ValueIndex value) {
+    bytes += SymmetricRegion::BytesFor({program.BytesOf(value, rows) + 2 * kGuardBytes});
+  };
+  for (size_t input = 0; input < graph.inputs().size(); ++input) {
+    add(static_cast<ValueIndex>(input));
+  }
+  for (const ProgramOutput& output : graph.outputs()) {
+    if (output.into < 0) add(output.value);
+  }
+  return static_cast<uint64_t>(copies) * bytes;
+}
+
 uint64_t ProgramOperands::BytesFor(const Program& program, const Problem& problem, int32_t copies) {
   // The operands, and for each kind of data one image of the inputs and some of the outputs.
   const uint64_t call_bytes = CallBytes(program, problem);
@@ -122,8 +140,11 @@ uint64_t ProgramOperands::BytesToCount(const Program& program, const Problem& pr
 
 Result<std::unique_ptr<CellOperands>> ProgramOperands::Allocate(Device& device,
                                                                 const Program& program,
-                                                                const Problem& problem, int rank) {
-  std::unique_ptr<ProgramOperands> made(new ProgramOperands(device, program, problem, rank));
+                                                                const Problem& problem, int rank,
+                                                                SymmetricRegion* symmetric) {
+  std::unique_ptr<ProgramOperands> made(
+      new ProgramOperands(device, program, problem, rank, symmetric));
+  if (symmetric != nullptr) symmetric->Reset();
   try {
     Result<Copy> copy = made->MakeCopy();
     if (!copy) return Propagate(copy);
@@ -152,7 +173,8 @@ Result<ProgramOperands::Copy> ProgramOperands::MakeCopy() {
   Copy copy;
   const ProgramGraph& graph = program_.graph();
   const auto add = [&](ValueIndex value) -> Status {
-    auto buffer = device_.Allocate(program_.BytesOf(value, rows_) + 2 * kGuardBytes);
+    const uint64_t bytes = program_.BytesOf(value, rows_) + 2 * kGuardBytes;
+    auto buffer = symmetric_ == nullptr ? device_.Allocate(bytes) : symmetric_->Take(bytes);
     if (!buffer) return Propagate(buffer);
     copy.buffers.push_back(std::move(*buffer));
     return {};
@@ -202,6 +224,14 @@ Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
 }
 
 int32_t ProgramOperands::AffordableCopies(int32_t wanted) const {
+  if (symmetric_ != nullptr) {
+    uint64_t taken = 1;
+    for (const auto& buffer : copies_[0].buffers) {
+      taken += SymmetricRegion::BytesFor({buffer->bytes()});
+    }
+    const uint64_t more = symmetric_->left_bytes() / taken;
+    return static_cast<int32_t>(std::min<uint64_t>(static_cast<uint64_t>(wanted), 1 + more));
+  }
   const std::optional<uint64_t> available = device_.AvailableBytes();
   if (!available || wanted == 1) return wanted;
   uint64_t call_bytes = 1;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/backend/device.h"
+#include "core/backend/symmetric_region.h"
 #include "core/benchmark/cell_operands.h"
 #include "core/problem/program.h"
 #include "core/problem/program_data.h"
@@ -23,11 +24,13 @@ namespace cotune {
 class ProgramOperands final : public CellOperands {
  public:
   static Result<std::unique_ptr<CellOperands>> Allocate(Device& device, const Program& program,
-                                                        const Problem& problem, int rank);
+                                                        const Problem& problem, int rank,
+                                                        SymmetricRegion* symmetric);
   // As in CellOperands.
   static uint64_t BytesFor(const Program& program, const Problem& problem, int32_t copies);
   static uint64_t BytesToCount(const Program& program, const Problem& problem);
   static uint64_t CallBytes(const Program& program, const Problem& problem);
+  static uint64_t RegionBytes(const Program& program, const Problem& problem, int32_t copies);
 
   int32_t AffordableCopies(int32_t wanted) const override;
   Status AddCopies(int32_t copies) override;
@@ -51,7 +54,8 @@ class ProgramOperands final : public CellOperands {
     std::vector<Buffers> right;
   };
 
-  ProgramOperands(Device& device, const Program& program, const Problem& problem, int rank);
+  ProgramOperands(Device& device, const Program& program, const Problem& problem, int rank,
+                  SymmetricRegion* symmetric);
   // The buffer that holds output `output` of a copy.
   size_t BufferOf(size_t output) const;
   Result<Copy> MakeCopy();
@@ -74,6 +78,7 @@ class ProgramOperands final : public CellOperands {
   Device& device_;
   const Program& program_;
   const int rank_;
+  SymmetricRegion* const symmetric_;  // what operands are cut from; nullptr: plain ones
   const uint64_t rows_;
   const uint64_t evaluated_rows_;  // R of the evaluation, from whose rows those of a call follow
   std::vector<Copy> copies_;

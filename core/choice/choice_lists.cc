@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/choice/numerics.h"
+#include "core/choice/recipe.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -116,9 +117,15 @@ ChoiceList ListProgram(const std::vector<const Backend*>& backends, const Listin
   }
   const uint64_t rows = program.RowsAt(problem);
   std::vector<EqualCollectives> groups;
-  for (size_t place = 0; place < graph.collectives().size(); ++place) {
-    const Problem each =
-        program.ProblemOf(graph.collectives()[place], rows, problem.topology_digest);
+  const std::vector<CollectiveStep> steps =
+      CollectiveSteps(UnfusedRecipe(graph), program, rows, problem.topology_digest);
+  for (size_t place = 0; place < steps.size(); ++place) {
+    const Problem& each = steps[place].problem;
+    if (!steps[place].why_plain.empty()) {
+      list.refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
+                                           Name(each.cls.collective)),
+                               steps[place].why_plain});
+    }
     const auto known = std::find_if(groups.begin(), groups.end(),
                                     [&](const auto& group) { return group.problem == each; });
     if (known != groups.end()) {

@@ -6,6 +6,9 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/check.h"
+#include "fmt/format.h"
+
 namespace cotune {
 namespace {
 
@@ -266,6 +269,29 @@ Recipe UnfusedRecipe(const ProgramGraph& graph) {
   Recipe recipe = maker.Finish();
   OutputReuse(graph, recipe).Apply();
   return recipe;
+}
+
+std::vector<CollectiveStep> CollectiveSteps(const Recipe& recipe, const Program& program,
+                                            uint64_t rows, uint64_t topology_digest) {
+  const ProgramGraph& graph = program.graph();
+  const auto operands = static_cast<SlotIndex>(graph.inputs().size() + graph.outputs().size());
+  std::vector<CollectiveStep> steps;
+  for (const size_t node : graph.collectives()) {
+    const auto step = std::find_if(recipe.steps.begin(), recipe.steps.end(),
+                                   [&](const RecipeStep& each) { return each.collective == node; });
+    COTUNE_CHECK(step != recipe.steps.end(), "a recipe runs every collective");
+    CollectiveStep& made = steps.emplace_back();
+    made.problem = program.ProblemOf(node, rows, topology_digest);
+    if (program.anchor().buffer_class == BufferClass::kPlain) continue;
+    const bool reads_operand = step->inputs.front() < operands;
+    if (reads_operand && step->outputs.front() < operands) {
+      made.problem.cls.buffer_class = BufferClass::kSymmetric;
+      continue;
+    }
+    made.why_plain = fmt::format("its {} lies between two steps, in memory of the job",
+                                 reads_operand ? "value" : "operand");
+  }
+  return steps;
 }
 
 TemporaryLayout LayOut(const Recipe& recipe, const Program& program, uint64_t rows) {

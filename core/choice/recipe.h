@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/problem/program.h"
@@ -42,6 +43,18 @@ struct Recipe {
 // Each collective by itself. Local operations between two collectives are one part, because a
 // generator of code makes one loop of them: unfused means "not inside of the collective".
 Recipe UnfusedRecipe(const ProgramGraph& graph);
+
+// A collective of a program as the recipe runs it.
+struct CollectiveStep {
+  Problem problem;
+  // Why it runs on plain buffers although the operands of the program are registered; "" where it
+  // does not, or they are not.
+  std::string why_plain;
+};
+// The collectives in the order of the program, at R rows. Where the program's operands are
+// registered, so are the buffers of a collective whose operand and value both are such operands.
+std::vector<CollectiveStep> CollectiveSteps(const Recipe& recipe, const Program& program,
+                                            uint64_t rows, uint64_t topology_digest);
 
 // Where temporaries lie at R rows. Two that are never alive at the same time may share memory.
 struct TemporaryLayout {

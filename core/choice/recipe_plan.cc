@@ -9,14 +9,12 @@
 namespace cotune {
 namespace {
 
-Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, size_t node, uint64_t rows,
-                                                uint64_t topology_digest,
+Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, Problem problem,
                                                 const RecipePlan::StepChoice& by,
                                                 int64_t deadline_ns) {
   if (by.member == nullptr || by.member->group == nullptr) {
     return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
   }
-  Problem problem = program.ProblemOf(node, rows, topology_digest);
   const Result<Program> single = Program::SingleCollective(problem.cls);
   if (!single) return Propagate(single);
   // Ranks that call other programs with equal collectives are told so.
@@ -40,15 +38,11 @@ Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t row
                                            deadline_ns);
 }
 
-// The choices are those of the collectives in the order of the program, and steps may run in
-// another order.
-const RecipePlan::StepChoice& ChoiceFor(const ProgramGraph& graph, size_t node,
-                                        std::span<const RecipePlan::StepChoice> choices) {
+// The place of a collective in the order of the program; steps may run in another order.
+size_t PlaceOf(const ProgramGraph& graph, size_t node) {
   const auto& collectives = graph.collectives();
   const auto found = std::find(collectives.begin(), collectives.end(), node);
-  const auto place = static_cast<size_t>(found - collectives.begin());
-  COTUNE_CHECK(place < choices.size(), "each collective step has a choice");
-  return choices[place];
+  return static_cast<size_t>(found - collectives.begin());
 }
 
 }  // namespace
@@ -64,11 +58,15 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   made->memory_ = program.group().memory;
   made->input_count_ = graph.inputs().size();
   for (const ProgramOutput& output : graph.outputs()) made->into_.push_back(output.into);
+  const std::vector<CollectiveStep> collectives =
+      CollectiveSteps(recipe, program, rows, problem.topology_digest);
+  COTUNE_CHECK(collectives.size() == choices.size(), "each collective step has a choice");
   for (const RecipeStep& step : recipe.steps) {
+    const size_t place = step.part ? 0 : PlaceOf(graph, *step.collective);
     Result<std::unique_ptr<Plan>> plan =
-        step.part ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
-                  : PrepareCollective(program, *step.collective, rows, problem.topology_digest,
-                                      ChoiceFor(graph, *step.collective, choices), deadline_ns);
+        step.part
+            ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
+            : PrepareCollective(program, collectives[place].problem, choices[place], deadline_ns);
     if (!plan) return Propagate(plan);
     made->is_capturable_ = made->is_capturable_ && (*plan)->is_capturable();
     made->steps_.push_back({.plan = std::move(*plan),

@@ -180,8 +180,8 @@ Result<Program> ProgramOf(const DispatchKey& key, const MeasuredWinners& winners
   }
   Result<ProgramGraph> graph = ProgramGraph::Parse(text->second);
   if (!graph) return Propagate(graph);
-  Result<Program> program =
-      Program::Bind(std::move(*graph), {shape.memory, shape.world_size, shape.ranks_per_node});
+  Result<Program> program = Program::Bind(
+      std::move(*graph), {shape.memory, shape.world_size, shape.ranks_per_node, key.buffer_class});
   if (program && DispatchKey::Of(program->anchor()) != key) {
     return Fail(ErrorCode::kDatabase, "the text in the database is that of another program");
   }

@@ -97,6 +97,7 @@ Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
     if (Status valid = Validate(ClassIn(graph, node, group)); !valid) return Propagate(valid);
   }
   ProblemClass cls = ClassIn(graph, anchor, group);
+  cls.buffer_class = group.buffers;
   if (!graph.is_single_collective()) cls.program_digest = graph.digest();
   return Program(std::move(graph), cls);
 }

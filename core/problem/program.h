@@ -11,11 +11,13 @@
 
 namespace cotune {
 
-// The part of a group that decides what a graph means.
+// The part of a group, and of how it is called, that decides what a graph means.
 struct GroupShape {
   MemoryKind memory = MemoryKind::kHost;
   int32_t world_size = 1;
   int32_t ranks_per_node = 1;  // on each host, 0 when they differ
+  // kSymmetric: all inputs and outputs lie in memory that all ranks have registered.
+  BufferClass buffers = BufferClass::kPlain;
   bool operator==(const GroupShape&) const = default;
 };
 
@@ -29,7 +31,9 @@ class Program {
   static Result<Program> Bind(ProgramGraph graph, const GroupShape& group);
 
   const ProgramGraph& graph() const { return graph_; }
-  GroupShape group() const { return {anchor_.memory, anchor_.world_size, anchor_.ranks_per_node}; }
+  GroupShape group() const {
+    return {anchor_.memory, anchor_.world_size, anchor_.ranks_per_node, anchor_.buffer_class};
+  }
   // The class of the collective that gives the program its size and its place in the dispatch
   // table: the first one with R rows. With the digest of the graph, unless it is a single
   // collective.
@@ -37,7 +41,7 @@ class Program {
   // No more than one collective: what it is called with and tuned as does not depend on the graph.
   bool is_single_collective() const { return graph_.is_single_collective(); }
 
-  // The class of collective `node` (an index of graph().nodes()) by itself.
+  // The class of collective `node` (an index of graph().nodes()) by itself, on plain buffers.
   ProblemClass ClassOf(size_t node) const;
   // The problem of collective `node` at R rows.
   Problem ProblemOf(size_t node, uint64_t rows, uint64_t topology_digest) const;

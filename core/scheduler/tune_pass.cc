@@ -123,9 +123,10 @@ Status TunePass::MakeSymmetricRegion() {
   for (const TuneCell& cell : cells_) {
     const Problem problem = cell.place.problem();
     if (problem.cls.buffer_class != BufferClass::kSymmetric) continue;
-    const int32_t copies = CellOperands::WantedCopies(cell.place.node->program(), problem,
-                                                      parts_.device.cache_bytes());
-    bytes = std::max(bytes, OperandBuffers::RegionBytes(problem, copies));
+    const Program& program = cell.place.node->program();
+    const int32_t copies =
+        CellOperands::WantedCopies(program, problem, parts_.device.cache_bytes());
+    bytes = std::max(bytes, CellOperands::RegionBytes(program, problem, copies));
   }
   if (bytes == 0) return {};
   auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs());

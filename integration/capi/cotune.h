@@ -361,8 +361,10 @@ COTUNE_API cotune_result cotune_program_infer(const cotune_program* program, int
 COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_program* program,
                                             const cotune_tensor* inputs, size_t input_count,
                                             const cotune_tensor* outputs, size_t output_count);
-/* Makes ready what that call would run (data is not looked at), so that the call itself makes
- * nothing and can be captured. All ranks make it ready in the same order. */
+/* Makes ready what that call would run, so that the call itself makes nothing and can be captured.
+ * Only addresses of the operands count, not what is there: registered memory may run another
+ * choice; NULL stands for memory that is not registered. All ranks make it ready in the same order.
+ */
 COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotune_program* program,
                                                 const cotune_tensor* inputs, size_t input_count,
                                                 const cotune_tensor* outputs, size_t output_count);
@@ -377,6 +379,7 @@ typedef struct cotune_tune_node {
   cotune_collective collective;
   cotune_dtype dtype;
   cotune_reduction reduction;
+  /* As in cotune_tune_options; of a program: all its inputs and outputs lie in such memory. */
   int32_t is_symmetric;
   /* Of a program: numbers of rows (R); of a collective: bytes. NULL: those of the options. A
    * program whose values have no R has one size, and these are ignored. */
