@@ -79,7 +79,7 @@ TEST(CopyEngineTest, SegmentsAreAddedUpBetweenCopies) {
       }
     }
   }
-  EXPECT_EQ(kernels, 8u);
+  EXPECT_EQ(kernels, 10u);
 }
 
 TEST(CopyEngineTest, SegmentsCoverAllButARestThatIsSmall) {
