@@ -72,7 +72,7 @@ void CopyBarrier(RanksOnCpu& ranks, int rank) {
   ranks.Launch(rank, MovingKernel(ranks.world_size()).function, call, {.blocks = 1, .threads = 8});
 }
 
-// ---- Collectives that move ---------------------------------------------------------------------
+// ---- Collectives that move ----
 
 MovingCall::MovingCall(const sdk::Problem& problem, unsigned int salt)
     : MovingCall(problem, ExactInputs(ProblemInWords(problem), salt), salt) {}
@@ -149,8 +149,7 @@ void MovingCall::Copy(size_t rank, const BufferCopy& copy) {
             copy.to_offset_bytes, copy.bytes);
 }
 
-// ---- all_reduce
-// ----------------------------------------------------------------------------------
+// ---- all_reduce ----
 
 AddingCall::AddingCall(const KernelVariant& kernel, uint64_t count, size_t misalignment,
                        unsigned int salt)

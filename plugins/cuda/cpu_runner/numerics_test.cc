@@ -40,8 +40,7 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-// ---- Data and what must come out
-// -----------------------------------------------------------------
+// ---- Data and what must come out ----
 
 Bytes FromStd(const std::vector<std::byte>& bytes) {
   const auto* const begin = reinterpret_cast<const unsigned char*>(bytes.data());
@@ -167,8 +166,7 @@ std::string WrongInRankOrder(RanksOnCpu& ranks, const OrderedCall& call) {
   return fmt::format("{}: {} elements are not in rank order", TextOf(call), differing);
 }
 
-// ---- Shapes
-// --------------------------------------------------------------------------------------
+// ---- Shapes ----
 
 // Grids from one block to more than run at once, and chunks from the smallest to one for all.
 std::vector<CallShape> ShapesOf(const KernelVariant& v) {
@@ -195,8 +193,7 @@ std::vector<uint64_t> CountsOf(const KernelVariant& v) {
   return counts;
 }
 
-// ---- The classes
-// ---------------------------------------------------------------------------------
+// ---- The classes ----
 
 TEST(NumericsClassTest, EveryClassIsOneThatIsTested) {
   std::set<std::string> others;
@@ -256,8 +253,7 @@ TEST(NumericsClassTest, EveryFamilyOfAClassHasVariants) {
   EXPECT_THAT(missing, IsEmpty());
 }
 
-// ---- The data
-// ------------------------------------------------------------------------------------
+// ---- The data ----
 
 // Otherwise the tests below could not fail: other orders than that of the ranks give other bits.
 TEST(NumericsDataTest, SumsDependOnTheOrderOfAdditions) {
@@ -293,8 +289,7 @@ TEST(NumericsDataTest, SumsDependOnTheOrderOfAdditions) {
   }
 }
 
-// ---- The kernels
-// ---------------------------------------------------------------------------------
+// ---- The kernels ----
 
 class NumericsTest : public ::testing::TestWithParam<int> {};
 
@@ -411,8 +406,7 @@ TEST_P(NumericsTest, AnElementDoesNotDependOnTheCountOfTheCall) {
   EXPECT_GE(seen.size(), 7u);
 }
 
-// ---- Data that is moved, integers, and minima and maxima of them
-// ----------------------------------
+// ---- Data that is moved, integers, and minima and maxima of them ----
 
 std::vector<Bytes> RandomBytes(const Problem& p, uint64_t seed) {
   std::mt19937_64 random(seed);
