@@ -2,10 +2,7 @@
 // with data whose sums depend on the order of additions.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <map>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +11,7 @@
 #include "plugins/host/backend.h"
 #include "plugins/host/testing/exact_data.h"
 #include "plugins/host/testing/host_ranks.h"
+#include "plugins/sdk/testing/ordered_sums.h"
 
 namespace cotune::host {
 namespace {
@@ -37,90 +35,23 @@ cotune_problem_t ToAbi(const Problem& problem) {
                     problem.world_size, problem.root, problem.in_place);
 }
 
-double Fraction(std::mt19937_64& random) {
-  return 1 + std::ldexp(static_cast<double>(random() >> 11), -53);
-}
-
-// A float of either sign whose magnitude lies between 2^-6 and 2^6. One in 16 is a zero of either
-// sign, which minima tell apart.
-double SmallValue(std::mt19937_64& random) {
-  const double sign = random() % 2 == 0 ? 1 : -1;
-  if (random() % 16 == 0) return sign * 0.0;
-  return sign * std::ldexp(Fraction(random), static_cast<int>(random() % 12) - 6);
-}
-
-// A magnitude beside which the accumulator loses digits of small values.
-double LargeValue(ElementType type, std::mt19937_64& random) {
-  const int exponent = type == ElementType::kF16 ? 14 : type == ElementType::kF64 ? 40 : 30;
-  return std::ldexp(1 + static_cast<double>(random() % 8) / 8, exponent);
-}
-
-void Append(ElementType type, double value, Bytes& bytes) {
-  const auto append = [&](const auto& element) {
-    const auto* const from = reinterpret_cast<const std::byte*>(&element);
-    bytes.insert(bytes.end(), from, from + sizeof(element));
-  };
-  if (type == ElementType::kF64) append(value);
-  if (type == ElementType::kF32) append(static_cast<float>(value));
-  if (type == ElementType::kBf16) append(Bf16FromF32(static_cast<float>(value)));
-  if (type == ElementType::kF16) append(F16FromF32(static_cast<float>(value)));
-}
-
-// In half of the elements two ranks have large opposite values: the other values lose digits where
-// they are added between these two, so that the order of additions shows in 16-bit results, too.
 Bytes RandomInput(const Problem& problem, int rank) {
-  std::mt19937_64 shared(problem.count);  // draws the same on all ranks
-  std::mt19937_64 own(problem.count * 64 + static_cast<uint64_t>(rank));
-  const auto ranks = static_cast<uint64_t>(problem.world_size);
-  Bytes bytes;
-  const uint64_t elements = SendElements(problem);
-  for (uint64_t i = 0; i < elements; ++i) {
-    const bool has_large = shared() % 2 == 0;
-    const auto plus = static_cast<int>(shared() % ranks);
-    const auto minus = static_cast<int>(shared() % ranks);
-    const double large = LargeValue(problem.type, shared);
-    const double small = SmallValue(own);
-    const bool is_one = has_large && plus != minus && (rank == plus || rank == minus);
-    Append(problem.type, !is_one ? small : rank == plus ? large : -large, bytes);
-  }
-  return bytes;
-}
-
-// An element as its accumulator holds it: f32, f64 for f64.
-template <typename T>
-T Load(ElementType type, const std::byte* from) {
-  if (IsNarrowFloat(type)) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, from, sizeof(bits));
-    return type == ElementType::kBf16 ? F32FromBf16(bits) : F32FromF16(bits);
-  }
-  T value = 0;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-template <typename T>
-Bytes CombineInRankOrder(const Problem& problem, int rank, const std::vector<Bytes>& inputs) {
-  const bool has_blocks = problem.collective == Collective::kReduceScatter;
-  const uint64_t first = has_blocks ? static_cast<uint64_t>(rank) * problem.count : 0;
-  Bytes result;
-  for (uint64_t i = first; i < first + problem.count; ++i) {
-    const uint64_t at = i * ElementBytes(problem.type);
-    T total = Load<T>(problem.type, inputs[0].data() + at);
-    for (size_t r = 1; r < inputs.size(); ++r) {
-      const T next = Load<T>(problem.type, inputs[r].data() + at);
-      total = problem.reduction == Reduction::kProduct ? total * next : total + next;
-    }
-    if (problem.reduction == Reduction::kAverage) total /= static_cast<T>(problem.world_size);
-    Append(problem.type, total, result);
-  }
-  return result;
+  return sdk::OrderedAddends(problem.type, SendElements(problem), rank, problem.world_size,
+                             problem.count);
 }
 
 // What the sums, products or averages of a rank are in the order of ranks, rounded once.
 Bytes InRankOrder(const Problem& problem, int rank, const std::vector<Bytes>& inputs) {
-  return problem.type == ElementType::kF64 ? CombineInRankOrder<double>(problem, rank, inputs)
-                                           : CombineInRankOrder<float>(problem, rank, inputs);
+  if (problem.collective != Collective::kReduceScatter) {
+    return sdk::CombinedInRankOrder(problem.type, problem.reduction, inputs);
+  }
+  std::vector<Bytes> blocks;
+  const auto block_bytes = static_cast<ptrdiff_t>(problem.count * ElementBytes(problem.type));
+  for (const Bytes& input : inputs) {
+    const auto begin = input.begin() + rank * block_bytes;
+    blocks.emplace_back(begin, begin + block_bytes);
+  }
+  return sdk::CombinedInRankOrder(problem.type, problem.reduction, blocks);
 }
 
 // What one choice gives on this rank; `failure` says why there is nothing.
@@ -140,14 +71,6 @@ Bytes Run(const GroupForTest& group, int rank, const Problem& problem, const cha
                                          MonotonicNs() + kCaseNs, &error);
   if (status != COTUNE_OK) failure = error.message;
   return Bytes(to, to + receive_bytes);
-}
-
-uint64_t DifferingElements(const Bytes& a, const Bytes& b, uint64_t width) {
-  uint64_t differing = 0;
-  for (uint64_t at = 0; at + width <= a.size(); at += width) {
-    if (std::memcmp(a.data() + at, b.data() + at, width) != 0) ++differing;
-  }
-  return differing;
 }
 
 std::string TextOf(const Problem& problem) {
@@ -183,13 +106,13 @@ std::string Compare(const GroupForTest& group, int rank, const Problem& problem,
     const bool is_extreme =
         problem.reduction == Reduction::kMin || problem.reduction == Reduction::kMax;
     if (numerics == sdk::kRankOrderNumerics && !is_extreme) {
-      const uint64_t wrong = DifferingElements(result, in_rank_order, width);
+      const uint64_t wrong = sdk::DifferingElements(result, in_rank_order, width);
       if (wrong > 0) return fmt::format("{} is not in rank order in {} elements", where, wrong);
     }
     const auto [first, is_new] = first_of_class.try_emplace(numerics, choice.name, result);
     if (!is_new) {
       ++seen.compared;
-      const uint64_t differing = DifferingElements(result, first->second.second, width);
+      const uint64_t differing = sdk::DifferingElements(result, first->second.second, width);
       if (differing > 0) {
         return fmt::format("{} differs from {} of class {} in {} elements", where,
                            first->second.first, numerics, differing);

@@ -297,13 +297,21 @@ std::vector<PartVariant> PartVariants(const std::vector<std::string>& example_pa
   for (int threads = 1; threads <= 1024; threads *= 2) {
     const PartShape shape{threads, std::max(threads, 64)};
     const auto with_shape = [&](std::string name, sdk::Program program) {
-      variants.push_back({{std::move(name), std::move(program)}, shape});
+      const bool has_functions = HasFunctions(program);
+      variants.push_back({{std::move(name), std::move(program), has_functions}, shape});
     };
     // As many leaves in a thread as it may have.
     const uint64_t columns = threads < 32 ? 201 : 3001;
     with_shape(fmt::format("row_reductions_{}", columns), RowReductions(ValueDtype::kF32, columns));
-    if (threads >= 64)
+    if (threads >= 64) {
       with_shape("residual_norm_4096", ResidualNorm(ValueDtype::kBf16, 4096, true));
+    }
+    // A thread has several leaves, one, or, in most warps of a row, none.
+    if (threads == 8 || threads == 32 || threads == 256 || threads == 1024) {
+      with_shape("layer_norm_520", LayerNorm(520));
+      with_shape("softmax_520", Softmax(ValueDtype::kF32, 520));
+      with_shape("residual_norm_520", ResidualNorm(ValueDtype::kF32, 520, false));
+    }
   }
   variants.push_back({{"row_reductions_f64", RowReductions(ValueDtype::kF64, 520)}, {64, 128}});
   return variants;

@@ -1,0 +1,241 @@
+#include "plugins/cuda/cpu_runner/copy_engine_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+#include "plugins/cuda/cpu_runner/sdk_problem.h"
+
+namespace cotune::cuda::cpu {
+namespace {
+
+using sdk::Collective;
+
+constexpr size_t kGuardBytes = 64;
+// Buffers hold these while they are the caller's.
+constexpr unsigned char kNotReceived = 0xEE;
+constexpr unsigned char kSentBefore = 0xDD;
+
+const KernelVariant& MovingKernel(int world_size) {
+  for (const KernelVariant& v : kCopyEngineVariants) {
+    if (v.collective != "ALL_REDUCE" && v.world_size == world_size) return v;
+  }
+  std::abort();
+}
+
+std::vector<Bytes> ExactInputs(const Problem& problem, unsigned int salt) {
+  std::vector<Bytes> inputs;
+  for (int r = 0; r < problem.world_size; ++r) inputs.push_back(ExactInput(problem, r, salt));
+  return inputs;
+}
+
+Problem ReductionOf(const KernelVariant& v, uint64_t count) {
+  return {v.collective, v.type, v.reduction, count, v.world_size};
+}
+
+// The caller has its buffers back.
+Bytes GiveBack(Bytes& sent, Bytes& received) {
+  Bytes result = received;
+  std::fill(sent.begin(), sent.end(), kSentBefore);
+  std::fill(received.begin(), received.end(), kNotReceived);
+  return result;
+}
+
+// Copies that lie outside of the buffers are mistakes of the list.
+void CopyBytes(const Bytes& from, size_t from_offset, Bytes& to, size_t to_offset, size_t bytes) {
+  if (from_offset + bytes > from.size() || to_offset + bytes > to.size()) std::abort();
+  std::memcpy(to.data() + to_offset, from.data() + from_offset, bytes);
+}
+
+std::string DifferenceOf(const Problem& call, int rank, const Bytes& expected, const Bytes& result,
+                         const Bytes& later) {
+  const std::string where = fmt::format("{} {} count {} rank {} of {}", call.collective, call.type,
+                                        call.count, rank, call.world_size);
+  if (result != expected) {
+    const auto at =
+        std::mismatch(result.begin(), result.end(), expected.begin(), expected.end()).first;
+    return fmt::format("{}: wrong from byte {}", where, at - result.begin());
+  }
+  if (later != Bytes(later.size(), kNotReceived)) return where + ": written after its end";
+  return "";
+}
+
+}  // namespace
+
+void CopyBarrier(RanksOnCpu& ranks, int rank) {
+  KernelArguments call{};
+  call.segment = -1;
+  ranks.Launch(rank, MovingKernel(ranks.world_size()).function, call, {.blocks = 1, .threads = 8});
+}
+
+// ---- Collectives that move ----
+
+MovingCall::MovingCall(const sdk::Problem& problem, unsigned int salt)
+    : MovingCall(problem, ExactInputs(ProblemInWords(problem), salt), salt) {}
+
+MovingCall::MovingCall(const sdk::Problem& problem, std::vector<Bytes> inputs, unsigned int salt)
+    : problem_(problem),
+      salt_(salt),
+      call_(ProblemInWords(problem)),
+      inputs_(std::move(inputs)),
+      sent_(inputs_),
+      received_(inputs_.size(),
+                Bytes(ReceiveElements(call_) * ElementBytes(call_.type), kNotReceived)),
+      results_(inputs_.size()) {
+  if (!problem.in_place) return;
+  for (size_t r = 0; r < inputs_.size(); ++r) {
+    const bool is_gather = problem.collective == Collective::kAllGather;
+    if (!is_gather && static_cast<int>(r) != problem.root) continue;
+    const size_t at = is_gather ? r * inputs_[r].size() : 0;
+    // Not memcpy: with no elements these point nowhere.
+    std::copy(inputs_[r].begin(), inputs_[r].end(),
+              received_[r].begin() + static_cast<ptrdiff_t>(at));
+  }
+}
+
+void MovingCall::Run(RanksOnCpu& ranks, int rank) {
+  const auto r = static_cast<size_t>(rank);
+  const CopyList copies = CopiesOf(problem_, rank);
+  if (copies.own[0]) CopyHere(ranks, rank, *copies.own[0]);
+  CopyBarrier(ranks, rank);
+  for (size_t phase = 0; phase < copies.phases.size(); ++phase) {
+    const auto& own = copies.own[phase + 1];
+    // The own copy runs beside the others: before, between or after them.
+    size_t own_at = (salt_ + r) % (copies.phases[phase].size() + 1);
+    for (const BufferCopy& copy : copies.phases[phase]) {
+      if (own_at-- == 0 && own) CopyHere(ranks, rank, *own);
+      FiberScheduler::YieldSometimes();
+      Copy(r, copy);
+    }
+    if (own_at == 0 && own) CopyHere(ranks, rank, *own);
+    CopyBarrier(ranks, rank);
+  }
+  results_[r] = GiveBack(sent_[r], received_[r]);
+}
+
+std::string MovingCall::Difference() const {
+  for (int rank = 0; rank < problem_.world_size; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    std::string difference =
+        DifferenceOf(call_, rank, ExpectedOutput(call_, rank, inputs_), results_[r], received_[r]);
+    if (!difference.empty()) return difference + (problem_.in_place ? ", in place" : "");
+  }
+  return "";
+}
+
+bool MovingCall::IsUntouchedAt(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  return sent_[r] == inputs_[r] && received_[r] == Bytes(received_[r].size(), kNotReceived);
+}
+
+// A kernel copies the data that stays on this rank; never in place.
+void MovingCall::CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy) {
+  const auto r = static_cast<size_t>(rank);
+  KernelArguments call{};
+  call.send = sent_[r].data() + copy.from_offset_bytes;
+  call.recv = received_[r].data() + copy.to_offset_bytes;
+  call.count = copy.bytes;
+  ranks.Launch(rank, MovingKernel(ranks.world_size()).function, call, {.blocks = 3, .threads = 32});
+}
+
+void MovingCall::Copy(size_t rank, const BufferCopy& copy) {
+  const auto peer = static_cast<size_t>(copy.from_rank);
+  if (peer == rank) std::abort();
+  CopyBytes((copy.is_from_recv ? received_ : sent_)[peer], copy.from_offset_bytes, received_[rank],
+            copy.to_offset_bytes, copy.bytes);
+}
+
+// ---- all_reduce ----
+
+AddingCall::AddingCall(const KernelVariant& kernel, uint64_t count, size_t misalignment,
+                       unsigned int salt)
+    : AddingCall(kernel, ExactInputs(ReductionOf(kernel, count), salt), misalignment, salt) {}
+
+AddingCall::AddingCall(const KernelVariant& kernel, std::vector<Bytes> inputs, size_t misalignment,
+                       unsigned int salt)
+    : kernel_(kernel),
+      misalignment_(misalignment),
+      salt_(salt),
+      call_(ReductionOf(kernel, inputs[0].size() / ElementBytes(kernel.type))),
+      inputs_(std::move(inputs)),
+      results_(inputs_.size()) {
+  for (const Bytes& input : inputs_) {
+    sent_.push_back(Bytes(misalignment, 0x11));
+    sent_.back().insert(sent_.back().end(), input.begin(), input.end());
+    received_.push_back(Bytes(sent_.back().size() + kGuardBytes, kNotReceived));
+  }
+}
+
+void AddingCall::Run(RanksOnCpu& ranks, int rank) {
+  const sdk::Problem problem = SdkProblem(call_, /*is_symmetric=*/true);
+  Launch(ranks, rank, -1);
+  CopyAll(rank, SegmentCopiesOf(problem, rank, 0).scatter);
+  constexpr int kSegments = kCopySegments;
+  for (int segment = 0; segment < kSegments; ++segment) {
+    const bool is_last = segment + 1 == kSegments;
+    const SegmentCopies beside = SegmentCopiesOf(problem, rank, is_last ? 0 : segment + 1);
+    const bool copies_first = ((salt_ + static_cast<unsigned int>(rank)) & 1) != 0;
+    const auto& copies = is_last ? beside.gather : beside.scatter;
+    if (copies_first) CopyAll(rank, copies);
+    Launch(ranks, rank, segment);
+    if (!copies_first) CopyAll(rank, copies);
+  }
+  for (int segment = 1; segment < kSegments; ++segment) {
+    CopyAll(rank, SegmentCopiesOf(problem, rank, segment).gather);
+  }
+  Launch(ranks, rank, -1);
+  const auto r = static_cast<size_t>(rank);
+  results_[r] = GiveBack(sent_[r], received_[r]);
+}
+
+std::string AddingCall::Difference() const {
+  for (int rank = 0; rank < call_.world_size; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    Bytes expected(misalignment_, kNotReceived);
+    const Bytes sums = ExpectedOutput(call_, rank, inputs_);
+    expected.insert(expected.end(), sums.begin(), sums.end());
+    expected.insert(expected.end(), kGuardBytes, kNotReceived);
+    std::string difference = DifferenceOf(call_, rank, expected, results_[r], received_[r]);
+    if (!difference.empty()) return difference;
+  }
+  return "";
+}
+
+Bytes AddingCall::Received(int rank) const {
+  const Bytes& all = results_[static_cast<size_t>(rank)];
+  return Bytes(all.begin() + static_cast<ptrdiff_t>(misalignment_),
+               all.end() - static_cast<ptrdiff_t>(kGuardBytes));
+}
+
+void AddingCall::Launch(RanksOnCpu& ranks, int rank, int segment) {
+  KernelArguments call{};
+  const auto at = [&](std::vector<Bytes>& buffers, size_t r) {
+    return buffers[r].data() + misalignment_;
+  };
+  call.send = at(sent_, static_cast<size_t>(rank));
+  call.recv = at(received_, static_cast<size_t>(rank));
+  call.count = call_.count;
+  call.segment = segment;
+  for (size_t r = 0; r < sent_.size(); ++r) {
+    call.peer_send[r] = at(sent_, r);
+    call.peer_recv[r] = at(received_, r);
+  }
+  const unsigned int blocks = segment < 0 ? 1 : 3;
+  ranks.Launch(rank, kernel_.function, call, {.blocks = blocks, .threads = 32});
+}
+
+void AddingCall::CopyAll(int rank, const std::vector<BufferCopy>& copies) {
+  for (const BufferCopy& copy : copies) {
+    FiberScheduler::YieldSometimes();
+    const auto peer = static_cast<size_t>(copy.from_rank);
+    CopyBytes((copy.is_from_recv ? received_ : sent_)[peer], misalignment_ + copy.from_offset_bytes,
+              received_[static_cast<size_t>(rank)], misalignment_ + copy.to_offset_bytes,
+              copy.bytes);
+  }
+}
+
+}  // namespace cotune::cuda::cpu
