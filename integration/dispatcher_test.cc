@@ -34,8 +34,9 @@ cotune_backend_api_t FakeWithMemory() {
       .memory_register = [](cotune_group_t*, void*, uint64_t, int64_t,
                             cotune_error_t*) { return cotune_status_t{COTUNE_OK}; },
       .memory_unregister = [](cotune_group_t*, void*) {}};
-  table.get_extension = [](const cotune_backend_t*, const char* id) -> const void* {
-    return std::string_view(id) == COTUNE_MEMORY_EXTENSION ? &memory : nullptr;
+  table.get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
+    if (std::string_view(id) == COTUNE_MEMORY_EXTENSION) return &memory;
+    return fake::BackendApi()->get_extension(backend, id);
   };
   table.list_choices = [](const cotune_backend_t* backend, const cotune_problem_t* problem,
                           cotune_choice_t* first, uint32_t stride, uint32_t capacity,
@@ -196,6 +197,41 @@ TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   groups.UnregisterMemory(send_.data());
   ASSERT_TRUE(groups.RegisterMemory({}, recv_.data(), 64, INT64_MAX));
   EXPECT_EQ(Runs(broadcast), "fake/zero_copy");
+}
+
+TEST_F(DispatcherTest, RegisteredOperandsOfAProgramHaveRowsOfTheirOwn) {
+  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy\nparts");
+  const ProgramGraph graph =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n")
+          .value();
+  const auto key = [&](BufferClass buffers) {
+    return DispatchKey::Of(
+        Program::Bind(graph, {MemoryKind::kHost, 1, 1, buffers}).value().anchor());
+  };
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {DispatchRow{key(BufferClass::kPlain), {{0, UINT64_MAX, Id("fake/plain_winner")}}},
+       DispatchRow{key(BufferClass::kSymmetric), {{0, UINT64_MAX, Id("fake/zero_copy")}}}}));
+  SumOf(16);
+  const void* const inputs[] = {send_.data()};
+  void* const outputs[] = {recv_.data()};
+  const ProgramCall call{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs};
+  const auto runs = [&] {
+    recv_.assign(16, 0);
+    EXPECT_TRUE(dispatcher_->Run(call));
+    for (size_t i = 0; i < recv_.size(); ++i) EXPECT_EQ(recv_[i], -3.0F) << i;
+    return dispatcher_->Explain(call).value().choice.text();
+  };
+  EXPECT_EQ(runs(), "fake/plain_winner");
+  BackendGroups& groups = job_->groups();
+  ASSERT_TRUE(groups.RegisterMemory({}, recv_.data(), 64, INT64_MAX));
+  EXPECT_EQ(runs(), "fake/plain_winner") << "the input is not registered";
+  ASSERT_TRUE(groups.RegisterMemory({}, send_.data(), 64, INT64_MAX));
+  EXPECT_EQ(runs(), "fake/zero_copy");
+  EXPECT_TRUE(dispatcher_->Prepare(call));
+  groups.UnregisterMemory(recv_.data());
+  EXPECT_EQ(runs(), "fake/plain_winner");
+  groups.UnregisterMemory(send_.data());
+  EXPECT_EQ(runs(), "fake/plain_winner");
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {

@@ -115,5 +115,35 @@ TEST(RecipeTest, TemporariesShareMemoryWhenTheyAreNotAliveTogether) {
   }
 }
 
+TEST(RecipeTest, CollectivesBetweenOperandsOfTheProgramRunOnRegisteredMemory) {
+  const auto steps = [](const std::string& text, BufferClass buffers) {
+    const Program program = Program::Bind(Graph(text), {MemoryKind::kHost, 4, 4, buffers}).value();
+    EXPECT_EQ(program.group().buffers, buffers);
+    EXPECT_EQ(program.anchor().buffer_class, buffers);
+    return CollectiveSteps(UnfusedRecipe(program.graph()), program, 12, 7);
+  };
+  const std::string norm =
+      "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n";
+  const auto plain = steps(norm, BufferClass::kPlain);
+  ASSERT_THAT(plain, SizeIs(1));
+  EXPECT_EQ(plain[0].problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(plain[0].why_plain, "");
+  const auto registered = steps(norm, BufferClass::kSymmetric);
+  EXPECT_EQ(registered[0].problem.cls.buffer_class, BufferClass::kSymmetric);
+  EXPECT_EQ(registered[0].problem.count, 96u);
+  EXPECT_EQ(registered[0].problem.cls.program_digest, 0u);
+  EXPECT_EQ(registered[0].why_plain, "");
+  // The sum of f32 does not fit the output of f64, and what comes of it goes on to another one.
+  const auto between = steps(
+      "%x = input f32 [R, 8]\n%s = all_reduce sum %x\n%t = cast %s, to=f64\n"
+      "%u = all_reduce max %t\n%y = neg %u\nreturn %y\n",
+      BufferClass::kSymmetric);
+  ASSERT_THAT(between, SizeIs(2));
+  EXPECT_EQ(between[0].problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(between[0].why_plain, "its value lies between two steps, in memory of the job");
+  EXPECT_EQ(between[1].problem.cls.buffer_class, BufferClass::kPlain);
+  EXPECT_EQ(between[1].why_plain, "its operand lies between two steps, in memory of the job");
+}
+
 }  // namespace
 }  // namespace cotune

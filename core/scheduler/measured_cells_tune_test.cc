@@ -7,6 +7,8 @@ namespace cotune {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // 16 KiB out of place with guards are 33 KiB: two caches of 128 KiB take 8 of those, and the one
 // whose turn it is makes 9.
@@ -215,6 +217,38 @@ TEST(MeasuredCellsTuneTest, SymmetricProblemsAreMeasuredOnRegisteredMemory) {
     cls.buffer_class = BufferClass::kSymmetric;
     const DispatchTable& table = view.outcome->table;
     const int32_t choice = table.Lookup(DispatchKey::Of(cls), 1024);
+    ASSERT_NE(choice, DispatchTable::kNoChoice);
+    EXPECT_EQ(table.choices()[choice].text(), "scripted/fast");
+  }
+}
+
+TEST(MeasuredCellsTuneTest, ProgramsWithRegisteredOperandsAreMeasuredOnThem) {
+  Tune tune;
+  tune.buffer_class = BufferClass::kSymmetric;
+  tune.node_programs = {
+      "%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n",
+      "%x = input f32 [R, 4]\n%t = cast %x, to=f64\n%s = all_reduce sum %t\nreturn %s\n"};
+  tune.node_sizes = {{1024, 4096}, {1024}};
+  tune.choices = [](int) {
+    ScriptedChoice slow = Scripted("slow", 50'000);
+    slow.is_default = true;
+    return std::vector<ScriptedChoice>{slow, Scripted("fast", 20'000)};
+  };
+  const Program program = ProgramOfNode(tune, 0);
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome) << view.outcome.error().ToText();
+    ASSERT_TRUE(view.outcome->committed);
+    ASSERT_EQ(view.cells.size(), 3u);
+    EXPECT_EQ(view.groups_created, 1) << "no launch failed";
+    EXPECT_EQ(view.cells[0].problem.cls.buffer_class, BufferClass::kSymmetric);
+    EXPECT_THAT(view.cells[0].refusals, IsEmpty());
+    // What is cast lies in memory of the job.
+    ASSERT_THAT(view.cells[2].refusals, SizeIs(1));
+    EXPECT_EQ(view.cells[2].refusals[0].choice, "registered buffers for collective 1 (all_reduce)");
+    EXPECT_EQ(view.cells[2].refusals[0].reason,
+              "its operand lies between two steps, in memory of the job");
+    const DispatchTable& table = view.outcome->table;
+    const int32_t choice = table.Lookup(DispatchKey::Of(program.anchor()), 1024);
     ASSERT_NE(choice, DispatchTable::kNoChoice);
     EXPECT_EQ(table.choices()[choice].text(), "scripted/fast");
   }

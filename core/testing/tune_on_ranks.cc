@@ -26,7 +26,7 @@ Program ProgramOfNode(const Tune& tune, size_t node) {
   const std::string text = node < tune.node_programs.size() ? tune.node_programs[node] : "";
   if (!text.empty()) {
     return *Program::Bind(*ProgramGraph::Parse(text),
-                          {MemoryKind::kHost, tune.world_size, tune.world_size});
+                          {MemoryKind::kHost, tune.world_size, tune.world_size, tune.buffer_class});
   }
   ProblemClass cls = AllReduce(tune.world_size);
   cls.in_place = node != 0;
