@@ -41,9 +41,8 @@ std::optional<Program> ProgramOf(const DatabaseEntry& entry) {
   const ProblemClass& cls = entry.cell.problem.cls;
   Result<ProgramGraph> graph = ProgramGraph::Parse(entry.program_text);
   if (!graph) return std::nullopt;
-  Result<Program> program =
-      Program::Bind(std::move(*graph),
-                    {cls.memory, cls.world_size, cls.ranks_per_node, cls.buffer_class});
+  Result<Program> program = Program::Bind(
+      std::move(*graph), {cls.memory, cls.world_size, cls.ranks_per_node, cls.buffer_class});
   if (!program) return std::nullopt;
   return std::move(*program);
 }

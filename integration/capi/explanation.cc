@@ -88,10 +88,11 @@ std::string ExplanationText(const Explained& explained) {
     text += "not tuned: the default choice of the first backend that can run it\n";
   }
   if (call.is_eager) {
-    text += call.choice_in_graphs
-                ? fmt::format("captured in a CUDA graph it runs {}, because that choice cannot be\n",
-                              call.choice_in_graphs->text())
-                : "it cannot be captured in a CUDA graph\n";
+    text +=
+        call.choice_in_graphs
+            ? fmt::format("captured in a CUDA graph it runs {}, because that choice cannot be\n",
+                          call.choice_in_graphs->text())
+            : "it cannot be captured in a CUDA graph\n";
   }
   return text;
 }

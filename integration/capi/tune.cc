@@ -40,10 +40,9 @@ Result<std::vector<int>> Values(uint32_t bits, uint32_t fallback, int last, cons
 // The program of a node, and what its sizes are.
 Result<Program> ProgramOf(const cotune_tune_node& node, Job& job) {
   if (node.program != nullptr) {
-    return Program::Bind(
-        node.program->graph,
-        {job.device().kind(), job.world_size(), job.places().ranks_per_host(),
-         node.is_symmetric != 0 ? BufferClass::kSymmetric : BufferClass::kPlain});
+    return Program::Bind(node.program->graph,
+                         {job.device().kind(), job.world_size(), job.places().ranks_per_host(),
+                          node.is_symmetric != 0 ? BufferClass::kSymmetric : BufferClass::kPlain});
   }
   const Result<Call> call =
       MakeCall(node.collective, node.dtype, node.reduction, 0, 0, job.world_size());

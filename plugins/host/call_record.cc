@@ -11,8 +11,7 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   const uint64_t reduction = Reduces(problem) ? static_cast<uint64_t>(problem.reduction) : 0;
   record.kind = static_cast<uint64_t>(problem.collective) |
                 (static_cast<uint64_t>(problem.type) << 8) | (reduction << 16) |
-                (static_cast<uint64_t>(problem.root) << 24) |
-                (problem.program_digest >> 32 << 32);
+                (static_cast<uint64_t>(problem.root) << 24) | (problem.program_digest >> 32 << 32);
   record.count = problem.count;
   const uint64_t words[] = {record.kind, record.count, problem.program_digest};
   const XXH32_hash_t of_problem = XXH32(words, sizeof(words), 0);
