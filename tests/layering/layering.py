@@ -34,7 +34,7 @@ FOLDERS = {
     "cli": ["core", "gpu", "plugins/api", "integration"],
     "benchmarks": ["core", "plugins", "sync", "integration"],
     "benchmarks/cuda": ["core", "plugins/cuda", "gpu/driver", "plugins/loader", "plugins/sdk"],
-    "benchmarks/gpu": ["gpu", "integration"],
+    "benchmarks/gpu": ["core", "gpu", "integration", "plugins/api", "plugins/loader"],
     "tests": ["core", "plugins", "sync", "integration", "cli"],
     "tests/gpu": ["core", "gpu", "integration"],
     "tests/simulated": ["core", "sync"],

@@ -1,0 +1,164 @@
+"""Measures parts of programs beside torch.compile's kernels for the same operations, in one process on one GPU.
+
+Each is a CUDA graph of calls back to back on the same operands, and they take turns: a time is the median over rounds of
+the time of a replay by its calls. The values of cotune's part are compared with torch in f32 first."""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+import part_library
+import part_platforms
+import part_workloads
+
+CALLS = 20
+ROUNDS = 15
+WARM_ROUNDS = 2
+# Collectives that need equal shares of the rows.
+SHARES = re.compile("reduce_scatter|all_gather|all_to_all")
+ROWS = (1, 4, 16, 64, 256, 1024, 2048)
+COLUMNS = (8192, 5120, 2880)
+
+
+@dataclasses.dataclass
+class Operands:
+    """Of one part: memory for each input and output, by their order, and by name what a user's function takes."""
+
+    inputs: list
+    outputs: list
+    by_name: dict
+    output_names: list[str]
+    bytes: int  # read and written
+
+
+def value_bytes(value: part_library.Value) -> int:
+    sizes = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
+    return value.rows * value.columns * sizes.get(value.dtype, 1)
+
+
+def operands_of(platform, parts: part_library.Parts, names: part_workloads.Names, part: int) -> Operands:
+    slots = parts.collective_slots()
+    inputs, by_name = [], {}
+    for i, value in enumerate(parts.inputs(part)):
+        inputs.append(platform.make(value, seed=i + 1))
+        by_name[names.of_input(value.slot, slots)] = inputs[-1]
+    outputs, output_names = [], []
+    for i, value in enumerate(parts.outputs(part)):
+        outputs.append(inputs[value.into] if value.into >= 0 else platform.make(value, seed=100 + i))
+        output_names.append(names.of_output(value.slot))
+    moved = sum(map(value_bytes, parts.inputs(part))) + sum(map(value_bytes, parts.outputs(part)))
+    return Operands(inputs, outputs, by_name, output_names, moved)
+
+
+def caller(platform, parts: part_library.Parts, part: int, operands: Operands):
+    inputs = [platform.address(each) for each in operands.inputs]
+    outputs = [platform.address(each) for each in operands.outputs]
+    return lambda: parts.launch(part, inputs, outputs, platform.stream_handle())
+
+
+def wrong_elements(platform, workload, operands: Operands, call) -> int:
+    """After one call; the inputs are as before."""
+    saved = [platform.clone(each) for each in operands.inputs]
+    expected = workload.reference(getattr(platform, "torch", None), operands.by_name)
+    platform.run(call)
+    wrong = sum(platform.errors(expected[name], seen)
+                for name, seen in zip(operands.output_names, operands.outputs, strict=True))
+    for each, before in zip(operands.inputs, saved, strict=True):
+        platform.restore(each, before)
+    return wrong
+
+
+def take_turns(platform, contenders: dict, rounds: int) -> dict[str, list[float]]:
+    graphs = {name: platform.capture(function, CALLS) for name, function in contenders.items()}
+    times = {name: [] for name in graphs}
+    for i in range(WARM_ROUNDS + rounds):
+        for name, graph in graphs.items():
+            time_us = platform.time_us(graph) / CALLS
+            if i >= WARM_ROUNDS:
+                times[name].append(round(time_us, 3))
+    return times
+
+
+def measure(platform, options, workload, text: str, rows: int) -> list[dict]:
+    """A result for each part of the program."""
+    results = []
+    names = part_workloads.names_of(text)
+    with part_library.Parts(options.library, options.plugin, text, rows, options.ranks, platform.memory) as parts:
+        for part in range(parts.count):
+            operands = operands_of(platform, parts, names, part)
+            call = caller(platform, parts, part, operands)
+            wrong = wrong_elements(platform, workload, operands, call)
+            contenders = {"cotune": call, "compiled": platform.compiled(workload.user, operands.by_name),
+                          "copy": platform.copy(operands.bytes)}
+            results.append({"program": workload.example, "part": part, "rows": rows,
+                            "columns": max(value.columns for value in parts.outputs(part)),
+                            "bytes": operands.bytes, "wrong": wrong,
+                            "us": take_turns(platform, contenders, options.rounds)})
+    return results
+
+
+def line(result: dict) -> str:
+    us = {name: statistics.median(times) for name, times in result["us"].items()}
+    note = f"  {result['wrong']} elements are wrong" if result["wrong"] else ""
+    return (f"{result['program']:<20} {result['rows']:>5} {result['columns']:>7} {us['cotune']:>9.2f} {us['compiled']:>9.2f} "
+            f"{us['cotune'] / us['compiled']:>6.2f} {us['copy']:>8.2f} {result['bytes'] / us['cotune'] / 1e3:>7.0f}{note}")
+
+
+HEADING = f"{'program':<20} {'rows':>5} {'columns':>7} {'cotune us':>9} {'torch us':>9} {'ratio':>6} {'copy us':>8} {'GB/s':>7}"
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    here = pathlib.Path(__file__).resolve().parent
+    root = here.parent.parent
+    parser = argparse.ArgumentParser(prog="benchmarks/gpu/parts", description=__doc__)
+    parser.add_argument("--programs", default=",".join(each.example for each in part_workloads.WORKLOADS))
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows [%(default)s]")
+    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="widths [%(default)s]")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--ranks", type=int, default=2, help="ranks of the programs: a share of rows is R / ranks")
+    parser.add_argument("--memory", choices=("cuda", "host"), default="cuda")
+    parser.add_argument("--library", default=str(here / "libparts.so"))
+    parser.add_argument("--plugin", default=str(root / "lib/cotune/plugins/cotune_cuda.so"))
+    parser.add_argument("--examples", default=str(root / "examples/programs"))
+    parser.add_argument("--out", type=pathlib.Path, help="JSON, written anew after each result")
+    options = parser.parse_args(arguments)
+    known = {each.example: each for each in part_workloads.WORKLOADS}
+    unknown = [name for name in options.programs.split(",") if name not in known]
+    if unknown:
+        parser.error(f"unknown program {', '.join(unknown)}; known are {', '.join(known)}")
+    options.workloads = [known[name] for name in options.programs.split(",")]
+    options.rows, options.columns = ([int(each) for each in text.split(",")] for text in (options.rows, options.columns))
+    return options
+
+
+def run(platform, options) -> int:
+    content = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **platform.about(),
+               "calls": CALLS, "results": []}
+    print(HEADING)
+    for workload in options.workloads:
+        example = (pathlib.Path(options.examples) / f"{workload.example}.cotune").read_text(encoding="utf-8")
+        for columns in options.columns if workload.has_rows else options.columns[:1]:
+            for rows in options.rows if workload.has_rows else [1]:
+                if SHARES.search(example):
+                    rows = -(-rows // options.ranks) * options.ranks
+                results = measure(platform, options, workload, workload.text(example, columns), rows)
+                for result in results:
+                    print(line(result), flush=True)
+                content["results"] += results
+                if options.out:
+                    options.out.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return 1 if any(result["wrong"] for result in content["results"]) else 0
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    try:
+        return run((part_platforms.Gpu if options.memory == "cuda" else part_platforms.Host)(), options)
+    except part_library.Failed as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 3

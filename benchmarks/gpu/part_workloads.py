@@ -1,0 +1,103 @@
+"""The programs whose parts are measured, and the same operations as a user of torch writes them."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+# The width in the texts of examples/programs.
+EXAMPLE_COLUMNS = 8192
+INPUT = re.compile(r"^%(\w+)\s*=\s*input", re.MULTILINE)
+COLLECTIVE = re.compile(r"^%(\w+)\s*=\s*(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast)\b", re.MULTILINE)
+RETURN = re.compile(r"^return (.*)$", re.MULTILINE)
+RETURNED = re.compile(r"%(\w+)(?:\s+into\s+%(\w+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """The values of a text by their slots."""
+
+    inputs: list[str]
+    collectives: list[str]
+    outputs: dict[int, str]  # by slot: an output that overwrites an input has that input's
+
+    def of_input(self, slot: int, collective_slots: list[int]) -> str:
+        """Of a part's input; a value between two steps has no name."""
+        if slot in collective_slots:
+            return self.collectives[collective_slots.index(slot)]
+        return self.inputs[slot] if slot < len(self.inputs) else "value"
+
+    def of_output(self, slot: int) -> str:
+        return self.outputs.get(slot, "value")
+
+
+def names_of(text: str) -> Names:
+    inputs = INPUT.findall(text)
+    returned = RETURNED.findall(RETURN.search(text)[1])
+    outputs = {inputs.index(into) if into else len(inputs) + i: name for i, (name, into) in enumerate(returned)}
+    return Names(inputs, COLLECTIVE.findall(text), outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """`reference` gives, in f32 or f64, what has to come of the values of one part, by name. `user` is what a user would
+    compile: it overwrites what the program overwrites, and returns the rest."""
+
+    example: str  # file in examples/programs
+    reference: Callable
+    user: Callable
+    has_rows: bool = True
+
+    def text(self, example_text: str, columns: int) -> str:
+        return example_text.replace(str(EXAMPLE_COLUMNS), str(columns))
+
+
+def _norm(torch, stream, gamma):
+    return stream * torch.rsqrt(stream.pow(2).mean(-1, keepdim=True) + 1e-6) * gamma
+
+
+def _residual_norm_reference(torch, v):
+    stream = v["sum"].float() + v["residual"].float()
+    return {"stream": stream, "y": _norm(torch, stream, v["gamma"].float())}
+
+
+def _residual_norm_user(torch, v):
+    stream = v["sum"] + v["residual"]
+    wide = stream.float()
+    y = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(stream.dtype) * v["gamma"]
+    v["residual"].copy_(stream)
+    return y
+
+
+def _quantized_reference(torch, v):
+    made = _residual_norm_reference(torch, v)
+    scale = made["y"].abs().amax(-1, keepdim=True) / 448
+    return {"stream": made["stream"], "scale": scale, "q": made["y"] / scale}
+
+
+def _quantized_user(torch, v):
+    y = _residual_norm_user(torch, v).float()
+    scale = y.abs().amax(-1, keepdim=True) / 448
+    return (y / scale).to(torch.float8_e4m3fn), scale
+
+
+def _bucket_reference(torch, v):
+    del torch
+    return {f"y{i}": v[f"s{i}"] * 2**-10 for i in range(16)}
+
+
+def _bucket_user(torch, v):
+    del torch
+    return [v[f"s{i}"] * 2**-10 for i in range(16)]
+
+
+WORKLOADS = (
+    Workload("add_residual_norm", _residual_norm_reference, _residual_norm_user),
+    Workload("tp_linear", lambda torch, v: {"y": (v["sum"].float() + v["bias"].float()).relu()},
+             lambda torch, v: torch.relu(v["sum"] + v["bias"])),
+    Workload("norm_quantize_fp8", _quantized_reference, _quantized_user),
+    Workload("sequence_norm", lambda torch, v: {"value": _norm(torch, v["share"].float(), v["gamma"].float())},
+             lambda torch, v: (_norm(torch, v["share"].float(), 1)).to(v["share"].dtype) * v["gamma"]),
+    Workload("moe_dispatch", lambda torch, v: {"value": v["x"].float() * v["weight"].float()},
+             lambda torch, v: v["x"] * v["weight"]),
+    Workload("gradient_bucket", _bucket_reference, _bucket_user, has_rows=False),
+)
