@@ -158,6 +158,8 @@ class Group {
   void Declare(const GroupFailure& failure);
   void DeclareJoinLate(const FutexWord& members);
   uint64_t RanksWithMembership(Membership membership) const;
+  // A rank that has joined and is dead, or has left. It may have been awaited no more by then.
+  std::optional<GroupFailure> MemberThatIsGone() const;
 
   cotune_host_t host_;
   sdk::Rendezvous meeting_;

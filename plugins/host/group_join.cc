@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "plugins/host/group.h"
 #include "plugins/host/process_fence.h"
@@ -175,20 +176,31 @@ std::string Group::WhyPeersAreUnreadable() const {
       NameOf(static_cast<int>(unreadable) - 1));
 }
 
+std::optional<GroupFailure> Group::MemberThatIsGone() const {
+  const auto failure = [this](GroupFailure::Kind kind, int rank) {
+    return GroupFailure{kind, static_cast<uint8_t>(rank), static_cast<uint8_t>(rank_)};
+  };
+  for (uint64_t rest = RanksWithMembership(Membership::kMember); rest != 0; rest &= rest - 1) {
+    const int r = std::countr_zero(rest);
+    const RankWords& words = segment_.control().ranks[r];
+    if (r == rank_ || IsAlive({words.pid.load(), words.start_ticks.load()})) continue;
+    return failure(GroupFailure::Kind::kDied, r);
+  }
+  const uint64_t left = RanksWithMembership(Membership::kLeft);
+  if (left == 0) return std::nullopt;
+  return failure(GroupFailure::Kind::kLeft, std::countr_zero(left));
+}
+
 Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
   const auto all = static_cast<uint32_t>(world_size_);
   while (!HasReached(members.Load(), all)) {
-    for (uint64_t rest = RanksWithMembership(Membership::kMember); rest != 0; rest &= rest - 1) {
-      const int r = std::countr_zero(rest);
-      const RankWords& words = segment_.control().ranks[r];
-      if (r == rank_ || IsAlive({words.pid.load(), words.start_ticks.load()})) continue;
-      Declare({GroupFailure::Kind::kDied, static_cast<uint8_t>(r), static_cast<uint8_t>(rank_)});
-    }
-    if (const uint64_t left = RanksWithMembership(Membership::kLeft); left != 0) {
+    const std::optional<GroupFailure> gone = MemberThatIsGone();
+    // It may have come before it went, since the look above: that is no matter of the others.
+    if (gone && HasReached(members.Load(), all)) break;
+    if (gone && gone->kind == GroupFailure::Kind::kLeft) {
       if (auto refusal = meeting_.WhoGaveUp()) return tl::unexpected(*refusal);
-      Declare({GroupFailure::Kind::kLeft, static_cast<uint8_t>(std::countr_zero(left)),
-               static_cast<uint8_t>(rank_)});
     }
+    if (gone) Declare(*gone);
     const int64_t now_ns = NowNs();
     if (now_ns >= deadline_ns && !HasReached(members.Load(), all)) DeclareJoinLate(members);
     if (auto failure = Health()) return tl::unexpected(*failure);
