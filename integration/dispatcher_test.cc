@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "integration/testing/allocation_count.h"
+#include "plugins/api/draft/cotune_program_v1.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 
@@ -53,6 +54,21 @@ cotune_backend_api_t FakeWithMemory() {
       return cotune_status_t{COTUNE_UNSUPPORTED};
     }
     return fake::BackendApi()->prepare(group, &plain, name, deadline_ns, plan, error);
+  };
+  return table;
+}
+
+// The fake backend, with parts that refuse every launch.
+cotune_backend_api_t FakeWithRefusingParts() {
+  cotune_backend_api_t table = *fake::BackendApi();
+  table.get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
+    const void* const found = fake::BackendApi()->get_extension(backend, id);
+    if (found == nullptr || std::string_view(id) != COTUNE_PROGRAM_EXTENSION) return found;
+    static cotune_program_v1_t refusing = *static_cast<const cotune_program_v1_t*>(found);
+    refusing.launch = [](cotune_plan_t*, const cotune_program_launch_t*, cotune_error_t*) {
+      return cotune_status_t{COTUNE_UNSUPPORTED};
+    };
+    return &refusing;
   };
   return table;
 }
@@ -117,6 +133,7 @@ class DispatcherTest : public ::testing::Test {
 
   std::string folder_;
   const cotune_backend_api_t with_memory_ = FakeWithMemory();  // the job calls it to its end
+  const cotune_backend_api_t refusing_ = FakeWithRefusingParts();
   std::unique_ptr<Job> job_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<float> send_, recv_;
@@ -232,6 +249,27 @@ TEST_F(DispatcherTest, RegisteredOperandsOfAProgramHaveRowsOfTheirOwn) {
   EXPECT_EQ(runs(), "fake/plain_winner");
   groups.UnregisterMemory(send_.data());
   EXPECT_EQ(runs(), "fake/plain_winner");
+}
+
+// The collective in front has run, here and perhaps on peers, so that the ranks would be out of
+// step.
+TEST_F(DispatcherTest, AStepThatIsRefusedInTheMiddleOfAProgramEndsTheGroup) {
+  JoinWith(&refusing_, "choice usual default\nparts");
+  const ProgramGraph graph =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n")
+          .value();
+  const Call plain = SumOf(16);
+  ASSERT_TRUE(dispatcher_->Run(plain));
+  const void* const inputs[] = {send_.data()};
+  void* const outputs[] = {recv_.data()};
+  const Status ran = dispatcher_->Run(
+      ProgramCall{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs});
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(ran.error().ToText(), HasSubstr("a step of the program cannot run"));
+  const Status later = dispatcher_->Run(plain);
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.error().ToText(), ran.error().ToText());
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {
