@@ -140,7 +140,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--columns", type=positives, default=",".join(map(str, COLUMNS)), help="widths [%(default)s]")
     parser.add_argument("--rounds", type=positive, default=ROUNDS)
     parser.add_argument("--ranks", type=positive, default=2, help="ranks of the programs: a share of rows is R / ranks")
-    parser.add_argument("--memory", choices=("cuda", "host"), default="cuda")
     parser.add_argument("--library", default=str(here / "libparts.so"))
     parser.add_argument("--plugin", default=str(root / "lib/cotune/plugins/cotune_cuda.so"))
     parser.add_argument("--examples", default=str(root / "examples/programs"))
@@ -179,10 +178,10 @@ def run(platform, options) -> int:
     return 1 if any(result["wrong"] for result in content["results"]) else 0
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], platform=part_platforms.Gpu) -> int:
     options = parse(arguments)
     try:
-        return run((part_platforms.Gpu if options.memory == "cuda" else part_platforms.Host)(), options)
+        return run(platform(), options)
     except (part_library.Failed, OSError, ImportError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 3

@@ -147,8 +147,7 @@ class PartBenchTest(unittest.TestCase):
         return part_workloads.Workload("a_test", expected, expected)
 
     def options(self, *arguments: str):
-        return part_bench.parse(["--memory", "host", "--library", LIBRARY, "--plugin", str(self.plugin), "--rounds", "3",
-                                 *arguments])
+        return part_bench.parse(["--library", LIBRARY, "--plugin", str(self.plugin), "--rounds", "3", *arguments])
 
     def test_values_have_their_places(self):
         names = part_workloads.names_of(TEXT)
@@ -186,7 +185,20 @@ class PartBenchTest(unittest.TestCase):
             with self.subTest(workload.example):
                 results = part_bench.measure(part_platforms.Host(), self.options(), on_lists(workload), text, 4)
                 self.assertEqual([each["wrong"] for each in results], [0])
+                rows = 1 if not workload.has_rows else 2 if workload.has_share else 4  # of 2 ranks
+                self.assertEqual([each["rows"] for each in results], [rows])
         self.assertEqual(tried, 5)
+
+    def test_a_check_leaves_the_inputs_as_they_were(self):
+        platform, names = part_platforms.Host(), part_workloads.names_of(TEXT)
+        with self.parts() as parts:
+            operands = part_bench.operands_of(platform, parts, names, 1)
+            before = [list(each) for each in operands.inputs]
+            call = part_bench.caller(platform, parts, 1, operands)
+            self.assertEqual(part_bench.wrong_elements(platform, self.workload(), operands, call), 0)
+            self.assertEqual([list(each) for each in operands.inputs], before)
+            call()
+            self.assertNotEqual([list(each) for each in operands.inputs], before)
 
     def test_a_part_has_the_rows_that_were_asked_for(self):
         for workload in part_workloads.WORKLOADS:
@@ -293,14 +305,17 @@ class PartBenchTest(unittest.TestCase):
         for arguments, missing in ((["--library", "/no/libparts.so"], "/no/libparts.so"),
                                    (["--library", LIBRARY, "--examples", "/no/examples"], "/no/examples/tp_linear.cotune")):
             with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(part_bench.main(["--memory", "host", "--plugin", str(self.plugin), "--programs", "tp_linear",
-                                                  "--examples", "examples/programs", *arguments]), 3)
+                self.assertEqual(part_bench.main(["--plugin", str(self.plugin), "--programs", "tp_linear", "--examples",
+                                                  "examples/programs", *arguments], part_platforms.Host), 3)
             self.assertIn(missing, text.getvalue())
-        options = ["--memory", "host", "--library", LIBRARY, "--plugin", str(self.folder / "nothing.so"), "--examples",
+        options = ["--library", LIBRARY, "--plugin", str(self.folder / "nothing.so"), "--examples",
                    "examples/programs", "--programs", "tp_linear"]
         with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(part_bench.main(options), 3)
+            self.assertEqual(part_bench.main(options, part_platforms.Host), 3)
         self.assertIn("nothing.so", text.getvalue())
+        with unittest.mock.patch.dict(sys.modules, torch=None), contextlib.redirect_stderr(io.StringIO()) as text:
+            self.assertEqual(part_bench.main(options), 3)
+        self.assertIn("torch", text.getvalue())
 
     def test_the_examples_name_what_the_workloads_take(self):
         class Seen(dict):
