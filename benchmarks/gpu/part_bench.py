@@ -116,8 +116,8 @@ def line(result: dict) -> str:
             f"{result['bytes'] / us['cotune'] / 1e3:>7.0f}{note}")
 
 
-HEADING = (f"{'program':<20} {'rows':>5} {'columns':>7} {'cotune us':>9} {'torch us':>9} {'ratio':>6} {'spread %':>8} {'copy us':>8} "
-           f"{'GB/s':>7}")
+HEADING = (f"{'program':<20} {'rows':>5} {'columns':>7} {'cotune us':>9} {'torch us':>9} {'ratio':>6} {'spread %':>8} "
+           f"{'copy us':>8} {'GB/s':>7}")
 
 
 def positive(text: str) -> int:
