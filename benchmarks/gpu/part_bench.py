@@ -1,7 +1,8 @@
 """Measures parts of programs beside torch.compile's kernels for the same operations, in one process on one GPU.
 
 Each is a CUDA graph of calls back to back on the same operands, and they take turns: a time is the median over rounds of
-the time of a replay by its calls. The values of cotune's part are compared with torch in f32 first."""
+the time of a replay by its calls. The values of cotune's part are compared with torch in f32 first. A part overwrites
+what it overwrites in a job (often the collective's value); torch's results lie in memory of their own."""
 
 import argparse
 import dataclasses
@@ -9,11 +10,11 @@ import datetime
 import json
 import pathlib
 import re
-import statistics
 import sys
 
 import part_library
 import part_platforms
+import part_report
 import part_workloads
 
 CALLS = 20
@@ -76,9 +77,12 @@ def wrong_elements(platform, workload, operands: Operands, call) -> int:
 def take_turns(platform, contenders: dict, rounds: int) -> dict[str, list[float]]:
     graphs = {name: platform.capture(function, CALLS) for name, function in contenders.items()}
     times = {name: [] for name in graphs}
+    order = list(graphs)
     for i in range(WARM_ROUNDS + rounds):
-        for name, graph in graphs.items():
-            time_us = platform.time_us(graph) / CALLS
+        # None is always the first, nor always behind the same other one, whose operands are in the cache.
+        order.append(order.pop(0))
+        for name in order if i % 2 else order[::-1]:
+            time_us = platform.time_us(graphs[name]) / CALLS
             if i >= WARM_ROUNDS:
                 times[name].append(round(time_us, 3))
     return times
@@ -95,7 +99,8 @@ def measure(platform, options, workload, text: str, rows: int) -> list[dict]:
             wrong = wrong_elements(platform, workload, operands, call)
             contenders = {"cotune": call, "compiled": platform.compiled(workload.user, operands.by_name),
                           "copy": platform.copy(operands.bytes)}
-            results.append({"program": workload.example, "part": part, "rows": rows,
+            results.append({"program": workload.example, "part": part,
+                            "rows": max(value.rows for value in parts.outputs(part)),
                             "columns": max(value.columns for value in parts.outputs(part)),
                             "bytes": operands.bytes, "wrong": wrong,
                             "us": take_turns(platform, contenders, options.rounds)})
@@ -103,13 +108,27 @@ def measure(platform, options, workload, text: str, rows: int) -> list[dict]:
 
 
 def line(result: dict) -> str:
-    us = {name: statistics.median(times) for name, times in result["us"].items()}
+    us = part_report.medians(result)
     note = f"  {result['wrong']} elements are wrong" if result["wrong"] else ""
-    return (f"{result['program']:<20} {result['rows']:>5} {result['columns']:>7} {us['cotune']:>9.2f} {us['compiled']:>9.2f} "
-            f"{us['cotune'] / us['compiled']:>6.2f} {us['copy']:>8.2f} {result['bytes'] / us['cotune'] / 1e3:>7.0f}{note}")
+    return (f"{result['program']:<20} {result['rows']:>5} {result['columns']:>7} "
+            f"{us['cotune']:>9.2f} {us['compiled']:>9.2f} "
+            f"{us['cotune'] / us['compiled']:>6.2f} {part_report.spread_percent(result):>8.1f} {us['copy']:>8.2f} "
+            f"{result['bytes'] / us['cotune'] / 1e3:>7.0f}{note}")
 
 
-HEADING = f"{'program':<20} {'rows':>5} {'columns':>7} {'cotune us':>9} {'torch us':>9} {'ratio':>6} {'copy us':>8} {'GB/s':>7}"
+HEADING = (f"{'program':<20} {'rows':>5} {'columns':>7} {'cotune us':>9} {'torch us':>9} {'ratio':>6} {'spread %':>8} "
+           f"{'copy us':>8} {'GB/s':>7}")
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def positives(text: str) -> list[int]:
+    return [positive(each) for each in text.split(",")]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -117,11 +136,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     root = here.parent.parent
     parser = argparse.ArgumentParser(prog="benchmarks/gpu/parts", description=__doc__)
     parser.add_argument("--programs", default=",".join(each.example for each in part_workloads.WORKLOADS))
-    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows [%(default)s]")
-    parser.add_argument("--columns", default=",".join(map(str, COLUMNS)), help="widths [%(default)s]")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--ranks", type=int, default=2, help="ranks of the programs: a share of rows is R / ranks")
-    parser.add_argument("--memory", choices=("cuda", "host"), default="cuda")
+    parser.add_argument("--rows", type=positives, default=",".join(map(str, ROWS)), help="rows of a part [%(default)s]")
+    parser.add_argument("--columns", type=positives, default=",".join(map(str, COLUMNS)), help="widths [%(default)s]")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS)
+    parser.add_argument("--ranks", type=positive, default=2, help="ranks of the programs: a share of rows is R / ranks")
     parser.add_argument("--library", default=str(here / "libparts.so"))
     parser.add_argument("--plugin", default=str(root / "lib/cotune/plugins/cotune_cuda.so"))
     parser.add_argument("--examples", default=str(root / "examples/programs"))
@@ -132,8 +150,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         parser.error(f"unknown program {', '.join(unknown)}; known are {', '.join(known)}")
     options.workloads = [known[name] for name in options.programs.split(",")]
-    options.rows, options.columns = ([int(each) for each in text.split(",")] for text in (options.rows, options.columns))
     return options
+
+
+def rows_of_program(workload, example: str, rows: int, ranks: int) -> int:
+    """R, so that the part has so many rows; more where the ranks' shares have to be equal."""
+    if workload.has_share:
+        return rows * ranks
+    return -(-rows // ranks) * ranks if SHARES.search(example) else rows
 
 
 def run(platform, options) -> int:
@@ -143,9 +167,8 @@ def run(platform, options) -> int:
     for workload in options.workloads:
         example = (pathlib.Path(options.examples) / f"{workload.example}.cotune").read_text(encoding="utf-8")
         for columns in options.columns if workload.has_rows else options.columns[:1]:
-            for rows in options.rows if workload.has_rows else [1]:
-                if SHARES.search(example):
-                    rows = -(-rows // options.ranks) * options.ranks
+            for wanted in options.rows if workload.has_rows else [1]:
+                rows = rows_of_program(workload, example, wanted, options.ranks)
                 results = measure(platform, options, workload, workload.text(example, columns), rows)
                 for result in results:
                     print(line(result), flush=True)
@@ -155,10 +178,10 @@ def run(platform, options) -> int:
     return 1 if any(result["wrong"] for result in content["results"]) else 0
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], platform=part_platforms.Gpu) -> int:
     options = parse(arguments)
     try:
-        return run((part_platforms.Gpu if options.memory == "cuda" else part_platforms.Host)(), options)
-    except part_library.Failed as failure:
+        return run(platform(), options)
+    except (part_library.Failed, OSError, ImportError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 3

@@ -3,10 +3,13 @@
 import contextlib
 import io
 import json
+import math
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, "benchmarks/gpu")
 
@@ -41,6 +44,92 @@ def off_by_one_row(_torch, v: dict) -> dict:
     return {name: values[COLUMNS:] + values[:COLUMNS] for name, values in made.items()}
 
 
+class Matrix:
+    """Of a tensor, what the references of the workloads use: loops over doubles."""
+
+    def __init__(self, rows: list[list[float]]):
+        self.rows = rows
+
+    def float(self):
+        return self
+
+    def mapped(self, function):
+        return Matrix([[function(each) for each in row] for row in self.rows])
+
+    def pow(self, exponent):
+        return self.mapped(lambda each: each**exponent)
+
+    def relu(self):
+        return self.mapped(lambda each: max(each, 0))
+
+    def mean(self, _axis, keepdim):
+        assert keepdim
+        return Matrix([[sum(row) / len(row)] for row in self.rows])
+
+    def combined(self, other, function):
+        if not isinstance(other, Matrix):
+            return self.mapped(lambda each: function(each, other))
+        columns = max(len(self.rows[0]), len(other.rows[0]))
+
+        def at(matrix, i, k):
+            row = matrix.rows[i % len(matrix.rows)]
+            return row[k % len(row)]
+
+        return Matrix([[function(at(self, i, k), at(other, i, k)) for k in range(columns)]
+                       for i in range(max(len(self.rows), len(other.rows)))])
+
+    def __add__(self, other):
+        return self.combined(other, lambda a, b: a + b)
+
+    def __mul__(self, other):
+        return self.combined(other, lambda a, b: a * b)
+
+
+def on_lists(workload: part_workloads.Workload) -> part_workloads.Workload:
+    """The workload with its own reference, for lists instead of tensors."""
+    torch = types.SimpleNamespace(rsqrt=lambda matrix: matrix.mapped(lambda each: 1 / math.sqrt(each)))
+
+    def expected(_torch, v):
+        widths = {name: 1 if name == "weight" else min(COLUMNS, len(values)) for name, values in v.items()}
+        matrices = {name: Matrix([list(values[i : i + widths[name]]) for i in range(0, len(values), widths[name])])
+                    for name, values in v.items()}
+        made = workload.reference(torch, matrices)
+        return {name: [each for row in matrix.rows for each in row] for name, matrix in made.items()}
+
+    return part_workloads.Workload(workload.example, expected, lambda _torch, _v: None, workload.has_rows,
+                                   workload.has_share)
+
+
+def example_text(name: str) -> str:
+    return pathlib.Path(f"examples/programs/{name}.cotune").read_text(encoding="utf-8")
+
+
+class GpuPlatformTest(unittest.TestCase):
+    """What the platform asks of torch, in which order."""
+
+    def setUp(self):
+        self.torch = unittest.mock.MagicMock()
+        with unittest.mock.patch.dict(sys.modules, torch=self.torch):
+            self.gpu = part_platforms.Gpu()
+        self.torch.reset_mock()
+
+    def test_each_shape_is_compiled_from_nothing_and_wholly(self):
+        self.gpu.compiled(lambda torch, values: None, {})
+        names = [name for name, _, _ in self.torch.mock_calls]
+        self.assertLess(names.index("compiler.reset"), names.index("compile"))
+        given = self.torch.compile.call_args.kwargs
+        self.assertEqual(given, {"mode": "max-autotune-no-cudagraphs", "dynamic": False, "fullgraph": True})
+
+    def test_a_replay_is_queued_behind_a_gate(self):
+        order = unittest.mock.MagicMock()
+        self.gpu.start, self.gpu.end = order.start, order.end
+        self.torch.cuda._sleep = order.gate
+        order.start.elapsed_time.return_value = 0.5
+        self.assertEqual(self.gpu.time_us(order.graph), 500)
+        self.assertEqual([name for name, _, _ in order.mock_calls],
+                         ["gate", "start.record", "graph.replay", "end.record", "end.synchronize", "start.elapsed_time"])
+
+
 class PartBenchTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="cotune.")
@@ -58,8 +147,7 @@ class PartBenchTest(unittest.TestCase):
         return part_workloads.Workload("a_test", expected, expected)
 
     def options(self, *arguments: str):
-        return part_bench.parse(["--memory", "host", "--library", LIBRARY, "--plugin", str(self.plugin), "--rounds", "3",
-                                 *arguments])
+        return part_bench.parse(["--library", LIBRARY, "--plugin", str(self.plugin), "--rounds", "3", *arguments])
 
     def test_values_have_their_places(self):
         names = part_workloads.names_of(TEXT)
@@ -85,6 +173,85 @@ class PartBenchTest(unittest.TestCase):
             self.assertEqual({name: len(times) for name, times in each["us"].items()},
                              {"cotune": 3, "compiled": 3, "copy": 3})
             self.assertIn("a_test", part_bench.line(each))
+
+    def test_the_workloads_references_are_what_the_examples_compute(self):
+        tried = 0
+        for workload in part_workloads.WORKLOADS:
+            text = example_text(workload.example)
+            if "f8_e4m3" in text:  # lists hold f32 only
+                continue
+            tried += 1
+            text = workload.text(text, COLUMNS).replace("bf16", "f32").replace("16384", str(COLUMNS))
+            with self.subTest(workload.example):
+                results = part_bench.measure(part_platforms.Host(), self.options(), on_lists(workload), text, 4)
+                self.assertEqual([each["wrong"] for each in results], [0])
+                rows = 1 if not workload.has_rows else 2 if workload.has_share else 4  # of 2 ranks
+                self.assertEqual([each["rows"] for each in results], [rows])
+        self.assertEqual(tried, 5)
+
+    def test_a_check_leaves_the_inputs_as_they_were(self):
+        platform, names = part_platforms.Host(), part_workloads.names_of(TEXT)
+        with self.parts() as parts:
+            operands = part_bench.operands_of(platform, parts, names, 1)
+            before = [list(each) for each in operands.inputs]
+            call = part_bench.caller(platform, parts, 1, operands)
+            self.assertEqual(part_bench.wrong_elements(platform, self.workload(), operands, call), 0)
+            self.assertEqual([list(each) for each in operands.inputs], before)
+            call()
+            self.assertNotEqual([list(each) for each in operands.inputs], before)
+
+    def test_a_part_has_the_rows_that_were_asked_for(self):
+        for workload in part_workloads.WORKLOADS:
+            if not workload.has_rows:
+                continue
+            text = example_text(workload.example)
+            rows = part_bench.rows_of_program(workload, text, 4, 2)
+            with self.subTest(workload.example), self.parts(text, rows) as parts:
+                self.assertEqual({each.rows for each in parts.outputs(0)}, {4})
+        dispatch = next(each for each in part_workloads.WORKLOADS if each.example == "moe_dispatch")
+        self.assertEqual(part_bench.rows_of_program(dispatch, example_text("moe_dispatch"), 5, 4), 8)
+
+    def test_contenders_take_turns(self):
+        calls = []
+
+        class Platform:
+            def capture(self, function, _calls):
+                return function
+
+            def time_us(self, graph):
+                calls.append(graph)
+                return part_bench.CALLS * len(calls)
+
+        rounds = 2 * 3 * 2 - part_bench.WARM_ROUNDS
+        times = part_bench.take_turns(Platform(), {"a": "a", "b": "b", "c": "c"}, rounds)
+        self.assertEqual({name: len(each) for name, each in times.items()}, {"a": rounds, "b": rounds, "c": rounds})
+        in_rounds = [calls[i : i + 3] for i in range(0, len(calls), 3)]
+        for each in in_rounds:
+            self.assertEqual(sorted(each), ["a", "b", "c"])
+        # A time is that of its own replay, by its calls.
+        self.assertEqual(sorted(sum(times.values(), [])), list(range(3 * part_bench.WARM_ROUNDS + 1, len(calls) + 1)))
+        self.assertEqual({each[0] for each in in_rounds}, {"a", "b", "c"})
+        self.assertEqual({(a, b) for each in in_rounds for a, b in zip(each, each[1:])},
+                         {(a, b) for a in "abc" for b in "abc" if a != b})
+
+    def test_the_report_joins_runs_of_one_machine(self):
+        def content(rows, cotune, gpu="A"):
+            return {"gpu": gpu, "torch": "2", "cuda": "13", "triton": "3", "date": "2030-01-02T", "results": [
+                {"program": "p", "part": 0, "rows": rows, "columns": 8, "bytes": 4000, "wrong": 0,
+                 "us": {"cotune": cotune, "compiled": [4.0, 4.0, 4.0, 4.0, 4.0], "copy": [1.0]}}]}
+
+        # Median 2; the quarters lie at 1.5 and 3.
+        first, second = content(1, [1.0, 1.5, 2.0, 3.0, 9.0]), content(2, [8.0] * 5)
+        text = part_report.report(part_report.joined([first, second]))
+        self.assertIn("| p | 8 | 1 | 2.00 | 4.00 | 0.50 | 75.0 | 1.00 | 2 |", text)
+        self.assertIn("| p | 8 | 2 | 8.00 | 4.00 | 2.00 | 0.0 | 1.00 | 0 |", text)
+        self.assertIn("Geometric mean 1.00 of torch.compile; largest ratio 2.00.", text)
+        with self.assertRaisesRegex(SystemExit, "differ in gpu: A, B"):
+            part_report.joined([first, content(2, [8.0], "B")])
+        with self.assertRaisesRegex(SystemExit, "more than once: p of 1 rows"):
+            part_report.joined([first, first])
+        with self.assertRaisesRegex(SystemExit, "no results"):
+            part_report.joined([{**first, "results": []}])
 
     def test_wrong_values_are_found(self):
         results = part_bench.measure(part_platforms.Host(), self.options(), self.workload(off_by_one_row), TEXT, ROWS)
@@ -129,26 +296,44 @@ class PartBenchTest(unittest.TestCase):
             self.options("--programs", "no_such")
         self.assertEqual(ended.exception.code, 2)
         self.assertIn("no_such", text.getvalue())
-        options = ["--memory", "host", "--library", LIBRARY, "--plugin", str(self.folder / "nothing.so"), "--examples",
+        for arguments in (["--rows", "0"], ["--rows", "1,x"], ["--columns", ""], ["--rounds", "0"], ["--ranks", "-1"]):
+            with self.subTest(arguments), contextlib.redirect_stderr(io.StringIO()) as text:
+                with self.assertRaises(SystemExit) as ended:
+                    self.options(*arguments)
+                self.assertEqual(ended.exception.code, 2)
+                self.assertIn(arguments[0], text.getvalue())
+        for arguments, missing in ((["--library", "/no/libparts.so"], "/no/libparts.so"),
+                                   (["--library", LIBRARY, "--examples", "/no/examples"], "/no/examples/tp_linear.cotune")):
+            with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(part_bench.main(["--plugin", str(self.plugin), "--programs", "tp_linear", "--examples",
+                                                  "examples/programs", *arguments], part_platforms.Host), 3)
+            self.assertIn(missing, text.getvalue())
+        options = ["--library", LIBRARY, "--plugin", str(self.folder / "nothing.so"), "--examples",
                    "examples/programs", "--programs", "tp_linear"]
         with contextlib.redirect_stderr(io.StringIO()) as text, contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(part_bench.main(options), 3)
+            self.assertEqual(part_bench.main(options, part_platforms.Host), 3)
         self.assertIn("nothing.so", text.getvalue())
+        with unittest.mock.patch.dict(sys.modules, torch=None), contextlib.redirect_stderr(io.StringIO()) as text:
+            self.assertEqual(part_bench.main(options), 3)
+        self.assertIn("torch", text.getvalue())
 
     def test_the_examples_name_what_the_workloads_take(self):
+        class Seen(dict):
+            """Gives a matrix of its own for any name."""
+
+            def __missing__(self, name):
+                self[name] = unittest.mock.MagicMock()
+                return self[name]
+
         for workload in part_workloads.WORKLOADS:
-            text = pathlib.Path(f"examples/programs/{workload.example}.cotune").read_text(encoding="utf-8")
-            names = part_workloads.names_of(text)
-            seen = set()
-
-            class Seen(dict):
-                def __getitem__(self, name, seen=seen):
-                    seen.add(name)
-                    raise KeyError(name)
-
-            with self.assertRaises(KeyError):
-                workload.reference(None, Seen())
-            self.assertLessEqual(seen, {*names.inputs, *names.collectives})
+            text = example_text(workload.example)
+            names, seen = part_workloads.names_of(text), Seen()
+            made = workload.reference(unittest.mock.MagicMock(), seen)
+            with self.subTest(workload.example), self.parts(text, 4) as parts:
+                slots = parts.collective_slots()
+                self.assertEqual(parts.count, 1)
+                self.assertEqual(set(seen), {names.of_input(each.slot, slots) for each in parts.inputs(0)})
+                self.assertEqual(set(made), {names.of_output(each.slot) for each in parts.outputs(0)})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 import array
 import time
 
-MIB = 1 << 20
+# In front of what is timed: the replay is queued before the GPU reaches the first event, so that the latency of its
+# launch is not in the time.
+GATE_CYCLES = 1_000_000  # about 0.5 ms
 # Once at first: a GPU that was idle runs at a low clock.
 WAKE_CYCLES = 500_000_000
 
@@ -60,8 +62,12 @@ class Gpu:
         return self.torch.cuda.current_stream().cuda_stream
 
     def compiled(self, function, values):
-        """`function` compiled as torch does it when it may take its time."""
-        made = self.torch.compile(lambda given: function(self.torch, given), mode="max-autotune-no-cudagraphs", dynamic=False)
+        """`function` compiled as torch does it when it may take its time, for exactly these shapes."""
+        # torch keeps what it compiled by code object, and runs eagerly, with no more than a warning, beyond 8 shapes of one.
+        # Each shape starts from nothing, and with fullgraph what is not compiled is an error.
+        self.torch.compiler.reset()
+        made = self.torch.compile(lambda given: function(self.torch, given), mode="max-autotune-no-cudagraphs", dynamic=False,
+                                  fullgraph=True)
         made(values)
         return lambda: made(values)
 
@@ -74,13 +80,14 @@ class Gpu:
         function()
         self.torch.cuda.synchronize()
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph, stream=self.stream):
+        with self.torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             for _ in range(calls):
                 function()
         graph.replay()
         return graph
 
     def time_us(self, graph) -> float:
+        self.torch.cuda._sleep(GATE_CYCLES)
         self.start.record()
         graph.replay()
         self.end.record()
@@ -90,7 +97,8 @@ class Gpu:
     def about(self) -> dict:
         import triton
 
-        return {"gpu": self.torch.cuda.get_device_name(), "torch": self.torch.__version__, "triton": triton.__version__}
+        return {"gpu": self.torch.cuda.get_device_name(), "torch": self.torch.__version__, "cuda": self.torch.version.cuda,
+                "triton": triton.__version__}
 
 
 class Host:

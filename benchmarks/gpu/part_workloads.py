@@ -46,6 +46,7 @@ class Workload:
     reference: Callable
     user: Callable
     has_rows: bool = True
+    has_share: bool = False  # the part runs on this rank's share of the rows
 
     def text(self, example_text: str, columns: int) -> str:
         return example_text.replace(str(EXAMPLE_COLUMNS), str(columns))
@@ -96,7 +97,7 @@ WORKLOADS = (
              lambda torch, v: torch.relu(v["sum"] + v["bias"])),
     Workload("norm_quantize_fp8", _quantized_reference, _quantized_user),
     Workload("sequence_norm", lambda torch, v: {"value": _norm(torch, v["share"].float(), v["gamma"].float())},
-             lambda torch, v: (_norm(torch, v["share"].float(), 1)).to(v["share"].dtype) * v["gamma"]),
+             lambda torch, v: (_norm(torch, v["share"].float(), 1)).to(v["share"].dtype) * v["gamma"], has_share=True),
     Workload("moe_dispatch", lambda torch, v: {"value": v["x"].float() * v["weight"].float()},
              lambda torch, v: v["x"] * v["weight"]),
     Workload("gradient_bucket", _bucket_reference, _bucket_user, has_rows=False),
