@@ -128,8 +128,8 @@ class Dispatcher {
   // What all calls begin with: why none may run.
   Status MayRun() const;
   int64_t DeadlineOf(int64_t timeout_ns);
-  // The program bound to the group, and to memory of this kind for its operands; valid until the
-  // next call.
+  // The program bound to the group, and to memory of this kind for its operands; valid until
+  // another graph is asked for.
   Result<const Program*> Bound(const ProgramGraph& graph,
                                BufferClass buffers = BufferClass::kPlain);
   // The problem of the program's anchor. kUsage: R does not fit the group.

@@ -95,7 +95,10 @@ Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph, BufferClass 
   Result<Program> program =
       Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_, buffers});
   if (!program) return Propagate(program);
-  if (programs_.size() == kProgramsMax) programs_.clear();
+  if (programs_.size() >= kProgramsMax) {
+    // Whoever asks may hold the same graph bound to the other kind of memory.
+    std::erase_if(programs_, [&](const auto& each) { return each.first.first != graph.digest(); });
+  }
   auto owned = std::make_unique<Program>(std::move(*program));
   return programs_.emplace(key, std::move(owned)).first->second.get();
 }
