@@ -113,9 +113,9 @@ struct PartsValue {
 
 // The parts of a program, each compiled for so many rows; memory_kind as in the plugin's ABI. NULL
 // and a text of at most error_bytes where that fails.
-PARTS_EXPORT Parts* parts_prepare(const char* plugin, const char* program, uint64_t rows,
-                                  int32_t world_size, int32_t memory_kind, char* error,
-                                  uint64_t error_bytes) {
+PARTS_EXPORT Parts* cotune_parts_prepare(const char* plugin, const char* program, uint64_t rows,
+                                         int32_t world_size, int32_t memory_kind, char* error,
+                                         uint64_t error_bytes) {
   const cotune::GroupShape group{static_cast<cotune::MemoryKind>(memory_kind), world_size,
                                  world_size};
   auto made = cotune::bench::Make(plugin, program, rows, group);
@@ -124,17 +124,18 @@ PARTS_EXPORT Parts* parts_prepare(const char* plugin, const char* program, uint6
   return nullptr;
 }
 
-PARTS_EXPORT void parts_free(Parts* parts) { delete parts; }
+PARTS_EXPORT void cotune_parts_free(Parts* parts) { delete parts; }
 
-PARTS_EXPORT uint64_t parts_count(const Parts* parts) { return parts->parts.size(); }
+PARTS_EXPORT uint64_t cotune_parts_count(const Parts* parts) { return parts->parts.size(); }
 
-PARTS_EXPORT uint64_t parts_value_count(const Parts* parts, uint64_t part, int32_t is_output) {
+PARTS_EXPORT uint64_t cotune_parts_value_count(const Parts* parts, uint64_t part,
+                                               int32_t is_output) {
   const cotune::RecipeStep& step = *parts->parts[part].step;
   return is_output != 0 ? step.outputs.size() : step.inputs.size();
 }
 
-PARTS_EXPORT PartsValue parts_value(const Parts* parts, uint64_t part, int32_t is_output,
-                                    uint64_t index) {
+PARTS_EXPORT PartsValue cotune_parts_value(const Parts* parts, uint64_t part, int32_t is_output,
+                                           uint64_t index) {
   const cotune::RecipeStep& step = *parts->parts[part].step;
   const cotune::ProgramGraph& graph = *step.part;
   const bool is_input = is_output == 0;
@@ -154,7 +155,7 @@ PARTS_EXPORT PartsValue parts_value(const Parts* parts, uint64_t part, int32_t i
 }
 
 // The slot of the value that collective `index` defines; -1: there are fewer.
-PARTS_EXPORT int32_t parts_collective_slot(const Parts* parts, uint64_t index) {
+PARTS_EXPORT int32_t cotune_parts_collective_slot(const Parts* parts, uint64_t index) {
   const auto& collectives = parts->program.graph().collectives();
   if (index >= collectives.size()) return -1;
   for (const cotune::RecipeStep& step : parts->recipe.steps) {
@@ -164,14 +165,14 @@ PARTS_EXPORT int32_t parts_collective_slot(const Parts* parts, uint64_t index) {
 }
 
 // Enqueues a part on a stream; on host memory runs it to its end. An address for each input and
-// output, in the order of parts_value. 0, or 1 with a text in error.
-PARTS_EXPORT int32_t parts_launch(Parts* parts, uint64_t part, const void* const* inputs,
-                                  void* const* outputs, void* stream, char* error,
-                                  uint64_t error_bytes) {
+// output, in the order of cotune_parts_value. 0, or 1 with a text in error.
+PARTS_EXPORT int32_t cotune_parts_launch(Parts* parts, uint64_t part, const void* const* inputs,
+                                         void* const* outputs, void* stream, char* error,
+                                         uint64_t error_bytes) {
   cotune::Plan& plan = *parts->parts[part].plan;
   cotune::LaunchArguments arguments;
-  arguments.inputs = {inputs, parts_value_count(parts, part, 0)};
-  arguments.outputs = {outputs, parts_value_count(parts, part, 1)};
+  arguments.inputs = {inputs, cotune_parts_value_count(parts, part, 0)};
+  arguments.outputs = {outputs, cotune_parts_value_count(parts, part, 1)};
   arguments.stream = stream;
   arguments.deadline_ns = cotune::bench::NowNs(nullptr) + cotune::bench::kPatienceNs;
   cotune::Status done = plan.Launch(arguments);

@@ -36,31 +36,31 @@ class Parts:
         self._library = ctypes.CDLL(library)
         self._declare()
         self._error = ctypes.create_string_buffer(ERROR_BYTES)
-        self._parts = self._library.parts_prepare(plugin.encode(), text.encode(), rows, ranks, memory, self._error,
+        self._parts = self._library.cotune_parts_prepare(plugin.encode(), text.encode(), rows, ranks, memory, self._error,
                                                   ERROR_BYTES)
         if not self._parts:
             raise Failed(self._error.value.decode(errors="replace"))
-        self.count = self._library.parts_count(self._parts)
+        self.count = self._library.cotune_parts_count(self._parts)
 
     def _declare(self) -> None:
         library, pointer, number, index = self._library, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
         text = ctypes.c_char_p
         for name, result, arguments in (
-                ("parts_prepare", pointer, [text, text, index, number, number, text, index]),
-                ("parts_free", None, [pointer]),
-                ("parts_count", index, [pointer]),
-                ("parts_value_count", index, [pointer, index, number]),
-                ("parts_value", _Value, [pointer, index, number, index]),
-                ("parts_collective_slot", number, [pointer, index]),
-                ("parts_launch", number, [pointer, index, ctypes.POINTER(pointer), ctypes.POINTER(pointer), pointer, text,
+                ("cotune_parts_prepare", pointer, [text, text, index, number, number, text, index]),
+                ("cotune_parts_free", None, [pointer]),
+                ("cotune_parts_count", index, [pointer]),
+                ("cotune_parts_value_count", index, [pointer, index, number]),
+                ("cotune_parts_value", _Value, [pointer, index, number, index]),
+                ("cotune_parts_collective_slot", number, [pointer, index]),
+                ("cotune_parts_launch", number, [pointer, index, ctypes.POINTER(pointer), ctypes.POINTER(pointer), pointer, text,
                                           index])):
             getattr(library, name).restype = result
             getattr(library, name).argtypes = arguments
 
     def _values(self, part: int, is_output: bool) -> list[Value]:
         values = []
-        for i in range(self._library.parts_value_count(self._parts, part, is_output)):
-            seen = self._library.parts_value(self._parts, part, is_output, i)
+        for i in range(self._library.cotune_parts_value_count(self._parts, part, is_output)):
+            seen = self._library.cotune_parts_value(self._parts, part, is_output, i)
             values.append(Value(DTYPES[seen.dtype], seen.rows, seen.columns, seen.slot, seen.into))
         return values
 
@@ -73,19 +73,19 @@ class Parts:
     def collective_slots(self) -> list[int]:
         """The slots of the values that the program's collectives define, in their order."""
         slots = []
-        while (slot := self._library.parts_collective_slot(self._parts, len(slots))) >= 0:
+        while (slot := self._library.cotune_parts_collective_slot(self._parts, len(slots))) >= 0:
             slots.append(slot)
         return slots
 
     def launch(self, part: int, inputs: list[int], outputs: list[int], stream: int = 0) -> None:
         """Addresses, in the order of `inputs` and `outputs`."""
         addresses = [(ctypes.c_void_p * len(each))(*each) for each in (inputs, outputs)]
-        if self._library.parts_launch(self._parts, part, *addresses, stream, self._error, ERROR_BYTES):
+        if self._library.cotune_parts_launch(self._parts, part, *addresses, stream, self._error, ERROR_BYTES):
             raise Failed(self._error.value.decode(errors="replace"))
 
     def close(self) -> None:
         if self._parts:
-            self._library.parts_free(self._parts)
+            self._library.cotune_parts_free(self._parts)
         self._parts = None
 
     def __enter__(self) -> "Parts":
