@@ -18,11 +18,6 @@ namespace {
 constexpr size_t kPlansMax = 1024;
 constexpr size_t kTablesMax = 8;
 
-// Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
-bool EndsTheGroup(ErrorCode code) {
-  return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
-}
-
 // How much later than a peer, which has aborted the group, this rank may hear of the same loss:
 // twice the interval in which the control channel is read between calls.
 constexpr int64_t kLossWaitNs = 1'500'000'000;
@@ -441,12 +436,12 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
   } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
     first = std::move(*fallback);
   }
-  if (first && first->prepare_is_collective) {
-    CallExplanation explanation{.choice = first->id, .is_eager = IsEager(key.problem, *first)};
-    if (explanation.is_eager) {
-      const std::optional<Choice> other = ChoiceInGraphs(program, key.problem, first->id);
-      if (other) explanation.choice_in_graphs = other->id;
-    }
+  std::optional<Choice> other;
+  const bool is_eager = first && IsEager(key.problem, *first);
+  if (is_eager) other = ChoiceInGraphs(program, key.problem, first->id);
+  if (first && (first->prepare_is_collective || (other && other->prepare_is_collective))) {
+    CallExplanation explanation{.choice = first->id, .is_eager = is_eager};
+    if (other) explanation.choice_in_graphs = other->id;
     return explanation;
   }
   Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, program);

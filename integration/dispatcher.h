@@ -72,10 +72,10 @@ class Dispatcher {
   void SetTable(DispatchTable table);
   const DispatchTable& table() const { return *table_.load(std::memory_order_acquire); }
 
-  // Runs the call to its end; on CUDA memory only enqueues it. With a cached plan: no lock, no
-  // allocation before the launch. kUsage for a malformed call; any other failure stops the group
-  // (Job::stop), so that every later call gives the same error. So does a loss that the control
-  // channel knows of.
+  // Runs the call to its end; on CUDA memory only enqueues it. With a cached plan and
+  // memory that is not registered: no lock, no allocation before the launch. kUsage for a malformed
+  // call; any other failure stops the group (Job::stop), so that every later call gives the same
+  // error. So does a loss that the control channel knows of.
   Status Run(const Call& call);
   // The same for a program. kUsage also when it does not fit the group, or its rows not the ranks.
   Status Run(const ProgramCall& call);
@@ -179,7 +179,9 @@ class Dispatcher {
   // Who runs a call on this stream. kUnsupported: it is captured in a graph, and no choice of the
   // plan can be.
   Result<ChoiceCaller*> CallerFor(CachedPlan& plan, void* stream);
-  // A call that failed before its launch: where it is captured, the error says how to prepare it.
+  // Parts load code and take memory, which breaks a capture. kUnsupported: the stream is captured.
+  Status MayPrepare(const Program& program, void* stream);
+  // A call whose plan failed: where it is captured, the error says so, and how to prepare it.
   Status WithCapture(Status status, void* stream);
   // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
   // table has no row for this one.

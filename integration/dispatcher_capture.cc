@@ -21,15 +21,24 @@ Status Dispatcher::PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns) {
   const Problem& problem = plan.key.problem;
   plan.is_eager = problem.cls.memory == MemoryKind::kCuda && !plan.caller->is_capturable();
   if (!plan.is_eager) return {};
-  // Ready before a capture begins, where code can be loaded and memory taken. All ranks come to the
-  // same answer: it follows from the flags of choices.
+  // Ready before a capture begins, while code can be loaded and memory taken. Which choice it is
+  // follows from the flags of choices, hence it is the same on all ranks.
   const std::optional<Choice> fallback = ChoiceInGraphs(plan.program, problem, plan.caller->id());
   if (!fallback) return {};
   auto caller = MakeCaller(job_.groups(), plan.program, plan.key.problem, *fallback);
-  if (!caller) return {};
-  const Status prepared = (*caller)->Precompile(deadline_ns);
-  if (!prepared) return prepared.error().code == ErrorCode::kUnsupported ? Status() : prepared;
-  if ((*caller)->is_capturable()) plan.in_graphs = std::move(*caller);
+  const Status prepared = caller ? (*caller)->Precompile(deadline_ns) : Propagate(caller);
+  if (prepared) {
+    if ((*caller)->is_capturable()) plan.in_graphs = std::move(*caller);
+    return {};
+  }
+  const Error& error = prepared.error();
+  if (!error.ranks.empty() || error.code == ErrorCode::kDeadline) return prepared;
+  // Plain calls go on. A captured one ends the group, since other ranks may have the default ready.
+  plan.graphs_failure = error;
+  plan.graphs_failure->code = ErrorCode::kEnvironment;
+  plan.graphs_failure->what =
+      fmt::format("{}, which captured calls run in the place of {}, cannot be made ready: {}",
+                  fallback->id.text(), plan.caller->id().text(), error.what);
   return {};
 }
 
@@ -39,10 +48,12 @@ Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
   if (!is_captured) return Propagate(is_captured);
   if (!*is_captured) return plan.caller.get();
   const std::string& eager = plan.caller->id().text();
+  if (plan.graphs_failure) return tl::make_unexpected(*plan.graphs_failure);
   if (plan.in_graphs == nullptr) {
     return Fail(
         ErrorCode::kUnsupported,
-        fmt::format("{} cannot be captured in a CUDA graph, and nor can the default", eager),
+        fmt::format("{} cannot be captured in a CUDA graph, and no default stands in for it",
+                    eager),
         ToText(plan.key.problem), "the call's stream is being captured",
         "leave this call out of the graph, or tune with a backend whose choices can be "
         "captured");
@@ -56,14 +67,24 @@ Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
   return plan.in_graphs.get();
 }
 
+Status Dispatcher::MayPrepare(const Program& program, void* stream) {
+  const Result<bool> is_captured = job_.device().IsCapturing(stream);
+  if (!is_captured) return Propagate(is_captured);
+  if (!*is_captured) return {};
+  return Fail(ErrorCode::kUnsupported, "the program is not ready to be captured in a CUDA graph",
+              program.graph().name(), "it was not called or prepared with these rows and operands",
+              "call it once before the capture, or cotune_program_prepare");
+}
+
 Status Dispatcher::WithCapture(Status status, void* stream) {
   Error& error = status.error();
-  if (error.code == ErrorCode::kUsage) return status;
+  // What was refused would be refused outside of a capture as well.
+  if (!EndsTheGroup(error.code) || !error.ranks.empty()) return status;
   const Result<bool> is_captured = job_.device().IsCapturing(stream);
   if (!is_captured || !*is_captured) return status;
   error.cause += fmt::format("{}the call is captured in a CUDA graph and was not ready before",
                              error.cause.empty() ? "" : "; ");
-  error.next_step = "make the call once before the capture, or prepare the program";
+  if (error.next_step.empty()) error.next_step = "make the call once before the capture";
   return status;
 }
 

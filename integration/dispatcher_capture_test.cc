@@ -201,8 +201,9 @@ TEST_F(DispatcherCaptureTest, WithoutACapturableDefaultACapturedCallIsRefusedAnd
   Join(true);
   EXPECT_EQ(Run(), "");
   cuda_.is_capturing = true;
-  EXPECT_THAT(Run(), AllOf(HasSubstr("graphs/eager cannot be captured in a CUDA graph"),
-                           HasSubstr("nor can the default"), HasSubstr("leave this call out")));
+  EXPECT_THAT(Run(),
+              AllOf(HasSubstr("graphs/eager cannot be captured in a CUDA graph"),
+                    HasSubstr("no default stands in for it"), HasSubstr("leave this call out")));
   cuda_.is_capturing = false;
   EXPECT_EQ(Run(), "");
   EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 2)));
@@ -219,18 +220,55 @@ TEST_F(DispatcherCaptureTest, AChoiceThatCanBeCapturedRunsEverywhere) {
   EXPECT_FALSE(dispatcher_->Explain(Sum())->is_eager);
 }
 
-TEST_F(DispatcherCaptureTest, AChoiceThatFailedIsNotTriedAgainAndACaptureSaysHowToPrepare) {
+TEST_F(DispatcherCaptureTest, AChoiceThatRefusedIsNotTriedAgain) {
   backend_.refused = "plain";
   Join(false);
   const std::string first = Run();
   EXPECT_THAT(first, HasSubstr("prepare failed without a message (backend graphs)"));
   EXPECT_EQ(backend_.prepared["plain"], 1);
   cuda_.is_capturing = true;
-  EXPECT_THAT(Run(), AllOf(HasSubstr("captured in a CUDA graph and was not ready before"),
-                           HasSubstr("make the call once before the capture")));
+  EXPECT_EQ(Run(), first);
   cuda_.is_capturing = false;
   EXPECT_EQ(Run(), first);
   EXPECT_EQ(backend_.prepared["plain"], 1);
+}
+
+TEST_F(DispatcherCaptureTest, ADefaultThatIsNotReadyEndsTheGroupOfACapturedCallOnly) {
+  backend_.refused = "plain";
+  Join(true);
+  EXPECT_EQ(Run(), "");
+  EXPECT_EQ(Run(), "");
+  cuda_.is_capturing = true;
+  const std::string captured = Run();
+  EXPECT_THAT(captured, HasSubstr("graphs/plain, which captured calls run in the place of "
+                                  "graphs/eager, cannot be made ready"));
+  cuda_.is_capturing = false;
+  EXPECT_EQ(Run(), captured);
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("eager", 2)));
+}
+
+// The program has no local operations, as there is no backend for them here.
+TEST_F(DispatcherCaptureTest, AProgramThatIsNotReadyIsRefusedInACaptureAndTheGroupGoesOn) {
+  Join(false);
+  const ProgramGraph graph = ProgramGraph::Parse(
+                                 "%x = input f32 [R, 4]\n%s = all_reduce sum %x\n"
+                                 "%y = all_reduce max %s\nreturn %y\n")
+                                 .value();
+  const void* const inputs[] = {&send_};
+  void* const outputs[] = {&recv_};
+  const ProgramCall call{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs};
+  cuda_.is_capturing = true;
+  const Status refused = dispatcher_->Run(call);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().ToText(),
+              AllOf(HasSubstr("not ready to be captured"), HasSubstr("cotune_program_prepare")));
+  EXPECT_THAT(backend_.prepared, IsEmpty());
+  cuda_.is_capturing = false;
+  EXPECT_TRUE(dispatcher_->Prepare(call));
+  cuda_.is_capturing = true;
+  const Status ran = dispatcher_->Run(call);
+  EXPECT_TRUE(ran) << ran.error().ToText();
+  EXPECT_THAT(backend_.launches, ElementsAre(Pair("plain", 2)));
 }
 
 }  // namespace

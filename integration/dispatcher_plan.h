@@ -3,6 +3,7 @@
 #define COTUNE_INTEGRATION_DISPATCHER_PLAN_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,11 @@
 
 namespace cotune {
 
+// Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
+inline bool EndsTheGroup(ErrorCode code) {
+  return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
+}
+
 struct Dispatcher::CachedPlan {
   CachedPlan(PlanKey plan_key, Program plan_program)
       : key(plan_key), program(std::move(plan_program)) {}
@@ -18,9 +24,11 @@ struct Dispatcher::CachedPlan {
   Program program;
   std::unique_ptr<ChoiceCaller> caller;
   // On CUDA memory: calls of `caller` cannot be captured in a graph. Those that are captured run
-  // `in_graphs`, the default; nullptr: that cannot be captured either.
+  // `in_graphs`, the default. nullptr: that cannot be captured either, or `graphs_failure` says why
+  // it is not ready.
   bool is_eager = false;
   std::unique_ptr<ChoiceCaller> in_graphs;
+  std::optional<Error> graphs_failure;
   std::string table_choice_refused;  // as in CallExplanation
 };
 

@@ -109,7 +109,10 @@ bool Dispatcher::IsSymmetric(const Program& program, const ProgramCall& call,
   const auto is_registered = [&](ValueIndex value, const void* data) {
     return groups.IsRegistered(data, program.BytesOf(value, call.rows), backend);
   };
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
+  // As in a call of the collective alone: only the root of a broadcast has something to send.
+  const bool only_receives =
+      program.is_single_collective() && program.anchor().collective == Collective::kBroadcast;
+  for (size_t i = 0; !only_receives && i < call.inputs.size(); ++i) {
     if (!is_registered(static_cast<ValueIndex>(i), call.inputs[i])) return false;
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -216,6 +219,9 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
   if (is_latest) return latest_program_.plan;
   const Result<ProgramKey> key = KeyOf(call, *table);
   if (!key) return Propagate(key);
+  if (!plan_of_.contains(key->key)) {
+    if (Status may = MayPrepare(**program, call.stream); !may) return Propagate(may);
+  }
   Result<CachedPlan*> plan = PlanFor(key->key, key->program);
   // Whether operands are registered changes from call to call.
   latest_program_ = {};

@@ -10,12 +10,14 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/signal_stack.h"
+#include "core/base/usable_processors.h"
 
 namespace cotune {
 
@@ -51,7 +53,8 @@ size_t ThreadsFor(int32_t threads, std::span<ChoiceCaller* const> callers) {
   const ProblemClass& cls = callers.front()->problem().cls;
   const int32_t ranks = cls.ranks_per_node > 0 ? cls.ranks_per_node : cls.world_size;
   const int64_t of_machine = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
-  return DefaultPrecompileThreads(std::thread::hardware_concurrency(),
+  const std::string usable = UsableProcessors();
+  return DefaultPrecompileThreads(CountDistinctProcessors({&usable, 1}),
                                   static_cast<size_t>(of_machine),
                                   static_cast<size_t>(std::max(ranks, 1)));
 }

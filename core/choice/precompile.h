@@ -38,9 +38,8 @@ class PrepareNotes {
 // kernel, are far apart; what is not its own comes in another order on every rank.
 std::vector<size_t> PrecompileOrder(size_t count, const PrecompileShare& share);
 
-// The threads of one of so many ranks of a machine, where each makes its share ready and nobody
-// has said how many: all ranks together about as many as the machine has processors. usable: the
-// processors that this rank may use, which are its own where its launcher has bound it.
+// The default number of threads of a rank: the ranks of a machine together have about as many
+// threads as the machine has processors, and none has more than the processors that it may use.
 size_t DefaultPrecompileThreads(size_t usable, size_t of_machine, size_t ranks);
 
 // Precompiles every caller whose prepare is local, on `threads` threads (0: as above), and returns

@@ -125,9 +125,9 @@ TEST(PrecompileThreadsTest, TheRanksOfAMachineShareItsProcessors) {
   EXPECT_EQ(DefaultPrecompileThreads(16, 16, 8), 2u);
   EXPECT_EQ(DefaultPrecompileThreads(16, 16, 3), 6u);
   EXPECT_EQ(DefaultPrecompileThreads(16, 16, 40), 1u);
-  // A rank that is bound to processors of its own uses them all.
-  EXPECT_EQ(DefaultPrecompileThreads(8, 64, 8), 8u);
+  // A rank that is bound to few processors has no more threads.
   EXPECT_EQ(DefaultPrecompileThreads(4, 64, 8), 4u);
+  EXPECT_EQ(DefaultPrecompileThreads(2, 64, 4), 2u);
   // The system does not say.
   EXPECT_EQ(DefaultPrecompileThreads(0, 1, 4), 1u);
 }

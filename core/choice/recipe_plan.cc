@@ -18,7 +18,7 @@ Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, Problem 
   const Result<Program> single = Program::SingleCollective(problem.cls);
   if (!single) return Propagate(single);
   // Ranks that call other programs with equal collectives are told so.
-  problem.cls.program_digest = program.digest();
+  problem.cls.program_digest = program.anchor().program_digest;
   return by.member->group->Prepare(*single, problem, by.choice, deadline_ns);
 }
 

@@ -158,7 +158,7 @@ class Group {
   void Declare(const GroupFailure& failure);
   void DeclareJoinLate(const FutexWord& members);
   uint64_t RanksWithMembership(Membership membership) const;
-  // A rank that has joined and is dead, or has left. It may have been awaited no more by then.
+  // Returns a rank that has joined and is dead, or has left.
   std::optional<GroupFailure> MemberThatIsGone() const;
 
   cotune_host_t host_;

@@ -195,7 +195,7 @@ Result<void> Group::AwaitMembers(FutexWord& members, int64_t deadline_ns) {
   const auto all = static_cast<uint32_t>(world_size_);
   while (!HasReached(members.Load(), all)) {
     const std::optional<GroupFailure> gone = MemberThatIsGone();
-    // It may have come before it went, since the look above: that is no matter of the others.
+    // That rank may have come since the look above, and gone afterwards: the group is complete.
     if (gone && HasReached(members.Load(), all)) break;
     if (gone && gone->kind == GroupFailure::Kind::kLeft) {
       if (auto refusal = meeting_.WhoGaveUp()) return tl::unexpected(*refusal);

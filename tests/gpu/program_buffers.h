@@ -26,7 +26,7 @@ class ProgramBuffers {
   std::span<const void* const> inputs() const { return inputs_; }
   std::span<void* const> outputs() const { return outputs_; }
 
-  // Writes the inputs, and into every byte of the outputs one that is no value of the call before.
+  // Writes the inputs, and 0xFF into every byte of the outputs.
   Status Fill(const ProgramValues& values);
   // "" where the outputs are right, and guards and inputs that no output overwrites are as they
   // were; else what is wrong.

@@ -53,7 +53,9 @@ Failure OtherCall(const FailureRecord& record, int rank, int world_size,
   const std::string own_call = CallText(record.own_call, world_size, limits);
   std::string peer_call = CallText(record.other_call, world_size, limits);
   // Programs and choices are compared by a digest, which has no text.
-  if (peer_call == own_call) peer_call += " that differs, or by another choice,";
+  if (peer_call == own_call && own_call.ends_with(" in a program")) {
+    peer_call += " that differs, or by another choice,";
+  }
   return {COTUNE_PEER_FAILED, 0, is_known ? record.other : -1,
           sdk::DifferentCallsText({.peer = NameOf(record.other, rank, world_size),
                                    .peer_call = peer_call,
