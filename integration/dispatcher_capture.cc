@@ -26,7 +26,7 @@ Status Dispatcher::PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns) {
   const std::optional<Choice> fallback = ChoiceInGraphs(plan.program, problem, plan.caller->id());
   if (!fallback) return {};
   auto caller = MakeCaller(job_.groups(), plan.program, plan.key.problem, *fallback);
-  const Status prepared = caller ? (*caller)->Precompile(deadline_ns) : Propagate(caller);
+  Status prepared = caller ? (*caller)->Precompile(deadline_ns) : Propagate(caller);
   if (prepared) {
     if ((*caller)->is_capturable()) plan.in_graphs = std::move(*caller);
     return {};
