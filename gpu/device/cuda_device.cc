@@ -67,12 +67,16 @@ class TeardownWait {
 
 class AllocatedBuffer final : public CudaBuffer {
  public:
-  AllocatedBuffer(const CudaDriver& driver, CuDevicePointer data, uint64_t bytes)
-      : CudaBuffer(data, bytes), driver_(driver) {}
-  ~AllocatedBuffer() override { driver_->MemoryFree(pointer()); }
+  AllocatedBuffer(const CudaDriver& driver, CuContext context, CuDevicePointer data, uint64_t bytes)
+      : CudaBuffer(data, bytes), driver_(driver), context_(context) {}
+  ~AllocatedBuffer() override {
+    const CurrentContext current(driver_, context_);
+    driver_->MemoryFree(pointer());
+  }
 
  private:
   const CudaDriver& driver_;
+  CuContext const context_;
 };
 
 class ShareableBuffer final : public CudaBuffer {
@@ -241,6 +245,8 @@ class CudaDevice final : public Device {
   bool aligns_ranks() const override { return true; }
 
   Result<std::unique_ptr<DeviceBuffer>> Allocate(uint64_t bytes) override {
+    // Temporaries of a program are allocated by the thread that prepares it.
+    const CurrentContext current(driver_, context_);
     CuDevicePointer data = 0;
     const CuResult code = driver_->MemoryAllocate(&data, std::max<uint64_t>(bytes, 1));
     if (code == kCuErrorOutOfMemory) {
@@ -249,10 +255,11 @@ class CudaDevice final : public Device {
                   "its memory is in use", "tune smaller sizes, or see `nvidia-smi`");
     }
     if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return Propagate(s);
-    return std::make_unique<AllocatedBuffer>(driver_, data, bytes);
+    return std::make_unique<AllocatedBuffer>(driver_, context_, data, bytes);
   }
 
   Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
+    const CurrentContext current(driver_, context_);
     Result<ShareableMemory> memory = ShareableMemory::Allocate(driver_, device_, bytes);
     if (!memory) return Propagate(memory);
     return std::make_unique<ShareableBuffer>(std::move(*memory), bytes, teardown_wait_);
