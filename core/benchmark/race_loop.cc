@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "core/benchmark/rank_spans.h"
 #include "core/selection/select_winner.h"
@@ -93,30 +94,39 @@ int64_t RaceLoop::StartDelayNs(const RacingChoice& choice) const {
 Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choices,
                                                     const std::vector<size_t>& order) {
   std::vector<int64_t> times_ns(order.size(), 0);
+  // Positions in `order`. A sample that does not count is taken again behind the others, so that
+  // short calls have as many samples as long ones where ranks often start late.
+  std::vector<size_t> turns(order.size());
+  std::iota(turns.begin(), turns.end(), size_t{0});
   StepRecord<TakenSample> record;
   int64_t planned_start_ns = 0;
-  // Each step carries the sample before it, so that a round of n choices takes n + 1 steps.
-  for (size_t turn = 0; turn <= order.size(); ++turn) {
-    const bool is_last = turn == order.size();
-    const int64_t start_delay_ns = is_last ? 0 : StartDelayNs(choices[order[turn]]);
-    Result<ExchangedRecords<TakenSample>> all = steps_.Exchange(
-        is_last ? "round end" : choices[order[turn]].caller->id().text(), record, start_delay_ns);
+  // Each step carries the sample before it, so that a round of n samples takes n + 1 steps.
+  for (size_t at = 0; at <= turns.size(); ++at) {
+    const bool is_last = at == turns.size();
+    const RacingChoice* next = is_last ? nullptr : &choices[order[turns[at]]];
+    Result<ExchangedRecords<TakenSample>> all =
+        steps_.Exchange(is_last ? "round end" : next->caller->id().text(), record,
+                        is_last ? 0 : StartDelayNs(*next));
     if (!all) return Propagate(all);
-    if (turn > 0 && !choices[order[turn - 1]].has_failed) {
-      RacingChoice& before = choices[order[turn - 1]];
+    if (at > 0 && !choices[order[turns[at - 1]]].has_failed) {
+      const size_t turn = turns[at - 1];
+      RacingChoice& before = choices[order[turn]];
       const Result<int64_t> time_ns = TakeSample(before, *all, planned_start_ns);
       if (!time_ns) return Propagate(time_ns);
-      times_ns[turn - 1] = *time_ns;
-      if (before.has_failed && !is_last) {
-        // Making the group anew took time: line up once more.
-        all = steps_.Exchange("again", StepRecord<TakenSample>{}, start_delay_ns);
+      times_ns[turn] = *time_ns;
+      const bool is_taken_again = *time_ns == 0 && !before.has_failed;
+      if (is_taken_again) turns.push_back(turn);
+      if (is_last && is_taken_again) next = &before;
+      // Making a group anew takes time, and the round's end plans no start: line up once more.
+      if (next != nullptr && (before.has_failed || is_last)) {
+        all = steps_.Exchange("again", StepRecord<TakenSample>{}, StartDelayNs(*next));
         if (!all) return Propagate(all);
       }
     }
     record = StepRecord<TakenSample>{};
-    if (is_last || choices[order[turn]].has_failed) continue;
+    if (next == nullptr || next->has_failed) continue;
     planned_start_ns = all->start_elapsed_ns;
-    RacingChoice& choice = choices[order[turn]];
+    RacingChoice& choice = choices[order[turns[at]]];
     record = RecordOf<TakenSample>(
         runs_.CallTimed(choice, choice.verdict.repetitions, planned_start_ns), runs_.SpanBeginNs());
   }

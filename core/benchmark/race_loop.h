@@ -40,14 +40,14 @@ class RaceLoop {
 
  private:
   Race MakeRace(std::span<const RacingChoice> choices) const;
-  // Times of one round in the order given; 0 for a choice that failed or a sample of which a rank
-  // started late.
+  // Times of one round in the order given; 0 for a choice that failed. A sample that a rank started
+  // late is taken again. StartWindow::Accepts ends that: after some it accepts all.
   Result<std::vector<int64_t>> MeasureRound(std::span<RacingChoice> choices,
                                             const std::vector<size_t>& order);
   void CountSamples(std::span<const RacingChoice> choices, const std::vector<size_t>& order,
                     const std::vector<int64_t>& times_ns);
   int64_t StartDelayNs(const RacingChoice& choice) const;
-  // The time of one call out of all ranks' records; 0 as above.
+  // The time of one call out of all ranks' records; 0: it failed, or a rank started late.
   Result<int64_t> TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
                              int64_t planned_start_ns);
 

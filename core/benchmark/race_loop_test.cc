@@ -61,6 +61,56 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
   });
 }
 
+// Short calls are late by a larger share of their time: without their samples the slow choice would
+// be the only one with a time.
+TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
+  for (const int64_t late_samples : {1, 9, 1000}) {
+    SCOPED_TRACE(late_samples);
+    CellScript script;
+    script.start_mode = StartMode::kWindow;
+    script.settings.collective_benchmark_nruns = 8;
+    script.choices = {ChoiceOfCost("usual", 10'000'000), ChoiceOfCost("short", 1'000)};
+    script.choices[1].late_rank = 1;
+    script.choices[1].late_samples = late_samples;
+    script.choices[1].late_by_ns = 100'000;
+    RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
+      SetRepetitions(cell, 1, 10'000);
+      const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
+      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
+      ASSERT_TRUE(loop.Run(cell.choices).has_value());
+      const Verdict& quick = cell.choices[1].verdict;
+      EXPECT_EQ(quick.samples_ns.size(), 8u);
+      EXPECT_EQ(quick.skews_ns.size(), 8u);
+      EXPECT_THAT(quick.samples_ns, Each(1'000)) << "those that count began together";
+      EXPECT_EQ(quick.outcome, Outcome::kTimed);
+      EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kOutpaced);
+      const bool gives_up = late_samples > 16;
+      EXPECT_EQ(loop.window().invalid_samples(), gives_up ? 16 : late_samples);
+      EXPECT_EQ(loop.window().mode(), gives_up ? StartMode::kBarrier : StartMode::kWindow);
+    });
+  }
+}
+
+TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
+  CellScript script;
+  script.start_mode = StartMode::kWindow;
+  script.choices = {ChoiceOfCost("late", 1'000), ChoiceOfCost("failing", 1'000),
+                    ChoiceOfCost("right", 10'000)};
+  script.choices[0].late_rank = 0;
+  script.choices[0].late_samples = 2;
+  script.choices[0].late_by_ns = 100'000;
+  script.choices[1].launch_fails_on_rank = 1;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    SetRepetitions(cell, 1, 10'000);
+    const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
+    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
+    EXPECT_TRUE(cell.choices[1].has_failed);
+    EXPECT_EQ(cell.choices[2].verdict.samples_ns.size(), 2u) << "the first cut needs two";
+  });
+}
+
 TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamples) {
   CellScript script;
   script.choices = {ChoiceOfCost("noisy", 10'000), ChoiceOfCost("noisier", 9'500)};

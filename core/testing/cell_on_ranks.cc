@@ -53,6 +53,7 @@ void RunOnRank(const CellScript& script, HubForTest& hub, int rank,
                              .observer = observer,
                              .watchdog = watchdog,
                              .settings = script.settings,
+                             .start_mode = script.start_mode,
                              .reset_callers = [&](BackendMember&) {
                                for (const auto& caller : callers) caller->Reset();
                              }};

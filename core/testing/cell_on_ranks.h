@@ -33,6 +33,7 @@ struct CellScript {
   std::function<DeviceScript(int rank)> device;
   std::function<bool(int rank)> stop_requested;
   TuningSettings settings;
+  StartMode start_mode = StartMode::kBarrier;
 };
 
 // The parts of the cell on one rank. The stages behind preparation find it prepared.

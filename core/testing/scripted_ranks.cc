@@ -300,6 +300,11 @@ class PlanForTest final : public Plan {
     const int64_t extra_ns = calls_ < choice_.first_calls ? choice_.first_extra_ns : 0;
     return choice_.cost_ns(problem_.bytes()) + extra_ns + choice_.noise_ns * (calls_++ % 5);
   }
+  // Of the next sample with a planned start.
+  int64_t NextLatenessNs() {
+    const bool is_late = choice_.late_rank == group_.rank() && planned_++ < choice_.late_samples;
+    return is_late ? choice_.late_by_ns : 0;
+  }
 
  private:
   void Sum(const std::vector<std::string>& all, float* recv) const {
@@ -334,6 +339,7 @@ class PlanForTest final : public Plan {
   ScriptedChoice choice_;
   int64_t calls_ = 0;
   int64_t launches_ = 0;
+  int64_t planned_ = 0;
   void* first_recv_ = nullptr;
 };
 
@@ -359,7 +365,8 @@ class CallsForTest final : public TimedCalls {
     }
     auto* const single = dynamic_cast<PlanForTest*>(&plan_);
     const int64_t cost_ns = single != nullptr ? single->NextCostNs() : launched_cost_ns / launches;
-    return TimedSpan{begin_ns_, begin_ns_ + cost_ns * repetitions_};
+    const int64_t late_ns = single != nullptr && start_ns != 0 ? single->NextLatenessNs() : 0;
+    return TimedSpan{begin_ns_ + late_ns, begin_ns_ + late_ns + cost_ns * repetitions_};
   }
 
  private:

@@ -74,6 +74,9 @@ struct ScriptedChoice {
   int64_t noise_ns = 0;             // added as a sawtooth over calls
   int64_t first_calls = 0;          // of each plan, that take so much longer
   int64_t first_extra_ns = 0;
+  int late_rank = -1;  // starts so many of its samples with a planned start so much after it
+  int64_t late_samples = 0;
+  int64_t late_by_ns = 0;
 };
 
 // A backend over the hub that runs any collective, and the parts of programs. `choices` may differ

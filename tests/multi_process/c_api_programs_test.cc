@@ -26,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -175,6 +176,20 @@ cotune_result TuneNodes(cotune_group* group, const std::vector<cotune_tune_node>
   return cotune_tune(group, &options, nullptr);
 }
 
+// Which row of the table a call has, and why: the times are for whom reads of a failure.
+void ReportRow(TestLink& link, const std::function<void(char* to, size_t size)>& explain) {
+  std::string text(1 << 16, '\0');
+  explain(text.data(), text.size());
+  const auto json = nlohmann::json::parse(text.c_str());
+  link.Report(fmt::format("row {} of {} bytes: {} by {}, from {} to {}",
+                          json["subject"].get<std::string>(), json["bytes"].dump(),
+                          json["choice"].dump(), json["source"].dump(), json["first_bytes"].dump(),
+                          json["end_bytes"].dump()));
+  for (const auto& cell : json["measured"]) {
+    link.Report(fmt::format("cell {} bytes: {}", cell["bytes"].dump(), cell["why"].dump()));
+  }
+}
+
 // The scripted backend, with parts of the host backend. Its quick choice is listed below 2 KiB
 // only, and what it is quicker by is more than what a busy machine adds to a call.
 TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
@@ -214,6 +229,24 @@ TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
         const cotune_result tuned = TuneNodes(group, nodes);
         if (tuned != COTUNE_SUCCESS) Say(link, "wrong tune", group, tuned);
         link.Report(fmt::format("digest {:x}", cotune_table_digest(group)));
+        for (const uint64_t at : rows) {
+          ReportRow(link, [&](char* to, size_t size) {
+            cotune_explain_program_json(group, sequence.handle(), at, to, size, nullptr);
+          });
+          ReportRow(link, [&](char* to, size_t size) {
+            cotune_explain_program_json(group, norm.handle(), at, to, size, nullptr);
+          });
+        }
+        for (const uint64_t at : bytes) {
+          cotune_call call{};
+          call.struct_size = sizeof(call);
+          call.collective = COTUNE_COLLECTIVE_ALL_TO_ALL;
+          call.dtype = COTUNE_F32;
+          call.count = at / kRanks / sizeof(float);
+          ReportRow(link, [&](char* to, size_t size) {
+            cotune_explain_json(group, &call, to, size, nullptr);
+          });
+        }
         char text[2048] = "";
         cotune_explain_program(group, sequence.handle(), 8, text, sizeof(text), nullptr);
         link.Report(fmt::format("explains {}", text));
@@ -230,6 +263,10 @@ TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
   unsetenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS");
   ASSERT_TRUE(have_ended) << ranks.Transcript();
   SCOPED_TRACE(ranks.Transcript());
+  const std::vector<std::string> rows = ranks.LinesOf(0, "row ");
+  ASSERT_THAT(rows, SizeIs(12));
+  EXPECT_THAT(std::vector<std::string>(rows.begin() + 6, rows.end()),
+              ElementsAreArray(rows.begin(), rows.begin() + 6));
   const std::vector<std::string> digests = ranks.LinesOf(0, "digest ");
   ASSERT_THAT(digests, SizeIs(2));
   EXPECT_EQ(digests[0], digests[1]);
