@@ -5,7 +5,7 @@
 //   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
 //
 // Every measurement has processes and a cache folder of its own, because NVRTC keeps what a process
-// has compiled. The ranks begin together; the time is that of the last. NVRTC is opened before. The
+// has compiled; what the driver keeps on the disk for all processes is not used. The ranks begin together; the time is that of the last. NVRTC is opened before. The
 // first measurement is the serial one, by which the others are divided: one rank, one thread. With
 // a file in BENCHMARK_OUT the same as JSON.
 #include <fmt/format.h>
@@ -371,6 +371,8 @@ int main(int argc, char** argv) {
   app.add_option("--kernels", options.kernels, "how many kernels, at most");
   app.add_option("--architecture", options.architecture, "sm_80, sm_90, sm_100");
   CLI11_PARSE(app, argc, argv);
+  // NVRTC looks into the driver's cache of compiled code, too.
+  setenv("CUDA_CACHE_DISABLE", "1", 1);
   cotune::bench::MeasureAll(options);
   return 0;
 }

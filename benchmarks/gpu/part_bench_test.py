@@ -96,8 +96,7 @@ def on_lists(workload: part_workloads.Workload) -> part_workloads.Workload:
         made = workload.reference(torch, matrices)
         return {name: [each for row in matrix.rows for each in row] for name, matrix in made.items()}
 
-    return part_workloads.Workload(workload.example, expected, lambda _torch, _v: None, workload.has_rows,
-                                   workload.has_share)
+    return part_workloads.Workload(workload.example, expected, expected, workload.has_rows, workload.has_share)
 
 
 def example_text(name: str) -> str:
@@ -116,9 +115,12 @@ class GpuPlatformTest(unittest.TestCase):
     def test_each_shape_is_compiled_from_nothing_and_wholly(self):
         self.gpu.compiled(lambda torch, values: None, {})
         names = [name for name, _, _ in self.torch.mock_calls]
-        self.assertLess(names.index("compiler.reset"), names.index("compile"))
-        given = self.torch.compile.call_args.kwargs
-        self.assertEqual(given, {"mode": "max-autotune-no-cudagraphs", "dynamic": False, "fullgraph": True})
+        self.assertEqual(names, ["compiler.reset", "compile", "compile"])
+        modes = []
+        for given in self.torch.compile.call_args_list:
+            modes.append(given.kwargs["mode"])
+            self.assertEqual(given.kwargs, {"mode": modes[-1], "dynamic": False, "fullgraph": True})
+        self.assertEqual(modes, ["default", "max-autotune-no-cudagraphs"])
 
     def test_a_replay_is_queued_behind_a_gate(self):
         order = unittest.mock.MagicMock()
@@ -215,9 +217,6 @@ class PartBenchTest(unittest.TestCase):
         calls = []
 
         class Platform:
-            def capture(self, function, _calls):
-                return function
-
             def time_us(self, graph):
                 calls.append(graph)
                 return part_bench.CALLS * len(calls)
@@ -237,7 +236,7 @@ class PartBenchTest(unittest.TestCase):
     def test_the_report_joins_runs_of_one_machine(self):
         def content(rows, cotune, gpu="A"):
             return {"gpu": gpu, "torch": "2", "cuda": "13", "triton": "3", "date": "2030-01-02T", "results": [
-                {"program": "p", "part": 0, "rows": rows, "columns": 8, "bytes": 4000, "wrong": 0,
+                {"program": "p", "part": 0, "rows": rows, "columns": 8, "bytes": 4000, "wrong": 0, "compiled_wrong": 0,
                  "us": {"cotune": cotune, "compiled": [4.0, 4.0, 4.0, 4.0, 4.0], "copy": [1.0]}}]}
 
         # Median 2; the quarters lie at 1.5 and 3.
@@ -258,6 +257,45 @@ class PartBenchTest(unittest.TestCase):
         for each in results:
             self.assertGreater(each["wrong"], COLUMNS)
             self.assertIn("elements are wrong", part_bench.line(each))
+            # What the workload's function returns is what the reference expects.
+            self.assertEqual(each["compiled_wrong"], 0)
+        workload = part_workloads.Workload("a_test", reference, off_by_one_row)
+        for each in part_bench.measure(part_platforms.Host(), self.options(), workload, TEXT, ROWS):
+            self.assertEqual(each["wrong"], 0)
+            self.assertGreater(each["compiled_wrong"], COLUMNS)
+            self.assertIn("elements of torch are wrong", part_bench.line(each))
+
+    def test_the_faster_mode_of_the_compiler_counts(self):
+        class TwoModes(part_platforms.Host):
+            @staticmethod
+            def compiled(function, values):
+                return {"slow": lambda: function(None, values), "quick": lambda: function(None, values)}
+
+            @staticmethod
+            def capture(function, calls):
+                return function
+
+            def time_us(self, graph):
+                return next(times)
+
+        # 5 rounds of 4 contenders, which stand in the order cotune, slow, quick, copy and turn.
+        order, sequence = ["cotune", "slow", "quick", "copy"], []
+        for i in range(part_bench.WARM_ROUNDS + 3):
+            order.append(order.pop(0))
+            sequence += order if i % 2 else order[::-1]
+        costs = {"cotune": 1, "slow": 3, "quick": 2, "copy": 4}
+        times = iter([costs[name] * part_bench.CALLS for name in sequence] * 2)
+        for each in part_bench.measure(TwoModes(), self.options(), self.workload(), TEXT, ROWS):
+            self.assertEqual(each["compiled_mode"], "quick")
+            self.assertEqual(each["us"], {"cotune": [1] * 3, "compiled": [2] * 3, "copy": [4] * 3})
+
+    def test_rows_that_come_to_the_same_are_measured_once(self):
+        options = self.options("--programs", "moe_dispatch", "--rows", "1,2,3", "--columns", "32")
+        measured = []
+        with unittest.mock.patch.object(part_bench, "measure", lambda *given: measured.append(given[-1]) or []), \
+             contextlib.redirect_stdout(io.StringIO()):
+            part_bench.run(part_platforms.Host(), options)
+        self.assertEqual(measured, [2, 4])
 
     def test_a_run_writes_json_that_the_report_shows(self):
         (self.folder / "tp_linear.cotune").write_text(
@@ -283,6 +321,9 @@ class PartBenchTest(unittest.TestCase):
         self.assertIn("| tp_linear | 32 | 5 |", written)
         self.assertNotIn("old", written)
         self.assertTrue(written.startswith("a\n") and written.endswith("b\n"))
+        content["results"][0]["compiled_wrong"] = 2
+        with self.assertRaisesRegex(SystemExit, "torch has 2 wrong elements"):
+            part_report.report(content)
         content["results"][0]["wrong"] = 1
         with self.assertRaisesRegex(SystemExit, "1 wrong elements"):
             part_report.report(content)

@@ -54,22 +54,26 @@ class Gpu:
         bound = expected.abs() * 2.0 ** (2 - digits) + expected.abs().amax(-1, keepdim=True) * 2.0**-20 + smallest
         return int((~((seen - expected).abs() <= bound)).sum())  # NaN is wrong
 
-    def run(self, function) -> None:
-        function()
+    def run(self, function):
+        made = function()
         self.torch.cuda.synchronize()
+        return made
 
     def stream_handle(self) -> int:
         return self.torch.cuda.current_stream().cuda_stream
 
-    def compiled(self, function, values):
-        """`function` compiled as torch does it when it may take its time, for exactly these shapes."""
+    def compiled(self, function, values) -> dict:
+        """By mode: `function` as torch compiles it by default and when it may take its time, for exactly these shapes. What
+        it is then given is `values`."""
         # torch keeps what it compiled by code object, and runs eagerly, with no more than a warning, beyond 8 shapes of one.
         # Each shape starts from nothing, and with fullgraph what is not compiled is an error.
         self.torch.compiler.reset()
-        made = self.torch.compile(lambda given: function(self.torch, given), mode="max-autotune-no-cudagraphs", dynamic=False,
-                                  fullgraph=True)
-        made(values)
-        return lambda: made(values)
+
+        def of_mode(mode: str):
+            made = self.torch.compile(lambda given: function(self.torch, given), mode=mode, dynamic=False, fullgraph=True)
+            return lambda: made(values)
+
+        return {mode: of_mode(mode) for mode in ("default", "max-autotune-no-cudagraphs")}
 
     def copy(self, size_bytes: int):
         """A copy that reads and writes so many bytes in all."""
@@ -128,16 +132,16 @@ class Host:
         return sum(abs(a - b) > 1e-5 * abs(a) + 1e-6 for a, b in zip(expected, seen, strict=True))
 
     @staticmethod
-    def run(function) -> None:
-        function()
+    def run(function):
+        return function()
 
     @staticmethod
     def stream_handle() -> int:
         return 0
 
     @staticmethod
-    def compiled(function, values):
-        return lambda: function(None, values)
+    def compiled(function, values) -> dict:
+        return {"default": lambda: function(None, values)}
 
     @staticmethod
     def copy(size_bytes: int):

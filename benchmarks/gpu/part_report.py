@@ -56,6 +56,9 @@ def report(content: dict) -> str:
     for result in content["results"]:
         if result["wrong"]:
             raise SystemExit(f"error: {result['program']} of {result['rows']} rows has {result['wrong']} wrong elements")
+        if result["compiled_wrong"]:
+            raise SystemExit(f"error: {result['program']} of {result['rows']} rows: torch has {result['compiled_wrong']} wrong "
+                             "elements, so that the two compute something else")
         us = medians(result)
         ratios.append(us["cotune"] / us["compiled"])
         cells = [result["program"], result["columns"], result["rows"], f"{us['cotune']:.2f}", f"{us['compiled']:.2f}",

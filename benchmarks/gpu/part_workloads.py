@@ -40,7 +40,7 @@ def names_of(text: str) -> Names:
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """`reference` gives, in f32 or f64, what has to come of the values of one part, by name. `user` is what a user would
-    compile: it overwrites what the program overwrites, and returns the rest."""
+    compile: it overwrites what the program overwrites, and returns the rest by name."""
 
     example: str  # file in examples/programs
     reference: Callable
@@ -66,7 +66,7 @@ def _residual_norm_user(torch, v):
     wide = stream.float()
     y = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(stream.dtype) * v["gamma"]
     v["residual"].copy_(stream)
-    return y
+    return {"y": y}
 
 
 def _quantized_reference(torch, v):
@@ -76,9 +76,9 @@ def _quantized_reference(torch, v):
 
 
 def _quantized_user(torch, v):
-    y = _residual_norm_user(torch, v).float()
+    y = _residual_norm_user(torch, v)["y"].float()
     scale = y.abs().amax(-1, keepdim=True) / 448
-    return (y / scale).to(torch.float8_e4m3fn), scale
+    return {"q": (y / scale).to(torch.float8_e4m3fn), "scale": scale}
 
 
 def _bucket_reference(torch, v):
@@ -88,17 +88,18 @@ def _bucket_reference(torch, v):
 
 def _bucket_user(torch, v):
     del torch
-    return [v[f"s{i}"] * 2**-10 for i in range(16)]
+    return {f"y{i}": v[f"s{i}"] * 2**-10 for i in range(16)}
 
 
 WORKLOADS = (
     Workload("add_residual_norm", _residual_norm_reference, _residual_norm_user),
     Workload("tp_linear", lambda torch, v: {"y": (v["sum"].float() + v["bias"].float()).relu()},
-             lambda torch, v: torch.relu(v["sum"] + v["bias"])),
+             lambda torch, v: {"y": torch.relu(v["sum"] + v["bias"])}),
     Workload("norm_quantize_fp8", _quantized_reference, _quantized_user),
     Workload("sequence_norm", lambda torch, v: {"value": _norm(torch, v["share"].float(), v["gamma"].float())},
-             lambda torch, v: (_norm(torch, v["share"].float(), 1)).to(v["share"].dtype) * v["gamma"], has_share=True),
+             lambda torch, v: {"value": _norm(torch, v["share"].float(), 1).to(v["share"].dtype) * v["gamma"]},
+             has_share=True),
     Workload("moe_dispatch", lambda torch, v: {"value": v["x"].float() * v["weight"].float()},
-             lambda torch, v: v["x"] * v["weight"]),
+             lambda torch, v: {"value": v["x"] * v["weight"]}),
     Workload("gradient_bucket", _bucket_reference, _bucket_user, has_rows=False),
 )

@@ -67,6 +67,15 @@ struct Float8 {
   static __device__ __forceinline__ unsigned int ToBits(float value) {
     const unsigned int bits = __float_as_uint(value);
     const unsigned int magnitude = bits & 0x7FFFFFFFu;
+#ifdef COTUNE_CONVERTS_FLOAT8
+    const bool is_e4m3 = kMantissaBits == 3;
+    const unsigned int within = is_e4m3 ? F8E4M3FromFloat(value) : F8E5M2FromFloat(value);
+    // Half way from the largest number to the next code, to which ties go where it is even.
+    constexpr unsigned int kHalfWay =
+        ((kBeyond - 1) << kShift) + (kBiases << 23) + (1u << (kShift - 1));
+    if (magnitude < kHalfWay + kBeyond % 2) return within;
+    return (magnitude > 0x7F800000u ? kNan : kBeyond) | (bits >> 24 & 0x80u);
+#else
     const unsigned int odd = magnitude >> kShift & 1u;
     const unsigned int normal =
         ((magnitude + odd + ((1u << (kShift - 1)) - 1)) >> kShift) - (kBiases << kMantissaBits);
@@ -78,6 +87,7 @@ struct Float8 {
     if (code > kBeyond) code = kBeyond;
     if (value != value) code = kNan;
     return code | (bits >> 24 & 0x80u);
+#endif
   }
 };
 using F8E4M3 = Float8<3, 0x7F, 0x7F, false>;

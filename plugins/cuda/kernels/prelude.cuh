@@ -265,4 +265,20 @@ __device__ __forceinline__ unsigned short Bf16FromFloat(float value) {
   return bits;
 }
 
+// f32 to the 8-bit floats, by GPUs that do it: to the nearest, ties to even, and the largest number
+// for what is beyond it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define COTUNE_CONVERTS_FLOAT8 1
+__device__ __forceinline__ unsigned int F8E4M3FromFloat(float value) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return pair;
+}
+__device__ __forceinline__ unsigned int F8E5M2FromFloat(float value) {
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return pair;
+}
+#endif
+
 }  // namespace cotune::cuda

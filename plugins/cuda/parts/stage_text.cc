@@ -100,13 +100,22 @@ class StageText {
     to_.Line("{} = LoadLeaf<{}, {}>(a.operands[{}], {}, count);", to, DtypeText(value(index).dtype),
              is_aligned, index, FirstText(index));
   }
-  // One element of each value, in the loop over i.
-  void ComputeElements(const std::vector<int>& values) {
+  // One element of each value, in the loop over i. What is rounded and stored has its bits beside
+  // it, because the compiler does not see that rounding it once more changes nothing.
+  void ComputeElements(const std::vector<int>& values, const std::set<int>& stored = {}) {
     for (const int v : values) {
-      to_.Line("const {} {} = {};", LaneText(value(v).dtype), ValueName(v),
-               IsInput(v) ? fmt::format("in{}.Get(i)", v) : ExpressionText(program_, v));
+      const char* const dtype = DtypeText(value(v).dtype);
+      std::string text = IsInput(v) ? fmt::format("in{}.Get(i)", v) : ExpressionText(program_, v);
+      if (stored.count(v) != 0 && HasBits(v)) {
+        to_.Line("const unsigned int {} = {}::ToBits({});", BitsName(v), dtype,
+                 UnroundedText(program_, v));
+        text = fmt::format("{}::FromBits({})", dtype, BitsName(v));
+      }
+      to_.Line("const {} {} = {};", LaneText(value(v).dtype), ValueName(v), text);
     }
   }
+  bool HasBits(int index) const { return !IsInput(index) && IsRounded(program_, index); }
+  static std::string BitsName(int index) { return fmt::format("bits{}", index); }
   // Outputs that are computed together: more would not fit into the registers.
   std::vector<std::vector<size_t>> OutputGroups(const std::vector<size_t>& outputs) const {
     std::vector<std::vector<size_t>> groups;
@@ -133,8 +142,12 @@ class StageText {
         targets.push_back(OutputValue(o));
       }
       OpenElementLoop();
-      ComputeElements(WideValuesOf(targets));
-      for (const size_t o : group) to_.Line("out{}.Set(i, {});", o, ValueName(OutputValue(o)));
+      ComputeElements(WideValuesOf(targets), {targets.begin(), targets.end()});
+      for (const size_t o : group) {
+        const int v = OutputValue(o);
+        to_.Line("out{}.{}(i, {});", o, HasBits(v) ? "SetBits" : "Set",
+                 HasBits(v) ? BitsName(v) : ValueName(v));
+      }
       to_.Close();
       for (const size_t o : group) {
         const int v = OutputValue(o);

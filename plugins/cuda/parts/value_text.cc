@@ -98,7 +98,9 @@ std::string CastText(ValueDtype from, ValueDtype to, const std::string& operand)
   return fmt::format("Cast<{}>({})", LaneText(to), operand);
 }
 
-std::string Unrounded(const sdk::Program& program, int index) {
+}  // namespace
+
+std::string UnroundedText(const sdk::Program& program, int index) {
   const ProgramNode& node = NodeOf(program, index);
   const ValueDtype dtype = OperandDtype(program, index);
   std::vector<std::string> operands;
@@ -121,8 +123,6 @@ std::string Unrounded(const sdk::Program& program, int index) {
   }
   return fmt::format("{}({})", FunctionOf(node.kind), fmt::join(operands, ", "));
 }
-
-}  // namespace
 
 const char* DtypeText(ValueDtype dtype) {
   static constexpr const char* kNames[] = {"F32", "F64", "F16", "Bf16",   "I32",
@@ -166,11 +166,16 @@ std::string LiteralText(double number, ValueDtype dtype) {
 
 std::string ValueName(int index) { return fmt::format("v{}", index); }
 
-std::string ExpressionText(const sdk::Program& program, int index) {
+bool IsRounded(const sdk::Program& program, int index) {
   const ValueDtype dtype = program.values[static_cast<size_t>(index)].dtype;
-  std::string text = Unrounded(program, index);
-  const bool is_rounded = IsNarrow(dtype) && (program.rounds_values || IsFloat8(dtype));
-  return is_rounded ? fmt::format("Rounded<{}>({})", DtypeText(dtype), text) : text;
+  return IsNarrow(dtype) && (program.rounds_values || IsFloat8(dtype));
+}
+
+std::string ExpressionText(const sdk::Program& program, int index) {
+  std::string text = UnroundedText(program, index);
+  if (!IsRounded(program, index)) return text;
+  const ValueDtype dtype = program.values[static_cast<size_t>(index)].dtype;
+  return fmt::format("Rounded<{}>({})", DtypeText(dtype), text);
 }
 
 }  // namespace cotune::cuda
