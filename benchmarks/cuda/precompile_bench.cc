@@ -5,9 +5,10 @@
 //   precompile_bench [--threads 1,2,4] [--ranks 1,2] [--kernels 200] [--architecture sm_90]
 //
 // Every measurement has processes and a cache folder of its own, because NVRTC keeps what a process
-// has compiled; what the driver keeps on the disk for all processes is not used. The ranks begin together; the time is that of the last. NVRTC is opened before. The
-// first measurement is the serial one, by which the others are divided: one rank, one thread. With
-// a file in BENCHMARK_OUT the same as JSON.
+// has compiled; what the driver keeps on the disk for all processes is not used. The ranks begin
+// together; the time is that of the last. NVRTC is opened before. The first measurement is the
+// serial one, by which the others are divided: one rank, one thread. With a file in BENCHMARK_OUT
+// the same as JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/resource.h>

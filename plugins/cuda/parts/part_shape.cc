@@ -10,7 +10,9 @@ namespace {
 using sdk::Program;
 using sdk::Value;
 
-constexpr int kBlockThreads = 256;  // where rows do not ask for more
+// Also of a row, where its inputs stay in registers: several leaves a thread keep more of the
+// memory busy than more threads, which wait for each other (docs/performance.md, "Parts on a GPU").
+constexpr int kBlockThreads = 256;
 constexpr int kRowThreadsMax = 1024;
 constexpr uint64_t kRegistersOfBlock = 65536;
 // Addresses, indexes and what is computed with.
@@ -27,18 +29,26 @@ uint64_t LeavesOf(uint64_t columns) { return (columns + kLeafColumns - 1) / kLea
 uint64_t LeafWords(const Value& value) { return kLeafColumns * sdk::ElementBytes(value.dtype) / 4; }
 uint64_t CeilDiv(uint64_t count, uint64_t by) { return (count + by - 1) / by; }
 
-// An estimate of the registers of a thread, where a row has so many threads.
+// The words of all inputs of a thread, where a row has so many threads.
+uint64_t HeldWordsOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
+  uint64_t held = 0;
+  for (const int v : stage.values) {
+    const Value& value = ValueAt(program, v);
+    if (v >= program.input_count || value.columns == 1) continue;
+    held += LeafWords(value) * CeilDiv(LeavesOf(value.columns), row_threads);
+  }
+  return held;
+}
+
+// An estimate of the registers of a thread.
 uint64_t RegistersOf(const Program& program, const PartStage& stage, uint64_t row_threads) {
-  uint64_t held = 0;    // inputs, all leaves of the thread
+  const uint64_t held = HeldWordsOf(program, stage, row_threads);
   uint64_t loaded = 0;  // one leaf of each input
   uint64_t stored = 0;
   uint64_t partial = 0;
   for (const int v : stage.values) {
     const Value& value = ValueAt(program, v);
-    if (v < program.input_count && value.columns > 1) {
-      held += LeafWords(value) * CeilDiv(LeavesOf(value.columns), row_threads);
-      loaded += LeafWords(value);
-    }
+    if (v < program.input_count && value.columns > 1) loaded += LeafWords(value);
     if (ReducesColumns(program, v)) {
       const uint64_t columns = ValueAt(program, NodeOf(program, v).operands[0]).columns;
       partial = std::max(partial, CeilDiv(LeavesOf(columns), row_threads));
@@ -51,14 +61,23 @@ uint64_t RegistersOf(const Program& program, const PartStage& stage, uint64_t ro
   return (held <= kHeldWordsMax ? held : loaded) + stored + partial + kOtherRegisters;
 }
 
-uint64_t RowThreadsOf(const Program& program, const PartStage& stage) {
+// The threads of a row: how many are best, and how many there are registers for.
+struct RowThreads {
+  uint64_t best;
+  uint64_t most;
+};
+
+RowThreads RowThreadsOf(const Program& program, const PartStage& stage) {
   const uint64_t leaves = LeavesOf(stage.columns);
-  uint64_t threads = std::min<uint64_t>(std::bit_ceil(leaves), kRowThreadsMax);
+  const uint64_t useful = std::min<uint64_t>(std::bit_ceil(leaves), kRowThreadsMax);
+  uint64_t threads = std::min<uint64_t>(useful, kBlockThreads);
+  while (threads < useful && HeldWordsOf(program, stage, threads) > kHeldWordsMax) threads *= 2;
+  const uint64_t wanted = threads;
   while (threads > kBlockThreads && threads * kThreadLeavesMax / 2 >= leaves &&
          RegistersOf(program, stage, threads) > kRegistersOfBlock / threads) {
     threads /= 2;
   }
-  return threads;
+  return {threads, threads < wanted ? threads : kRowThreadsMax};
 }
 
 uint64_t RowsOf(const Program& program, const PartStage& stage) {
@@ -91,17 +110,16 @@ bool HasVectors(const PartStage& stage, const Value& value) {
 }  // namespace
 
 PartShape ShapeOf(const Program& program, const PartStages& stages) {
-  uint64_t row_threads = 0;
-  uint64_t fewest = kRowThreadsMax;
+  uint64_t best = 0;
+  uint64_t most = kRowThreadsMax;
   for (const PartStage& stage : stages.stages) {
     if (stage.kind != StageKind::kRows) continue;
-    const uint64_t threads = RowThreadsOf(program, stage);
-    row_threads = std::max(row_threads, threads);
-    // A stage that had to do with fewer threads has no registers for more.
-    if (threads < std::bit_ceil(LeavesOf(stage.columns))) fewest = std::min(fewest, threads);
+    const RowThreads threads = RowThreadsOf(program, stage);
+    best = std::max(best, threads.best);
+    most = std::min(most, threads.most);
   }
-  if (row_threads == 0) return {};
-  const int chosen = static_cast<int>(std::min(row_threads, fewest));
+  if (best == 0) return {};
+  const int chosen = static_cast<int>(std::min(best, most));
   return {chosen, std::max(chosen, kBlockThreads)};
 }
 

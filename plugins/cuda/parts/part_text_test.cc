@@ -35,14 +35,18 @@ TEST(PartTextTest, TextsHaveNoRows) {
   }
 }
 
-TEST(PartTextTest, ShapesGiveARowAThreadALeafUntilRegistersAreShort) {
+TEST(PartTextTest, ARowHasMoreThreadsThan256WhereItsInputsFitIntoNoFewer) {
   const auto row_threads = [](uint64_t columns, ValueDtype dtype) {
     const sdk::Program part = ResidualNorm(dtype, columns, false);
     return ShapeOf(part, *StagesOf(part)).row_threads;
   };
   EXPECT_EQ(row_threads(8, ValueDtype::kBf16), 1);
   EXPECT_EQ(row_threads(1000, ValueDtype::kBf16), 128);
-  EXPECT_EQ(row_threads(8192, ValueDtype::kBf16), 1024);
+  EXPECT_EQ(row_threads(2048, ValueDtype::kBf16), 256);
+  // Three inputs of 4 words a leaf, and 48 words that a thread holds.
+  EXPECT_EQ(row_threads(8192, ValueDtype::kBf16), 256);
+  EXPECT_EQ(row_threads(8193, ValueDtype::kBf16), 512);
+  EXPECT_EQ(row_threads(8192, ValueDtype::kF32), 512);
   EXPECT_EQ(row_threads(65536, ValueDtype::kBf16), 1024);
 }
 
