@@ -30,7 +30,7 @@ const char* RowsText(uint32_t rows_kind) {
 }
 
 // Registers for outputs of one leaf.
-constexpr size_t kOutputWordsMax = 64;
+constexpr size_t kOutputWordsMax = 48;
 
 // The text of one stage.
 class StageText {
