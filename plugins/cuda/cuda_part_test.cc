@@ -84,8 +84,18 @@ TEST_F(CudaPartTest, ANormIsOneLaunchOfABlockARowWithoutAnAllocation) {
   for (const unsigned int rows : {1u, 5u, 1000u}) {
     const Enqueued enqueued = LaunchOne(WithRows(norm, rows, 0));
     EXPECT_EQ(enqueued.kernels, 1);
-    EXPECT_EQ(enqueued.blocks, std::min<unsigned int>(rows, kResidentBlocks));
+    EXPECT_EQ(enqueued.blocks, std::min<unsigned int>(rows, 2 * kResidentBlocks));
     EXPECT_EQ(enqueued.allocations, 0u);
+  }
+}
+
+TEST_F(CudaPartTest, ElementsHaveMoreBlocksThanRows) {
+  PartBuilder part(1);
+  part.Output(part.Node(COTUNE_NODE_NEG, {part.Input(ValueDtype::kF32, 2048)}));
+  // A block has 256 threads with 8 columns each.
+  for (const unsigned int rows : {1u, 5u, 1000u}) {
+    const Enqueued enqueued = LaunchOne(WithRows(part.program, rows, 0));
+    EXPECT_EQ(enqueued.blocks, std::min<unsigned int>(rows, 8 * kResidentBlocks));
   }
 }
 

@@ -59,7 +59,8 @@ CudaPart::CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages
       arguments_(ArgumentsOf(program)) {
   for (int launch = 0; launch < stages.launches; ++launch) {
     const uint64_t blocks = BlocksOf(program, stages, shape, launch);
-    blocks_.push_back(static_cast<unsigned int>(std::min(blocks, resident_blocks)));
+    const uint64_t most = BlocksMax(stages, launch, resident_blocks);
+    blocks_.push_back(static_cast<unsigned int>(std::min(blocks, most)));
   }
 }
 

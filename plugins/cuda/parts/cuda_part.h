@@ -25,7 +25,7 @@ class CudaPart {
   static sdk::Result<std::unique_ptr<CudaPart>> Prepare(const Gpu& gpu, KernelLibrary& kernels,
                                                         const sdk::Program& program,
                                                         int64_t deadline_ns);
-  // resident_blocks: that the GPU runs at the same time; a launch has no more.
+  // resident_blocks: that the GPU runs at the same time.
   CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages& stages,
            const PartShape& shape, bool uses_pdl, gpu::CuFunction function,
            uint64_t resident_blocks);

@@ -132,6 +132,18 @@ uint64_t BlocksOf(const Program& program, const PartStages& stages, const PartSh
   return blocks;
 }
 
+uint64_t BlocksMax(const PartStages& stages, int launch, uint64_t resident_blocks) {
+  // On a H200, parts of 1024 rows and more took 0.94 to 0.99 of the time of one wave; 8 waves of
+  // rows gained no more, and some of it was lost again (docs/performance.md, "Parts on a GPU").
+  constexpr uint64_t kWavesOfRows = 2;
+  constexpr uint64_t kWavesOfElements = 8;
+  const bool has_rows =
+      std::any_of(stages.stages.begin(), stages.stages.end(), [&](const PartStage& stage) {
+        return stage.launch == launch && stage.kind == StageKind::kRows;
+      });
+  return resident_blocks * (has_rows ? kWavesOfRows : kWavesOfElements);
+}
+
 std::vector<uint32_t> VectorAlignments(const Program& program, const PartStages& stages) {
   const auto inputs = static_cast<size_t>(program.input_count);
   std::vector<uint32_t> alignments(inputs + program.outputs.size(), 1);

@@ -16,14 +16,18 @@ struct PartShape {
   int threads = 256;    // of a block: those of one row or of several
 };
 
-// The shape for any number of rows: as many threads of a row as it has leaves, unless a thread
-// would have too few registers for what it holds.
+// The shape for any number of rows: as few threads of a row, from 256 on or one a leaf, as hold its
+// inputs in their registers; where none do, as many as there are registers for.
 PartShape ShapeOf(const sdk::Program& program, const PartStages& stages);
 
 // How many blocks of a launch have work; the kernel computes the same with fewer. 0: nothing is to
 // be done.
 uint64_t BlocksOf(const sdk::Program& program, const PartStages& stages, const PartShape& shape,
                   int launch);
+
+// How many blocks a launch has at most, where the GPU runs so many at the same time: somewhat more,
+// so that one which ends makes room for one that begins to load.
+uint64_t BlocksMax(const PartStages& stages, int launch, uint64_t resident_blocks);
 
 // To how many bytes each operand, inputs first, has to be aligned for vectors of its leaves.
 std::vector<uint32_t> VectorAlignments(const sdk::Program& program, const PartStages& stages);
