@@ -144,7 +144,7 @@ class Dispatcher {
   // plain ones; so do those of a winner with a backend that has not taken their memory. A call
   // without operands is one with plain ones.
   Result<ProgramKey> KeyOf(const ProgramCall& call, const DispatchTable& table);
-  // Whether all ranks have registered all operands, with that backend if one is given.
+  // Returns whether all ranks have registered all operands, with that backend if one is given.
   bool IsSymmetric(const Program& program, const ProgramCall& call,
                    std::string_view backend = {}) const;
   // The call of the one collective that the program is.
@@ -161,23 +161,24 @@ class Dispatcher {
   // By what the table says of the problem. One with registered buffers that the table does not know
   // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
   PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
-  // What runs for the key, and why the table's choice does not; without ranges.
+  // Names the choice that runs calls of the key, and the reason where the table's does not; leaves
+  // the ranges out.
   Result<CallExplanation> ChosenFor(const PlanKey& key, const Program& program);
   // The plan from the cache, or a new one. program: nullptr for that of the key's collective alone.
   Result<CachedPlan*> PlanFor(const PlanKey& key, const Program* program);
   Result<std::unique_ptr<CachedPlan>> Prepare(const PlanKey& key, const Program& program);
-  // Whether calls of the choice cannot be captured in a CUDA graph.
+  // Returns whether calls of the choice cannot be captured in a CUDA graph.
   static bool IsEager(const Problem& problem, const Choice& choice) {
     return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;
   }
-  // What runs captured calls in the place of a choice that cannot be captured: the default;
-  // nothing where that is the same choice, or cannot be captured either.
+  // The choice that runs captured calls in the place of one that cannot be captured is the default;
+  // there is none where that is the same choice, or cannot be captured either.
   std::optional<Choice> ChoiceInGraphs(const Program& program, const Problem& problem,
                                        const ChoiceId& eager);
   // Makes the default ready for captured calls where the plan's own choice cannot be captured.
   Status PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns);
-  // Who runs a call on this stream. kUnsupported: it is captured in a graph, and no choice of the
-  // plan can be.
+  // Returns the choice of the plan that runs a call on this stream. kUnsupported: the stream is
+  // captured in a graph, and no choice of the plan can be.
   Result<ChoiceCaller*> CallerFor(CachedPlan& plan, void* stream);
   // Parts load code and take memory, which breaks a capture. kUnsupported: the stream is captured.
   Status MayPrepare(const Program& program, void* stream);

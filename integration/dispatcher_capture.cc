@@ -78,7 +78,7 @@ Status Dispatcher::MayPrepare(const Program& program, void* stream) {
 
 Status Dispatcher::WithCapture(Status status, void* stream) {
   Error& error = status.error();
-  // What was refused would be refused outside of a capture as well.
+  // A refusal has nothing to do with the capture: it would come outside of one as well.
   if (!EndsTheGroup(error.code) || !error.ranks.empty()) return status;
   const Result<bool> is_captured = job_.device().IsCapturing(stream);
   if (!is_captured || !*is_captured) return status;

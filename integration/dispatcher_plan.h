@@ -12,7 +12,8 @@
 
 namespace cotune {
 
-// Whether the group can go on after this error: a malformed call or a refusal leaves it as it was.
+// Returns whether the group has failed with this error. A malformed call or a refusal leaves it as
+// it was.
 inline bool EndsTheGroup(ErrorCode code) {
   return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported;
 }

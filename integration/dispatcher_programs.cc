@@ -223,7 +223,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
     if (Status may = MayPrepare(**program, call.stream); !may) return Propagate(may);
   }
   Result<CachedPlan*> plan = PlanFor(key->key, key->program);
-  // Whether operands are registered changes from call to call.
+  // With registered memory the plan depends on the operands, which change from call to call.
   latest_program_ = {};
   if (plan && !job_.groups().HasRegisteredMemory()) {
     latest_program_ = {table, *plan, call.graph->digest(), call.rows};

@@ -242,7 +242,7 @@ TEST(MeasuredCellsTuneTest, ProgramsWithRegisteredOperandsAreMeasuredOnThem) {
     EXPECT_EQ(view.groups_created, 1) << "no launch failed";
     EXPECT_EQ(view.cells[0].problem.cls.buffer_class, BufferClass::kSymmetric);
     EXPECT_THAT(view.cells[0].refusals, IsEmpty());
-    // What is cast lies in memory of the job.
+    // The result of the cast lies in memory of the job, which is not registered.
     ASSERT_THAT(view.cells[2].refusals, SizeIs(1));
     EXPECT_EQ(view.cells[2].refusals[0].choice, "registered buffers for collective 1 (all_reduce)");
     EXPECT_EQ(view.cells[2].refusals[0].reason,

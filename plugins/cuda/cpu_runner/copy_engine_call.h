@@ -60,7 +60,7 @@ class AddingCall {
   void Run(RanksOnCpu& ranks, int rank);
   // As that of MovingCall.
   std::string Difference() const;
-  // What a rank received when its call had ended.
+  // Returns the receive buffer of a rank as it was when the rank's call had ended.
   Bytes Received(int rank) const;
 
  private:

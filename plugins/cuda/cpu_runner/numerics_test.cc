@@ -57,7 +57,8 @@ struct Addends {
   Bytes in_rank_order;
 };
 
-// Of a block of reduce_scatter: less than a pack, no whole packs, many chunks of the smallest size.
+// Elements of a block of reduce_scatter: less than a pack, no whole packs, many chunks of the
+// smallest size.
 constexpr uint64_t kBlockCounts[] = {1, 3, 17, 300, 1025};
 constexpr uint64_t kElementsMax = 8 * 1025;
 
