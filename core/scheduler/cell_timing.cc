@@ -67,8 +67,24 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();
+  if (start_mode_ != decided->cell.start_mode) WarnOfBusyProcessors(decided->cell);
   start_mode_ = decided->cell.start_mode;  // a window that failed once is not tried again
   return decided;
+}
+
+void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
+  TuneParts& parts = state_.parts;
+  if (parts.exchange.rank() != 0 || state_.has_warned_of_late_ranks) return;
+  state_.has_warned_of_late_ranks = true;
+  const Error late{.code = ErrorCode::kEnvironment,
+                   .what = fmt::format("ranks often started late, {} times in one cell, so that "
+                                       "times from here on may be too high",
+                                       cell.invalid_rounds),
+                   .where = ToText(cell.problem),
+                   .cause = "something else uses the processors",
+                   .next_step = "tune again on an idle machine, with --force",
+                   .ranks = {}};
+  EmitLine(parts.observer, Severity::kWarning, late.ToText());
 }
 
 void CellTiming::Report(const DecidedCell& decided) {

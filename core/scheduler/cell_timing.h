@@ -43,6 +43,8 @@ class CellTiming final : public CellTimer {
   // The cells that are left share the budget that is left evenly. 0: there is none.
   int64_t BudgetOfNextCellNs() const;
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem);
+  // Says, once a tune, that the ranks no longer begin at a common time.
+  void WarnOfBusyProcessors(const CellResult& cell);
   void Report(const DecidedCell& decided);
 
   TuneState& state_;

@@ -7,7 +7,10 @@ namespace cotune {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(LimitsOfTuneTest, ASpentBudgetSkipsWhatIsLeft) {
   Tune tune;
@@ -41,6 +44,34 @@ TEST(LimitsOfTuneTest, ABudgetIsForAllNodesInImmediateModeToo) {
       EXPECT_EQ(plan.known_cells, 0);
     }
     EXPECT_TRUE(view.observer.warnings.empty()) << view.observer.warnings[0];
+  }
+}
+
+TEST(LimitsOfTuneTest, RanksThatOftenStartLateAreToldOnce) {
+  for (const bool is_deferred : {true, false}) {
+    Tune tune;
+    tune.choices = [](int) {
+      ScriptedChoice choice = Scripted("a", 1000);
+      choice.late_rank = 1;
+      choice.late_samples = 1000;
+      choice.late_by_ns = 1'000'000;
+      return std::vector<ScriptedChoice>{choice};
+    };
+    tune.node_sizes = {{1024, 2048}, {1024, 2048}};
+    tune.settings.enable_collective_multitemplate = is_deferred;
+    const std::vector<RankView> views = RunTune(tune);
+    for (const RankView& view : views) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      ASSERT_THAT(view.cells, Not(IsEmpty()));
+      for (const CellResult& cell : view.cells) EXPECT_EQ(cell.start_mode, StartMode::kBarrier);
+    }
+    if (views[0].cells[0].invalid_rounds == 0) {
+      GTEST_SKIP() << "SKIPPED: no processor of its own for each of two ranks";
+    }
+    EXPECT_THAT(views[0].observer.warnings,
+                ElementsAre(AllOf(HasSubstr("started late, 16 times in one cell"),
+                                  HasSubstr("all_reduce"), HasSubstr("--force"))));
+    EXPECT_THAT(views[1].observer.warnings, IsEmpty());
   }
 }
 

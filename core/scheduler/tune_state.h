@@ -58,6 +58,7 @@ struct TuneState {
   MeasuredWinners winners{};
   TuneOutcome outcome{};
   int64_t measured_ns = 0;  // of the budget, by the time of the job; equal on all ranks
+  bool has_warned_of_late_ranks = false;
 };
 
 }  // namespace cotune
