@@ -1,6 +1,7 @@
 // The real program, end to end: tune, and what the other commands make of it.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -55,7 +56,11 @@ TEST_F(CotuneTest, RoundedSizesAreSaidOnce) {
 TEST_F(CotuneTest, JsonHoldsTheWholeTune) {
   const ProgramEnd end = TuneSmall(database_, {"--json", "-q"});
   ASSERT_EQ(end.exit_code, 0) << end.err;
-  EXPECT_EQ(end.err, "");
+  // Tests beside this one may keep the processors busy, which is the one thing to be told.
+  EXPECT_TRUE(end.err.empty() ||
+              (end.err.starts_with("cotune: warning: ranks often started late") &&
+               std::count(end.err.begin(), end.err.end(), '\n') == 1))
+      << end.err;
   const nlohmann::json document = Document(end);
   EXPECT_EQ(document["result"]["measured_cells"], 2);
   EXPECT_EQ(document["result"]["database"], database_);

@@ -73,7 +73,7 @@ class CheckedCalls {
       const Result<int64_t> moment =
           device.aligns_ranks() ? rank_.Meet(rank_.job(), "replay") : Result<int64_t>(0);
       if (!moment) return Propagate(moment);
-      const Status done = Checked(fmt::format("replay {}", i), [&]() -> Status {
+      Status done = Checked(fmt::format("replay {}", i), [&]() -> Status {
         const auto span = (*captured)->Run(*moment, rank_.CallDeadline());
         return span ? Status() : Propagate(span);
       });
