@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -164,14 +165,31 @@ TEST_F(TraceTest, BenchWritesOneToo) {
 }
 
 TEST_F(TraceTest, AFileThatCannotBeWrittenIsAWarningBehindTheResults) {
-  for (const std::string& path :
-       {folder_.path() + "/missing/trace.json", std::string("/dev/full")}) {
-    const ProgramEnd end = TuneSmall(database_, {"--trace", path, "--force"});
-    EXPECT_EQ(end.exit_code, 0) << end.err;
-    EXPECT_TRUE(end.out.starts_with("all_reduce sum f32, 2 ranks")) << end.out;
-    EXPECT_NE(end.err.find("saved " + database_), std::string::npos) << end.err;
-    EXPECT_NE(end.err.find("warning: the trace could not be written to " + path), std::string::npos)
-        << end.err;
+  const ProgramEnd end = TuneSmall(database_, {"--trace", "/dev/full", "--force"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_TRUE(end.out.starts_with("all_reduce sum f32, 2 ranks")) << end.out;
+  EXPECT_NE(end.err.find("saved " + database_), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("warning: the trace could not be written to /dev/full"), std::string::npos)
+      << end.err;
+}
+
+TEST_F(TraceTest, APathWhereNoFileCanBeIsAnErrorBeforeAnythingIsMeasured) {
+  for (const auto& [path, why] : std::vector<std::pair<std::string, std::string>>{
+           {folder_.path() + "/missing/trace.json",
+            "there is no folder " + folder_.path() + "/missing"},
+           {folder_.path(), "it is a folder"},
+           {database_ + "/trace.json", "Not a directory"}}) {
+    std::ofstream(database_).put('x');
+    for (const char* command : {"tune", "bench"}) {
+      const ProgramEnd end = Run({command, "--ranks", "2", "--collective", "all_reduce", "--sizes",
+                                  "1K", "--trace", path});
+      EXPECT_EQ(end.exit_code, 2) << end.err;
+      EXPECT_EQ(end.out, "");
+      EXPECT_NE(end.err.find("no trace can be written to " + path + " (--trace): " + why),
+                std::string::npos)
+          << end.err;
+      EXPECT_EQ(end.err.find("to measure"), std::string::npos) << end.err;
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/times_text.h"
 #include "cli/session/rank_session.h"
+#include "cli/session/trace_file.h"
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
 #include "integration/database_path.h"
@@ -88,6 +89,9 @@ int BenchCommand(const BenchFlags& flags, Process& process) {
   }
   if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
   if (!*context) {
+    if (const Status trace = CheckTraceFile(flags.trace); !trace) {
+      return console.PrintError(trace.error());
+    }
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }
   return TuneAsRank(**context, *settings, flags.plugins,

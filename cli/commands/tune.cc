@@ -9,6 +9,7 @@
 #include "cli/output/times_text.h"
 #include "cli/output/winner_table.h"
 #include "cli/session/rank_session.h"
+#include "cli/session/trace_file.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
 
@@ -63,6 +64,9 @@ int TuneCommand(const TuneFlags& flags, Process& process) {
   if (!selection) return console.PrintError(selection.error());
   if (SpeaksForJob(*context, process)) console.Note(RoundingText(*selection));
   if (!*context) {
+    if (const Status trace = CheckTraceFile(flags.trace); !trace) {
+      return console.PrintError(trace.error());
+    }
     return SpawnTune(spawned_ranks, *settings, flags.plugins, *memory, process);
   }
   const RankWork work{.selection = *selection,

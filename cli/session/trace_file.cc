@@ -1,9 +1,13 @@
 #include "cli/session/trace_file.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "cli/output/chrome_trace.h"
@@ -24,7 +28,29 @@ int WriteWhole(const std::string& path, const std::string& text) {
   return is_closed ? 0 : errno;
 }
 
+// Why no file can be written there; "": it can.
+std::string WhyNotWritable(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) return "it is a folder";
+  if (access(path.c_str(), W_OK) == 0) return "";
+  if (errno != ENOENT) return std::strerror(errno);
+  const std::filesystem::path folder = std::filesystem::absolute(path, unknown).parent_path();
+  if (!std::filesystem::is_directory(folder, unknown)) {
+    return fmt::format("there is no folder {}", folder.string());
+  }
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
+  return fmt::format("folder {}: {}", folder.string(), std::strerror(errno));
+}
+
 }  // namespace
+
+Status CheckTraceFile(const std::string& path) {
+  if (path.empty()) return {};
+  const std::string why = WhyNotWritable(path);
+  if (why.empty()) return {};
+  return Fail(ErrorCode::kUsage, fmt::format("no trace can be written to {}", path), "--trace", why,
+              "name a file in a folder that you may write to");
+}
 
 std::vector<TraceOfRank> GatherTracesOrWarn(Job& job, EventRecorder& recorder, Console& console) {
   Result<std::vector<TraceOfRank>> traces = GatherTraces(job, recorder.Take());

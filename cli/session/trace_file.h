@@ -6,11 +6,16 @@
 #include <vector>
 
 #include "cli/output/console.h"
+#include "core/base/status.h"
 #include "core/ranks/step_messages.h"
 #include "integration/event_recorder.h"
 #include "integration/job.h"
 
 namespace cotune::cli {
+
+// kUsage where a trace could not be written to this path, as far as that can be told without
+// writing: asked before the ranks start, so that no long tune ends without its trace. "": no trace.
+Status CheckTraceFile(const std::string& path);
 
 // The traces of all ranks, by rank. Collective. Where they cannot be gathered, rank 0 warns of it,
 // and there are none: the results of the tune do not depend on them.
