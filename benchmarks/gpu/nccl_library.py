@@ -1,8 +1,11 @@
 """NCCL by its C calls: what its users call, without a framework in between."""
 
+import contextlib
 import ctypes
 
-BFLOAT16, SUM = 9, 0
+SUM = 0
+# ncclDataType_t, by name; the bytes of an element.
+DTYPES = {"f16": (6, 2), "f32": (7, 4), "bf16": (9, 2)}
 WINDOW_SYMMETRIC = 1
 UNIQUE_ID_BYTES = 128
 
@@ -68,32 +71,39 @@ class Communicator:
         self._check(self._nccl.ncclGetVersion(ctypes.byref(number)))
         return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
 
-    def call(self, collective: str, send: int, recv: int, count: int, root: int, stream: int) -> None:
-        """Addresses and a cudaStream_t. bf16; reductions are sums."""
+    def call(self, collective: str, send: int, recv: int, count: int, root: int, stream: int, dtype: str = "bf16") -> None:
+        """Addresses and a cudaStream_t; reductions are sums."""
         nccl, comm = self._nccl, self._comm
+        kind, element_bytes = DTYPES[dtype]
         if collective == "all_reduce":
-            self._check(nccl.ncclAllReduce(send, recv, count, BFLOAT16, SUM, comm, stream))
+            self._check(nccl.ncclAllReduce(send, recv, count, kind, SUM, comm, stream))
         elif collective == "all_gather":
-            self._check(nccl.ncclAllGather(send, recv, count, BFLOAT16, comm, stream))
+            self._check(nccl.ncclAllGather(send, recv, count, kind, comm, stream))
         elif collective == "reduce_scatter":
-            self._check(nccl.ncclReduceScatter(send, recv, count, BFLOAT16, SUM, comm, stream))
+            self._check(nccl.ncclReduceScatter(send, recv, count, kind, SUM, comm, stream))
         elif collective == "broadcast":
-            self._check(nccl.ncclBroadcast(send, recv, count, BFLOAT16, root, comm, stream))
+            self._check(nccl.ncclBroadcast(send, recv, count, kind, root, comm, stream))
         else:
-            self._all_to_all(send, recv, count, stream)
+            self._all_to_all(send, recv, count, stream, kind, count * element_bytes)
 
-    def _all_to_all(self, send: int, recv: int, count: int, stream: int) -> None:
-        nccl, comm, block = self._nccl, self._comm, count * 2
+    @contextlib.contextmanager
+    def group(self):
+        """Calls within are one."""
+        self._check(self._nccl.ncclGroupStart())
+        yield
+        self._check(self._nccl.ncclGroupEnd())
+
+    def _all_to_all(self, send: int, recv: int, count: int, stream: int, kind: int, block: int) -> None:
+        nccl, comm = self._nccl, self._comm
         if hasattr(nccl, "ncclAlltoAll"):  # since 2.28
             pointer = ctypes.c_void_p
             nccl.ncclAlltoAll.argtypes = [pointer, pointer, ctypes.c_size_t, ctypes.c_int, pointer, pointer]
-            self._check(nccl.ncclAlltoAll(send, recv, count, BFLOAT16, comm, stream))
+            self._check(nccl.ncclAlltoAll(send, recv, count, kind, comm, stream))
             return
-        self._check(nccl.ncclGroupStart())
-        for peer in range(self.ranks):
-            self._check(nccl.ncclSend(send + peer * block, count, BFLOAT16, peer, comm, stream))
-            self._check(nccl.ncclRecv(recv + peer * block, count, BFLOAT16, peer, comm, stream))
-        self._check(nccl.ncclGroupEnd())
+        with self.group():
+            for peer in range(self.ranks):
+                self._check(nccl.ncclSend(send + peer * block, count, kind, peer, comm, stream))
+                self._check(nccl.ncclRecv(recv + peer * block, count, kind, peer, comm, stream))
 
     def symmetric_memory(self, size_bytes: int) -> int:
         """The address of new memory that all ranks have registered as symmetric; it lives as long as the process.

@@ -8,6 +8,7 @@ to call; torch's results lie in memory of their own."""
 import argparse
 import dataclasses
 import datetime
+import functools
 import json
 import pathlib
 import re
@@ -76,14 +77,15 @@ def wrong_elements(platform, workload, operands: Operands, call) -> int:
     return wrong
 
 
-def take_turns(platform, graphs: dict, rounds: int) -> dict[str, list[float]]:
+def take_turns(platform, graphs: dict, rounds: int, calls: int = CALLS) -> dict[str, list[float]]:
+    """Of each graph, of so many calls, the time of one call in each round."""
     times = {name: [] for name in graphs}
     order = list(graphs)
     for i in range(WARM_ROUNDS + rounds):
         # None is always the first, nor always behind the same other one, whose operands are in the cache.
         order.append(order.pop(0))
         for name in order if i % 2 else order[::-1]:
-            time_us = platform.time_us(graphs[name]) / CALLS
+            time_us = platform.time_us(graphs[name]) / calls
             if i >= WARM_ROUNDS:
                 times[name].append(round(time_us, 3))
     return times
@@ -96,7 +98,8 @@ def measure(platform, options, workload, text: str, rows: int) -> list[dict]:
     with part_library.Parts(options.library, options.plugin, text, rows, options.ranks, platform.memory) as parts:
         for part in range(parts.count):
             operands = operands_of(platform, parts, names, part)
-            compiled = platform.compiled(workload.user, operands.by_name)
+            compiled = {mode: functools.partial(function, operands.by_name)
+                        for mode, function in platform.compiled(workload.user).items()}
             contenders = {"cotune": caller(platform, parts, part, operands), **compiled}
             wrong = {name: wrong_elements(platform, workload, operands, call) for name, call in contenders.items()}
             contenders["copy"] = platform.copy(operands.bytes)

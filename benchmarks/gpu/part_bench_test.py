@@ -3,11 +3,9 @@
 import contextlib
 import io
 import json
-import math
 import pathlib
 import sys
 import tempfile
-import types
 import unittest
 import unittest.mock
 
@@ -18,6 +16,7 @@ import part_library  # noqa: E402
 import part_platforms  # noqa: E402
 import part_report  # noqa: E402
 import part_workloads  # noqa: E402
+from testing.list_workloads import on_lists  # noqa: E402
 
 LIBRARY = str(pathlib.Path("benchmarks/gpu/libparts.so").resolve())
 ROWS, COLUMNS = 3, 64
@@ -44,61 +43,6 @@ def off_by_one_row(_torch, v: dict) -> dict:
     return {name: values[COLUMNS:] + values[:COLUMNS] for name, values in made.items()}
 
 
-class Matrix:
-    """Of a tensor, what the references of the workloads use: loops over doubles."""
-
-    def __init__(self, rows: list[list[float]]):
-        self.rows = rows
-
-    def float(self):
-        return self
-
-    def mapped(self, function):
-        return Matrix([[function(each) for each in row] for row in self.rows])
-
-    def pow(self, exponent):
-        return self.mapped(lambda each: each**exponent)
-
-    def relu(self):
-        return self.mapped(lambda each: max(each, 0))
-
-    def mean(self, _axis, keepdim):
-        assert keepdim
-        return Matrix([[sum(row) / len(row)] for row in self.rows])
-
-    def combined(self, other, function):
-        if not isinstance(other, Matrix):
-            return self.mapped(lambda each: function(each, other))
-        columns = max(len(self.rows[0]), len(other.rows[0]))
-
-        def at(matrix, i, k):
-            row = matrix.rows[i % len(matrix.rows)]
-            return row[k % len(row)]
-
-        return Matrix([[function(at(self, i, k), at(other, i, k)) for k in range(columns)]
-                       for i in range(max(len(self.rows), len(other.rows)))])
-
-    def __add__(self, other):
-        return self.combined(other, lambda a, b: a + b)
-
-    def __mul__(self, other):
-        return self.combined(other, lambda a, b: a * b)
-
-
-def on_lists(workload: part_workloads.Workload) -> part_workloads.Workload:
-    """The workload with its own reference, for lists instead of tensors."""
-    torch = types.SimpleNamespace(rsqrt=lambda matrix: matrix.mapped(lambda each: 1 / math.sqrt(each)))
-
-    def expected(_torch, v):
-        widths = {name: 1 if name == "weight" else min(COLUMNS, len(values)) for name, values in v.items()}
-        matrices = {name: Matrix([list(values[i : i + widths[name]]) for i in range(0, len(values), widths[name])])
-                    for name, values in v.items()}
-        made = workload.reference(torch, matrices)
-        return {name: [each for row in matrix.rows for each in row] for name, matrix in made.items()}
-
-    return part_workloads.Workload(workload.example, expected, expected, workload.has_rows, workload.has_share)
-
-
 def example_text(name: str) -> str:
     return pathlib.Path(f"examples/programs/{name}.cotune").read_text(encoding="utf-8")
 
@@ -113,7 +57,7 @@ class GpuPlatformTest(unittest.TestCase):
         self.torch.reset_mock()
 
     def test_each_shape_is_compiled_from_nothing_and_wholly(self):
-        self.gpu.compiled(lambda torch, values: None, {})
+        self.gpu.compiled(lambda torch, values: None)
         names = [name for name, _, _ in self.torch.mock_calls]
         self.assertEqual(names, ["compiler.reset", "compile", "compile"])
         modes = []
@@ -185,7 +129,7 @@ class PartBenchTest(unittest.TestCase):
             tried += 1
             text = workload.text(text, COLUMNS).replace("bf16", "f32").replace("16384", str(COLUMNS))
             with self.subTest(workload.example):
-                results = part_bench.measure(part_platforms.Host(), self.options(), on_lists(workload), text, 4)
+                results = part_bench.measure(part_platforms.Host(), self.options(), on_lists(workload, COLUMNS), text, 4)
                 self.assertEqual([each["wrong"] for each in results], [0])
                 rows = 1 if not workload.has_rows else 2 if workload.has_share else 4  # of 2 ranks
                 self.assertEqual([each["rows"] for each in results], [rows])
@@ -268,8 +212,8 @@ class PartBenchTest(unittest.TestCase):
     def test_the_faster_mode_of_the_compiler_counts(self):
         class TwoModes(part_platforms.Host):
             @staticmethod
-            def compiled(function, values):
-                return {"slow": lambda: function(None, values), "quick": lambda: function(None, values)}
+            def compiled(function):
+                return {"slow": lambda values: function(None, values), "quick": lambda values: function(None, values)}
 
             @staticmethod
             def capture(function, calls):

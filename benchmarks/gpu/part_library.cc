@@ -70,11 +70,11 @@ struct Parts {
 namespace {
 
 Result<std::unique_ptr<Parts>> Make(const char* plugin, const char* text, uint64_t rows,
-                                    const GroupShape& group) {
+                                    const GroupShape& group, int32_t device) {
   const Result<const cotune_backend_api_t*> table = LoadPlugin(plugin, nullptr);
   if (!table) return Propagate(table);
   Result<std::unique_ptr<Backend>> backend =
-      AdoptBackend(*table, Host(), group.memory == MemoryKind::kCuda ? 0 : -1, plugin);
+      AdoptBackend(*table, Host(), group.memory == MemoryKind::kCuda ? device : -1, plugin);
   if (!backend) return Propagate(backend);
   Result<ProgramGraph> graph = ProgramGraph::Parse(text);
   if (!graph) return Propagate(graph);
@@ -111,14 +111,15 @@ struct PartsValue {
   uint32_t reserved;
 };
 
-// The parts of a program, each compiled for so many rows; memory_kind as in the plugin's ABI. NULL
-// and a text of at most error_bytes where that fails.
+// The parts of a program, each compiled for so many rows; memory_kind as in the plugin's ABI,
+// device the CUDA ordinal of the GPU, which host memory ignores. NULL and a text of at most
+// error_bytes where that fails.
 PARTS_EXPORT Parts* cotune_parts_prepare(const char* plugin, const char* program, uint64_t rows,
-                                         int32_t world_size, int32_t memory_kind, char* error,
-                                         uint64_t error_bytes) {
+                                         int32_t world_size, int32_t memory_kind, int32_t device,
+                                         char* error, uint64_t error_bytes) {
   const cotune::GroupShape group{static_cast<cotune::MemoryKind>(memory_kind), world_size,
                                  world_size};
-  auto made = cotune::bench::Make(plugin, program, rows, group);
+  auto made = cotune::bench::Make(plugin, program, rows, group, device);
   if (made) return made->release();
   std::snprintf(error, error_bytes, "%s", made.error().ToText().c_str());
   return nullptr;

@@ -32,12 +32,12 @@ class Value:
 class Parts:
     """The parts of one program at one number of rows. Use it as a context manager, or call close."""
 
-    def __init__(self, library: str, plugin: str, text: str, rows: int, ranks: int, memory: int):
+    def __init__(self, library: str, plugin: str, text: str, rows: int, ranks: int, memory: int, device: int = 0):
         self._library = ctypes.CDLL(library)
         self._declare()
         self._error = ctypes.create_string_buffer(ERROR_BYTES)
-        self._parts = self._library.cotune_parts_prepare(plugin.encode(), text.encode(), rows, ranks, memory, self._error,
-                                                  ERROR_BYTES)
+        self._parts = self._library.cotune_parts_prepare(plugin.encode(), text.encode(), rows, ranks, memory, device,
+                                                          self._error, ERROR_BYTES)
         if not self._parts:
             raise Failed(self._error.value.decode(errors="replace"))
         self.count = self._library.cotune_parts_count(self._parts)
@@ -46,7 +46,7 @@ class Parts:
         library, pointer, number, index = self._library, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64
         text = ctypes.c_char_p
         for name, result, arguments in (
-                ("cotune_parts_prepare", pointer, [text, text, index, number, number, text, index]),
+                ("cotune_parts_prepare", pointer, [text, text, index, number, number, number, text, index]),
                 ("cotune_parts_free", None, [pointer]),
                 ("cotune_parts_count", index, [pointer]),
                 ("cotune_parts_value_count", index, [pointer, index, number]),

@@ -11,14 +11,15 @@ WAKE_CYCLES = 500_000_000
 
 
 class Gpu:
-    """The first GPU that is seen. Needs torch."""
+    """A GPU, by its CUDA ordinal. Needs torch."""
 
     memory = 2  # as in part_library
 
-    def __init__(self):
+    def __init__(self, device: int = 0):
         import torch
 
         self.torch = torch
+        torch.cuda.set_device(device)
         torch.cuda.init()
         self.stream = torch.cuda.Stream()
         torch.cuda.set_stream(self.stream)
@@ -62,16 +63,15 @@ class Gpu:
     def stream_handle(self) -> int:
         return self.torch.cuda.current_stream().cuda_stream
 
-    def compiled(self, function, values) -> dict:
-        """By mode: `function` as torch compiles it by default and when it may take its time, for exactly these shapes. What
-        it is then given is `values`."""
+    def compiled(self, function) -> dict:
+        """By mode: `function` as torch compiles it by default and when it may take its time, for exactly the shapes of the
+        values that it is given first."""
         # torch keeps what it compiled by code object, and runs eagerly, with no more than a warning, beyond 8 shapes of one.
         # Each shape starts from nothing, and with fullgraph what is not compiled is an error.
         self.torch.compiler.reset()
 
         def of_mode(mode: str):
-            made = self.torch.compile(lambda given: function(self.torch, given), mode=mode, dynamic=False, fullgraph=True)
-            return lambda: made(values)
+            return self.torch.compile(lambda given: function(self.torch, given), mode=mode, dynamic=False, fullgraph=True)
 
         return {mode: of_mode(mode) for mode in ("default", "max-autotune-no-cudagraphs")}
 
@@ -140,8 +140,8 @@ class Host:
         return 0
 
     @staticmethod
-    def compiled(function, values) -> dict:
-        return {"default": lambda: function(None, values)}
+    def compiled(function) -> dict:
+        return {"default": lambda values: function(None, values)}
 
     @staticmethod
     def copy(size_bytes: int):

@@ -7,7 +7,10 @@ from collections.abc import Callable
 # The width in the texts of examples/programs.
 EXAMPLE_COLUMNS = 8192
 INPUT = re.compile(r"^%(\w+)\s*=\s*input", re.MULTILINE)
-COLLECTIVE = re.compile(r"^%(\w+)\s*=\s*(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast)\b", re.MULTILINE)
+# Name, dtype, rows (a number or R), columns, and whether all ranks have the same.
+TYPED_INPUT = re.compile(r"^%(\w+)\s*=\s*input (\w+) \[(R|\d+), (\d+)\]( replicated)?", re.MULTILINE)
+# Its result, what it is, its operand.
+COLLECTIVE = re.compile(r"^%(\w+)\s*=\s*(all_reduce|all_gather|reduce_scatter|all_to_all)\b(?: sum)? %(\w+)", re.MULTILINE)
 RETURN = re.compile(r"^return (.*)$", re.MULTILINE)
 RETURNED = re.compile(r"%(\w+)(?:\s+into\s+%(\w+))?")
 
@@ -30,11 +33,16 @@ class Names:
         return self.outputs.get(slot, "value")
 
 
+def returned_of(text: str) -> list[tuple[str, str]]:
+    """Names of the outputs; beside each the input that it overwrites, or ""."""
+    return RETURNED.findall(RETURN.search(text)[1])
+
+
 def names_of(text: str) -> Names:
     inputs = INPUT.findall(text)
-    returned = RETURNED.findall(RETURN.search(text)[1])
+    returned = returned_of(text)
     outputs = {inputs.index(into) if into else len(inputs) + i: name for i, (name, into) in enumerate(returned)}
-    return Names(inputs, COLLECTIVE.findall(text), outputs)
+    return Names(inputs, [name for name, _, _ in COLLECTIVE.findall(text)], outputs)
 
 
 @dataclasses.dataclass(frozen=True)
