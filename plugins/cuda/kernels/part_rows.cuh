@@ -190,6 +190,12 @@ __device__ __forceinline__ unsigned int ColumnsOf(int j, bool row_is_there) {
   return kColumns - column < kLeafColumns ? kColumns - column : kLeafColumns;
 }
 
+// Whether all threads of a row have a leaf j; where not, warps without one save the work on it.
+template <unsigned int kColumns>
+__device__ constexpr bool IsThereForAll(int j) {
+  return static_cast<unsigned int>((j + 1) * kRowThreads) * kLeafColumns <= kColumns;
+}
+
 // What threads of a row have read before, others of them may overwrite behind it. Where a row has
 // several warps, they have met at the barrier of a reduction since.
 __device__ __forceinline__ void SyncRow() {
