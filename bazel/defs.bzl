@@ -69,7 +69,7 @@ def cotune_shared_library(name, version_script, run_path = "", copts = [], linko
     """A shared library that exports what version_script (a label) names and nothing else.
 
     Args:
-      name: ends in .so.
+      name: ends in .so, or in .so and the number of its interface.
       version_script: the linker's version script.
       run_path: the folder of the libraries that travel along, from the one that holds this library.
       copts: further compiler options.

@@ -105,6 +105,12 @@ def whole_lines(path: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
+def library_of(root: pathlib.Path) -> pathlib.Path:
+    """Trees of before 2026-11-23 have it without a number."""
+    numbered = root / "lib" / "libcotune.so.0"
+    return numbered if numbered.exists() else numbered.with_suffix("")
+
+
 def measure_part(setting: Setting, contender: str, group: str, collectives: list[str], run: int) -> Part:
     def measure(limit_s: float) -> tuple[dict, str]:
         out = setting.work / f"{contender}.{'-'.join(collectives)}.{run}.lines"
@@ -112,7 +118,7 @@ def measure_part(setting: Setting, contender: str, group: str, collectives: list
             sys.executable, str(setting.root / "benchmarks" / "gpu" / "measure.py"), "--contender", contender, "--collectives", ",".join(collectives),
             "--sizes", ",".join(map(str, setting.sizes)), "--memory", setting.memory, "--port", str(free_port()),
             "--out", str(out), "--database", setting.database, "--library",
-            str(setting.root / "lib" / "libcotune.so"), "--plugins",
+            str(library_of(setting.root)), "--plugins",
             str(setting.root / "lib" / "cotune" / "plugins"), "--replays", str(setting.replays),
         ]
         with RankProcesses(command, setting.ranks, setting.work) as processes:

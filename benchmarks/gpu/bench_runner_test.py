@@ -19,7 +19,7 @@ import problems  # noqa: E402
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
-    "integration/capi/libcotune.so": "lib/libcotune.so",
+    "integration/capi/libcotune.so.0": "lib/libcotune.so.0",
     "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
 }
 SCRIPTS = ("run", "compare", "bench_runner.py", "compare_trees.py", "contenders.py", "cotune_library.py", "measure.py", "nccl_library.py",

@@ -155,7 +155,7 @@ def measure(setting: Setting, job: Job, database: pathlib.Path) -> tuple[list[di
         sys.executable, str(setting.rank_program), "--program", job.workload.example, "--file",
         str(setting.work / f"{job.file_name}.cotune"), "--rows", ",".join(map(str, job.rows)), "--rounds", str(setting.rounds),
         "--port", str(bench_runner.free_port()), "--out", str(out), "--database", str(database),
-        "--library", str(setting.root / "lib" / "libcotune.so"), "--plugins", str(plugins),
+        "--library", str(setting.root / "lib" / "libcotune.so.0"), "--plugins", str(plugins),
         "--parts-library", str(setting.root / "benchmarks" / "gpu" / "libparts.so"),
         "--parts-plugin", str(plugins / f"cotune_{setting.memory}.so"), "--without", setting.without,
     ]

@@ -24,7 +24,7 @@ import program_report  # noqa: E402
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
-    "integration/capi/libcotune.so": "lib/libcotune.so",
+    "integration/capi/libcotune.so.0": "lib/libcotune.so.0",
     "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
     "benchmarks/gpu/libparts.so": "benchmarks/gpu/libparts.so",
 }

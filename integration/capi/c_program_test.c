@@ -77,7 +77,12 @@ int main(void) {
   memset(&options, 0, sizeof(options));
   memset(&error, 0, sizeof(error));
   CHECK(folder != NULL);
-  CHECK(strchr(cotune_version(), '.') != NULL);
+  char version[32];
+  snprintf(version, sizeof(version), "%d.%d.%d", COTUNE_VERSION_MAJOR, COTUNE_VERSION_MINOR,
+           COTUNE_VERSION_PATCH);
+  CHECK(strcmp(cotune_version(), version) == 0);
+  CHECK(COTUNE_VERSION_NUMBER ==
+        10000 * COTUNE_VERSION_MAJOR + 100 * COTUNE_VERSION_MINOR + COTUNE_VERSION_PATCH);
   CHECK(cotune_exit_code(COTUNE_ERROR_INTERRUPTED) == 130);
   CHECK(cotune_exit_code(COTUNE_ERROR_DEADLINE) == 5);
   options.struct_size = sizeof(options);

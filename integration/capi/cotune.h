@@ -44,6 +44,15 @@
 extern "C" {
 #endif
 
+/* Of this header; that of the library is cotune_version(). A library runs programs that were built
+ * with an older header of the same major number (0: of the same minor one, too), which is also the
+ * number in its name, libcotune.so.0. */
+#define COTUNE_VERSION_MAJOR 0
+#define COTUNE_VERSION_MINOR 1
+#define COTUNE_VERSION_PATCH 0
+#define COTUNE_VERSION_NUMBER \
+  (COTUNE_VERSION_MAJOR * 10000 + COTUNE_VERSION_MINOR * 100 + COTUNE_VERSION_PATCH)
+
 #if defined(__GNUC__)
 #define COTUNE_API __attribute__((visibility("default")))
 #else

@@ -2,7 +2,7 @@
 # libcotune.so exports what exported_symbols.txt lists, and nothing else; and so does cotune.h declare.
 set -eu
 folder=integration/capi
-nm --dynamic --defined-only --format=posix $folder/libcotune.so | cut -d' ' -f1 | LC_ALL=C sort > "$TEST_TMPDIR/exported"
+nm --dynamic --defined-only --format=posix $folder/libcotune.so.0 | cut -d' ' -f1 | LC_ALL=C sort > "$TEST_TMPDIR/exported"
 diff -u $folder/exported_symbols.txt "$TEST_TMPDIR/exported" || { echo "exports differ from the list"; exit 1; }
 gcc -E -P $folder/cotune.h | tr '\n' ' ' | grep -oE 'cotune_[a-z_]+ ?\(' | tr -d ' (' | LC_ALL=C sort -u > "$TEST_TMPDIR/declared"
 diff -u $folder/exported_symbols.txt "$TEST_TMPDIR/declared" || { echo "declarations differ from the list"; exit 1; }

@@ -23,7 +23,7 @@ from rank_processes import RankEnd, rank_environment  # noqa: E402
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
-    "integration/capi/libcotune.so": "lib/libcotune.so",
+    "integration/capi/libcotune.so.0": "lib/libcotune.so.0",
     "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
     "plugins/fake/cotune_fake.so": "fake/cotune_fake.so",
     "tests/gpu/rank": "tests/gpu/rank",

@@ -1,0 +1,11 @@
+# As cotune.h says: a newer version does for what was built with an older one of the same major number, and while that is 0,
+# of the same minor one, too.
+set(PACKAGE_VERSION "@MAJOR@.@MINOR@.@PATCH@")
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION
+   AND PACKAGE_FIND_VERSION_MAJOR EQUAL "@MAJOR@"
+   AND (NOT "@MAJOR@" EQUAL 0 OR PACKAGE_FIND_VERSION_COUNT LESS 2 OR PACKAGE_FIND_VERSION_MINOR EQUAL "@MINOR@"))
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
