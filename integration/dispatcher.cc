@@ -227,7 +227,7 @@ Status Dispatcher::WithLoss(Status status) {
   if (!loss) return status;
   if (Concerns(*loss, job_.groups().job_ranks())) {
     error.ranks = loss->ranks;
-    error.code = ErrorCode::kRankLost;
+    error.code = loss->code;  // kAborted where that rank gave up on purpose
     error.what += "; " + loss->ToText();
     return status;
   }

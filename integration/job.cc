@@ -48,6 +48,20 @@ bool Job::AwaitDestroyable() {
   return (stop_ == nullptr || stop_->AwaitAbort(watchdog())) && stuck() == nullptr;
 }
 
+void Job::GiveUp(const std::string& reason) {
+  const int job_rank = job_ranks_[static_cast<size_t>(rank())];
+  const Error error{
+      ErrorCode::kAborted,
+      fmt::format("rank {} gave up the job{}{}", job_rank, reason.empty() ? "" : ": ", reason),
+      "cotune_group_abort",
+      "its program asked for it",
+      "see what that rank says; make the groups anew to go on",
+      {job_rank}};
+  exchange_->GiveUp(error);
+  // The control channel stops them all; without one that works, those made from this one.
+  stop_->SetAll(error);
+}
+
 Job::~Job() {
   // Groups use backends and the store, backends use the services, all of them the exchange. An
   // abort that is under way ends before its groups go.

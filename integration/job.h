@@ -123,6 +123,9 @@ class Job {
   // Before the job is destroyed: waits for an abort of its groups. False when a call into a plugin
   // never returns: its thread still uses the job, which must then be left as it is.
   bool AwaitDestroyable();
+  // This rank gives up the job: stops every group that it is in, on all ranks, with an error that
+  // names it and the reason. Does not wait. Any thread, also while another one is in a call.
+  void GiveUp(const std::string& reason);
   // The loss of one of this job's ranks that the control channel knows of; waits for one, but no
   // longer than wait_ns.
   std::optional<Error> AwaitLoss(int64_t wait_ns) { return stops_->AwaitLoss(job_ranks_, wait_ns); }

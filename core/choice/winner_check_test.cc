@@ -189,6 +189,7 @@ class NotingExchange final : public RankExchange {
                                                  int64_t deadline_ns) override {
     return inner_.Subgroup(name, ranks, deadline_ns);
   }
+  void GiveUp(const Error& error) override { inner_.GiveUp(error); }
   Status StorePut(std::string_view key, std::string_view value) override {
     return inner_.StorePut(key, value);
   }

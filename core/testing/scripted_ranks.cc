@@ -58,6 +58,7 @@ class ExchangeForTest final : public RankExchange {
     return hub_.job_ranks.empty() ? rank : hub_.job_ranks[static_cast<size_t>(rank)];
   }
 
+  void GiveUp(const Error&) override { hub_.Break(rank_); }
   Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
                           int64_t) override {
     // As the control channel: such a rank leaves, and its peers wait for it.

@@ -2,9 +2,10 @@
  *
  * C99 to C++20. Every process of a job is one rank. A group is collective: all of its ranks make
  * the same calls in the same order, cotune_explain and the queries excepted. A group is used by one
- * thread at a time; different groups are independent of each other, also in one process, but ranks
- * that are in several groups must use those in the same order. Nothing is thrown, no signal handler
- * is installed, and the environment is read only while a group is created.
+ * thread at a time, but cotune_group_abort by any; different groups are independent of each other,
+ * also in one process, but ranks that are in several groups must use those in the same order.
+ * Nothing is thrown, no signal handler is installed, and the environment is read only while a group
+ * is created.
  *
  * A child that a process forks cannot use its parent's groups: calls fail with COTUNE_ERROR_USAGE
  * there, cotune_group_destroy does nothing, and the parent is not disturbed. The child may make
@@ -232,6 +233,13 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
  * one that waits for a lost rank, the memory of the group is left to the process, and the log says
  * so. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
+
+/* Gives up the job of the group, from any thread, also while another one is in a call: every group
+ * of the job that this rank is in is stopped on all of its ranks, with COTUNE_ERROR_ABORTED and a
+ * text that names this rank and the reason (NULL: none). Calls that wait end so, later ones begin
+ * nothing. It does not wait; destroy the groups when no thread is in a call of them any more.
+ * COTUNE_ERROR_USAGE for NULL and in a child that was forked after the group was made. */
+COTUNE_API cotune_result cotune_group_abort(cotune_group* group, const char* reason);
 
 /* The rank of this process in the group and the size of the group; -1 and 0 for NULL. */
 COTUNE_API int32_t cotune_group_rank(const cotune_group* group);

@@ -340,6 +340,17 @@ cotune_result cotune_group_set_stream(cotune_group* group, void* stream) {
       group, [&](cotune_group& self) { return cotune::capi::SetStream(self, stream); });
 }
 
+cotune_result cotune_group_abort(cotune_group* group, const char* reason) {
+  // Nothing of the group that its own thread may be using is touched, its last error neither.
+  if (group == nullptr || !group->home.IsHere()) return COTUNE_ERROR_USAGE;
+  try {
+    group->job().GiveUp(reason == nullptr ? "" : reason);
+    return COTUNE_SUCCESS;
+  } catch (...) {
+    return COTUNE_ERROR_INTERNAL;
+  }
+}
+
 cotune_result cotune_group_check(cotune_group* group) {
   return cotune::capi::Guard(group, [](cotune_group& self) { return self.dispatcher->Health(); });
 }

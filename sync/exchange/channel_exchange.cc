@@ -47,6 +47,7 @@ class ChannelExchange final : public RankExchange {
   Result<std::string> Broadcast(std::string_view bytes, int64_t deadline_ns) override;
   Result<std::unique_ptr<RankExchange>> Subgroup(std::string_view name, std::span<const int> ranks,
                                                  int64_t deadline_ns) override;
+  void GiveUp(const Error& error) override { link_->GiveUp(error); }
   Status StorePut(std::string_view key, std::string_view value) override;
   Result<std::string> StoreGet(std::string_view key, int64_t deadline_ns) override;
   Status StoreDelete(std::string_view key) override;

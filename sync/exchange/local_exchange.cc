@@ -52,6 +52,12 @@ class LocalHub {
     return machine(rank).job_clock().begin_ns();
   }
 
+  void GiveUp(int rank, const Error& error) {
+    const std::lock_guard lock(mutex_);
+    Run(rank, machine(rank).OnEvent(GiveUpAsked{error}, clock_.now_ns()));
+    Deliver();
+  }
+
   void Leave(int rank, const std::string& channel) {
     const std::lock_guard lock(mutex_);
     Run(rank, machine(rank).OnEvent(LeaveAsked{channel}, clock_.now_ns()));
@@ -132,6 +138,7 @@ class LocalLink final : public RankLink {
   LocalLink(std::shared_ptr<LocalHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
   Result<FramePtr> Call(Ask ask) override { return hub_->Call(rank_, std::move(ask)); }
   void Leave(const std::string& channel) override { hub_->Leave(rank_, channel); }
+  void GiveUp(const Error& error) override { hub_->GiveUp(rank_, error); }
   const Clock& clock() const override { return hub_->clock(); }
   int64_t JobBeginNs() override { return hub_->JobBeginNs(rank_); }
 

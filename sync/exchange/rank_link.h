@@ -27,6 +27,8 @@ class RankLink {
   // The token in `ask` is chosen by the link.
   virtual Result<FramePtr> Call(Ask ask) = 0;
   virtual void Leave(const std::string& channel) = 0;
+  // As RankExchange::GiveUp.
+  virtual void GiveUp(const Error& error) = 0;
   virtual const Clock& clock() const = 0;
   // When the job began, on clock(), as JobClock knows it.
   virtual int64_t JobBeginNs() = 0;

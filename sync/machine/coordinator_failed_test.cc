@@ -7,6 +7,7 @@
 
 #include "sync/machine/coordinator_machine.h"
 #include "sync/machine/testing/coordinator_desk.h"
+#include "sync/wire/failure_text.h"
 #include "sync/wire/limits.h"
 #include "sync/wire/wire.pb.h"
 
@@ -70,6 +71,22 @@ TEST(CoordinatorFailed, ARankThatGaveUpMayStillDieAndSoMayItLeave) {
       EXPECT_THAT(desk.sent()[0].frame->failure().ranks(), ElementsAre(1));
     }
   }
+}
+
+// Groups that had no part in the first failure hear of it.
+TEST(CoordinatorFailed, ARankThatGivesUpOnPurposeIsALaterLoss) {
+  wire::Frame give_up;
+  wire::Failure& failure = *give_up.mutable_give_up()->mutable_failure();
+  failure = FailureFromError({ErrorCode::kAborted, "rank 1 gave up the job", "", "", "", {1}});
+  Desk desk(4);
+  desk.JoinAll(0);
+  desk.At(1, ConnectionEnded{4});
+  desk.Frame(2, 2, give_up);
+  ASSERT_THAT(desk.sent(), SizeIs(1));
+  EXPECT_THAT(desk.sent()[0].to, ElementsAre(1, 2, 3));
+  EXPECT_EQ(desk.sent()[0].frame->failure().what(), "rank 1 gave up the job");
+  EXPECT_EQ(ErrorFromFailure(desk.sent()[0].frame->failure()).code, ErrorCode::kAborted);
+  EXPECT_THAT(desk.failure().ranks, ElementsAre(3));  // the death
 }
 
 TEST(CoordinatorFailed, BrokenConnectionIsNoDeathOfRankZero) {

@@ -16,6 +16,7 @@ void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64
   // A rank that gives up keeps its connection, as every rank does after a failure: when it ends
   // without a goodbye, that is a loss of its own.
   if (failure_.has_value()) {
+    if (frame.has_give_up()) return OnGiveUp(rank, frame.give_up());
     member.left = frame.has_bye() && frame.bye().channel().empty();
     return;
   }
@@ -42,14 +43,19 @@ void CoordinatorMachine::OnMemberFrame(int rank, const wire::Frame& frame, int64
       return Reply(store_.OnRequest(rank, frame.store_request(), now_ns));
     case wire::Frame::kBye:
       return OnBye(rank, frame.bye().channel(), now_ns);
-    case wire::Frame::kGiveUp: {
-      Error error = ErrorFromFailure(frame.give_up().failure());
-      error.where += fmt::format("{}as rank {} saw it", error.where.empty() ? "" : ", ", rank);
-      return FailAll(std::move(error));
-    }
+    case wire::Frame::kGiveUp:
+      return OnGiveUp(rank, frame.give_up());
     default:
       FailProtocol(rank, "a frame came that only the coordinator sends");
   }
+}
+
+void CoordinatorMachine::OnGiveUp(int rank, const wire::GiveUp& give_up) {
+  Error error = ErrorFromFailure(give_up.failure());
+  // Its caller wants it so, which is the loss of this rank, whatever has failed before.
+  if (error.code == ErrorCode::kAborted) return OnLoss(std::move(error));
+  error.where += fmt::format("{}as rank {} saw it", error.where.empty() ? "" : ", ", rank);
+  FailAll(std::move(error));
 }
 
 void CoordinatorMachine::OnArrive(int rank, const wire::Arrive& arrive, int64_t now_ns) {

@@ -110,6 +110,7 @@ class CoordinatorMachine {
 
   void OnHello(ConnectionId id, const wire::Hello& hello, int64_t now_ns);
   void OnMemberFrame(int rank, const wire::Frame& frame, int64_t now_ns);
+  void OnGiveUp(int rank, const wire::GiveUp& give_up);
   void OnArrive(int rank, const wire::Arrive& arrive, int64_t now_ns);
   Channel* OpenChannel(int rank, const wire::Arrive& arrive);
   void OnBye(int rank, const std::string& channel, int64_t now_ns);

@@ -138,6 +138,14 @@ void RankMachine::On(const LeaveAsked& event, int64_t) {
   actions_.emplace_back(Disconnect{});
 }
 
+void RankMachine::On(const GiveUpAsked& event, int64_t) {
+  if (left_) return;
+  if (!failure_.has_value()) return FailAll(event.error, Source::kOwn);
+  // After an earlier failure there are still groups that had no part in it.
+  actions_.emplace_back(ReportLoss{event.error});
+  if (watches_) SendGiveUp(event.error);
+}
+
 void RankMachine::On(const HeartbeatDue&, int64_t) {
   if (!joining_ || left_ || failure_.has_value()) return;
   auto frame = std::make_shared<wire::Frame>();
@@ -319,6 +327,12 @@ void RankMachine::Send(std::shared_ptr<wire::Frame> frame, bool droppable) {
   actions_.emplace_back(SendToCoordinator{std::move(frame), droppable});
 }
 
+void RankMachine::SendGiveUp(const Error& error) {
+  auto frame = std::make_shared<wire::Frame>();
+  *frame->mutable_give_up()->mutable_failure() = FailureFromError(error);
+  Send(std::move(frame));
+}
+
 void RankMachine::Complete(CallToken token, Result<FramePtr> result) {
   actions_.emplace_back(CompleteCall{token, std::move(result)});
 }
@@ -336,9 +350,7 @@ void RankMachine::FailAll(const Error& error, Source source) {
   watches_ = source == Source::kCoordinator || source == Source::kOwn;
   actions_.emplace_back(ReportLoss{error});
   if (source == Source::kOwn || source == Source::kUnreadable) {
-    auto frame = std::make_shared<wire::Frame>();
-    *frame->mutable_give_up()->mutable_failure() = FailureFromError(error);
-    Send(std::move(frame));
+    SendGiveUp(error);
   }
   if (source == Source::kUnreadable) {
     // Without it the end of the connection would pass for the death of this rank.

@@ -49,6 +49,10 @@ struct StoreAsked {
 struct LeaveAsked {
   std::string channel;
 };
+// The caller gives up the job; the error names this rank.
+struct GiveUpAsked {
+  Error error;
+};
 struct HeartbeatDue {};
 // ---- Events of the connection ----
 struct CoordinatorFrameCame {
@@ -63,7 +67,7 @@ struct CoordinatorEnded {
 };
 struct RankTimeReached {};
 using RankEvent = std::variant<JoinAsked, CallAsked, VoteAsked, StoreAsked, LeaveAsked,
-                               HeartbeatDue, CoordinatorFrameCame, CoordinatorBytesCame,
+                               GiveUpAsked, HeartbeatDue, CoordinatorFrameCame, CoordinatorBytesCame,
                                CoordinatorBadBytesCame, CoordinatorEnded, RankTimeReached>;
 
 // ---- Actions ----
@@ -132,6 +136,7 @@ class RankMachine {
   void On(const VoteAsked& event, int64_t now_ns);
   void On(const StoreAsked& event, int64_t now_ns);
   void On(const LeaveAsked& event, int64_t now_ns);
+  void On(const GiveUpAsked& event, int64_t now_ns);
   void On(const HeartbeatDue& event, int64_t now_ns);
   void On(const CoordinatorFrameCame& event, int64_t now_ns);
   void On(const CoordinatorBytesCame& event, int64_t now_ns);
@@ -147,6 +152,7 @@ class RankMachine {
   void StartListening(int64_t now_ns);
   bool listening() const;
   void Send(std::shared_ptr<wire::Frame> frame, bool droppable = false);
+  void SendGiveUp(const Error& error);
   void Complete(CallToken token, Result<FramePtr> result);
   // From whom this rank knows of a failure, and what becomes of the connection.
   enum class Source {

@@ -272,6 +272,26 @@ TEST(RankMachine, RankThatGaveUpStillHearsOfLossesAndSaysGoodbye) {
   EXPECT_TRUE(rank.disconnected());
 }
 
+TEST(RankMachine, RankThatGivesUpOnPurposeEndsItsCallsAndTellsTheOthers) {
+  const Error error{ErrorCode::kAborted, "rank 1 gave up the job", "", "", "", {1}};
+  for (const bool has_failed : {false, true}) {
+    Rank rank;
+    rank.Calls(0, wire::CALL_STEP, "s");
+    if (has_failed) rank.Hears(1, LossOf(2));
+    rank.At(2, GiveUpAsked{error});
+    EXPECT_EQ(rank.completed(), !has_failed);  // the call has ended with the failure before
+    ASSERT_THAT(rank.losses(), SizeIs(1));
+    EXPECT_EQ(rank.losses()[0].code, ErrorCode::kAborted);
+    ASSERT_THAT(rank.sent(), SizeIs(1));
+    ASSERT_TRUE(rank.sent()[0]->has_give_up());
+    EXPECT_EQ(rank.sent()[0]->give_up().failure().what(), "rank 1 gave up the job");
+    EXPECT_THAT(rank.machine().failure()->ranks, ElementsAre(has_failed ? 2 : 1));
+    rank.At(3, LeaveAsked{""});
+    rank.At(4, GiveUpAsked{error});  // it is out of the job
+    EXPECT_THAT(rank.sent(), testing::IsEmpty());
+  }
+}
+
 TEST(RankMachine, RankThatCannotReadRankZeroLeavesWithAGoodbye) {
   Rank rank;
   rank.At(1, CoordinatorBadBytesCame{"no frame"});

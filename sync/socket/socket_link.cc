@@ -115,6 +115,15 @@ void SocketLink::Leave(const std::string& channel) {
   OnEvent(LeaveAsked{channel});
 }
 
+void SocketLink::GiveUp(const Error& error) {
+  if (!home_.IsHere()) return;
+  const std::lock_guard lock(mutex_);
+  OnEvent(GiveUpAsked{error});
+  // Threads that wait take their results, also while one of them reads.
+  WakeReader();
+  changed_.notify_all();
+}
+
 int64_t SocketLink::JobBeginNs() {
   const std::lock_guard lock(mutex_);
   return machine_.job_clock().begin_ns();

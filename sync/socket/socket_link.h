@@ -41,6 +41,7 @@ class SocketLink final : public RankLink {
 
   Result<FramePtr> Call(Ask ask) override;
   void Leave(const std::string& channel) override;
+  void GiveUp(const Error& error) override;
   const Clock& clock() const override { return clock_; }
   int64_t JobBeginNs() override;
 

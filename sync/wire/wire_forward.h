@@ -11,6 +11,7 @@ class Acknowledge;
 class Arrive;
 class Failure;
 class Frame;
+class GiveUp;
 class Hello;
 class StoreRequest;
 class Vote;

@@ -31,6 +31,7 @@ class LikeRanks final : public RankExchange {
                                                  int64_t) override {
     return No();
   }
+  void GiveUp(const Error&) override {}
   Status StorePut(std::string_view, std::string_view) override { return No(); }
   Result<std::string> StoreGet(std::string_view, int64_t) override { return No(); }
   Status StoreDelete(std::string_view) override { return No(); }
