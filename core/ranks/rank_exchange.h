@@ -91,8 +91,8 @@ class RankExchange {
                                                          std::span<const int> ranks,
                                                          int64_t deadline_ns) = 0;
 
-  // This rank gives up the job for `error`, which names it: calls under way end with it, on this rank
-  // too, and it reaches all ranks as a loss does. Does not wait. Any thread.
+  // This rank gives up the job for `error`, which names it: calls under way end with it, on this
+  // rank too, and it reaches all ranks as a loss does. Does not wait. Any thread.
   virtual void GiveUp(const Error& error) = 0;
 
   // The job's store, for backends: any thread. Get waits for the key. Key <= 255 characters, value

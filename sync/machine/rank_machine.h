@@ -66,8 +66,8 @@ struct CoordinatorEnded {
   std::string why;
 };
 struct RankTimeReached {};
-using RankEvent = std::variant<JoinAsked, CallAsked, VoteAsked, StoreAsked, LeaveAsked,
-                               GiveUpAsked, HeartbeatDue, CoordinatorFrameCame, CoordinatorBytesCame,
+using RankEvent = std::variant<JoinAsked, CallAsked, VoteAsked, StoreAsked, LeaveAsked, GiveUpAsked,
+                               HeartbeatDue, CoordinatorFrameCame, CoordinatorBytesCame,
                                CoordinatorBadBytesCame, CoordinatorEnded, RankTimeReached>;
 
 // ---- Actions ----
