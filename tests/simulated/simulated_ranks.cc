@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "core/base/check.h"
 #include "sync/exchange/rank_link.h"
 
 namespace cotune {
@@ -42,6 +43,9 @@ class SimulatedRanks::Link final : public sync::RankLink {
   }
   // A rank leaves when its body ends.
   void Leave(const std::string& /*channel*/) override {}
+  void GiveUp(const Error& /*error*/) override {
+    COTUNE_CHECK(false, "the body of a simulated rank does not give up its job");
+  }
   const Clock& clock() const override { return rank_; }
   int64_t JobBeginNs() override { return ranks_.job_.JobBeginNs(rank_.rank()); }
 
