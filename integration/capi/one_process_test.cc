@@ -258,9 +258,8 @@ TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
     CallOnce();
     CallOnce();
     // Tests beside this one may keep the processors busy, of which a tune warns.
-    std::erase_if(log_, [](const std::string& line) {
-      return line.starts_with("ranks often started late");
-    });
+    std::erase_if(
+        log_, [](const std::string& line) { return line.starts_with("ranks often started late"); });
     EXPECT_THAT(log_, ElementsAre(HasSubstr("4 measured sizes")));
   }
 }
