@@ -147,6 +147,21 @@ Status OpenToWrite(DatabaseCells& known, const TuneRequest& request, const Job& 
   return known.CheckWritable(ProblemsOf(request, job));
 }
 
+// What rank 0 knows when the tune begins. Without a database where that one is optional and cannot
+// be used.
+Status OpenKnown(std::optional<DatabaseCells>& known, const TuneRequest& request, const Job& job,
+                 EventSink& events) {
+  Status opened = OpenToWrite(*known, request, job);
+  if (const std::string lost = known->WhatJournalLost(); !lost.empty())
+    EmitLine(events, Severity::kWarning, lost);
+  if (opened || !request.database_is_optional) return opened;
+  EmitLine(events, Severity::kWarning,
+           "what is tuned is not kept for the next time: " + opened.error().ToText());
+  known.emplace(DatabaseCells::Place{"", request.force, request.cotune_version, {}},
+                job.fingerprint());
+  return {};
+}
+
 // After the user has asked to stop, ranks end when they can: a rank that is missed by another has
 // heard of the interrupt first, or was ended by it inside a call of a plugin.
 Error AsInterrupt(Error error) {
@@ -198,13 +213,13 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   EventStream& events = *stream.shared();
   std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();
-  DatabaseCells known(
-      {request.database_path, request.force, request.cotune_version, ProgramTextsOf(request)},
+  std::optional<DatabaseCells> known(
+      std::in_place,
+      DatabaseCells::Place{request.database_path, request.force, request.cotune_version,
+                           ProgramTextsOf(request)},
       job.fingerprint());
   const bool is_writer = job.rank() == 0;
-  const Status opened = is_writer ? OpenToWrite(known, request, job) : Status{};
-  if (const std::string lost = known.WhatJournalLost(); !lost.empty())
-    EmitLine(events, Severity::kWarning, lost);
+  const Status opened = is_writer ? OpenKnown(known, request, job, events) : Status{};
   if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
     return Propagate(shared);
 
@@ -229,7 +244,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   }
   notes = std::make_shared<PrepareSpans>(stream.shared(), std::move(notes));
   Scheduler scheduler({job.exchange(), job.groups(), job.device(), job.clock(), events,
-                       is_writer ? &known : nullptr, &job.watchdog(), std::move(notes)},
+                       is_writer ? &*known : nullptr, &job.watchdog(), std::move(notes)},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
     if (Status added = scheduler.AddNode(node.program, node.sizes_bytes, job.topology_digest());
@@ -240,16 +255,16 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   Result<TuneOutcome> outcome = scheduler.Resolve();
   if (!outcome) {
     Error error = events.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
-    return tl::make_unexpected(WithWhatIsKept(std::move(error), known, is_writer));
+    return tl::make_unexpected(WithWhatIsKept(std::move(error), *known, is_writer));
   }
   report.outcome = std::move(*outcome);
   CollectEntries(scheduler, request, job, report);
 
-  SaveWhatIsNew(job, known, report, events);
+  SaveWhatIsNew(job, *known, report, events);
   // A rank may be late because of the interrupt, and the user asked for no more than an end.
   if (!report.outcome.late_ranks.empty() && events.StopRequested()) {
     Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
-    return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), known, is_writer));
+    return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), *known, is_writer));
   }
   report.elapsed_ns = job.clock().now_ns() - begin_ns;
   span.reset();

@@ -24,7 +24,9 @@ struct TuneNode {
 
 struct TuneRequest {
   std::vector<TuneNode> nodes;
-  std::string database_path;     // "": nothing is read or written
+  std::string database_path;  // "": nothing is read or written
+  // A database that cannot be read or written is a warning, and the tune goes on without it.
+  bool database_is_optional = false;
   std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
   bool force = false;            // measure again what the database has
   // Whether the listeners of the job record it. The ranks compare it, because they gather what they

@@ -190,8 +190,11 @@ typedef struct cotune_group_options {
   /* Folders with plugins, separated by ':'. Default: the setting plugin_path (COTUNE_PLUGIN_PATH),
    * else lib/cotune/plugins of the tree that the library is in. */
   const char* plugin_path;
-  const char* backends;    /* names, separated by ',', in order of priority; default: all */
-  int64_t join_timeout_ns; /* until when all ranks must have come; default 60 s */
+  const char* backends; /* names, separated by ',', in order of priority; default: all */
+  /* Until when all ranks must have come; default 60 s. Where it is longer than the setting
+   * warm_timeout, it is also the time in which all ranks come to a tune, a load or a save, and
+   * then it is equal on all of them. */
+  int64_t join_timeout_ns;
   int64_t call_timeout_ns; /* of one collective call; default 30 s */
   /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Default:
    * warnings and errors go to standard error. severity: 0 debug, 1 info, 2 warning, 3 error. */
@@ -426,7 +429,8 @@ typedef struct cotune_tune_options {
   size_t size_count;
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
   /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or
-   * written. Only rank 0 touches the file. */
+   * written. "": the one that cotune_group_create looks for; where it cannot be used, a warning
+   * says so and the tune goes on without it. Only rank 0 touches the file. */
   const char* database_path;
   int32_t is_in_place;  /* 0 or 1: which of the two is tuned; calls in place have winners of their
                          * own, those of a broadcast excepted */

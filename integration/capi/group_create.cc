@@ -127,6 +127,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
   }
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
   values = settings->values;
+  values.warm_timeout_ns = std::max(values.warm_timeout_ns, given.join_timeout_ns);
   options.settings = values;
   options.catalogue.settings = settings->backend_values;
   options.catalogue.setting_origins = settings->backend_origins;

@@ -13,6 +13,7 @@
 #include "integration/capi/group_state.h"
 #include "integration/capi/programs.h"
 #include "integration/capi/read_options.h"
+#include "integration/database_path.h"
 #include "integration/rank_zero_status.h"
 #include "integration/tune_run.h"
 
@@ -105,6 +106,23 @@ Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& j
   return nodes;
 }
 
+// The database that the options name. "" stands for that of the group, which rank 0 looks for and
+// need not find.
+void NameDatabase(const char* path, const cotune_group& group, TuneRequest& request) {
+  if (path == nullptr) return;
+  request.database_path = path;
+  if (!request.database_path.empty()) return;
+  request.database_is_optional = true;
+  Status made = group.database_place ? MakeFolderOf(*group.database_place)
+                                     : Status(Propagate(group.database_place));
+  if (made) {
+    request.database_path = *group.database_place;
+  } else if (group.job().rank() == 0) {
+    EmitLine(group.log(), Severity::kWarning,
+             "what is tuned is not kept for the next time: " + made.error().ToText());
+  }
+}
+
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   constexpr uint32_t kAllFive = 0b111110;
   const Result<std::vector<int>> collectives =
@@ -127,7 +145,6 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
     sizes.assign(options.sizes_bytes, options.sizes_bytes + options.size_count);
   }
   TuneRequest request;
-  if (options.database_path != nullptr) request.database_path = options.database_path;
   request.cotune_version = CotuneVersion();
   if (options.nodes != nullptr || options.node_count > 0) {
     Result<std::vector<TuneNode>> nodes = NodesOf(options, job, sizes);
@@ -248,6 +265,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   if (!settings) return Propagate(settings);
   Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return Propagate(request);
+  NameDatabase(options->database_path, group, *request);
   request->base = BaseOf(group, before.numerics, settings->numerics);
   // Tuning uses the group on a stream of its own.
   if (Status idle = AwaitIdle(group); !idle) return idle;
@@ -255,7 +273,10 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   const Result<TuneReport> report = RunTune(job, *request);
   job.set_settings(before);
   if (!report) return Propagate(report);
-  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
+  if (report->save_failure) {
+    if (!request->database_is_optional) return tl::make_unexpected(*report->save_failure);
+    if (job.rank() == 0) EmitLine(group.log(), Severity::kWarning, report->save_failure->ToText());
+  }
   WriteReport(*report, out);
   if (!report->outcome.committed) return {};
   if (Status tuned = CheckWinners(*report); !tuned) return tuned;

@@ -129,6 +129,39 @@ TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
   EXPECT_THAT(reports_[1], Contains("tuned"));
 }
 
+// The group's own database is read and written by a tune that names "".
+TEST_F(CApiDatabase, IsTheGroupsOwnForATuneThatAsksForIt) {
+  const auto tune_and_call = [](cotune_group* group, int, TestLink& link) {
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    Say(link, "tune", group, Tune(group, 256, "", &report));
+    link.Report("measured " + std::to_string(report.measured) + " known " +
+                std::to_string(report.known));
+    CallAndExplain(group, link);
+  };
+  RunRanks(2, tune_and_call);
+  EXPECT_THAT(reports_[1],
+              ElementsAre("tune 0 ", "measured 1 known 0", "call 0 ", "call 0 ", "tuned"));
+  RunRanks(2, tune_and_call);
+  EXPECT_THAT(reports_[1],
+              ElementsAre("tune 0 ", "measured 0 known 1", "call 0 ", "call 0 ", "tuned"));
+}
+
+TEST_F(CApiDatabase, IsNoConditionOfATuneThatAsksForTheGroupsOwn) {
+  // Even root cannot make a file in a folder that is a file.
+  const std::string blocked = folder_.path() + "/blocked";
+  std::ofstream(blocked) << "a file";
+  setenv("COTUNE_DATABASE", (blocked + "/tuned.tdb").c_str(), 1);
+  RunRanks(2, [](cotune_group* group, int, TestLink& link) {
+    Say(link, "tune", group, Tune(group, 256, ""));
+    CallAndExplain(group, link);
+  });
+  EXPECT_THAT(reports_[0],
+              Contains(AllOf(StartsWith("log 2 what is tuned is not kept"), HasSubstr(blocked))));
+  EXPECT_THAT(reports_[1], ElementsAre("tune 0 ", "call 0 ", "call 0 ", "tuned"));
+  EXPECT_THAT(reports_[0], Contains("tuned"));
+}
+
 TEST_F(CApiDatabase, IsNotLookedForWhereOneRankDoesNotWantItUntilItIsAskedFor) {
   TuneInto(database_);
   setenv("COTUNE_DATABASE", database_.c_str(), 1);

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <fstream>
 
 #include "fmt/format.h"
@@ -13,7 +13,8 @@ namespace {
 
 // Only what the library says of its table: other lines come from another thread.
 void Log(void* context, int32_t severity, const char* text) {
-  if (std::strncmp(text, "calls run", 9) != 0) return;
+  const std::string_view line(text);
+  if (!line.starts_with("calls run") && !line.starts_with("what is tuned")) return;
   static_cast<TestLink*>(context)->Report(fmt::format("log {} {}", severity, text));
 }
 
@@ -93,14 +94,15 @@ cotune_result Reduce(cotune_group* group, uint64_t count) {
   return result;
 }
 
-cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database) {
+cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database,
+                   cotune_tune_report* report) {
   cotune_tune_options options{};
   options.struct_size = sizeof(options);
   options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
   options.sizes_bytes = &bytes;
   options.size_count = 1;
   options.database_path = database;
-  return cotune_tune(group, &options, nullptr);
+  return cotune_tune(group, &options, report);
 }
 
 std::string Explained(cotune_group* group, uint64_t count) {

@@ -50,7 +50,8 @@ cotune_group* Split(cotune_group* group, const char* name, const std::vector<int
 void Say(TestLink& link, const char* what, const cotune_group* group, cotune_result result);
 // COTUNE_ERROR_WRONG_RESULT for success with a wrong sum.
 cotune_result Reduce(cotune_group* group, uint64_t count = 64);
-cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database = nullptr);
+cotune_result Tune(cotune_group* group, uint64_t bytes, const char* database = nullptr,
+                   cotune_tune_report* report = nullptr);
 std::string Explained(cotune_group* group, uint64_t count = 64);
 
 }  // namespace cotune
