@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
-#include <string_view>
 #include <fstream>
+#include <string_view>
 
 #include "fmt/format.h"
 

@@ -1,0 +1,90 @@
+/* What libcotune_torch.so offers beside its operators: which group a name stands for, and what is
+ * told of a tune. Python (cotune.torch) uses it, and so does a program in C++ that runs a compiled
+ * model without Python.
+ *
+ * The operators are registered with PyTorch when the library is opened:
+ *   cotune::program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name,
+ *                   str manifest) -> ()
+ *   cotune::all_reduce(Tensor x, str reduce_op, str group_name) -> Tensor
+ *   cotune::all_gather(Tensor x, int world_size, str group_name) -> Tensor
+ *   cotune::reduce_scatter(Tensor x, str reduce_op, int world_size, str group_name) -> Tensor
+ *   cotune::all_to_all(Tensor x, str group_name) -> Tensor
+ *   cotune::broadcast(Tensor x, int root, str group_name) -> Tensor
+ * `program` is a text of docs/programs.md. `manifest` is "" or a JSON array of objects
+ * {"program": text, "rows": [numbers]}: the programs that are tuned together, in one meeting of the
+ * ranks, before the operator runs for the first time with that manifest on that group. Operands are
+ * contiguous. On CUDA an operator enqueues on PyTorch's current stream.
+ *
+ * A group whose ranks find out in a tune that they differ in what they compiled becomes plain on
+ * all of them: from then on its programs run step by step by PyTorch's own collectives (the
+ * operator cotune::program_plain, which Python defines), as they do where a group could not be
+ * made. All functions may be called by any thread, but not from a listener. */
+#ifndef COTUNE_INTEGRATION_TORCH_COTUNE_TORCH_H_
+#define COTUNE_INTEGRATION_TORCH_COTUNE_TORCH_H_
+
+#include "integration/capi/cotune.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cotune_torch_group_options {
+  uint32_t struct_size;
+  int32_t is_untuned;       /* 1: manifests are not tuned; calls run by the table that there is */
+  int64_t budget_ns;        /* as in cotune_tune_options; equal on all ranks, as all of these */
+  cotune_numerics numerics; /* as in cotune_tune_options */
+  uint32_t reserved;
+  const char* database_path; /* as in cotune_tune_options; copied */
+} cotune_torch_group_options;
+
+/* From now on `name` stands for this group where operands lie on `device` (-1: the host, else the
+ * CUDA ordinal). The group stays the caller's; NULL: the name is plain. options may be NULL.
+ * Replaces what the name stood for there. COTUNE_ERROR_USAGE without a name, and where the memory
+ * of the group is not that of the device. */
+COTUNE_API cotune_result cotune_torch_group_register(const char* name, int32_t device,
+                                                     cotune_group* group,
+                                                     const cotune_torch_group_options* options);
+
+/* The name stands for nothing any more, on any device. Returns when no operator uses its groups; it
+ * is called before cotune_group_destroy. A name that stands for nothing is no error. */
+COTUNE_API void cotune_torch_group_unregister(const char* name);
+
+/* 1: the name is plain there; 0: it stands for a group; -1: for nothing. */
+COTUNE_API int32_t cotune_torch_group_is_plain(const char* name, int32_t device);
+
+/* Called when an operator runs for a name that stands for nothing on its device, on the operator's
+ * thread, one call at a time for a name and device: it registers the name and gives COTUNE_SUCCESS,
+ * or writes an error, which the operator then raises. resolve NULL: there is none any more. */
+typedef cotune_result (*cotune_torch_resolver)(void* context, const char* name, int32_t device,
+                                               cotune_error* error);
+COTUNE_API void cotune_torch_set_resolver(cotune_torch_resolver resolve, void* context);
+
+typedef int32_t cotune_torch_tune_phase;
+enum { COTUNE_TORCH_TUNE_BEGINS = 1, COTUNE_TORCH_TUNE_HAS_ENDED = 2 };
+
+/* One tune of a manifest, as its listener sees it. Texts are valid during the call. */
+typedef struct cotune_torch_tune {
+  uint32_t struct_size;
+  cotune_torch_tune_phase phase;
+  const char* group_name;
+  const char* manifest;
+  cotune_group* group; /* may be explained; not tuned or destroyed */
+  /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on;
+   * COTUNE_ERROR_UNSUPPORTED: nothing was measured, because a CUDA graph is being captured;
+   * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was. The
+   * operator raises all others. */
+  cotune_result result;
+  uint32_t reserved;
+  const char* error; /* "" on success */
+  cotune_tune_report report;
+} cotune_torch_tune;
+
+/* Called on the thread of the operator, before and after each tune. listen NULL: nobody listens. */
+typedef void (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
+COTUNE_API void cotune_torch_set_listener(cotune_torch_listener listen, void* context);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COTUNE_INTEGRATION_TORCH_COTUNE_TORCH_H_ */

@@ -1,0 +1,160 @@
+#include "integration/torch/group_registry.h"
+
+#include <vector>
+
+#include "fmt/format.h"
+#include "integration/torch/operand.h"
+
+namespace cotune::torch_operators {
+
+void GroupRegistry::Put(std::shared_ptr<NamedGroup> group, bool is_on_host) {
+  std::shared_ptr<NamedGroup> before;
+  {
+    const std::unique_lock lock(mutex_);
+    std::shared_ptr<NamedGroup>& place = groups_[{group->name(), is_on_host}];
+    before = std::exchange(place, std::move(group));
+  }
+  if (before != nullptr) before->Close();
+}
+
+void GroupRegistry::Remove(const std::string& name) {
+  std::vector<std::shared_ptr<NamedGroup>> removed;
+  {
+    const std::unique_lock lock(mutex_);
+    for (const bool is_on_host : {false, true}) {
+      const auto found = groups_.find(Key(name, is_on_host));
+      if (found == groups_.end()) continue;
+      removed.push_back(std::move(found->second));
+      groups_.erase(found);
+    }
+  }
+  for (const auto& group : removed) group->Close();
+}
+
+std::shared_ptr<NamedGroup> GroupRegistry::Find(std::string_view name, bool is_on_host) const {
+  const std::shared_lock lock(mutex_);
+  const auto found = groups_.find(std::pair(name, is_on_host));
+  return found == groups_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<std::mutex> GroupRegistry::ResolveMutex(const Key& key) {
+  const std::unique_lock lock(mutex_);
+  std::shared_ptr<std::mutex>& mutex = resolve_mutexes_[key];
+  if (mutex == nullptr) mutex = std::make_shared<std::mutex>();
+  return mutex;
+}
+
+std::shared_ptr<NamedGroup> GroupRegistry::Get(const std::string& name, int32_t device) {
+  const bool is_on_host = device < 0;
+  if (auto found = Find(name, is_on_host)) return found;
+  const std::shared_ptr<std::mutex> resolving = ResolveMutex({name, is_on_host});
+  const std::lock_guard turn(*resolving);
+  if (auto found = Find(name, is_on_host)) return found;
+  cotune_torch_resolver resolve = nullptr;
+  void* context = nullptr;
+  {
+    const std::shared_lock lock(mutex_);
+    resolve = resolve_;
+    context = resolve_context_;
+  }
+  const std::string where = is_on_host ? "on the host" : fmt::format("on CUDA device {}", device);
+  if (resolve == nullptr) {
+    throw OperatorError(
+        fmt::format("cotune: no group is registered under \"{}\" {}; import cotune.torch, or call "
+                    "cotune_torch_group_register",
+                    name, where));
+  }
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  if (resolve(context, name.c_str(), device, &error) != COTUNE_SUCCESS) {
+    throw OperatorError(
+        fmt::format("cotune: group \"{}\" cannot be made {}: {}", name, where, error.text));
+  }
+  if (auto found = Find(name, is_on_host)) return found;
+  throw OperatorError(
+      fmt::format("cotune: the resolver has not registered the group \"{}\" {}", name, where));
+}
+
+void GroupRegistry::SetResolver(cotune_torch_resolver resolve, void* context) {
+  const std::unique_lock lock(mutex_);
+  resolve_ = resolve;
+  resolve_context_ = context;
+}
+
+void GroupRegistry::SetListener(cotune_torch_listener listen, void* context) {
+  const std::unique_lock lock(mutex_);
+  listen_ = listen;
+  listen_context_ = context;
+}
+
+void GroupRegistry::Tell(const cotune_torch_tune& tune) const {
+  cotune_torch_listener listen = nullptr;
+  void* context = nullptr;
+  {
+    const std::shared_lock lock(mutex_);
+    listen = listen_;
+    context = listen_context_;
+  }
+  if (listen != nullptr) listen(context, &tune);
+}
+
+GroupRegistry& TheRegistry() {
+  // Never destroyed: operators may run while the process ends.
+  static auto& registry = *new GroupRegistry();
+  return registry;
+}
+
+}  // namespace cotune::torch_operators
+
+namespace {
+
+using cotune::torch_operators::NamedGroup;
+using cotune::torch_operators::TheRegistry;
+using cotune::torch_operators::TuneWishes;
+
+TuneWishes WishesOf(const cotune_torch_group_options* options) {
+  TuneWishes wishes;
+  if (options == nullptr) return wishes;
+  wishes.is_untuned = options->is_untuned != 0;
+  wishes.budget_ns = options->budget_ns;
+  wishes.numerics = options->numerics;
+  wishes.has_database = options->database_path != nullptr;
+  if (wishes.has_database) wishes.database_path = options->database_path;
+  return wishes;
+}
+
+}  // namespace
+
+extern "C" {
+
+cotune_result cotune_torch_group_register(const char* name, int32_t device, cotune_group* group,
+                                          const cotune_torch_group_options* options) {
+  if (name == nullptr || name[0] == '\0') return COTUNE_ERROR_USAGE;
+  if (options != nullptr && options->struct_size != sizeof(*options)) return COTUNE_ERROR_USAGE;
+  if (group != nullptr && cotune_group_device(group) != (device < 0 ? -1 : device)) {
+    return COTUNE_ERROR_USAGE;
+  }
+  TheRegistry().Put(std::make_shared<NamedGroup>(name, device, group, WishesOf(options)),
+                    device < 0);
+  return COTUNE_SUCCESS;
+}
+
+void cotune_torch_group_unregister(const char* name) {
+  if (name != nullptr) TheRegistry().Remove(name);
+}
+
+int32_t cotune_torch_group_is_plain(const char* name, int32_t device) {
+  const auto found = name == nullptr ? nullptr : TheRegistry().Find(name, device < 0);
+  if (found == nullptr) return -1;
+  return found->is_plain() ? 1 : 0;
+}
+
+void cotune_torch_set_resolver(cotune_torch_resolver resolve, void* context) {
+  TheRegistry().SetResolver(resolve, context);
+}
+
+void cotune_torch_set_listener(cotune_torch_listener listen, void* context) {
+  TheRegistry().SetListener(listen, context);
+}
+
+}  // extern "C"

@@ -1,0 +1,25 @@
+// The manifest of a compiled graph: the programs that are tuned together. Pure.
+#ifndef COTUNE_INTEGRATION_TORCH_MANIFEST_H_
+#define COTUNE_INTEGRATION_TORCH_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tl/expected.hpp"
+
+namespace cotune::torch_operators {
+
+struct ManifestNode {
+  std::string program;         // as text
+  std::vector<uint64_t> rows;  // that are tuned; empty: the program has no R
+  bool operator==(const ManifestNode&) const = default;
+};
+
+// Reads the JSON text of cotune_torch.h. The error says what is wrong with it.
+tl::expected<std::vector<ManifestNode>, std::string> ParseManifest(std::string_view text);
+
+}  // namespace cotune::torch_operators
+
+#endif  // COTUNE_INTEGRATION_TORCH_MANIFEST_H_

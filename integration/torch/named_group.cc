@@ -1,0 +1,165 @@
+#include "integration/torch/named_group.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <utility>
+
+#include "fmt/format.h"
+#include "integration/torch/cuda_stream.h"
+#include "integration/torch/operand.h"
+
+namespace cotune::torch_operators {
+namespace {
+
+// Programs and manifests that are kept; a process that compiles more of them parses some again.
+constexpr size_t kKeptMax = 4096;
+// A tune that missed the window of its pre-sync is repeated: all ranks know of the miss.
+constexpr int kTuneTries = 3;
+
+cotune_torch_tune EventOf(cotune_torch_tune_phase phase, const std::string& name,
+                          const std::string& manifest, cotune_group* group) {
+  cotune_torch_tune event{};
+  event.struct_size = sizeof(event);
+  event.phase = phase;
+  event.group_name = name.c_str();
+  event.manifest = manifest.c_str();
+  event.group = group;
+  event.error = "";
+  event.report.struct_size = sizeof(event.report);
+  return event;
+}
+
+// Whether calls go on by the table that there was. The ranks have all had the same error.
+bool LeavesTheTable(cotune_result result) {
+  return result == COTUNE_ERROR_USAGE || result == COTUNE_ERROR_ENVIRONMENT ||
+         result == COTUNE_ERROR_UNSUPPORTED;
+}
+
+}  // namespace
+
+size_t NamedGroup::TextHash::operator()(std::string_view text) const {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+NamedGroup::NamedGroup(std::string name, int32_t device, cotune_group* group, TuneWishes wishes)
+    : name_(std::move(name)),
+      device_(device),
+      wishes_(std::move(wishes)),
+      group_(group),
+      is_plain_(group == nullptr) {}
+
+NamedGroup::Program NamedGroup::Parse(std::string_view text) {
+  cotune_program* program = nullptr;
+  cotune_error error{};
+  error.struct_size = sizeof(error);
+  if (cotune_program_parse(text.data(), text.size(), &program, &error) != COTUNE_SUCCESS) {
+    throw OperatorError(fmt::format("cotune: {}", error.text));
+  }
+  return Program(program);
+}
+
+const cotune_program* NamedGroup::Parsed(std::string_view text) {
+  const auto known = programs_.find(text);
+  if (known != programs_.end()) return known->second.get();
+  Program program = Parse(text);
+  if (programs_.size() >= kKeptMax) programs_.clear();
+  return programs_.emplace(text, std::move(program)).first->second.get();
+}
+
+void NamedGroup::Raise(std::string_view what) {
+  throw OperatorError(
+      fmt::format("cotune: {} of group \"{}\": {}", what, name_, cotune_last_error(group_)));
+}
+
+void NamedGroup::FollowStream() {
+  if (device_ < 0) return;
+  stream_ = CurrentCudaStream(device_);
+  if (cotune_group_set_stream(group_, stream_) != COTUNE_SUCCESS) Raise("a call");
+}
+
+cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
+                                    cotune_tune_report& report) {
+  std::vector<Program> programs;
+  std::vector<cotune_tune_node> nodes;
+  for (const ManifestNode& each : manifest) {
+    programs.push_back(Parse(each.program));
+    cotune_tune_node node{};
+    node.struct_size = sizeof(node);
+    node.program = programs.back().get();
+    node.sizes = each.rows.empty() ? nullptr : each.rows.data();
+    node.size_count = each.rows.size();
+    nodes.push_back(node);
+  }
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.nodes = nodes.data();
+  options.node_count = nodes.size();
+  options.budget_ns = wishes_.budget_ns;
+  options.numerics = wishes_.numerics;
+  options.database_path = wishes_.has_database ? wishes_.database_path.c_str() : nullptr;
+  cotune_result result = COTUNE_SUCCESS;
+  for (int tries = 0; tries < kTuneTries; ++tries) {
+    result = cotune_tune(group_, &options, &report);
+    if (result != COTUNE_SUCCESS || report.is_tuned != 0) break;
+  }
+  return result;
+}
+
+void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
+  const std::string text(manifest);
+  cotune_torch_tune event = EventOf(COTUNE_TORCH_TUNE_HAS_ENDED, name_, text, group_);
+  if (device_ >= 0 && IsCapturing(stream_)) {
+    event.result = COTUNE_ERROR_UNSUPPORTED;
+    event.error = "a CUDA graph is being captured, in which nothing can be measured";
+    listen(event);
+    return;
+  }
+  const auto nodes = ParseManifest(manifest);
+  if (!nodes) throw OperatorError("cotune: " + nodes.error());
+  tuned_manifests_.insert(text);
+  if (nodes->empty()) return;
+  listen(EventOf(COTUNE_TORCH_TUNE_BEGINS, name_, text, group_));
+  event.result = TuneNodes(*nodes, event.report);
+  std::string error;
+  if (event.result != COTUNE_SUCCESS) error = cotune_last_error(group_);
+  event.error = error.c_str();
+  if (event.result == COTUNE_ERROR_DISAGREEMENT) is_plain_ = true;
+  listen(event);
+  if (event.result != COTUNE_SUCCESS && !is_plain_ && !LeavesTheTable(event.result)) {
+    throw OperatorError(fmt::format("cotune: a tune of group \"{}\": {}", name_, error));
+  }
+}
+
+bool NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
+  if (is_plain_) return false;
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) throw OperatorError(fmt::format("cotune: group \"{}\" is closed", name_));
+  FollowStream();
+  const bool is_new =
+      !run.manifest.empty() && !wishes_.is_untuned && !tuned_manifests_.contains(run.manifest);
+  if (is_new) Tune(run.manifest, listen);
+  if (is_plain_) return false;
+  const cotune_result result =
+      cotune_program_run(group_, Parsed(run.program), run.inputs.data(), run.inputs.size(),
+                         run.outputs.data(), run.outputs.size());
+  if (result != COTUNE_SUCCESS) Raise("a program");
+  return true;
+}
+
+bool NamedGroup::Run(const std::function<cotune_result(cotune_group*)>& call) {
+  if (is_plain_) return false;
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) throw OperatorError(fmt::format("cotune: group \"{}\" is closed", name_));
+  FollowStream();
+  if (call(group_) != COTUNE_SUCCESS) Raise("a collective");
+  return true;
+}
+
+void NamedGroup::Close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  is_plain_ = false;
+}
+
+}  // namespace cotune::torch_operators

@@ -1,0 +1,93 @@
+// A group of cotune that compiled graphs know by name.
+#ifndef COTUNE_INTEGRATION_TORCH_NAMED_GROUP_H_
+#define COTUNE_INTEGRATION_TORCH_NAMED_GROUP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "integration/capi/cotune.h"
+#include "integration/torch/cotune_torch.h"
+#include "integration/torch/manifest.h"
+
+namespace cotune::torch_operators {
+
+// Of one tune; see cotune_torch_listener.
+using Listen = std::function<void(const cotune_torch_tune&)>;
+
+struct TuneWishes {
+  bool is_untuned = false;
+  int64_t budget_ns = 0;
+  cotune_numerics numerics = COTUNE_NUMERICS_DEFAULT;
+  std::string database_path;
+  bool has_database = false;
+};
+
+// One call of cotune::program.
+struct ProgramRun {
+  std::span<const cotune_tensor> inputs;
+  std::span<const cotune_tensor> outputs;
+  std::string_view program;
+  std::string_view manifest;
+};
+
+// Any thread: calls of one group run one after the other. All functions but is_plain throw
+// OperatorError, with the text of cotune_last_error where a call of cotune failed.
+class NamedGroup {
+ public:
+  // `group` nullptr: plain.
+  NamedGroup(std::string name, int32_t device, cotune_group* group, TuneWishes wishes);
+
+  const std::string& name() const { return name_; }
+  bool is_plain() const { return is_plain_; }
+
+  // Tunes the manifest where that has not been done, and runs the program. False: the group is
+  // plain, and nothing has run.
+  bool Run(const ProgramRun& run, const Listen& listen);
+
+  // Runs one call of a collective: `call` gives its result. False: the group is plain.
+  bool Run(const std::function<cotune_result(cotune_group*)>& call);
+
+  // Waits for the calls that run; all that come later are errors.
+  void Close();
+
+ private:
+  struct FreeProgram {
+    void operator()(cotune_program* program) const { cotune_program_free(program); }
+  };
+  using Program = std::unique_ptr<cotune_program, FreeProgram>;
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const;
+  };
+
+  static Program Parse(std::string_view text);
+  const cotune_program* Parsed(std::string_view text);
+  void FollowStream();
+  void Tune(std::string_view manifest, const Listen& listen);
+  cotune_result TuneNodes(const std::vector<ManifestNode>& manifest, cotune_tune_report& report);
+  [[noreturn]] void Raise(std::string_view what);
+
+  const std::string name_;
+  const int32_t device_;  // -1: the host
+  const TuneWishes wishes_;
+  std::mutex mutex_;     // held while a call runs
+  cotune_group* group_;  // nullptr: plain, or closed
+  bool is_closed_ = false;
+  std::atomic<bool> is_plain_;
+  void* stream_ = nullptr;
+  std::unordered_map<std::string, Program, TextHash, std::equal_to<>> programs_;
+  std::unordered_set<std::string, TextHash, std::equal_to<>> tuned_manifests_;
+};
+
+}  // namespace cotune::torch_operators
+
+#endif  // COTUNE_INTEGRATION_TORCH_NAMED_GROUP_H_

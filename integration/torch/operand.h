@@ -1,0 +1,35 @@
+// PyTorch's tensors as operands of cotune's calls.
+#ifndef COTUNE_INTEGRATION_TORCH_OPERAND_H_
+#define COTUNE_INTEGRATION_TORCH_OPERAND_H_
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "integration/capi/cotune.h"
+
+namespace cotune::torch_operators {
+
+// What an operator raises; PyTorch hands the text to its caller as a RuntimeError.
+class OperatorError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The dtype of cotune for one of PyTorch; nothing where cotune has none.
+std::optional<cotune_dtype> DtypeOf(torch::headeronly::ScalarType dtype);
+
+// The CUDA ordinal of the tensor's memory; -1: the host. OperatorError for other devices.
+int32_t DeviceOf(const torch::stable::Tensor& tensor);
+
+// Points into the tensor, which outlives it. OperatorError, which names the operand by `what` and
+// its number, for a dtype that cotune does not have and for a tensor that is not contiguous.
+cotune_tensor OperandOf(const torch::stable::Tensor& tensor, const char* what, size_t index);
+
+}  // namespace cotune::torch_operators
+
+#endif  // COTUNE_INTEGRATION_TORCH_OPERAND_H_

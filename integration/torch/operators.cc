@@ -1,0 +1,240 @@
+// The operators that compiled graphs and users call. See cotune_torch.h.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "integration/torch/group_registry.h"
+#include "integration/torch/named_group.h"
+#include "integration/torch/operand.h"
+
+namespace cotune::torch_operators {
+namespace {
+
+using torch::stable::Tensor;
+
+// As many as a program may have.
+constexpr size_t kOperandsMax = 16;
+
+using Operands = std::array<cotune_tensor, kOperandsMax>;
+
+// All on one device, which is given.
+std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, const char* what,
+                                          int32_t device, Operands& operands) {
+  if (tensors.size() > kOperandsMax) {
+    throw OperatorError(fmt::format("cotune: {} {}s are given; a program has {} at most",
+                                    tensors.size(), what, kOperandsMax));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (DeviceOf(tensors[i]) != device) {
+      throw OperatorError(fmt::format(
+          "cotune: {} {} of a program lies on another device than its first operand", what, i + 1));
+    }
+    operands[i] = OperandOf(tensors[i], what, i);
+  }
+  return {operands.data(), tensors.size()};
+}
+
+// The same by PyTorch's own collectives, in Python.
+void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+              const std::string& program, const std::string& group_name) {
+  using torch::stable::detail::from;
+  std::array<StableIValue, 4> stack{from(inputs), from(outputs), from(program), from(group_name)};
+  if (torch_call_dispatcher("cotune::program_plain", "", stack.data(), TORCH_ABI_VERSION) != 0) {
+    throw OperatorError(fmt::format(
+        "cotune: a program of group \"{}\", which runs by PyTorch's own collectives, failed (the "
+        "reason is in the line before); import cotune.torch makes these ready",
+        group_name));
+  }
+}
+
+void RunProgram(std::vector<Tensor> inputs, std::vector<Tensor> outputs, std::string program,
+                std::string group_name, std::string manifest) {
+  if (inputs.empty()) throw OperatorError("cotune: a program has at least one input");
+  const int32_t device = DeviceOf(inputs.front());
+  Operands input_operands;
+  Operands output_operands;
+  const ProgramRun run{OperandsOf(inputs, "input", device, input_operands),
+                       OperandsOf(outputs, "output", device, output_operands), program, manifest};
+  GroupRegistry& registry = TheRegistry();
+  const std::shared_ptr<NamedGroup> group = registry.Get(group_name, device);
+  const bool has_run = group->Run(run, [&](const cotune_torch_tune& tune) { registry.Tell(tune); });
+  if (!has_run) RunPlain(inputs, outputs, program, group_name);
+}
+
+const char* NameOf(cotune_dtype dtype) {
+  constexpr const char* kNames[] = {"",    "f32", "f64", "f16",     "bf16",   "i32",
+                                    "i64", "u8",  "i8",  "f8_e4m3", "f8_e5m2"};
+  return kNames[dtype];
+}
+
+struct Reduction {
+  cotune_reduction value;
+  const char* name;  // in programs
+};
+
+// The names of torch.distributed's functional collectives, whose case does not count.
+Reduction ReductionOf(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char each) { return static_cast<char>(std::tolower(each)); });
+  if (name == "sum") return {COTUNE_REDUCE_SUM, "sum"};
+  if (name == "product") return {COTUNE_REDUCE_PRODUCT, "product"};
+  if (name == "min") return {COTUNE_REDUCE_MIN, "min"};
+  if (name == "max") return {COTUNE_REDUCE_MAX, "max"};
+  if (name == "avg") return {COTUNE_REDUCE_AVERAGE, "average"};
+  throw OperatorError(fmt::format(
+      "cotune: there is no reduction \"{}\"; give sum, product, min, max or avg", name));
+}
+
+// One call of a collective. `run` is cotune's; `operation` is its line in a program, which runs
+// where the group is plain: `rows` and `result_rows` are those of x and of the result there, each
+// of one column.
+struct Collective {
+  const char* operation;
+  const char* rows = "R";
+  std::function<cotune_result(cotune_group*, const cotune_tensor& x, const cotune_tensor& result)>
+      run;
+};
+
+void RunCollective(const Tensor& x, const Tensor& result, const std::string& group_name,
+                   const Collective& collective) {
+  const int32_t device = DeviceOf(x);
+  const cotune_tensor send = OperandOf(x, "input", 0);
+  const cotune_tensor receive = OperandOf(result, "output", 0);
+  const bool has_run = TheRegistry().Get(group_name, device)->Run([&](cotune_group* group) {
+    return collective.run(group, send, receive);
+  });
+  if (has_run) return;
+  const std::string program =
+      fmt::format("program plain\n%x = input {} [{}, 1]\n%y = {}\nreturn %y\n", NameOf(send.dtype),
+                  collective.rows, collective.operation);
+  RunPlain({x}, {result}, program, group_name);
+}
+
+// With so many times (or so few) rows in the first dimension.
+std::vector<int64_t> SizesTimes(const Tensor& x, int64_t times, int64_t parts, const char* what) {
+  const auto sizes = x.sizes();
+  std::vector<int64_t> result(sizes.begin(), sizes.end());
+  if (result.empty() || times < 1 || parts < 1 || result[0] % parts != 0) {
+    throw OperatorError(
+        fmt::format("cotune: {} needs a tensor whose first dimension {}", what,
+                    parts > 1 ? fmt::format("is a multiple of {}", parts) : "is there"));
+  }
+  result[0] = result[0] / parts * times;
+  return result;
+}
+
+uint64_t CountOf(const cotune_tensor& tensor) {
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < tensor.size_count; ++i) count *= static_cast<uint64_t>(tensor.sizes[i]);
+  return count;
+}
+
+Tensor AllReduce(Tensor given, std::string reduce_op, std::string group_name) {
+  const Tensor x = torch::stable::contiguous(given);
+  Tensor result = torch::stable::new_empty(x, x.sizes());
+  const Reduction reduction = ReductionOf(std::move(reduce_op));
+  const std::string operation = fmt::format("all_reduce {} %x", reduction.name);
+  RunCollective(
+      x, result, group_name,
+      {operation.c_str(), "R", [&](cotune_group* group, const auto& send, const auto& to) {
+         return cotune_all_reduce(group, send.data, to.data, CountOf(send), send.dtype,
+                                  reduction.value);
+       }});
+  return result;
+}
+
+Tensor AllGather(Tensor given, int64_t world_size, std::string group_name) {
+  const Tensor x = torch::stable::contiguous(given);
+  const std::vector<int64_t> sizes = SizesTimes(x, world_size, 1, "all_gather");
+  Tensor result = torch::stable::new_empty(x, {sizes.data(), sizes.size()});
+  RunCollective(
+      x, result, group_name,
+      {"all_gather %x", "R/n", [&](cotune_group* group, const auto& send, const auto& to) {
+         return cotune_all_gather(group, send.data, to.data, CountOf(send), send.dtype);
+       }});
+  return result;
+}
+
+Tensor ReduceScatter(Tensor given, std::string reduce_op, int64_t world_size,
+                     std::string group_name) {
+  const Tensor x = torch::stable::contiguous(given);
+  const std::vector<int64_t> sizes = SizesTimes(x, 1, world_size, "reduce_scatter");
+  Tensor result = torch::stable::new_empty(x, {sizes.data(), sizes.size()});
+  const Reduction reduction = ReductionOf(std::move(reduce_op));
+  const std::string operation = fmt::format("reduce_scatter {} %x", reduction.name);
+  RunCollective(
+      x, result, group_name,
+      {operation.c_str(), "R", [&](cotune_group* group, const auto& send, const auto& to) {
+         return cotune_reduce_scatter(group, send.data, to.data, CountOf(to), send.dtype,
+                                      reduction.value);
+       }});
+  return result;
+}
+
+Tensor AllToAll(Tensor given, std::string group_name) {
+  const Tensor x = torch::stable::contiguous(given);
+  Tensor result = torch::stable::new_empty(x, x.sizes());
+  RunCollective(x, result, group_name,
+                {"all_to_all %x", "R", [&](cotune_group* group, const auto& send, const auto& to) {
+                   const auto ranks = static_cast<uint64_t>(cotune_group_size(group));
+                   const int64_t rows = send.size_count == 0 ? 0 : send.sizes[0];
+                   if (static_cast<uint64_t>(rows) % ranks != 0) {
+                     throw OperatorError(fmt::format(
+                         "cotune: all_to_all needs a tensor whose first dimension is a multiple of "
+                         "the {} ranks, and it is {}",
+                         ranks, rows));
+                   }
+                   return cotune_all_to_all(group, send.data, to.data, CountOf(send) / ranks,
+                                            send.dtype);
+                 }});
+  return result;
+}
+
+Tensor Broadcast(Tensor given, int64_t root, std::string group_name) {
+  const Tensor x = torch::stable::contiguous(given);
+  Tensor result = torch::stable::new_empty(x, x.sizes());
+  const std::string operation = fmt::format("broadcast %x, root={}", root);
+  RunCollective(
+      x, result, group_name,
+      {operation.c_str(), "R", [&](cotune_group* group, const auto& send, const auto& to) {
+         return cotune_broadcast(group, send.data, to.data, CountOf(send), send.dtype,
+                                 static_cast<int32_t>(root));
+       }});
+  return result;
+}
+
+void Implement(torch::stable::detail::StableLibrary& library) {
+  library.impl("program", TORCH_BOX(&RunProgram));
+  library.impl("all_reduce", TORCH_BOX(&AllReduce));
+  library.impl("all_gather", TORCH_BOX(&AllGather));
+  library.impl("reduce_scatter", TORCH_BOX(&ReduceScatter));
+  library.impl("all_to_all", TORCH_BOX(&AllToAll));
+  library.impl("broadcast", TORCH_BOX(&Broadcast));
+}
+
+STABLE_TORCH_LIBRARY(cotune, library) {
+  library.def(
+      "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) "
+      "-> ()");
+  library.def("all_reduce(Tensor x, str reduce_op, str group_name) -> Tensor");
+  library.def("all_gather(Tensor x, int world_size, str group_name) -> Tensor");
+  library.def("reduce_scatter(Tensor x, str reduce_op, int world_size, str group_name) -> Tensor");
+  library.def("all_to_all(Tensor x, str group_name) -> Tensor");
+  library.def("broadcast(Tensor x, int root, str group_name) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cotune, CPU, library) { Implement(library); }
+STABLE_TORCH_LIBRARY_IMPL(cotune, CUDA, library) { Implement(library); }
+
+}  // namespace
+}  // namespace cotune::torch_operators
