@@ -29,6 +29,8 @@ FOLDERS = {
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
+    # Operators for PyTorch stand on the C API alone.
+    "integration/torch": ["integration/capi", "gpu/driver"],
     # The C API and its examples are what a third party sees: the example includes nothing else.
     "examples": ["plugins/api", "integration/capi"],
     "cli": ["core", "gpu", "plugins/api", "integration"],

@@ -1,0 +1,98 @@
+"""libcotune_torch: the library that defines cotune's operators for PyTorch, and its C functions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+
+import torch
+
+from cotune import _native, _structs
+from cotune.errors import MachineError
+from cotune.torch import compat
+
+LIBRARY_NAME = "libcotune_torch.so"
+
+_INT32, _INT64, _UINT32 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
+_TEXT, _POINTER = ctypes.c_char_p, ctypes.c_void_p
+
+TUNE_BEGINS, TUNE_HAS_ENDED = 1, 2
+
+
+class GroupOptions(_structs.Struct):
+    """cotune_torch_group_options."""
+
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("is_untuned", _INT32),
+        ("budget_ns", _INT64),
+        ("numerics", _INT32),
+        ("reserved", _UINT32),
+        ("database_path", _TEXT),
+    ]
+
+
+class Tune(ctypes.Structure):
+    """cotune_torch_tune."""
+
+    _fields_ = [
+        ("struct_size", _UINT32),
+        ("phase", _INT32),
+        ("group_name", _TEXT),
+        ("manifest", _TEXT),
+        ("group", _POINTER),
+        ("result", _INT32),
+        ("reserved", _UINT32),
+        ("error", _TEXT),
+        ("report", _structs.TuneReport),
+    ]
+
+
+RESOLVER = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _INT32, ctypes.POINTER(_structs.Error))
+LISTENER = ctypes.CFUNCTYPE(None, _POINTER, ctypes.POINTER(Tune))
+
+PROTOTYPES = {
+    "cotune_torch_group_register": (
+        _INT32,
+        [_TEXT, _INT32, _POINTER, ctypes.POINTER(GroupOptions)],
+    ),
+    "cotune_torch_group_unregister": (None, [_TEXT]),
+    "cotune_torch_group_is_plain": (_INT32, [_TEXT, _INT32]),
+    "cotune_torch_set_resolver": (None, [RESOLVER, _POINTER]),
+    "cotune_torch_set_listener": (None, [LISTENER, _POINTER]),
+}
+
+
+def library_path() -> pathlib.Path:
+    """Where the library lies: beside libcotune. Raises MachineError when it is not there."""
+    path = _native.library_path().parent / LIBRARY_NAME
+    if path.is_file():
+        return path
+    raise MachineError(
+        f"{LIBRARY_NAME} is not there ({path}): cotune was built on a machine without PyTorch; "
+        "install a wheel that `./dev wheel DIR` made after `./dev setup --torch`"
+    )
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Defines the operators torch.ops.cotune.*, once a process, and gives the library's functions.
+
+    Raises MachineError when the library is missing or does not fit this PyTorch.
+    """
+    compat.check_version()
+    _native.library()
+    path = library_path()
+    try:
+        torch.ops.load_library(str(path))
+        loaded = ctypes.CDLL(str(path))
+    except OSError as failure:
+        raise MachineError(
+            f"{LIBRARY_NAME} cannot be loaded ({path}): {failure}; it needs PyTorch 2.11 or newer, "
+            f"and this is {torch.__version__}"
+        ) from failure
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded

@@ -1,0 +1,9 @@
+"""The log of cotune under PyTorch.
+
+Warnings are shown on group rank 0; `TORCH_LOGS="+cotune.torch"` shows everything, on all ranks, as it does for
+PyTorch's own modules.
+"""
+
+import logging
+
+log = logging.getLogger("cotune.torch")

@@ -1,0 +1,160 @@
+"""What the user sees of a tune: one table on group rank 0, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+from cotune import _native
+from cotune.constants import Result
+from cotune.torch import library
+from cotune.torch.log import log
+
+# Choices of one size that the table shows; `explain` shows all.
+_CHOICES_MAX = 5
+_EXPLAIN_BYTES = 1 << 16
+
+_lock = threading.Lock()
+_begun_s: dict[str, float] = {}
+_shows_tables = True
+
+
+def show_tables(shows: bool) -> None:
+    """Whether a tune prints its table on group rank 0, to standard error."""
+    global _shows_tables
+    _shows_tables = shows
+
+
+def _text_of(function: Any, *arguments: Any) -> str:
+    """The text that one of the explaining functions of the C API writes."""
+    buffer, length = ctypes.create_string_buffer(_EXPLAIN_BYTES), ctypes.c_size_t()
+    if function(*arguments, buffer, len(buffer), ctypes.byref(length)) != Result.SUCCESS:
+        return ""
+    if length.value >= len(buffer):
+        buffer = ctypes.create_string_buffer(length.value + 1)
+        if function(*arguments, buffer, len(buffer), ctypes.byref(length)) != Result.SUCCESS:
+            return ""
+    return buffer.value.decode(errors="replace")
+
+
+def _explained(group: int, text: str, rows: int) -> dict[str, Any] | None:
+    """What a program runs at so many rows, as cotune_explain_program_json has it."""
+    functions = _native.library()
+    program = ctypes.c_void_p()
+    encoded = text.encode()
+    if functions.cotune_program_parse(encoded, len(encoded), ctypes.byref(program), None):
+        return None
+    try:
+        answer = _text_of(functions.cotune_explain_program_json, group, program, rows)
+    finally:
+        functions.cotune_program_free(program)
+    return json.loads(answer) if answer else None
+
+
+def program_name(text: str) -> str:
+    """The name of a program, which stands in its first line."""
+    words = text.split("\n", 1)[0].split()
+    return words[1] if len(words) > 1 else "program"
+
+
+def _operand_types(text: str) -> str:
+    """The types of a program's inputs, "bf16 [R, 8192], bf16 [1, 8192]"."""
+    types = [line.split(" = input ", 1)[1] for line in text.splitlines() if " = input " in line]
+    return ", ".join(each.replace(" replicated", "").strip() for each in types)
+
+
+def _choice_line(choice: dict[str, Any], best_us: float) -> str:
+    time_us = choice["time_us"]
+    share = f"{100 * best_us / time_us:5.1f}%" if time_us else ""
+    notes = ["default"] if choice["is_default"] else []
+    if choice["outcome"] not in ("won", "measured", "ok") and choice["reason"]:
+        notes.append(choice["reason"])
+    note = f"  ({', '.join(notes)})" if notes else ""
+    return f"  {choice['choice']:<48} {time_us / 1000:9.4f} ms {share}{note}"
+
+
+def _size_lines(text: str, rows: int | None, ranks: int, answer: dict[str, Any]) -> list[str]:
+    measured = next((each for each in answer["measured"] or [] if each["bytes"] == answer["bytes"]), None)
+    at = "" if rows is None else f", R = {rows}"
+    head = f"TUNE {program_name(text)}({_operand_types(text)}){at}, {ranks} ranks"
+    if measured is None:
+        return [head, f"  {answer['choice']}"]
+    timed = sorted((each for each in measured["choices"] if each["time_us"]), key=lambda each: each["time_us"])
+    best = timed[0]["time_us"] if timed else 0
+    lines = [head, *(_choice_line(each, best) for each in timed[:_CHOICES_MAX])]
+    left = len(measured["choices"]) - min(len(timed), _CHOICES_MAX)
+    more = f", {left} more choices" if left > 1 else ", 1 more choice" if left else ""
+    lines.append(f"  runs {answer['choice']}: {measured['why']}{more}")
+    return lines
+
+
+def table(group: int, manifest: str) -> str:
+    """The table of all programs and sizes of a manifest that the group can explain."""
+    ranks = _native.library().cotune_group_size(group)
+    lines = []
+    for node in json.loads(manifest):
+        for rows in node["rows"] or [None]:
+            answer = _explained(group, node["program"], rows or 1)
+            if answer is not None:
+                lines += _size_lines(node["program"], rows, ranks, answer)
+    return "\n".join(lines)
+
+
+def _begins(name: str, manifest: str, ranks: int) -> None:
+    with _lock:
+        _begun_s[name] = time.monotonic()
+    nodes = json.loads(manifest)
+    sizes = sum(max(1, len(node["rows"])) for node in nodes)
+    log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
+
+
+def _has_ended(tune: library.Tune, name: str, manifest: str) -> None:
+    with _lock:
+        seconds = time.monotonic() - _begun_s.pop(name, time.monotonic())
+    error = tune.error.decode(errors="replace")
+    if tune.result == Result.ERROR_DISAGREEMENT:
+        log.warning(
+            "the ranks of process group %r have compiled different programs, so that all of them run these by "
+            "PyTorch's own collectives from now on: %s", name, error,
+        )  # fmt: skip
+    elif tune.result != Result.SUCCESS:
+        log.warning("programs of process group %r are not tuned: %s", name, error)
+    elif not tune.report.is_tuned:
+        log.warning(
+            "programs of process group %r are not tuned: a rank missed the pre-sync window; calls run by the "
+            "table that there was", name,
+        )  # fmt: skip
+    elif tune.report.measured == 0:
+        log.info("%d sizes of process group %r were known", tune.report.known, name)
+    elif _shows_tables:
+        known = f", {tune.report.known} known" if tune.report.known else ""
+        skipped = f", {tune.report.skipped} skipped" if tune.report.skipped else ""
+        foot = f"cotune: {tune.report.measured} sizes tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
+        print(f"{table(tune.group, manifest)}\n{foot}", file=sys.stderr, flush=True)
+
+
+def _on_tune(_, event) -> None:
+    try:
+        tune = event.contents
+        functions = _native.library()
+        if functions.cotune_group_rank(tune.group) != 0:
+            return
+        name, manifest = tune.group_name.decode(), tune.manifest.decode()
+        if tune.phase == library.TUNE_BEGINS:
+            _begins(name, manifest, functions.cotune_group_size(tune.group))
+        else:
+            _has_ended(tune, name, manifest)
+    except BaseException:  # noqa: BLE001  nothing may be raised through C
+        log.exception("the table of a tune could not be shown")
+
+
+_listener = library.LISTENER(_on_tune)
+
+
+def install() -> None:
+    """Lets tunes be told here."""
+    library.load().cotune_torch_set_listener(_listener, None)
