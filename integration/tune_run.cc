@@ -209,7 +209,9 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   job.DropPlans();
   StopListener stop(request.interrupted);
   TimesListener times;
-  const StreamOfTune stream(job.clock(), {&job.observer(), &times, &stop});
+  std::vector<StageObserver*> listeners = {&job.observer(), &times, &stop};
+  if (request.listener != nullptr) listeners.push_back(request.listener);
+  const StreamOfTune stream(job.clock(), std::move(listeners));
   EventStream& events = *stream.shared();
   std::optional<ScopedSpan> span(std::in_place, events, SpanKind::kTune, request.command);
   const int64_t begin_ns = job.clock().now_ns();

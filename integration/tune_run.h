@@ -36,6 +36,7 @@ struct TuneRequest {
   // Winners of the table that the group runs by, equal on all ranks: what is tuned is merged into
   // them, and the ranks agree once, on the result.
   MeasuredWinners base;
+  StageObserver* listener = nullptr;  // beside that of the job; may be nullptr
   // Set by a signal handler: the tune stops after the cell it is at, on all ranks.
   const std::atomic<bool>* interrupted = nullptr;
 };

@@ -442,6 +442,11 @@ typedef struct cotune_tune_options {
   size_t node_count;
   size_t node_stride;
   cotune_numerics numerics; /* equal on all ranks; calls of the group follow it from then on */
+  /* Called on the calling thread before each cell is measured: its number among the cells of the
+   * tune, from 1, how many these are, and what it is ("all_reduce sum f32, 1024 bytes", "program
+   * tp_linear, 64 rows"). Throws nothing and calls nothing of cotune. NULL: nobody is told. */
+  void (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
+  void* progress_context;
 } cotune_tune_options;
 
 typedef struct cotune_tune_report {

@@ -123,6 +123,40 @@ void NameDatabase(const char* path, const cotune_group& group, TuneRequest& requ
   }
 }
 
+// Tells the caller of each cell.
+class ProgressOfCaller final : public StageObserver {
+ public:
+  ProgressOfCaller(const cotune_tune_options& options, const std::vector<TuneNode>& nodes)
+      : options_(options), nodes_(nodes) {}
+
+  void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
+    if (options_.progress == nullptr) return;
+    options_.progress(options_.progress_context, index + 1, total, TextOf(problem).c_str());
+  }
+
+ private:
+  std::string TextOf(const Problem& problem) const {
+    const ProblemClass& cls = problem.cls;
+    const auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const TuneNode& each) {
+      return each.program.anchor().program_digest == cls.program_digest;
+    });
+    if (cls.program_digest != 0 && node != nodes_.end()) {
+      const Program& program = node->program;
+      const std::string name = "program " + program.graph().name();
+      if (!program.graph().has_rows()) return name;
+      return fmt::format("{}, {}", name,
+                         Counted(static_cast<int64_t>(program.RowsAt(problem)), "row"));
+    }
+    const std::string reduction =
+        cls.reduction == Reduction::kNone ? "" : fmt::format("{} ", Name(cls.reduction));
+    return fmt::format("{} {}{}, {}", Name(cls.collective), reduction, Name(cls.dtype),
+                       Counted(static_cast<int64_t>(problem.bytes()), "byte"));
+  }
+
+  const cotune_tune_options& options_;
+  const std::vector<TuneNode>& nodes_;
+};
+
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   constexpr uint32_t kAllFive = 0b111110;
   const Result<std::vector<int>> collectives =
@@ -267,6 +301,8 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   if (!request) return Propagate(request);
   NameDatabase(options->database_path, group, *request);
   request->base = BaseOf(group, before.numerics, settings->numerics);
+  ProgressOfCaller progress(*options, request->nodes);
+  request->listener = &progress;
   // Tuning uses the group on a stream of its own.
   if (Status idle = AwaitIdle(group); !idle) return idle;
   job.set_settings(*settings);

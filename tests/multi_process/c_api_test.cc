@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "integration/capi/cotune.h"
 #include "tests/multi_process/testing/c_api_calls.h"
 #include "tests/multi_process/testing/rank_processes.h"
@@ -160,6 +161,44 @@ TEST_F(CApi, RunsSubgroupsBesideTheWhole) {
     RunAllCollectives(half, 500, ids, link);
     cotune_group_destroy(half);
     RunAllCollectives(group, 7, {0, 1, 2, 3}, link);
+  });
+}
+
+TEST_F(CApi, TellsOfEachCellThatIsMeasured) {
+  const char text[] =
+      "program add_all\n%x = input f32 [R, 64]\n%s = all_reduce sum %x\n%y = add %s, 1\nreturn %y";
+  RunRanks([&](cotune_group* group, int, TestLink& link) {
+    cotune_program* program = nullptr;
+    if (cotune_program_parse(text, sizeof(text) - 1, &program, nullptr) != COTUNE_SUCCESS) {
+      link.Report("not parsed");
+    }
+    const uint64_t rows[] = {1, 32};
+    const uint64_t bytes[] = {4096};
+    cotune_tune_node nodes[2] = {};
+    nodes[0].struct_size = nodes[1].struct_size = sizeof(cotune_tune_node);
+    nodes[0].program = program;
+    nodes[0].sizes = rows;
+    nodes[0].size_count = 2;
+    nodes[1].collective = COTUNE_COLLECTIVE_ALL_GATHER;
+    nodes[1].dtype = COTUNE_I32;
+    nodes[1].sizes = bytes;
+    nodes[1].size_count = 1;
+    std::vector<std::string> told;
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.nodes = nodes;
+    options.node_count = 2;
+    options.progress = [](void* context, int32_t cell, int32_t cells, const char* what) {
+      static_cast<std::vector<std::string>*>(context)->push_back(
+          fmt::format("{}/{} {}", cell, cells, what));
+    };
+    options.progress_context = &told;
+    if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS) Complain(link, group, "tune");
+    const std::vector<std::string> expected = {"1/3 program add_all, 1 row",
+                                               "2/3 program add_all, 32 rows",
+                                               "3/3 all_gather i32, 4096 bytes"};
+    if (told != expected) link.Report(fmt::format("told {}", fmt::join(told, "; ")));
+    cotune_program_free(program);
   });
 }
 
