@@ -60,7 +60,11 @@ typedef cotune_result (*cotune_torch_resolver)(void* context, const char* name, 
 COTUNE_API void cotune_torch_set_resolver(cotune_torch_resolver resolve, void* context);
 
 typedef int32_t cotune_torch_tune_phase;
-enum { COTUNE_TORCH_TUNE_BEGINS = 1, COTUNE_TORCH_TUNE_HAS_ENDED = 2 };
+enum {
+  COTUNE_TORCH_TUNE_BEGINS = 1,
+  COTUNE_TORCH_TUNE_MEASURES = 2, /* one cell */
+  COTUNE_TORCH_TUNE_HAS_ENDED = 3
+};
 
 /* One tune of a manifest, as its listener sees it. Texts are valid during the call. */
 typedef struct cotune_torch_tune {
@@ -77,9 +81,14 @@ typedef struct cotune_torch_tune {
   uint32_t reserved;
   const char* error; /* "" on success */
   cotune_tune_report report;
+  /* When it measures: as `progress` of cotune_tune_options is given them. */
+  int32_t cell;
+  int32_t cells;
+  const char* what;
 } cotune_torch_tune;
 
-/* Called on the thread of the operator, before and after each tune. listen NULL: nobody listens. */
+/* Called on the thread of the operator, before, during and after each tune; it throws nothing. listen
+ * NULL: nobody listens. */
 typedef void (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
 COTUNE_API void cotune_torch_set_listener(cotune_torch_listener listen, void* context);
 

@@ -26,9 +26,24 @@ cotune_torch_tune EventOf(cotune_torch_tune_phase phase, const std::string& name
   event.manifest = manifest.c_str();
   event.group = group;
   event.error = "";
+  event.what = "";
   event.report.struct_size = sizeof(event.report);
   return event;
 }
+
+// The cells of a tune, on their way to the listener.
+struct CellTold {
+  cotune_torch_tune event;
+  const Listen& listen;
+
+  static void Tell(void* context, int32_t cell, int32_t cells, const char* what) {
+    auto& self = *static_cast<CellTold*>(context);
+    self.event.cell = cell;
+    self.event.cells = cells;
+    self.event.what = what;
+    self.listen(self.event);
+  }
+};
 
 // Whether calls go on by the table that there was. The ranks have all had the same error.
 bool LeavesTheTable(cotune_result result) {
@@ -79,7 +94,7 @@ void NamedGroup::FollowStream() {
 }
 
 cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
-                                    cotune_tune_report& report) {
+                                    cotune_torch_tune& event, const Listen& listen) {
   std::vector<Program> programs;
   std::vector<cotune_tune_node> nodes;
   for (const ManifestNode& each : manifest) {
@@ -98,10 +113,14 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
   options.budget_ns = wishes_.budget_ns;
   options.numerics = wishes_.numerics;
   options.database_path = wishes_.has_database ? wishes_.database_path.c_str() : nullptr;
+  CellTold told{event, listen};
+  told.event.phase = COTUNE_TORCH_TUNE_MEASURES;
+  options.progress = CellTold::Tell;
+  options.progress_context = &told;
   cotune_result result = COTUNE_SUCCESS;
   for (int tries = 0; tries < kTuneTries; ++tries) {
-    result = cotune_tune(group_, &options, &report);
-    if (result != COTUNE_SUCCESS || report.is_tuned != 0) break;
+    result = cotune_tune(group_, &options, &event.report);
+    if (result != COTUNE_SUCCESS || event.report.is_tuned != 0) break;
   }
   return result;
 }
@@ -120,7 +139,7 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   tuned_manifests_.insert(text);
   if (nodes->empty()) return;
   listen(EventOf(COTUNE_TORCH_TUNE_BEGINS, name_, text, group_));
-  event.result = TuneNodes(*nodes, event.report);
+  event.result = TuneNodes(*nodes, event, listen);
   std::string error;
   if (event.result != COTUNE_SUCCESS) error = cotune_last_error(group_);
   event.error = error.c_str();

@@ -73,7 +73,8 @@ class NamedGroup {
   const cotune_program* Parsed(std::string_view text);
   void FollowStream();
   void Tune(std::string_view manifest, const Listen& listen);
-  cotune_result TuneNodes(const std::vector<ManifestNode>& manifest, cotune_tune_report& report);
+  cotune_result TuneNodes(const std::vector<ManifestNode>& manifest, cotune_torch_tune& event,
+                          const Listen& listen);
   [[noreturn]] void Raise(std::string_view what);
 
   const std::string name_;

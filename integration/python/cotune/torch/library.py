@@ -17,7 +17,7 @@ LIBRARY_NAME = "libcotune_torch.so"
 _INT32, _INT64, _UINT32 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
 _TEXT, _POINTER = ctypes.c_char_p, ctypes.c_void_p
 
-TUNE_BEGINS, TUNE_HAS_ENDED = 1, 2
+TUNE_BEGINS, TUNE_MEASURES, TUNE_HAS_ENDED = 1, 2, 3
 
 
 class GroupOptions(_structs.Struct):
@@ -46,6 +46,9 @@ class Tune(ctypes.Structure):
         ("reserved", _UINT32),
         ("error", _TEXT),
         ("report", _structs.TuneReport),
+        ("cell", _INT32),
+        ("cells", _INT32),
+        ("what", _TEXT),
     ]
 
 

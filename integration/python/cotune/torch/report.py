@@ -17,9 +17,12 @@ from cotune.torch.log import log
 # Choices of one size that the table shows; `explain` shows all.
 _CHOICES_MAX = 5
 _EXPLAIN_BYTES = 1 << 16
+# A tune that takes longer says at most so often where it is.
+_PROGRESS_S = 2.0
 
 _lock = threading.Lock()
 _begun_s: dict[str, float] = {}
+_told_s: dict[str, float] = {}
 _shows_tables = True
 
 
@@ -106,10 +109,20 @@ def table(group: int, manifest: str) -> str:
 
 def _begins(name: str, manifest: str, ranks: int) -> None:
     with _lock:
-        _begun_s[name] = time.monotonic()
+        _begun_s[name] = _told_s[name] = time.monotonic()
     nodes = json.loads(manifest)
     sizes = sum(max(1, len(node["rows"])) for node in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
+
+
+def _measures(tune: library.Tune, name: str) -> None:
+    now = time.monotonic()
+    with _lock:
+        if now - _told_s.get(name, now) < _PROGRESS_S:
+            return
+        _told_s[name] = now
+    what = tune.what.decode(errors="replace")
+    print(f"cotune: tuning, {tune.cell} of {tune.cells}: {what}", file=sys.stderr, flush=True)
 
 
 def _has_ended(tune: library.Tune, name: str, manifest: str) -> None:
@@ -146,6 +159,9 @@ def _on_tune(_, event) -> None:
         name, manifest = tune.group_name.decode(), tune.manifest.decode()
         if tune.phase == library.TUNE_BEGINS:
             _begins(name, manifest, functions.cotune_group_size(tune.group))
+        elif tune.phase == library.TUNE_MEASURES:
+            if _shows_tables:
+                _measures(tune, name)
         else:
             _has_ended(tune, name, manifest)
     except BaseException:  # noqa: BLE001  nothing may be raised through C

@@ -1,0 +1,258 @@
+"""Small models with collectives, as tensor-, sequence-, expert- and data-parallel code has them.
+
+Each is an nn.Module whose forward takes `rows` x WIDTH values of this rank. Collectives that train are autograd
+functions of functional collectives, as in tensor-parallel libraries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+import torch.nn.functional as F
+from torch import nn
+
+WIDTH = 32
+# A multiple of every number of ranks.
+HIDDEN = 48
+
+
+class _Reduced(torch.autograd.Function):
+    """all_reduce forward, nothing backward: behind a row-parallel linear layer."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        return funcol.all_reduce(x, "sum", group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+class _Copied(torch.autograd.Function):
+    """Nothing forward, all_reduce backward: in front of a column-parallel linear layer."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return funcol.all_reduce(grad.contiguous(), "sum", ctx.group), None
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dim, group):
+        ctx.dim, ctx.group = dim, group
+        return funcol.all_gather_tensor(x.contiguous(), dim, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return funcol.reduce_scatter_tensor(grad.contiguous(), "sum", ctx.dim, ctx.group), None, None
+
+
+class _Scattered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dim, group):
+        ctx.dim, ctx.group = dim, group
+        return funcol.reduce_scatter_tensor(x.contiguous(), "sum", dim, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return funcol.all_gather_tensor(grad.contiguous(), ctx.dim, ctx.group), None, None
+
+
+class _Exchanged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return funcol.all_to_all_single(x.contiguous(), None, None, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return funcol.all_to_all_single(grad.contiguous(), None, None, ctx.group), None
+
+
+class Model(nn.Module):
+    """The weights of rank `rank` of `world`, which differ where a parallel model's differ."""
+
+    dtype = torch.float32
+
+    def __init__(self, group: dist.ProcessGroup):
+        super().__init__()
+        self.group = group
+        self.world = group.size()
+        own = torch.Generator().manual_seed(100 + group.rank())
+        common = torch.Generator().manual_seed(7)
+        self.w1 = self._weight((WIDTH, HIDDEN), own)
+        self.w2 = self._weight((HIDDEN, WIDTH), own)
+        self.gate = self._weight((WIDTH, HIDDEN), own)
+        self.bias = self._weight((WIDTH,), common)
+        self.gamma = nn.Parameter(torch.rand(WIDTH, generator=common).to(self.dtype) + 0.5)
+        self.beta = self._weight((WIDTH,), common)
+
+    def _weight(self, sizes, generator):
+        return nn.Parameter((torch.randn(sizes, generator=generator) / 6).to(self.dtype))
+
+    def reduced(self, x):
+        return _Reduced.apply(x, self.group)
+
+    def copied(self, x):
+        return _Copied.apply(x, self.group)
+
+
+class TpLinear(Model):
+    """all_reduce, bias, relu."""
+
+    def forward(self, x):
+        hidden = torch.relu(self.copied(x) @ self.w1)
+        return torch.relu(self.reduced(hidden @ self.w2) + self.bias)
+
+
+class ResidualNorm(Model):
+    """all_reduce, residual, RMSNorm; the stream goes on beside the norm."""
+
+    def forward(self, x):
+        stream = x + self.reduced(self.copied(x) @ self.w1 @ self.w2)
+        return F.rms_norm(stream, (WIDTH,), self.gamma, 1e-6), stream
+
+
+class Bf16Norm(Model):
+    """The same in bf16, with the norm written by hand in f32."""
+
+    dtype = torch.bfloat16
+
+    def forward(self, x):
+        x = x.to(torch.bfloat16)
+        stream = x + self.reduced(self.copied(x) @ self.w1 @ self.w2)
+        wide = stream.float()
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (wide * scale).to(torch.bfloat16) * self.gamma, stream
+
+
+class LlamaBlock(Model):
+    """Two all_reduce of a block, each with residual and norm, and the gated MLP between them."""
+
+    def forward(self, x):
+        stream = x + self.reduced(self.copied(x) @ self.w1 @ self.w2)
+        normed = self.copied(F.rms_norm(stream, (WIDTH,), self.gamma, 1e-5))
+        hidden = F.silu(normed @ self.gate) * (normed @ self.w1)
+        stream = stream + self.reduced(hidden @ self.w2)
+        return F.rms_norm(stream, (WIDTH,), self.gamma, 1e-5)
+
+
+class SequenceParallel(Model):
+    """reduce_scatter, residual, norm on a share of the rows, all_gather."""
+
+    def forward(self, x):
+        whole = _Gathered.apply(x, 0, self.group)
+        share = _Scattered.apply(torch.relu(whole @ self.w1) @ self.w2, 0, self.group)
+        normed = F.layer_norm(x + share, (WIDTH,), self.gamma, self.beta)
+        return _Gathered.apply(normed, 0, self.group) @ self.w1
+
+
+class GatherColumns(Model):
+    """all_gather along the last dimension: column-parallel with its output gathered."""
+
+    def forward(self, x):
+        return _Gathered.apply(torch.tanh(self.copied(x) @ self.w1), 1, self.group)
+
+
+class ScatterColumns(Model):
+    """reduce_scatter along the last dimension, then a pointwise tail."""
+
+    def forward(self, x):
+        return F.gelu(_Scattered.apply(x @ self.w1, 1, self.group))
+
+
+class MoeDispatch(Model):
+    """all_to_all with equal splits, experts, all_to_all back, gates."""
+
+    def forward(self, x):
+        gates = torch.sigmoid(x @ self.gate).mean(-1, keepdim=True)
+        arrived = _Exchanged.apply(x * gates, self.group)
+        done = torch.relu(arrived @ self.w1) @ self.w2
+        return _Exchanged.apply(done, self.group) * gates + x
+
+
+class Broadcast(Model):
+    """A broadcast of a row that the first rank decides on."""
+
+    trains = False
+
+    def forward(self, x):
+        sent = funcol.broadcast(x * 2, 0, self.group)
+        return sent * self.bias - x
+
+
+class Buckets(Model):
+    """Several all_reduce beside each other, as of gradients, with scaling in front and behind."""
+
+    trains = False
+
+    def forward(self, x):
+        sums = [funcol.all_reduce(part / self.world, "sum", self.group) for part in (x, x * x, x @ self.w1)]
+        return [torch.clamp(each, -1, 1) for each in sums]
+
+
+class SoftmaxHead(Model):
+    """all_reduce, mask, softmax."""
+
+    def forward(self, x):
+        scores = self.reduced(self.copied(x) @ self.w1 @ self.w2) * 0.125
+        return torch.softmax(torch.where(x > 0, scores, torch.full_like(scores, -1e4)), -1)
+
+
+class SharedResult(Model):
+    """A sum that several places use, some of them before the rest of the work."""
+
+    def forward(self, x):
+        total = self.reduced(self.copied(x) @ self.w1 @ self.w2)
+        early = total @ self.w1
+        late = torch.exp(-torch.abs(total)) + torch.maximum(total, x)
+        return early, late, total.sum(-1, keepdim=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One model; `programs` is how many collectives of its forward pass cotune takes at least."""
+
+    name: str
+    model: Callable[[dist.ProcessGroup], Model]
+    programs: int
+
+    @property
+    def trains(self) -> bool:
+        return getattr(self.model, "trains", True)
+
+    @property
+    def tolerance(self) -> float:
+        """bf16 is rounded at other places."""
+        return 0.05 if self.model.dtype == torch.bfloat16 else 2e-5
+
+
+CASES = [
+    Case("tp_linear", TpLinear, 1),
+    Case("residual_norm", ResidualNorm, 1),
+    Case("bf16_norm", Bf16Norm, 1),
+    Case("llama_block", LlamaBlock, 2),
+    Case("sequence_parallel", SequenceParallel, 3),
+    Case("gather_columns", GatherColumns, 1),
+    Case("scatter_columns", ScatterColumns, 1),
+    Case("moe_dispatch", MoeDispatch, 2),
+    Case("broadcast", Broadcast, 1),
+    Case("buckets", Buckets, 3),
+    Case("softmax_head", SoftmaxHead, 1),
+    Case("shared_result", SharedResult, 1),
+]
+
+
+def inputs(rows: int, rank: int, replicated: bool) -> torch.Tensor:
+    """rows x WIDTH values; the same on all ranks where the model is tensor-parallel."""
+    generator = torch.Generator().manual_seed(1000 * rows + (0 if replicated else rank))
+    return torch.randn(rows, WIDTH, generator=generator)
