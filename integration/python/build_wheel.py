@@ -15,7 +15,7 @@ import stat
 import sys
 import zipfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+HERE = pathlib.Path(__file__).absolute().parent
 CHECKOUT = HERE.parent.parent
 # The libraries are built on Debian 12, whose glibc is 2.36.
 TAG = "py3-none-manylinux_2_36_x86_64"
@@ -51,7 +51,9 @@ def package_files() -> dict[str, pathlib.Path]:
     files = {}
     for path in (HERE / "cotune").rglob("*"):
         name = path.relative_to(HERE)
-        is_test = path.stem.endswith("_test") or not {"__pycache__", "testing"}.isdisjoint(name.parts)
+        is_test = path.stem.endswith("_test") or not {"__pycache__", "testing"}.isdisjoint(
+            name.parts
+        )
         if path.is_file() and not is_test and path.name not in ("BUILD.bazel", "README.md"):
             files[str(name)] = path
     return files
@@ -63,7 +65,9 @@ def tree_files(tree: pathlib.Path) -> dict[str, pathlib.Path]:
     for pattern in TREE_PATTERNS:
         found = [path for path in tree.glob(pattern) if path.is_file() and not path.is_symlink()]
         if not found:
-            sys.exit(f"build_wheel.py: there is no {pattern} in {tree}; is it a tree of ./dev dist?")
+            sys.exit(
+                f"build_wheel.py: there is no {pattern} in {tree}; is it a tree of ./dev dist?"
+            )
         files |= {f"cotune/tree/{path.relative_to(tree)}": path for path in found}
     return files
 
@@ -89,7 +93,11 @@ def contents(tree: pathlib.Path) -> dict[str, tuple[bytes, int]]:
     license_files = "".join(f"License-File: {name}\n" for name in sorted(named))
     metadata = METADATA.format(version=version(), license_files=license_files)
     metadata += (CHECKOUT / "docs/python.md").read_text()
-    for name, text in (("METADATA", metadata), ("WHEEL", WHEEL), ("entry_points.txt", ENTRY_POINTS)):
+    for name, text in (
+        ("METADATA", metadata),
+        ("WHEEL", WHEEL),
+        ("entry_points.txt", ENTRY_POINTS),
+    ):
         made[f"{info}/{name}"] = (text.encode(), 0o644)
     return made
 

@@ -3,7 +3,8 @@
     import cotune
     import numpy
 
-    with cotune.Group() as group:  # started by `cotune run --ranks 2 -- python program.py`, torchrun, mpirun, ...
+    # Started by `cotune run --ranks 2 -- python program.py`, by torchrun, mpirun, ...
+    with cotune.Group() as group:
         values = numpy.full(1 << 16, group.rank + 1, dtype=numpy.float32)
         group.all_reduce(values)
 
@@ -49,9 +50,10 @@ def exit_code(failure: CotuneError) -> int:
 
 
 __all__ = [
-    "AbortedError", "Buffer", "CallInterruptedError", "Collective", "CotuneError", "DType", "DatabaseError",
-    "DeadlineError", "DisagreementError", "Group", "GroupMemory", "InternalError", "MachineError", "Memory", "Node",
-    "Numerics", "Operand", "PluginError", "Program", "RankLostError", "Reduction", "Result", "Shape", "Store",
-    "TuneReport", "Typed", "UnsupportedError", "UsageError", "Value", "WrongResultError", "exit_code", "operand",
+    "AbortedError", "Buffer", "CallInterruptedError", "Collective", "CotuneError", "DType",
+    "DatabaseError", "DeadlineError", "DisagreementError", "Group", "GroupMemory", "InternalError",
+    "MachineError", "Memory", "Node", "Numerics", "Operand", "PluginError", "Program",
+    "RankLostError", "Reduction", "Result", "Shape", "Store", "TuneReport", "Typed",
+    "UnsupportedError", "UsageError", "Value", "WrongResultError", "exit_code", "operand",
     "version",
 ]  # fmt: skip

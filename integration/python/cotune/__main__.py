@@ -12,8 +12,8 @@ def main() -> int:
         os.execv(program, [str(program), *sys.argv[1:]])
     except OSError as failure:
         print(
-            f"cotune: the program cannot be started ({program}): {failure.strerror}; install the wheel of "
-            "`./dev wheel DIR`, or call bin/cotune of a tree of `./dev dist DIR`",
+            f"cotune: the program cannot be started ({program}): {failure.strerror}; install the "
+            "wheel of `./dev wheel DIR`, or call bin/cotune of a tree of `./dev dist DIR`",
             file=sys.stderr,
         )
     return 3

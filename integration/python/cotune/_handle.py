@@ -15,7 +15,7 @@ _END_WAIT_S = 10
 
 
 class GroupHandle:
-    """A group of the C API. Every method but `abort` is called by one thread at a time, or raises UsageError."""
+    """A group of the C API. A call of any method but `abort` beside another raises UsageError."""
 
     def __init__(self, address: int, log: LogAdapter | None):
         self._library = library()
@@ -28,7 +28,7 @@ class GroupHandle:
         self.log = log
 
     def call(self, function: Callable[..., int], *arguments) -> None:
-        """Calls a function of the C API that takes the group first. Raises the error that it gives."""
+        """Calls a function of the C API that takes the group first. Raises its error."""
         text = ""
         with self.exclusive() as address:
             result = function(address, *arguments)
@@ -77,7 +77,7 @@ class GroupHandle:
         self._call_lock.release()
 
     def abort(self, reason: str | None) -> None:
-        """From any thread, also while another one is in a call. Nothing for a group that is destroyed."""
+        """From any thread, also while another is in a call; nothing for a destroyed group."""
         if os.getpid() != self._process:
             raise usage_error(
                 "the group was made before this process was forked", "cotune.Group.abort"
@@ -101,8 +101,8 @@ class GroupHandle:
     def end(self) -> None:
         """The same when the process ends or the last reference goes; it raises nothing.
 
-        A thread that is in a call then is stopped by an abort. If that does not bring it back, the group is
-        left to the process.
+        A thread that is in a call then is stopped by an abort. If that does not bring it back, the
+        group is left to the process.
         """
         if self._address is None or os.getpid() != self._process:
             return

@@ -27,7 +27,10 @@ _TEXT_OUT = [_POINTER, _SIZE, _to(_SIZE)]
 # By name: what each function returns, and what it takes. Groups and programs are addresses.
 PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "cotune_exit_code": (ctypes.c_int, [_INT32]),
-    "cotune_group_create": (_INT32, [_to(_structs.GroupOptions), _to(_POINTER), _to(_structs.Error)]),
+    "cotune_group_create": (
+        _INT32,
+        [_to(_structs.GroupOptions), _to(_POINTER), _to(_structs.Error)],
+    ),
     "cotune_group_split": (
         _INT32,
         [_POINTER, _TEXT, _to(_INT32), _SIZE, _to(_POINTER), _to(_structs.Error)],
@@ -100,14 +103,14 @@ def library_path() -> pathlib.Path:
     if path.is_file():
         return path
     raise MachineError(
-        f"{LIBRARY_NAME} is not there ({path}): this package is a checkout, not an installed wheel; "
-        "install the wheel of `./dev wheel DIR`, or set COTUNE_LIBRARY to lib/libcotune.so.0 of "
-        "a tree of `./dev dist DIR`"
+        f"{LIBRARY_NAME} is not there ({path}): this package is a checkout, not an installed "
+        "wheel; install the wheel of `./dev wheel DIR`, or set COTUNE_LIBRARY to "
+        "lib/libcotune.so.0 of a tree of `./dev dist DIR`"
     )
 
 
 def check_version(text: str, path: pathlib.Path) -> None:
-    """Raises MachineError for a library that does not have all of the API that this package calls."""
+    """Raises MachineError for a library that lacks something that this package calls."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+).*", text)
     numbers = tuple(int(each) for each in found.groups()) if found else (-1, -1, -1)
     # Up to 1.0.0 minor versions may differ in everything.
@@ -129,8 +132,8 @@ def library() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(path))
     except OSError as failure:
         raise MachineError(
-            f"libcotune cannot be loaded ({path}): {failure}; it needs a Linux on x86_64 with glibc "
-            "2.36 or newer, and the libraries beside it"
+            f"libcotune cannot be loaded ({path}): {failure}; it needs a Linux on x86_64 with "
+            "glibc 2.36 or newer, and the libraries beside it"
         ) from failure
     loaded.cotune_version.restype = _TEXT
     check_version(loaded.cotune_version().decode(), path)

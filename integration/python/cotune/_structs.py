@@ -1,4 +1,4 @@
-"""The structs of cotune.h, field by field. structs_test.py compares them with what a C compiler makes of the header."""
+"""The structs of cotune.h, field by field; structs_test.py compares them with the header."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ _INT32, _UINT32 = ctypes.c_int32, ctypes.c_uint32
 _INT64, _UINT64 = ctypes.c_int64, ctypes.c_uint64
 _TEXT, _POINTER, _SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 
-# Pointers stay numbers in their arguments: a char* of C that becomes bytes is copied up to the first zero.
+# Data stay addresses in their arguments: ctypes copies a char* up to its first zero.
 LOG_FUNCTION = ctypes.CFUNCTYPE(None, _POINTER, _INT32, _TEXT)
 STORE_PUT_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _POINTER, _UINT64, _INT64)
 STORE_GET_FUNCTION = ctypes.CFUNCTYPE(

@@ -1,4 +1,4 @@
-"""What users compute with, as addresses: numpy arrays, torch tensors, and whatever has the buffer protocol.
+"""Buffers of users as addresses: numpy arrays, torch tensors, and what has the buffer protocol.
 
 Neither numpy nor torch is imported here: an object of theirs exists only where they have been.
 """

@@ -46,7 +46,7 @@ def check_counts(collective: Collective, send: Operand, recv: Operand, size: int
 
 
 def elements_dtype(collective: Collective, send: Operand, reduction: Reduction | None) -> DType:
-    """The dtype by which libcotune moves or reduces the elements. Raises UsageError where it cannot."""
+    """The dtype by which libcotune moves or reduces the elements. Raises UsageError."""
     if not collective.reduces:
         return DType.U8 if send.dtype in _MOVED_AS_BYTES else send.dtype
     is_logic = reduction in (Reduction.MIN, Reduction.MAX, Reduction.PRODUCT)
@@ -67,3 +67,18 @@ def _check(count: int, buffer: Operand, which: str, name: str, why: str) -> None
 
 def _name(given: Operand) -> str:
     return "bool" if given.is_bool else given.dtype.name.lower()
+
+
+def check_place(given: Operand, device: int | None, where: str) -> None:
+    """Raises UsageError for a buffer outside of the memory of a group on this device."""
+    if given.device == device or given.count == 0:
+        return
+    raise usage_error(
+        f"the buffer lies in {_place(given.device)}, and the group is of {_place(device)}",
+        where,
+        next_step=f"give a buffer in {_place(device)}, or make a group of {_place(given.device)}",
+    )
+
+
+def _place(device: int | None) -> str:
+    return "host memory" if device is None else f"the memory of GPU {device}"

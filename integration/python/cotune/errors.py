@@ -100,8 +100,9 @@ class DisagreementError(CotuneError):
 _CLASSES: dict[int, type[CotuneError]] = {
     each.result: each
     for each in (
-        InternalError, UsageError, MachineError, WrongResultError, RankLostError, DeadlineError, DatabaseError,
-        PluginError, AbortedError, UnsupportedError, CallInterruptedError, DisagreementError,
+        InternalError, UsageError, MachineError, WrongResultError, RankLostError, DeadlineError,
+        DatabaseError, PluginError, AbortedError, UnsupportedError, CallInterruptedError,
+        DisagreementError,
     )
 }  # fmt: skip
 

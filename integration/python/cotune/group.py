@@ -8,16 +8,17 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from cotune import _structs
+from cotune._creation import create, created_error, encoded, joined, nanoseconds
 from cotune._handle import GroupHandle
 from cotune._native import library
-from cotune.buffers import Buffer, Operand, operand, require_writable, tensors
-from cotune.calls import check_counts, elements_dtype
+from cotune.buffers import Buffer, operand, require_writable, tensors
+from cotune.calls import check_counts, check_place, elements_dtype
 from cotune.constants import Collective, DType, GroupMemory, Numerics, Reduction, Result, constant
-from cotune.errors import CotuneError, error_of, usage_error
+from cotune.errors import usage_error
 from cotune.log import Log, LogAdapter
 from cotune.memory import Memory
 from cotune.program import Program, Shape, shape_operand
-from cotune.store import Store, StoreAdapter
+from cotune.store import Store
 from cotune.tune import Node, TuneReport, TuneRequest
 
 _EXPLAIN_BYTES = 8192
@@ -27,14 +28,16 @@ class Group:
     """Ranks that run collectives and programs by a tuned table. Every process of a job is one rank.
 
     A group is collective: all of its ranks make the same calls in the same order; `explain`, the
-    properties and `abort` excepted. It is used by one thread at a time, but `abort` by any; another thread gets
-    UsageError. Calls release Python's global lock while they run. Ctrl-C is seen when the call has ended.
+    properties and `abort` excepted. It is used by one thread at a time, but `abort` by any; another
+    thread gets UsageError. Calls release Python's global lock while they run. Ctrl-C is seen when
+    the call has ended.
 
-    After RankLostError, DeadlineError or AbortedError the group is stopped: every later call raises the
-    same. Destroy it. After every other error it can be used, with the table that it had.
+    After RankLostError, DeadlineError or AbortedError the group is stopped: every later call raises
+    the same. Destroy it. After every other error it can be used, with the table that it had.
 
-    A group that is not destroyed is when its last reference goes, and when the process ends: only in the process
-    that made it. A child that was forked gets UsageError, and its end does not disturb the parent.
+    A group that was not destroyed leaves the job when its last reference goes, and when the process
+    ends. (Processes of the module multiprocessing run nothing at their end: use `with` there.) A
+    child that is forked gets UsageError, and its end does not disturb the parent.
     """
 
     def __init__(
@@ -56,39 +59,43 @@ class Group:
         """Joins the job and makes its group of all ranks.
 
         Args:
-          rank, world_size: both or none. None: those of the launcher's environment (cotune run, torchrun,
-            mpirun, hydra, srun); without a launcher the group has this process alone.
-          job_id: equal on all ranks of a group, and different for every group that is made. Needed with rank
+          rank, world_size: both or none. None: those of the launcher's environment (cotune run,
+            torchrun, mpirun, hydra, srun); without one the group has this process alone.
+          job_id: equal on all ranks of a group, and another one for every group. Needed with rank
             and world_size, unless store is given.
           store: a store that all ranks reach, by which they find each other instead (see Store).
           socket_path: of the control channel; equal on all ranks, another one for every group.
-          memory: "host", or "cuda": the GPU whose context is current on this thread (make a tensor there first);
-            with none, the one whose number is that of the rank on its host.
-          plugin_path: folders with plugins. None: the setting plugin_path, else those of the installation.
+          memory: "host", or "cuda": the GPU whose context is current on this thread (make a tensor
+            there first); with none, the one whose number is that of the rank on its host.
+          plugin_path: folders with plugins. None: the setting plugin_path, else those of the
+            installation.
           backends: names, in order of priority. None: all.
           join_timeout_s: how long to wait until all ranks have come.
           call_timeout_s: how long one collective call may take.
-          log: takes each line of the log (see cotune.log.Log), from any thread, one at a time; it calls
-            nothing of the group. None: warnings and errors go to standard error.
+          log: takes each line of the log (see cotune.log.Log), from any thread, one at a time; it
+            calls nothing of the group. None: warnings and errors go to standard error.
           ignores_database: begin with the default choices; no tuned database is looked for.
 
-        Raises UsageError for options that do not fit together, RankLostError or DeadlineError when ranks do not
-        come in time, MachineError and PluginError when no backend can be used. One call at a time for a job.
+        Raises UsageError for options that do not fit together, RankLostError or DeadlineError when
+        ranks do not come in time, MachineError and PluginError when no backend can be used. One
+        call at a time for a job.
         """
         if (rank is None) != (world_size is None):
             raise usage_error(
-                "one of rank and world_size is given", "cotune.Group", "", "give both, or none"
+                "one of rank and world_size is given",
+                "cotune.Group",
+                next_step="give both, or none",
             )
         options = _structs.GroupOptions(
             rank=rank or 0,
             world_size=world_size or 0,
             memory=constant(GroupMemory, memory, "memory"),
-            job_id=_encoded(job_id),
-            socket_path=_encoded(socket_path),
-            plugin_path=_encoded(_joined(plugin_path, ":")),
-            backends=_encoded(_joined(backends, ",")),
-            join_timeout_ns=_nanoseconds(join_timeout_s, "join_timeout_s"),
-            call_timeout_ns=_nanoseconds(call_timeout_s, "call_timeout_s"),
+            job_id=encoded(job_id),
+            socket_path=encoded(socket_path),
+            plugin_path=encoded(joined(plugin_path, ":")),
+            backends=encoded(joined(backends, ",")),
+            join_timeout_ns=nanoseconds(join_timeout_s, "join_timeout_s"),
+            call_timeout_ns=nanoseconds(call_timeout_s, "call_timeout_s"),
             ignores_database=int(ignores_database),
         )
         if world_size is not None and world_size < 1:
@@ -98,7 +105,7 @@ class Group:
         log_adapter = None if log is None else LogAdapter(log)
         if log_adapter is not None:
             options.log = log_adapter.function
-        self._take(_create(options, store), log_adapter)
+        self._take(create(options, store), log_adapter)
 
     def _take(self, address: int, log: LogAdapter | None) -> None:
         self._library = library()
@@ -110,7 +117,7 @@ class Group:
         weakref.finalize(self, self._handle.end)
 
     def split(self, name: str, ranks: Sequence[int]) -> "Group":
-        """The group of some ranks of this one: only those make this call, with the same name and list.
+        """The group of some ranks of this one. Only those call it, with the same arguments.
 
         Args:
           name: new in the job.
@@ -125,7 +132,7 @@ class Group:
                 address, name.encode(), listed, len(ranks), ctypes.byref(made), ctypes.byref(error)
             )
         if result != Result.SUCCESS:
-            raise _created_error(result, error)
+            raise created_error(result, error)
         group = object.__new__(type(self))
         group._take(made.value, self._handle.log)
         self._handle.raise_interrupt()
@@ -134,8 +141,9 @@ class Group:
     def abort(self, reason: str | None = None) -> None:
         """Gives up the job of the group, from any thread, also while another one is in a call.
 
-        Every group of the job that this rank is in is stopped on all of its ranks: their calls raise AbortedError
-        with the reason. It does not wait. A group that is destroyed is left alone.
+        Every group of the job that this rank is in is stopped on all of its ranks: their calls
+        raise AbortedError with the reason. It does not wait. A group that is destroyed is left
+        alone.
         """
         self._handle.abort(reason)
 
@@ -202,8 +210,9 @@ class Group:
 
     # ---- Collectives ----
     #
-    # On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: the buffers
-    # stay until the stream has come so far. Sizes count elements, whatever dimensions the buffers have.
+    # On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: the
+    # buffers stay until the stream has come so far. Sizes count elements, whatever dimensions the
+    # buffers have.
 
     def all_reduce(
         self, send: Buffer, recv: Buffer | None = None, op: Reduction | str = "sum"
@@ -266,12 +275,11 @@ class Group:
         root: int = 0,
     ) -> Buffer:
         name = collective.name.lower()
-        to = require_writable(
-            operand(send if recv is None else recv, f"{name}: recv"), f"{name}: recv"
-        )
-        given = to if recv is None or send is recv else operand(send, f"{name}: send")
-        self._check_place(given, f"{name}: send")
-        self._check_place(to, f"{name}: recv")
+        given = operand(send, f"{name}: send")
+        to = given if recv is None or recv is send else operand(recv, f"{name}: recv")
+        require_writable(to, f"{name}: recv")
+        check_place(given, self.device, f"{name}: send")
+        check_place(to, self.device, f"{name}: recv")
         count = check_counts(collective, given, to, self._size)
         last: list[int] = [root] if collective is Collective.BROADCAST else []
         if collective.reduces:
@@ -281,17 +289,6 @@ class Group:
         self._handle.call(function, given.address, to.address, count, dtype, *last)
         return send if recv is None else recv
 
-    def _check_place(self, given: Operand, where: str) -> None:
-        if given.device == self.device or given.count == 0:
-            return
-        here, there = (_place(each) for each in (self.device, given.device))
-        raise usage_error(
-            f"the buffer lies in {there}, and the group is of {here}",
-            where,
-            "",
-            f"give a buffer in {here}, or make a group of {there}",
-        )
-
     # ---- Programs ----
 
     def run(self, program: Program, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
@@ -299,11 +296,11 @@ class Group:
 
         Args:
           inputs, outputs: as many as the text has, each with the sizes of its value: rows (any
-            dimensions that multiply to them), then columns, where it has more than one. An output that overwrites
-            an input (`into`) is that input's buffer.
+            dimensions that multiply to them), then columns, where it has more than one. An output
+            that overwrites an input (`into`) is that input's buffer.
 
-        Raises UsageError when operands do not fit: nothing has begun. After any other error the group is
-        stopped, and the outputs hold anything.
+        Raises UsageError when operands do not fit: nothing has begun. After any other error the
+        group is stopped, and the outputs hold anything.
         """
         self._run_program(self._library.cotune_program_run, program, inputs, outputs)
 
@@ -327,7 +324,7 @@ class Group:
         ]
         for i, each in enumerate(given + into):
             if each.address:
-                self._check_place(each, f"operand {i + 1}")
+                check_place(each, self.device, f"operand {i + 1}")
         self._handle.call(
             function, program.handle, tensors(given), len(given), tensors(into), len(into)
         )
@@ -350,17 +347,21 @@ class Group:
     ) -> TuneReport:
         """Measures on all ranks, agrees, and runs calls by the result from then on.
 
-        What was tuned or loaded before stays for other collectives and sizes. All ranks give the same arguments.
+        What was tuned or loaded before stays for other collectives and sizes. All ranks give the
+        same arguments.
 
         Args:
           nodes: what to tune; or, instead, the product of:
           collectives, dtypes, reduction, in_place, symmetric: None: all five, f32, sum.
-          sizes: bytes (of a program: rows) where a node has none of its own. None: 1 KiB to 4 MiB in steps of 4.
+          sizes: bytes (of a program: rows) where a node has none of its own. None: 1 KiB to 4 MiB
+            in steps of 4.
           budget_s: measuring stops when it is used up; 0: the setting.
-          database: a file on rank 0: cells that it holds are not measured again, and new ones are added.
+          database: a file on rank 0: cells that it holds are not measured again, and new ones are
+            added.
           numerics: "any", or "same": only choices that give the same bits.
 
-        Raises DisagreementError when the ranks gave different nodes, MachineError when no choice ran.
+        Raises DisagreementError when the ranks gave different nodes, MachineError when no choice
+        ran.
         """
         request = TuneRequest(
             nodes,
@@ -381,15 +382,16 @@ class Group:
         return TuneReport(report.measured, report.known, report.skipped, report.is_tuned != 0)
 
     def load(self, database: "str | os.PathLike[str] | None" = None) -> None:
-        """Runs calls by a tuned database, which rank 0 reads; None: the one that groups begin with.
+        """Runs calls by a tuned database, which rank 0 reads; None: the one groups begin with.
 
-        Raises DatabaseError when it cannot be used, DisagreementError when the ranks differ; the table stays.
+        Raises DatabaseError when it cannot be used, DisagreementError when the ranks differ; the
+        table stays.
         """
-        self._handle.call(self._library.cotune_load, _encoded(database))
+        self._handle.call(self._library.cotune_load, encoded(database))
 
     def save(self, database: "str | os.PathLike[str]") -> None:
         """Adds what this group has tuned or loaded to a tuned database. Rank 0 writes it."""
-        self._handle.call(self._library.cotune_save, _encoded(database))
+        self._handle.call(self._library.cotune_save, encoded(database))
 
     def explain(self, what: "Collective | str | Program", count: int = 1, **call) -> str:
         """What a call runs and why, in lines of text. Not collective.
@@ -421,9 +423,13 @@ class Group:
             return self._text_of(function, what.handle, count)
         collective = constant(Collective, what, "explain")
         call = _structs.Call(
-            collective=collective, dtype=constant(DType, dtype, "dtype"), root=root, is_in_place=int(in_place),
-            reduction=constant(Reduction, op, "op") if collective.reduces else 0, count=count,
-        )  # fmt: skip
+            collective=collective,
+            dtype=constant(DType, dtype, "dtype"),
+            reduction=constant(Reduction, op, "op") if collective.reduces else 0,
+            root=root,
+            is_in_place=int(in_place),
+            count=count,
+        )
         return self._text_of(getattr(self._library, f"cotune_explain{suffix}"), ctypes.byref(call))
 
     def _text_of(self, function: Callable[..., int], *arguments) -> str:
@@ -438,10 +444,11 @@ class Group:
     # ---- Memory that all ranks reach ----
 
     def allocate(self, size_bytes: int) -> Memory:
-        """New memory on the group's GPU that all ranks reach; collective, the same bytes on all ranks.
+        """New memory on the group's GPU that all ranks reach. All ranks give the same size.
 
-        Calls whose buffers lie in it, at the same distance from its begin on all ranks, have choices of their own.
-        Raises UnsupportedError for groups of host memory, and where no backend takes such memory.
+        Calls whose buffers lie in it, at the same distance from its begin on all ranks, have
+        choices of their own. Raises UnsupportedError for groups of host memory, and where no
+        backend takes such memory.
         """
         data = ctypes.c_void_p()
         self._handle.call(self._library.cotune_memory_allocate, size_bytes, ctypes.byref(data))
@@ -452,7 +459,7 @@ class Group:
         self._handle.call(self._library.cotune_memory_free, memory.address)
 
     def register(self, buffer: Buffer) -> None:
-        """The same for memory of the caller, which is one mapping (cuMemMap); see cotune_memory_register."""
+        """The same for memory of the caller, one mapping of the GPU (cotune_memory_register)."""
         given = operand(buffer, "register")
         self._handle.call(
             self._library.cotune_memory_register,
@@ -465,50 +472,3 @@ class Group:
         self._handle.call(
             self._library.cotune_memory_unregister, operand(buffer, "unregister").address
         )
-
-
-def _create(options: _structs.GroupOptions, store: Store | None) -> int:
-    """The address of a new group. The first exception of the store is the cause of the error."""
-    made, error = ctypes.c_void_p(), _structs.Error()
-    adapter = None if store is None else StoreAdapter(store)
-    if adapter is not None:
-        options.store = ctypes.pointer(adapter.table)
-    result = library().cotune_group_create(
-        ctypes.byref(options), ctypes.byref(made), ctypes.byref(error)
-    )
-    failure = None
-    if adapter is not None:
-        adapter.release()
-        failure = adapter.failure
-    if result != Result.SUCCESS:
-        raise _created_error(result, error) from failure
-    return made.value
-
-
-def _created_error(result: int, error: _structs.Error) -> CotuneError:
-    return error_of(
-        result, error.text.decode(errors="replace"), error.rank if error.rank >= 0 else None
-    )
-
-
-def _encoded(text: "str | os.PathLike[str] | None") -> bytes | None:
-    return None if text is None else os.fsencode(text)
-
-
-def _joined(parts: "str | os.PathLike[str] | Sequence[str] | None", separator: str) -> str | None:
-    if parts is None or isinstance(parts, str | os.PathLike):
-        return None if parts is None else os.fspath(parts)
-    return separator.join(os.fspath(part) for part in parts)
-
-
-def _nanoseconds(seconds: float, where: str) -> int:
-    nanoseconds = round(seconds * 1e9)
-    if nanoseconds <= 0:
-        raise usage_error(
-            f"{seconds} s is no time to wait", where, next_step="give seconds, for example 30.0"
-        )
-    return nanoseconds
-
-
-def _place(device: int | None) -> str:
-    return "host memory" if device is None else f"the memory of GPU {device}"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from cotune import _structs
 
-# Takes one of logging.DEBUG, INFO, WARNING and ERROR, and the line. Or an object with a method `log`, as a
-# logging.Logger and the module logging have it.
+# A function that takes a level (logging.DEBUG, INFO, WARNING or ERROR) and the line. Where a Log is
+# asked for, an object with such a method `log` will do: a logging.Logger, or the module logging.
 Log = Callable[[int, str], object]
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)

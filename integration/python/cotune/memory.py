@@ -7,8 +7,8 @@ from cotune.constants import DType
 class Memory:
     """What Group.allocate gives: bytes on the group's GPU, freed by Group.free or with the group.
 
-    `torch.as_tensor(memory, device="cuda")` is a tensor of uint8 over it, which Tensor.view makes one of
-    another type. The tensor is of no use once the memory is freed.
+    `torch.as_tensor(memory, device="cuda")` is a tensor of uint8 over it, which Tensor.view makes
+    one of another type. The tensor is of no use once the memory is freed.
 
     Attributes:
       address: of the first byte, a CUDA address.
@@ -24,9 +24,13 @@ class Memory:
     @property
     def __cuda_array_interface__(self) -> dict:
         return {
-            "version": 3, "shape": (self.size_bytes,), "typestr": "|u1", "data": (self.address, False),
-            "strides": None, "stream": None,
-        }  # fmt: skip
+            "version": 3,
+            "shape": (self.size_bytes,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+            "strides": None,
+            "stream": None,
+        }
 
     def operand(self, dtype: DType, sizes: tuple[int, ...], offset_bytes: int = 0) -> Operand:
         """An operand of calls that begins offset_bytes behind the beginning."""

@@ -12,11 +12,11 @@ from cotune.errors import CotuneError
 
 
 class Store(Protocol):
-    """A key-value store that all ranks of a job reach; torch's TCPStore behind three methods, for example.
+    """A key-value store that all ranks of a job reach, torch's TCPStore for example.
 
-    All ranks are on one host: the store carries the address of rank 0, one value of at most 4 KiB. The
-    methods are called one at a time within a group, on a thread of cotune's, while the group is made.
-    They use no group. One that has not returned 2 s after its timeout is given up.
+    All ranks are on one host: the store carries the address of rank 0, one value of at most 4 KiB.
+    The methods are called one at a time within a group, on a thread of cotune's, while the group is
+    made. They use no group. One that has not returned 2 s after its timeout is given up.
     """
 
     def put(self, key: str, value: bytes, timeout_s: float) -> None:
@@ -34,7 +34,7 @@ _left_behind: list["StoreAdapter"] = []
 
 
 class StoreAdapter:
-    """The C table of a Store. It lives until the group is made, or until the last call has returned."""
+    """The C table of a Store. It lives until the last of its calls has returned."""
 
     def __init__(self, store: Store):
         self._store = store
