@@ -1,0 +1,54 @@
+"""Groups as the C API makes them: options, the caller's store, errors."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+
+from cotune import _structs
+from cotune._native import library
+from cotune.constants import Result
+from cotune.errors import CotuneError, error_of, usage_error
+from cotune.store import Store, StoreAdapter
+
+
+def create(options: _structs.GroupOptions, store: Store | None) -> int:
+    """The address of a new group. The first exception of the store is the cause of the error."""
+    made, error = ctypes.c_void_p(), _structs.Error()
+    adapter = None if store is None else StoreAdapter(store)
+    if adapter is not None:
+        options.store = ctypes.pointer(adapter.table)
+    result = library().cotune_group_create(
+        ctypes.byref(options), ctypes.byref(made), ctypes.byref(error)
+    )
+    failure = None
+    if adapter is not None:
+        adapter.release()
+        failure = adapter.failure
+    if result != Result.SUCCESS:
+        raise created_error(result, error) from failure
+    return made.value
+
+
+def created_error(result: int, error: _structs.Error) -> CotuneError:
+    return error_of(
+        result, error.text.decode(errors="replace"), error.rank if error.rank >= 0 else None
+    )
+
+
+def encoded(text: "str | os.PathLike[str] | None") -> bytes | None:
+    return None if text is None else os.fsencode(text)
+
+
+def joined(parts: "str | os.PathLike[str] | Sequence[str] | None", separator: str) -> str | None:
+    if parts is None or isinstance(parts, str | os.PathLike):
+        return None if parts is None else os.fspath(parts)
+    return separator.join(os.fspath(part) for part in parts)
+
+
+def nanoseconds(seconds: float, where: str) -> int:
+    rounded = round(seconds * 1e9)
+    if rounded <= 0:
+        raise usage_error(
+            f"{seconds} s is no time to wait", where, next_step="give seconds, for example 30.0"
+        )
+    return rounded

@@ -1,0 +1,136 @@
+"""The life of a cotune_group: the process that may use it, one thread at a time, and its end."""
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+
+from cotune._native import library
+from cotune.constants import Result
+from cotune.errors import error_of, usage_error
+from cotune.log import LogAdapter
+
+# How long the end of the process waits for a thread that is in a call of a group that was aborted.
+_END_WAIT_S = 10
+
+
+class GroupHandle:
+    """A group of the C API. A call of any method but `abort` beside another raises UsageError."""
+
+    def __init__(self, address: int, log: LogAdapter | None):
+        self._library = library()
+        self._address: int | None = address
+        self._process = os.getpid()
+        self._call_lock = threading.Lock()
+        # Held while the address is used without the call lock, and while it is given up.
+        self._address_lock = threading.Lock()
+        # C calls it as long as the group lives, and so do groups that are split from it.
+        self.log = log
+
+    def call(self, function: Callable[..., int], *arguments) -> None:
+        """Calls a function of the C API that takes the group first. Raises its error."""
+        text = ""
+        with self.exclusive() as address:
+            result = function(address, *arguments)
+            if result != Result.SUCCESS:
+                # Valid until the next call on the group.
+                text = self._library.cotune_last_error(address).decode(errors="replace")
+        self.raise_interrupt()
+        if result != Result.SUCCESS:
+            raise error_of(result, text)
+
+    def exclusive(self) -> "_Exclusive":
+        """A `with` over the address, while no other thread is in a call."""
+        return _Exclusive(self)
+
+    def raise_interrupt(self) -> None:
+        """Raises what ended the log, Ctrl-C for example, now that no C code is in between."""
+        if self.log is not None and self.log.interrupt is not None:
+            interrupt, self.log.interrupt = self.log.interrupt, None
+            raise interrupt
+
+    def enter(self) -> int:
+        if os.getpid() != self._process:
+            raise usage_error(
+                "the group was made before this process was forked",
+                "cotune.Group",
+                "a child cannot use the groups of its parent",
+                "make a group in the child, or start it with the method spawn",
+            )
+        if not self._call_lock.acquire(blocking=False):
+            raise usage_error(
+                "another thread is in a call of this group, or this is its log",
+                "cotune.Group",
+                "a group is used by one thread at a time",
+                "wait for that thread, or make a group for each one (Group.split)",
+            )
+        if self._address is None:
+            self._call_lock.release()
+            raise usage_error(
+                "the group is destroyed",
+                "cotune.Group",
+                next_step="use it inside of its `with`, or make another one",
+            )
+        return self._address
+
+    def leave(self) -> None:
+        self._call_lock.release()
+
+    def abort(self, reason: str | None) -> None:
+        """From any thread, also while another is in a call; nothing for a destroyed group."""
+        if os.getpid() != self._process:
+            raise usage_error(
+                "the group was made before this process was forked", "cotune.Group.abort"
+            )
+        with self._address_lock:
+            if self._address is None:
+                return
+            encoded = None if reason is None else reason.encode(errors="replace")
+            result = self._library.cotune_group_abort(self._address, encoded)
+        if result != Result.SUCCESS:
+            raise error_of(result, "the group could not be aborted (cotune.Group.abort)")
+
+    def destroy(self) -> None:
+        """Leaves the job; nothing for a group that is destroyed, and in a child of its process."""
+        if self._address is None or os.getpid() != self._process:
+            return
+        self.enter()
+        self._end()
+        self.raise_interrupt()
+
+    def end(self) -> None:
+        """The same when the process ends or the last reference goes; it raises nothing.
+
+        A thread that is in a call then is stopped by an abort. If that does not bring it back, the
+        group is left to the process.
+        """
+        if self._address is None or os.getpid() != self._process:
+            return
+        if not self._call_lock.acquire(blocking=False):
+            self.abort("the process ends while a thread is in a call")
+            if not self._call_lock.acquire(timeout=_END_WAIT_S):
+                return
+        if self._address is None:
+            self._call_lock.release()
+            return
+        self._end()
+
+    def _end(self) -> None:
+        """With the call lock held, which is released."""
+        with self._address_lock:
+            address, self._address = self._address, None
+        try:
+            self._library.cotune_group_destroy(ctypes.c_void_p(address))
+        finally:
+            self._call_lock.release()
+
+
+class _Exclusive:
+    def __init__(self, handle: GroupHandle):
+        self._handle = handle
+
+    def __enter__(self) -> int:
+        return self._handle.enter()
+
+    def __exit__(self, *_) -> None:
+        self._handle.leave()

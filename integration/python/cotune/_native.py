@@ -1,0 +1,143 @@
+"""libcotune.so.0: where it is found, and the prototypes of its functions."""
+
+import ctypes
+import functools
+import os
+import pathlib
+import re
+
+from cotune import _structs
+from cotune.errors import MachineError
+
+# Those of the cotune.h that this package was written for (COTUNE_VERSION_*).
+VERSION = (0, 1, 0)
+LIBRARY_NAME = "libcotune.so.0"
+
+_INT32, _INT64, _UINT64, _SIZE = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64, ctypes.c_size_t
+_TEXT, _POINTER = ctypes.c_char_p, ctypes.c_void_p
+
+
+def _to(kind: type) -> type:
+    return ctypes.POINTER(kind)
+
+
+_MOVE = [_POINTER, _POINTER, _POINTER, _UINT64, _INT32]
+_OPERANDS = [_to(_structs.Tensor), _SIZE, _to(_structs.Tensor), _SIZE]
+_TEXT_OUT = [_POINTER, _SIZE, _to(_SIZE)]
+# By name: what each function returns, and what it takes. Groups and programs are addresses.
+PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
+    "cotune_exit_code": (ctypes.c_int, [_INT32]),
+    "cotune_group_create": (
+        _INT32,
+        [_to(_structs.GroupOptions), _to(_POINTER), _to(_structs.Error)],
+    ),
+    "cotune_group_split": (
+        _INT32,
+        [_POINTER, _TEXT, _to(_INT32), _SIZE, _to(_POINTER), _to(_structs.Error)],
+    ),
+    "cotune_group_destroy": (None, [_POINTER]),
+    "cotune_group_abort": (_INT32, [_POINTER, _TEXT]),
+    "cotune_group_rank": (_INT32, [_POINTER]),
+    "cotune_group_size": (_INT32, [_POINTER]),
+    "cotune_group_device": (_INT32, [_POINTER]),
+    "cotune_group_set_stream": (_INT32, [_POINTER, _POINTER]),
+    "cotune_group_check": (_INT32, [_POINTER]),
+    "cotune_memory_allocate": (_INT32, [_POINTER, _UINT64, _to(_POINTER)]),
+    "cotune_memory_free": (_INT32, [_POINTER, _POINTER]),
+    "cotune_memory_register": (_INT32, [_POINTER, _POINTER, _UINT64]),
+    "cotune_memory_unregister": (_INT32, [_POINTER, _POINTER]),
+    "cotune_all_reduce": (_INT32, [*_MOVE, _INT32]),
+    "cotune_all_gather": (_INT32, _MOVE),
+    "cotune_reduce_scatter": (_INT32, [*_MOVE, _INT32]),
+    "cotune_all_to_all": (_INT32, _MOVE),
+    "cotune_broadcast": (_INT32, [*_MOVE, _INT32]),
+    "cotune_program_parse": (_INT32, [_TEXT, _SIZE, _to(_POINTER), _to(_structs.Error)]),
+    "cotune_program_free": (None, [_POINTER]),
+    "cotune_program_digest": (_UINT64, [_POINTER]),
+    "cotune_program_input_count": (_SIZE, [_POINTER]),
+    "cotune_program_output_count": (_SIZE, [_POINTER]),
+    "cotune_program_infer": (
+        _INT32,
+        [
+            _POINTER, _INT32, _to(_structs.Tensor), _SIZE, _to(_structs.ProgramValue), _SIZE,
+            _to(_structs.Error),
+        ],
+    ),
+    "cotune_program_run": (_INT32, [_POINTER, _POINTER, *_OPERANDS]),
+    "cotune_program_prepare": (_INT32, [_POINTER, _POINTER, *_OPERANDS]),
+    "cotune_tune": (_INT32, [_POINTER, _to(_structs.TuneOptions), _to(_structs.TuneReport)]),
+    "cotune_load": (_INT32, [_POINTER, _TEXT]),
+    "cotune_save": (_INT32, [_POINTER, _TEXT]),
+    "cotune_explain": (_INT32, [_POINTER, _to(_structs.Call), *_TEXT_OUT]),
+    "cotune_explain_program": (_INT32, [_POINTER, _POINTER, _UINT64, *_TEXT_OUT]),
+    "cotune_explain_json": (_INT32, [_POINTER, _to(_structs.Call), *_TEXT_OUT]),
+    "cotune_explain_program_json": (_INT32, [_POINTER, _POINTER, _UINT64, *_TEXT_OUT]),
+    "cotune_table_digest": (_UINT64, [_POINTER]),
+    "cotune_table_generation": (_INT64, [_POINTER]),
+    "cotune_last_error": (_TEXT, [_POINTER]),
+    "cotune_last_result": (_INT32, [_POINTER]),
+    "cotune_version": (_TEXT, []),
+}  # fmt: skip
+
+
+def tree() -> pathlib.Path:
+    """The folder with bin/, lib/ and include/ that the library belongs to."""
+    named = os.environ.get("COTUNE_LIBRARY")
+    if named:
+        return pathlib.Path(named).absolute().parent.parent
+    return pathlib.Path(__file__).parent / "tree"
+
+
+def library_path() -> pathlib.Path:
+    """The file that COTUNE_LIBRARY names, else the one in this package. Raises MachineError."""
+    named = os.environ.get("COTUNE_LIBRARY")
+    if named:
+        path = pathlib.Path(named)
+        if path.is_file():
+            return path.absolute()
+        raise MachineError(
+            f"there is no file {named} (COTUNE_LIBRARY): the path is wrong, or relative to another "
+            f"folder; name the file {LIBRARY_NAME} itself, or unset the variable"
+        )
+    path = tree() / "lib" / LIBRARY_NAME
+    if path.is_file():
+        return path
+    raise MachineError(
+        f"{LIBRARY_NAME} is not there ({path}): this package is a checkout, not an installed "
+        "wheel; install the wheel of `./dev wheel DIR`, or set COTUNE_LIBRARY to "
+        "lib/libcotune.so.0 of a tree of `./dev dist DIR`"
+    )
+
+
+def check_version(text: str, path: pathlib.Path) -> None:
+    """Raises MachineError for a library that lacks something that this package calls."""
+    found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+).*", text)
+    numbers = tuple(int(each) for each in found.groups()) if found else (-1, -1, -1)
+    # Up to 1.0.0 minor versions may differ in everything.
+    same = 2 if VERSION[0] == 0 else 1
+    if numbers[:same] == VERSION[:same] and numbers >= VERSION:
+        return
+    wanted = ".".join(map(str, VERSION))
+    raise MachineError(
+        f"libcotune is {text}, and this package needs {wanted} ({path}): they come from two "
+        "installations; unset COTUNE_LIBRARY, or install the wheel of the same version"
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """libcotune with its prototypes, loaded at the first call. Raises MachineError. Any thread."""
+    path = library_path()
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as failure:
+        raise MachineError(
+            f"libcotune cannot be loaded ({path}): {failure}; it needs a Linux on x86_64 with "
+            "glibc 2.36 or newer, and the libraries beside it"
+        ) from failure
+    loaded.cotune_version.restype = _TEXT
+    check_version(loaded.cotune_version().decode(), path)
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded

@@ -1,0 +1,36 @@
+"""Log lines of a group, on their way from C to Python."""
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+
+from cotune import _structs
+
+# A function that takes a level (logging.DEBUG, INFO, WARNING or ERROR) and the line. Where a Log is
+# asked for, an object with such a method `log` will do: a logging.Logger, or the module logging.
+Log = Callable[[int, str], object]
+
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+
+
+class LogAdapter:
+    """The C function of a log. It lives as long as the group and those that were split from it."""
+
+    def __init__(self, log: "Log | logging.Logger"):
+        log_method = getattr(log, "log", None)
+        # A line is an argument, not a format: it may hold a percent sign.
+        self._log = log if log_method is None else lambda level, text: log_method(level, "%s", text)
+        # Ctrl-C while the log ran in the main thread: raised again when the call has ended.
+        self.interrupt: BaseException | None = None
+        self.function = _structs.LOG_FUNCTION(self._on_line)
+
+    def _on_line(self, _, severity: int, text: bytes) -> None:
+        line = text.decode(errors="replace")
+        try:
+            self._log(_LEVELS[max(0, min(severity, 3))], line)
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            self.interrupt = interrupt
+        except BaseException:  # noqa: BLE001  nothing may be raised through C
+            print(f"cotune: the log raised an exception at the line: {line}", file=sys.stderr)
+            traceback.print_exc()

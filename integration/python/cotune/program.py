@@ -1,0 +1,122 @@
+"""Programs: collectives with the local operations around them (docs/programs.md)."""
+
+import ctypes
+import dataclasses
+import pathlib
+import weakref
+
+from cotune import _structs
+from cotune._native import library
+from cotune.buffers import Buffer, Operand, operand, tensors
+from cotune.constants import DType, Result
+from cotune.errors import error_of, usage_error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """The type of an output of a call.
+
+    Attributes:
+      dtype: the type of an element.
+      rows, columns: the shape [rows, columns].
+      into: the number, from 0, of the input that it overwrites; None when it overwrites none.
+      is_replicated: whether it is the same on every rank, if the promises of the text hold.
+    """
+
+    dtype: DType
+    rows: int
+    columns: int
+    into: int | None
+    is_replicated: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """The type of an operand without its memory, for Program.infer and Group.prepare."""
+
+    dtype: DType
+    sizes: tuple[int, ...]
+
+
+class Program:
+    """A program text that was read. It belongs to no group and no thread."""
+
+    def __init__(self, text: str):
+        """Reads a text of at most 64 KiB. Raises UsageError, which names line and column."""
+        self.text = text
+        self._library = library()
+        encoded = text.encode()
+        handle, error = ctypes.c_void_p(), _structs.Error()
+        result = self._library.cotune_program_parse(
+            encoded, len(encoded), ctypes.byref(handle), ctypes.byref(error)
+        )
+        if result != Result.SUCCESS:
+            raise error_of(result, error.text.decode(errors="replace"))
+        self._handle = handle
+        # Nothing is freed when the process ends: a group that uses it may still be running.
+        weakref.finalize(self, self._library.cotune_program_free, handle).atexit = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Program":
+        return cls(text)
+
+    @classmethod
+    def read(cls, path: str | pathlib.Path) -> "Program":
+        """The program of a file. Raises OSError, and UsageError for its text."""
+        return cls(pathlib.Path(path).read_text(encoding="utf-8"))
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The cotune_program of the C API, which stays this object's."""
+        return self._handle
+
+    @property
+    def digest(self) -> int:
+        """Equal for programs that mean the same, whatever their values are called."""
+        return self._library.cotune_program_digest(self._handle)
+
+    @property
+    def input_count(self) -> int:
+        return self._library.cotune_program_input_count(self._handle)
+
+    @property
+    def output_count(self) -> int:
+        return self._library.cotune_program_output_count(self._handle)
+
+    def infer(self, inputs: "list[Buffer | Shape]", world_size: int) -> list[Value]:
+        """The types of the outputs for these inputs in a group of world_size ranks.
+
+        Args:
+          inputs: buffers or shapes; only their types and sizes count.
+          world_size: the number of ranks.
+
+        Raises UsageError when the inputs do not fit the program.
+        """
+        made = tensors([shape_operand(each, f"input {i + 1}") for i, each in enumerate(inputs)])
+        count = self.output_count
+        outputs = (_structs.ProgramValue * count)()
+        for each in outputs:
+            each.struct_size = ctypes.sizeof(_structs.ProgramValue)
+        error = _structs.Error()
+        result = self._library.cotune_program_infer(
+            self._handle, world_size, made, len(made), outputs, count, ctypes.byref(error)
+        )
+        if result != Result.SUCCESS:
+            raise error_of(result, error.text.decode(errors="replace"))
+        return [
+            Value(DType(each.dtype), each.rows, each.columns, each.into if each.into >= 0 else None,
+                  each.is_replicated != 0)
+            for each in outputs
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<cotune.Program {self.digest:016x}>"
+
+
+def shape_operand(buffer: "Buffer | Shape", where: str) -> Operand:
+    """The operand of a buffer; of a Shape one without an address."""
+    if not isinstance(buffer, Shape):
+        return operand(buffer, where)
+    if any(size < 0 for size in buffer.sizes):
+        raise usage_error(f"a size of {tuple(buffer.sizes)} is negative", where)
+    return Operand(address=0, dtype=DType(buffer.dtype), sizes=tuple(buffer.sizes))

@@ -1,0 +1,124 @@
+"""What a tune measures, and what came of it."""
+
+import ctypes
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from cotune import _structs
+from cotune.constants import Collective, DType, Numerics, Reduction, constant
+from cotune.errors import usage_error
+from cotune.program import Program
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """One thing to tune: a program, or a collective.
+
+    Attributes:
+      what: a Program, or a collective ("all_reduce", Collective.ALL_REDUCE).
+      dtype, reduction: of a collective; reduction is ignored where it does not reduce.
+      sizes: of a program: numbers of rows; of a collective: bytes. None: those of the tune.
+      in_place: of a collective: calls that receive where their data lies.
+      symmetric: for buffers in memory that all ranks have registered.
+    """
+
+    what: "Program | Collective | str"
+    dtype: DType | str = DType.F32
+    reduction: Reduction | str = Reduction.SUM
+    sizes: Sequence[int] | None = None
+    in_place: bool = False
+    symmetric: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TuneReport:
+    """What a tune did.
+
+    Attributes:
+      measured: cells (problem x size) that were measured.
+      known: cells that were taken from the database.
+      skipped: cells that were not measured because the budget was used up.
+      is_tuned: False when a rank missed the window of the tune; every rank keeps the table it had.
+    """
+
+    measured: int
+    known: int
+    skipped: int
+    is_tuned: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """The arguments of Group.tune, which describes them."""
+
+    nodes: Sequence[Node] | None = None
+    collectives: Sequence["Collective | str"] | None = None
+    dtypes: Sequence[DType | str] | None = None
+    reduction: Reduction | str | None = None
+    sizes: Sequence[int] | None = None
+    in_place: bool = False
+    symmetric: bool = False
+    budget_s: float = 0
+    database: "str | os.PathLike[str] | None" = None
+    numerics: Numerics | str = Numerics.DEFAULT
+
+    def options(self) -> _structs.TuneOptions:
+        """The options of the C API; what their pointers name lives as long as they do."""
+        made = _structs.TuneOptions(
+            collectives=_bits(Collective, self.collectives, "collectives"),
+            dtypes=_bits(DType, self.dtypes, "dtypes"),
+            budget_ns=round(self.budget_s * 1e9),
+            is_in_place=int(self.in_place),
+            is_symmetric=int(self.symmetric),
+            numerics=constant(Numerics, self.numerics, "numerics"),
+        )
+        if self.reduction is not None:
+            made.reduction = constant(Reduction, self.reduction, "reduction")
+        if self.database is not None:
+            made.database_path = os.fsencode(self.database)
+        made.sizes_bytes, made.size_count = _sizes(self.sizes, "sizes")
+        if self.nodes is not None:
+            nodes = [_node(each, f"node {i + 1}") for i, each in enumerate(self.nodes)]
+            made.nodes = (_structs.TuneNode * len(nodes))(*nodes)
+            made.node_count = len(nodes)
+        return made
+
+
+def _bits(kind, values, where: str) -> int:
+    """A bit for each constant; 0, the default of the C API, for None."""
+    if values is None:
+        return 0
+    if isinstance(values, str) or not values:
+        raise usage_error(
+            f"{values!r} is no list of {kind.__name__}",
+            where,
+            next_step="give a list, or leave it out",
+        )
+    bits = 0
+    for value in values:
+        bits |= 1 << constant(kind, value, where)
+    return bits
+
+
+def _sizes(sizes: Sequence[int] | None, where: str):
+    if sizes is None:
+        return None, 0
+    if not sizes or min(sizes) < 0:
+        raise usage_error(
+            f"{list(sizes)} are no sizes", where, next_step="give numbers, or leave them out"
+        )
+    return (ctypes.c_uint64 * len(sizes))(*sizes), len(sizes)
+
+
+def _node(node: Node, where: str) -> _structs.TuneNode:
+    made = _structs.TuneNode(is_symmetric=int(node.symmetric), is_in_place=int(node.in_place))
+    made.sizes, made.size_count = _sizes(node.sizes, where)
+    if isinstance(node.what, Program):
+        made.program = node.what.handle
+        return made
+    collective = constant(Collective, node.what, where)
+    made.collective = collective
+    made.dtype = constant(DType, node.dtype, where)
+    made.reduction = constant(Reduction, node.reduction, where) if collective.reduces else 0
+    return made

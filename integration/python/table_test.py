@@ -1,0 +1,114 @@
+"""Tables: tuned, saved, loaded and explained on real processes."""
+
+import array
+import sys
+import unittest
+
+sys.path.insert(0, "integration/python")
+
+from cotune import DatabaseError, DisagreementError, MachineError, Node, TuneReport, UsageError
+from testing.ranks import Job, RanksTest
+
+
+def tune_save_and_load(rank: int, job: Job) -> dict:
+    saved = job.path("saved.tdb")
+    seen = {}
+    with job.group(rank) as group:
+        assert (group.table_digest, group.table_generation) == (0, 0)
+        seen["before"] = group.explain("all_reduce", 1024), group.explain_dict("all_reduce", 1024)
+        seen["report"] = group.tune(
+            collectives=["all_reduce", "broadcast"], dtypes=["f32", "bf16"], sizes=[1024, 4096]
+        )
+        seen["tuned"] = group.table_digest, group.table_generation
+        seen["after"] = group.explain_dict("all_reduce", 1024, dtype="bf16")
+        group.save(saved)
+    with job.group(rank, "second") as group:
+        group.load(saved)
+        seen["loaded"] = group.table_digest, group.table_generation
+        values = array.array("f", [rank + 1] * 1024)
+        group.all_reduce(values)
+        assert values.tolist() == [3] * 1024
+        report = group.tune(collectives=["broadcast"], sizes=[1024], database=saved)
+        seen["again"] = report.measured, report.known
+    return seen
+
+
+def fail_to_load(rank: int, job: Job) -> list[str]:
+    job.path("broken.tdb").write_bytes(b"no database")
+    texts = []
+    with job.group(rank) as group:
+        for path in ("broken.tdb", "missing.tdb"):
+            try:
+                group.load(job.path(path))
+            except (DatabaseError, MachineError) as error:
+                texts.append(str(error))
+        values = array.array("f", [1])
+        group.all_reduce(values)
+        assert values[0] == 2
+    return texts
+
+
+def tune_different_things(rank: int, job: Job) -> list[str]:
+    texts = []
+    with job.group(rank) as group:
+        for options in (
+            {"sizes": []}, {"collectives": "all_reduce"}, {"collectives": ["all_to_some"]},
+            {"nodes": [Node("all_reduce")], "dtypes": ["f32"]}, {"budget_s": -1},
+            {"numerics": "equal"},
+        ):  # fmt: skip
+            try:
+                group.tune(**options)
+            except UsageError as error:
+                texts.append(str(error))
+        try:
+            group.tune([Node("all_gather", sizes=[1024 + 1024 * rank])])
+        except DisagreementError as error:
+            texts.append(str(error))
+        assert group.table_digest == 0
+        assert group.tune([Node("all_gather", sizes=[1024])], numerics="same").is_tuned
+    return texts
+
+
+class TableTest(RanksTest):
+    def test_a_tuned_table_is_saved_and_loaded(self):
+        answers = self.run_ranks(tune_save_and_load)
+        for seen in answers:
+            text, explained = seen["before"]
+            self.assertIn("not tuned", text)
+            self.assertEqual((explained["source"], explained["bytes"]), ("default", 4096))
+            self.assertEqual(
+                seen["report"], TuneReport(measured=8, known=0, skipped=0, is_tuned=True)
+            )
+            self.assertEqual(seen["after"]["source"], "table")
+            self.assertIn("bf16", seen["after"]["subject"])
+            self.assertIn(seen["after"]["choice"].split("/")[0], "host")
+            self.assertEqual(seen["again"], (0, 1))
+            self.assertEqual((seen["tuned"][1], seen["loaded"][1]), (1, 1))
+            self.assertEqual(seen["tuned"][0], seen["loaded"][0])
+        self.assertEqual(answers[0]["tuned"], answers[1]["tuned"])
+        self.assertNotEqual(answers[0]["tuned"][0], 0)
+
+    def test_a_database_that_cannot_be_used_changes_nothing(self):
+        for texts in self.run_ranks(fail_to_load):
+            self.assertEqual(len(texts), 2)
+            self.assertIn("broken.tdb", texts[0])
+            self.assertIn("missing.tdb", texts[1])
+
+    def test_wrong_arguments_and_ranks_that_differ(self):
+        for texts in self.run_ranks(tune_different_things):
+            words = (
+                "no sizes",
+                "no list of Collective",
+                "there is no Collective 'all_to_some'",
+                "nodes are given",
+                "budget_ns",
+                "there is no Numerics 'equal'",
+                "node",
+            )
+            self.assertEqual(len(texts), len(words), texts)
+            for text, word in zip(texts, words, strict=True):
+                self.assertIn(word, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
