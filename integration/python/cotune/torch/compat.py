@@ -1,0 +1,217 @@
+"""Every private name of torch that the package uses, each behind a function that probes for it.
+
+A function whose name this torch lacks returns None, or raises `Unsupported` where the package
+cannot work without it. Nothing of torch is patched.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import warnings
+from typing import Any
+
+import torch
+
+OLDEST = (2, 11)
+NEWEST = (2, 13)
+
+
+class Unsupported(RuntimeError):
+    """This torch lacks a name without which the package cannot work."""
+
+
+def torch_version() -> tuple[int, int]:
+    """Major and minor number of torch."""
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+@functools.cache
+def check_version() -> None:
+    """Raises Unsupported for a torch that is too old; warns once for one that is not tested."""
+    version = torch_version()
+    if version < OLDEST:
+        raise Unsupported(
+            f"torch {torch.__version__} is too old for cotune; install torch "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer"
+        )
+    if version > NEWEST:
+        warnings.warn(
+            f"cotune is tested with torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, and "
+            f"this is {torch.__version__}",
+            stacklevel=2,
+        )
+
+
+def _fetch(module: str, *path: str) -> Any | None:
+    try:
+        value = importlib.import_module(module)
+        for name in path:
+            value = getattr(value, name)
+    except (ImportError, AttributeError):
+        return None
+    return value
+
+
+def _need(module: str, *path: str) -> Any:
+    value = _fetch(module, *path)
+    if value is None:
+        raise Unsupported(f"torch {torch.__version__} has no {module}.{'.'.join(path)}")
+    return value
+
+
+@functools.cache
+def custom_graph_pass() -> type:
+    """The base class of graph passes, from which Inductor's caches take the uuid."""
+    return _need("torch._inductor.custom_graph_pass", "CustomGraphPass")
+
+
+@functools.cache
+def inference_aware_pass() -> type | None:
+    """The class of passes that take `is_inference`; None before torch 2.13."""
+    return _fetch("torch._inductor.custom_graph_pass", "CustomInferenceAwareGraphPass")
+
+
+@functools.cache
+def auto_functionalized() -> Any:
+    """The higher-order operator that makes a mutating operator functional."""
+    return _need("torch._higher_order_ops.auto_functionalize", "auto_functionalized")
+
+
+@functools.cache
+def inductor_config() -> Any:
+    """The module torch._inductor.config."""
+    return _need("torch._inductor.config")
+
+
+def lowering() -> Any:
+    """The module torch._inductor.lowering."""
+    module = _need("torch._inductor.lowering")
+    for name in ("make_fallback", "require_contiguous"):
+        if not hasattr(module, name):
+            raise Unsupported(f"torch {torch.__version__} has no torch._inductor.lowering.{name}")
+    return module
+
+
+def has_lowering(op: Any) -> bool:
+    """Whether Inductor has a lowering for the overload."""
+    return op in getattr(lowering(), "lowerings", {})
+
+
+@functools.cache
+def sort_graph() -> Any | None:
+    """The function that sorts a graph topologically and keeps the order where it can."""
+    return _fetch("torch._inductor.pattern_matcher", "stable_topological_sort")
+
+
+@functools.cache
+def functional_collectives() -> Any | None:
+    """The namespace of functional collectives, torch.ops._c10d_functional."""
+    if not torch.distributed.is_available():
+        return None
+    _fetch("torch.distributed._functional_collectives")  # registers the operators
+    namespace = torch.ops._c10d_functional
+    return namespace if hasattr(namespace, "wait_tensor") else None
+
+
+def collective_overload(name: str) -> Any | None:
+    """The default overload of a functional collective; None where this torch lacks it."""
+    packet = getattr(functional_collectives(), name, None)
+    return getattr(packet, "default", None)
+
+
+def resolve_group(name: str) -> Any | None:
+    """The process group of that name; None where there is none."""
+    resolve = _fetch("torch.distributed.distributed_c10d", "_resolve_process_group")
+    if resolve is None or not isinstance(name, str):
+        return None
+    try:
+        return resolve(name)
+    except (RuntimeError, ValueError, KeyError, TypeError):
+        return None
+
+
+def group_backend(group: Any) -> str:
+    """The name of a group's backend, as "gloo", "nccl", "fake" or "cpu:gloo,cuda:nccl"."""
+    try:
+        return str(torch.distributed.get_backend_config(group))
+    except (RuntimeError, ValueError, AttributeError):
+        pass
+    try:
+        return str(torch.distributed.get_backend(group))
+    except (RuntimeError, ValueError):
+        return "unknown"
+
+
+def overlap_passes() -> list[str]:
+    """The options of Inductor that are on and that overlap, bucket or pipeline collectives."""
+    config = inductor_config()
+    on = [
+        name
+        for name in (
+            "reorder_for_compute_comm_overlap",
+            "_micro_pipeline_tp",
+            "_fuse_ddp_communication",
+        )
+        if getattr(config, name, False)
+    ]
+    nested = getattr(config, "aten_distributed_optimizations", None)
+    if nested is not None and getattr(nested, "enable_overlap_scheduling", False):
+        on.append("aten_distributed_optimizations.enable_overlap_scheduling")
+    for name in ("all_gathers", "reduce_scatters", "all_reduces"):
+        option = f"bucket_{name}_fx"
+        if (getattr(config, option, "none") or "none") != "none":
+            on.append(option)
+    return on
+
+
+# Sizes. A SymInt's private node holds its sympy expression, its hint and its shape environment.
+
+
+def size_expression(size: Any) -> Any:
+    """An int as it is, or the sympy expression of a SymInt. Adds no guard."""
+    if isinstance(size, int):
+        return size
+    try:
+        expression = size.node.expr
+    except AttributeError as error:
+        raise Unsupported(f"torch {torch.__version__}: a SymInt has no node.expr") from error
+    return int(expression) if expression.is_Integer else expression
+
+
+def size_hint(size: Any) -> int | None:
+    """The value that a size had when the graph was traced; None where it is not known."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(size.node, "hint", None)
+    return int(hint) if isinstance(hint, int) else None
+
+
+def size_bounds(size: Any, expression: Any) -> tuple[int, int | None]:
+    """The least and the largest value of an expression in the symbols of `size`.
+
+    None stands for no upper bound.
+    """
+    try:
+        found = size.node.shape_env.bound_sympy(expression)
+        lower, upper = found.lower, found.upper
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return 0, None
+    least = int(lower) if getattr(lower, "is_Integer", False) else 0
+    most = int(upper) if getattr(upper, "is_Integer", False) else None
+    # What stands for infinity in torch is an integer near the end of int64 at times.
+    return max(least, 0), most if most is not None and most < 2**62 else None
+
+
+def floor_division(left: Any, right: Any) -> Any | None:
+    """The sympy expression of left // right, as torch writes it."""
+    division = _fetch("torch.utils._sympy.functions", "FloorDiv")
+    return None if division is None else division(left, right)
+
+
+def is_floor_division(expression: Any) -> bool:
+    """Whether a sympy expression is torch's floor division of two others."""
+    division = _fetch("torch.utils._sympy.functions", "FloorDiv")
+    return division is not None and isinstance(expression, division)

@@ -1,0 +1,308 @@
+"""The pass over Inductor's post-grad graphs that puts programs in for collectives."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from cotune.torch import compat, decisions, manifest, regions, sizes
+from cotune.torch.collectives import GroupFacts
+from cotune.torch.program_text import Refusal
+from cotune.torch.region import Output, Region
+from cotune.torch.settings import Settings
+
+aten = torch.ops.aten
+
+# Files whose change makes other graphs; the caches of compiled graphs key on them.
+_FILES = (
+    "aten_ops",
+    "collectives",
+    "compat",
+    "graph_pass",
+    "manifest",
+    "program_text",
+    "region",
+    "regions",
+    "settings",
+    "sizes",
+)
+
+
+@functools.cache
+def code_digest() -> str:
+    """The SHA-256 of the code of the pass, in hex."""
+    total = hashlib.sha256()
+    for name in _FILES:
+        total.update(pathlib.Path(__file__).with_name(f"{name}.py").read_bytes())
+    return total.hexdigest()
+
+
+class CotunePass(compat.custom_graph_pass()):
+    """Replaces collectives, and the work around them, by operators that run programs.
+
+    Args:
+      settings: equal on all ranks.
+      before: a pass, or a list or tuple of passes, that runs first; None for none.
+      is_active: asked at each call; the pass changes nothing when it gives False.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        before: Any = None,
+        is_active: Callable[[], bool] | None = None,
+    ):
+        compat.check_version()
+        self.settings = settings or Settings()
+        self.before = before
+        self._is_active = is_active
+
+    def __call__(self, graph: fx.Graph) -> None:
+        for each in _passes(self.before):
+            each(graph)
+        if self._is_active is None or self._is_active():
+            rewrite(graph, self.settings)
+
+    def uuid(self) -> Any:
+        """What compiled graphs depend on: code and settings, and the uuid of the pass before.
+
+        None, which turns the caches off, if the pass before has none.
+        """
+        before = []
+        for each in _passes(self.before):
+            found = each.uuid() if hasattr(each, "uuid") else None
+            if found is None:
+                return None
+            before.append(found)
+        return ("cotune", code_digest(), repr(self.settings), tuple(before))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
+        # Ahead-of-time compilation copies its options; the pass has no state of its own.
+        return self
+
+
+def _passes(before: Any) -> tuple[Any, ...]:
+    if before is None:
+        return ()
+    return tuple(before) if isinstance(before, (list, tuple)) else (before,)
+
+
+def group_facts_of(settings: Settings) -> Callable[[str], GroupFacts]:
+    """A function from the name of a group to what is known of it at compile time."""
+
+    @functools.cache
+    def facts(name: str) -> GroupFacts:
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return GroupFacts(reason="torch.distributed is not initialised")
+        group = compat.resolve_group(name)
+        if group is None:
+            return GroupFacts(reason=f"there is no group '{name}' in this process")
+        if group.size() == 1:
+            return GroupFacts(reason="its group has one rank")
+        if "fake" in compat.group_backend(group) and not settings.export:
+            return GroupFacts(reason="its group has the fake backend, and export is off")
+        return GroupFacts(world_size=group.size())
+
+    return facts
+
+
+def rewrite(
+    graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts] | None = None
+) -> None:
+    """Puts programs into a functional graph, and records what was decided."""
+    begin = time.perf_counter()
+    nodes = len(graph.nodes)
+    found, left = regions.find_regions(graph, settings, group_facts or group_facts_of(settings))
+    left_decisions = [_left_decision(each.node, each.reason) for each in left]
+    entries: dict[str, dict[str, list[int]]] = {}
+    made: list[tuple[Region, fx.Node]] = []
+    programs = []
+    replaced: dict[fx.Node, fx.Node] = {}
+    for region in found:
+        # An operand may have been a member of a region that is replaced already.
+        region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
+        size_nodes = sizes.SizeNodes(graph, region.input_nodes)
+        reason = _why_not(region, size_nodes)
+        if reason:
+            left_decisions += [_left_decision(node, reason) for node in region.collectives]
+            continue
+        decision = _decision(region)
+        entries.setdefault(region.group, {}).setdefault(decision.text, [])
+        merged = {*entries[region.group][decision.text], *decision.rows}
+        entries[region.group][decision.text] = sorted(merged)
+        programs.append(decision)
+        made.append((region, _replace(graph, region, decision.text, size_nodes, replaced)))
+    _write_manifests(graph, made, entries)
+    if made:
+        _sort(graph)
+    decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
+
+
+def _left_decision(node: fx.Node, reason: str) -> decisions.LeftDecision:
+    arguments = regions.aten_ops.arguments_of(node)
+    return decisions.LeftDecision(
+        node.name,
+        node.target._schema.name.split("::")[1],
+        str(arguments.get("group_name", "")),
+        reason,
+    )
+
+
+def _decision(region: Region) -> decisions.ProgramDecision:
+    return decisions.ProgramDecision(
+        region.program.to_text(),
+        region.group,
+        [node.name for node in region.collectives],
+        len(region.members),
+        manifest.rows_of(region),
+        list(dict.fromkeys(region.stops)),
+    )
+
+
+def _why_not(region: Region, size_nodes: sizes.SizeNodes) -> str:
+    for output in region.outputs:
+        for size in sizes.facts_of(output.node).dims:
+            if not size_nodes.can_make(size):
+                return f"the size {size} cannot be computed from the operands"
+    return ""
+
+
+# Rewriting. The operator stands behind the last member; users of inner values that stand in front
+# of it are moved behind it by the sort at the end.
+
+
+def _replace(
+    graph: fx.Graph,
+    region: Region,
+    text: str,
+    size_nodes: sizes.SizeNodes,
+    replaced: dict[fx.Node, fx.Node],
+) -> fx.Node:
+    with graph.inserting_before(region.members[-1].next):
+        empties = [_empty(graph, output, size_nodes) for output in region.outputs]
+        program = _program_node(graph, region, text, empties)
+        listed = graph.call_function(operator.getitem, (program, 1))
+        listed.meta["val"] = program.meta["val"][1]
+        for index, output in enumerate(region.outputs):
+            result = graph.call_function(operator.getitem, (listed, index))
+            result.meta["val"] = empties[index].meta["val"]
+            result = _with_dtype(graph, output, result)
+            replaced.update(_redirect(graph, region, output, result, size_nodes))
+    _erase(graph, region)
+    return program
+
+
+def _empty(graph: fx.Graph, output: Output, size_nodes: sizes.SizeNodes) -> fx.Node:
+    facts = sizes.facts_of(output.node)
+    shape = [size_nodes.node(size) for size in facts.dims]
+    dtype = torch.uint8 if facts.word == "bool" else facts.value.dtype
+    keywords = {"dtype": dtype, "device": facts.value.device, "pin_memory": False}
+    made = graph.call_function(aten.empty.memory_format, (shape,), keywords)
+    made.meta["val"] = facts.value if dtype == facts.value.dtype else facts.value.to(dtype)
+    return made
+
+
+def _program_node(
+    graph: fx.Graph, region: Region, text: str, empties: list[fx.Node]
+) -> fx.Node:
+    keywords = {
+        "inputs": list(region.input_nodes),
+        "outputs": empties,
+        "program": text,
+        "group_name": region.group,
+        "manifest": "",
+    }
+    target = torch.ops.cotune.program.default
+    node = graph.call_function(compat.auto_functionalized(), (target,), keywords)
+    node.meta["val"] = (None, [each.meta["val"] for each in empties])
+    return node
+
+
+def _with_dtype(graph: fx.Graph, output: Output, result: fx.Node) -> fx.Node:
+    """The result as the bool that it stands for, or as it is."""
+    value = output.node.meta["val"]
+    if value.dtype != torch.bool:
+        return result
+    convert = torch.ops.prims.convert_element_type.default
+    made = graph.call_function(convert, (result, torch.bool))
+    made.meta["val"] = value
+    return made
+
+
+def _redirect(
+    graph: fx.Graph,
+    region: Region,
+    output: Output,
+    result: fx.Node,
+    size_nodes: sizes.SizeNodes,
+) -> dict[fx.Node, fx.Node]:
+    """Lets all users of a value read the result. Views of it stay, and read it as well.
+
+    Returns the new node of each node that has one.
+    """
+    dims = sizes.facts_of(output.node).dims
+    replaced = {}
+    for node, value in region.values.items():
+        if value != output.value or node in region.narrow:
+            continue
+        facts = sizes.facts_of(node)
+        if facts.dims == dims:
+            node.replace_all_uses_with(result)
+            replaced[node] = result
+        elif node not in region.views:
+            shape = [size_nodes.node(size) for size in facts.dims]
+            viewed = graph.call_function(aten.reshape.default, (result, shape))
+            viewed.meta["val"] = facts.value
+            node.replace_all_uses_with(viewed)
+            replaced[node] = viewed
+    return replaced
+
+
+def _erase(graph: fx.Graph, region: Region) -> None:
+    """Erases members, and operators with several results, that nothing reads any more."""
+    for node in reversed(region.members):
+        if node.users:
+            continue
+        sources = node.all_input_nodes
+        graph.erase_node(node)
+        for source in sources:
+            if source.target in regions.aten_ops.RESULT_RULES and not source.users:
+                graph.erase_node(source)
+
+
+def _write_manifests(
+    graph: fx.Graph,
+    made: list[tuple[Region, fx.Node]],
+    entries: dict[str, dict[str, list[int]]],
+) -> None:
+    """Puts the manifest of each group into its first operator in graph order."""
+    programs = {node: region.group for region, node in made}
+    pending = set(entries)
+    for node in graph.nodes:
+        group = programs.get(node)
+        if group in pending:
+            pending.remove(group)
+            node.kwargs = {**node.kwargs, "manifest": manifest.manifest_text(entries[group])}
+
+
+def _sort(graph: fx.Graph) -> None:
+    """Puts every node behind its operands; keeps the order where it can."""
+    seen: set[fx.Node] = set()
+    for node in graph.nodes:
+        if any(each not in seen for each in node.all_input_nodes):
+            break
+        seen.add(node)
+    else:
+        return
+    sort = compat.sort_graph()
+    if sort is None:
+        raise Refusal("this torch has no function that sorts a graph")
+    sort(graph)

@@ -1,0 +1,248 @@
+"""Runs programs by torch itself: functional collectives of the process group, and aten operators.
+
+This is what the operator does for a group that cotune cannot serve. Every value is rounded to its
+dtype, as docs/programs.md says for `--numerics same`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from cotune.torch import compat, sizes
+from cotune.torch.program_text import ONE, REDUCING, Node, Number, Program, parse
+
+_SCALE_MIN = 1e-12
+_LARGEST = {"i8": 127.0, "f8_e4m3": 448.0, "f8_e5m2": 57344.0}
+
+
+def register_plain_operator() -> None:
+    """Defines cotune::program_plain, which runs a program by `run_plain`. Once a process."""
+    _plain_library()
+
+
+@functools.cache
+def _plain_library() -> torch.library.Library:
+    library = torch.library.Library("cotune", "FRAGMENT")
+    library.define(
+        "program_plain(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name) -> ()"
+    )
+    library.impl("program_plain", run_plain, "CompositeExplicitAutograd")
+    return library
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Program:
+    return parse(text)
+
+
+def run_plain(
+    inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str
+) -> None:
+    """Runs a program text and writes its outputs.
+
+    Tensors have any shape; their row-major elements are rows and columns of the program's values.
+    Raises ValueError for tensors that do not fit, and Refusal for what is no program.
+    """
+    parsed = _parsed(program)
+    if (len(inputs), len(outputs)) != (len(parsed.inputs), len(parsed.outputs)):
+        raise ValueError(
+            f"the program has {len(parsed.inputs)} inputs and {len(parsed.outputs)} outputs, and "
+            f"the call has {len(inputs)} and {len(outputs)}"
+        )
+    with torch.no_grad():
+        results = _Run(parsed, inputs, group_name).results()
+        for output, result in zip(outputs, results, strict=True):
+            if output.numel() != result.numel() or output.dtype != result.dtype:
+                raise ValueError(
+                    f"an output is {output.dtype} of {tuple(output.shape)}, and its value is "
+                    f"{result.dtype} of {tuple(result.shape)}"
+                )
+            output.copy_(result.reshape(output.shape))
+
+
+class _Run:
+    """The values of one run: tensors of two dimensions."""
+
+    def __init__(self, program: Program, inputs: list[torch.Tensor], group_name: str):
+        self._program = program
+        self._group_name = group_name
+        group = compat.resolve_group(group_name)
+        if group is None:
+            raise ValueError(f"there is no group '{group_name}' in this process")
+        self._world_size = group.size()
+        self._device = inputs[0].device
+        self._values: list[torch.Tensor] = []
+        given, nodes = iter(inputs), iter(program.nodes)
+        for value, type_ in enumerate(program.types):
+            if program.is_input(value):
+                self._values.append(self._operand(next(given), type_.dtype, type_.columns))
+            else:
+                self._values.append(self._result(next(nodes)))
+        self._check_rows()
+
+    def results(self) -> list[torch.Tensor]:
+        return [self._values[value] for value, _ in self._program.outputs]
+
+    @staticmethod
+    def _operand(tensor: torch.Tensor, word: str, columns: int) -> torch.Tensor:
+        if tensor.dtype != sizes.DTYPES[word] or tensor.numel() % columns != 0:
+            raise ValueError(
+                f"an input is {tensor.dtype} of {tuple(tensor.shape)}, and the program has {word} "
+                f"of {columns} columns"
+            )
+        return tensor.reshape(-1, columns)
+
+    def _check_rows(self) -> None:
+        counts: dict[str, int] = {ONE: 1}
+        for type_, value in zip(self._program.types, self._values, strict=True):
+            rows = value.shape[0]
+            if counts.setdefault(type_.rows, rows) != rows:
+                raise ValueError(f"a value has {rows} rows, and others have {counts[type_.rows]}")
+
+    def _result(self, node: Node) -> torch.Tensor:
+        if node.is_collective:
+            return self._collective(node, self._values[node.operands[0]].contiguous())
+        if node.op == "cast":
+            return _cast(self._values[node.operands[0]], sizes.DTYPES[node.to])
+        typed = [self._values[v] for v in node.operands if not isinstance(v, Number)]
+        if node.op == "where":
+            return self._where(node)
+        dtype = typed[0].dtype
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        operands = [self._wide(each, wide) for each in node.operands]
+        result = _compute(node, operands)
+        if node.op in ("less", "equal"):
+            return result.to(torch.uint8)
+        if node.op == "quantize":
+            return _cast(result, sizes.DTYPES[node.to])
+        if node.op.startswith("row_") or node.op == "quantize_scale":
+            return result
+        return result.to(dtype)
+
+    def _wide(self, operand: int | Number, dtype: torch.dtype) -> torch.Tensor:
+        if isinstance(operand, Number):
+            number = operand.value if dtype.is_floating_point else int(operand.value)
+            return torch.tensor(number, dtype=dtype, device=self._device)
+        return self._values[operand].to(dtype)
+
+    def _where(self, node: Node) -> torch.Tensor:
+        values = [self._values[v] for v in node.operands[1:] if not isinstance(v, Number)]
+        dtype = values[0].dtype
+        condition = node.operands[0]
+        if isinstance(condition, Number):
+            chosen = self._wide(condition, torch.uint8)
+        else:
+            chosen = self._values[condition]
+        return torch.where(chosen != 0, *(self._wide(each, dtype) for each in node.operands[1:]))
+
+    def _collective(self, node: Node, x: torch.Tensor) -> torch.Tensor:
+        ops, group, ranks = compat.functional_collectives(), self._group_name, self._world_size
+        # Not every backend has an average.
+        reduction = "sum" if node.reduction == "average" else node.reduction
+        if node.op == "all_reduce":
+            result = ops.all_reduce(x, reduction, group)
+        elif node.op == "broadcast":
+            result = ops.broadcast(x, int(dict(node.named)["root"]), group)
+        elif node.op == "all_gather":
+            result = ops.all_gather_into_tensor(x, ranks, group)
+        elif x.shape[0] % ranks != 0:
+            raise ValueError(f"{node.op}: {x.shape[0]} rows are no multiple of {ranks} ranks")
+        elif node.op == "reduce_scatter":
+            result = ops.reduce_scatter_tensor(x, reduction, ranks, group)
+        else:
+            share = [x.shape[0] // ranks] * ranks
+            result = ops.all_to_all_single(x, share, share, group)
+        result = ops.wait_tensor(result)
+        if node.op in REDUCING and node.reduction == "average":
+            rounding = None if result.dtype.is_floating_point else "trunc"
+            result = torch.div(result, ranks, rounding_mode=rounding)
+        return result
+
+
+def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point:
+        narrow = x.dtype in (torch.float64, torch.int32, torch.int64) and dtype.itemsize < 4
+        return (x.to(torch.float32) if narrow else x).to(dtype)
+    if not x.dtype.is_floating_point:
+        return x.to(dtype)
+    # Toward zero, clamped to the range, and 0 for NaN.
+    limits = torch.iinfo(dtype)
+    exact = torch.trunc(x.to(torch.float64)).nan_to_num(nan=0.0)
+    inside = exact.clamp(float(limits.min), float(limits.max))
+    result = torch.where(inside >= 2.0**63, 0.0, inside).to(dtype)
+    return torch.where(exact >= float(limits.max), limits.max, result)
+
+
+def _mean(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(-1, keepdim=True) / x.shape[-1]
+
+
+def _named(node: Node, name: str) -> float:
+    return float(dict(node.named)[name])
+
+
+def _norm(node: Node, x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(_mean(x * x) + _named(node, "eps"))
+
+
+def _quantize(node: Node, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    largest = _LARGEST[node.to]
+    scaled = x / scale
+    if node.to == "i8":
+        scaled = torch.round(scaled)
+    return scaled.clamp(-largest, largest)
+
+
+def _scale(node: Node, x: torch.Tensor) -> torch.Tensor:
+    largest = x.abs().amax(-1, keepdim=True)
+    return torch.maximum(largest, torch.tensor(_SCALE_MIN, dtype=x.dtype)) / _LARGEST[node.to]
+
+
+def _clamp(node: Node, x: torch.Tensor) -> torch.Tensor:
+    low, high = _named(node, "low"), _named(node, "high")
+    if not x.dtype.is_floating_point:
+        limits = torch.iinfo(x.dtype)
+        return x.clamp(int(max(low, limits.min)), int(min(high, limits.max)))
+    return x.clamp(low, high)
+
+
+_Function = Callable[..., torch.Tensor]
+_FUNCTIONS: dict[str, _Function] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "less": torch.lt,
+    "equal": torch.eq,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "row_sum": lambda x: x.sum(-1, keepdim=True),
+    "row_max": lambda x: x.amax(-1, keepdim=True),
+    "row_mean": _mean,
+    "row_mean_square": lambda x: _mean(x * x),
+    "softmax": lambda x: torch.softmax(x, -1),
+}
+_FUNCTIONS |= {
+    name: getattr(torch, name)
+    for name in "neg abs relu exp log sqrt rsqrt tanh sigmoid round".split()
+}
+_NODE_FUNCTIONS: dict[str, _Function] = {
+    "clamp": _clamp,
+    "quantize": _quantize,
+    "quantize_scale": _scale,
+    "rms_norm": lambda node, x, gamma: _norm(node, x) * gamma,
+    "layer_norm": lambda node, x, gamma, beta: _norm(node, x - _mean(x)) * gamma + beta,
+}
+
+
+def _compute(node: Node, operands: list[torch.Tensor]) -> torch.Tensor:
+    function = _NODE_FUNCTIONS.get(node.op)
+    if function is not None:
+        return function(node, *operands)
+    return _FUNCTIONS[node.op](*operands)

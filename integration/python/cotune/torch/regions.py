@@ -1,0 +1,499 @@
+"""Finds the regions of a graph that become programs. Pure: it changes nothing.
+
+A region grows forward from a collective in one sweep over the graph: a node joins when its
+operation is in the table and all its operands are members, or do not depend on the region. What
+else uses a member's value makes it an output. Casts and scalings in front of a collective join
+when nothing else uses them. All decisions depend on the graph only, which is equal on all ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from cotune.torch import aten_ops, compat, sizes
+from cotune.torch.collectives import GroupFacts, collective_node, declare_rows
+from cotune.torch.program_text import ONE, OUTPUTS_MAX, Node, Operand, Refusal
+from cotune.torch.region import Emission, Output, Region
+from cotune.torch.settings import Settings
+
+_COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+}
+
+
+@dataclasses.dataclass
+class Left:
+    """A collective that is left alone."""
+
+    node: fx.Node
+    reason: str
+
+
+class Sweep:
+    """One pass over a graph that grows all its regions."""
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        settings: Settings,
+        group_facts: Callable[[str], GroupFacts],
+        forbidden: frozenset[fx.Node] = frozenset(),
+    ):
+        self._nodes = list(graph.nodes)
+        self._settings = settings
+        self._group_facts = group_facts
+        self._forbidden = forbidden
+        self._overlap = [] if settings.overlap else compat.overlap_passes()
+        self._wait = compat.collective_overload("wait_tensor")
+        self._kinds = {
+            compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
+        }
+        self._namespace = "_c10d_functional"
+        self.regions: list[Region] = []
+        self.left: list[Left] = []
+        self._of: dict[fx.Node, Region] = {}
+        self._masks: dict[fx.Node, int] = {}  # regions that a node depends on, itself outside
+        self._reach: list[int] = []  # regions that the region's operands depend on
+        self._epochs: dict[fx.Node, int] = {}
+        self._positions = {node: index for index, node in enumerate(self._nodes)}
+        self._heavy = [0]
+
+    def run(self) -> None:
+        """Fills `regions` and `left`."""
+        for node in self._nodes:
+            self._heavy.append(self._heavy[-1] + self._is_heavy(node))
+        epoch = 0
+        for node in self._nodes:
+            self._masks[node] = self._mask_of(node)
+            if node.op == "call_function":
+                epoch += _is_barrier(node)
+                self._epochs[node] = epoch
+                self._visit(node)
+        for region in self.regions:
+            find_outputs(region)
+
+    # Dependencies.
+
+    def _mask_of(self, node: fx.Node) -> int:
+        mask = 0
+        for each in node.all_input_nodes:
+            region = self._of.get(each)
+            mask |= self._masks[each] if region is None else 1 << region.index
+        return mask
+
+    def _outer_mask(self, node: fx.Node, region: Region) -> int:
+        """The regions that the operands outside of `region` depend on, directly or not."""
+        mask = 0
+        for each in _operands_of(node):
+            of = self._of.get(each)
+            if of is not region:
+                mask |= self._masks[each] if of is None else 1 << of.index
+        return self._closure(mask)
+
+    def _closure(self, mask: int) -> int:
+        pending, seen = mask, 0
+        while pending:
+            lowest = pending & -pending
+            seen |= lowest
+            pending = (pending | self._reach[lowest.bit_length() - 1]) & ~seen
+        return seen
+
+    # Visits.
+
+    def _visit(self, node: fx.Node) -> None:
+        target = node.target
+        if target in self._kinds:
+            reason = self._start(node, self._kinds[target])
+            if reason:
+                self.left.append(Left(node, reason))
+            return
+        if target is self._wait:
+            region = self._of.get(node.args[0])
+            if region is not None:
+                self._take(region, node, region.values[node.args[0]])
+                region.views.add(node)
+            return
+        if getattr(target, "namespace", "") == self._namespace:
+            self.left.append(Left(node, f"programs have no {target._schema.name.split('::')[1]}"))
+            return
+        # Operators with several results join by their getitems.
+        if target not in aten_ops.RESULT_RULES:
+            self._grow(node)
+
+    def _take(self, region: Region, node: fx.Node, value: int) -> None:
+        self._reach[region.index] |= self._outer_mask(node, region) & ~(1 << region.index)
+        region.join(node, value)
+        self._of[node] = region
+
+    def _grow(self, node: fx.Node) -> None:
+        """Adds the node to the last region that it can join."""
+        candidates: dict[int, Region] = {}
+        for each in _operands_of(node):
+            region = self._of.get(each)
+            if region is not None:
+                candidates[region.index] = region
+        for index in sorted(candidates, reverse=True):
+            region = candidates[index]
+            try:
+                self._add(region, node)
+                return
+            except Refusal as refusal:
+                region.stops.append((node.name, f"{_target_name(node)}: {refusal}"))
+
+    def _add(self, region: Region, node: fx.Node) -> None:
+        """Adds a node to a region. Raises Refusal, and then nothing has changed."""
+        if not self._settings.epilogues and node not in region.collectives:
+            raise Refusal("epilogues are not fused by the settings")
+        self._check_legal(region, node)
+        mark = region.mark()
+        try:
+            self._take(region, node, self._emit(region, node))
+        except Refusal:
+            region.rollback(mark)
+            raise
+
+    def _check_legal(self, region: Region, node: fx.Node) -> None:
+        if node in self._forbidden:
+            raise Refusal("its value cannot be an output")
+        if self._epochs[node] != region.epoch:
+            raise Refusal("something that writes memory stands in between")
+        if self._outer_mask(node, region) >> region.index & 1:
+            raise Refusal("an operand depends on the region")
+
+    def _emit(self, region: Region, node: fx.Node) -> int:
+        facts = sizes.facts_of(node)
+        if facts is None:
+            raise Refusal("its value is no tensor")
+        source = _result_source(node)
+        rule = aten_ops.RULES.get(node.target)
+        if node.target is aten_ops.EXPAND:
+            return self._emit_expand(region, node, facts)
+        if rule is None and source is None:
+            raise Refusal("programs have no such operation")
+        if not sizes.is_contiguous(facts):
+            raise Refusal("its value is not contiguous")
+        if rule is not None and rule.is_view:
+            return self._emit_view(region, node)
+        is_rowwise = source is not None or rule.is_rowwise
+        emission = Emission(region, source or node, facts, is_rowwise)
+        if source is not None:
+            emit = aten_ops.RESULT_RULES[source.target]
+            value = emit(emission, aten_ops.arguments_of(source), node.args[1])
+        else:
+            value = rule.emit(emission, aten_ops.arguments_of(node))
+        self._check_result(region, node, facts, emission, value)
+        return value
+
+    def _check_result(
+        self, region: Region, node: fx.Node, facts: Any, emission: Emission, value: Operand
+    ) -> None:
+        if not isinstance(value, int):
+            raise Refusal("it computes with numbers only")
+        type_ = region.program.types[value]
+        if type_.dtype != ("u8" if facts.word == "bool" else facts.word):
+            raise Refusal(f"aten gives {facts.word}")
+        if _drops_last(node, facts):
+            return
+        rows, columns = emission.result_type
+        if (type_.rows, type_.columns) == (rows, columns):
+            return
+        if not emission.reads_narrow:
+            raise Refusal("its value has another shape than its operands")
+        region.narrow.add(node)
+
+    def _emit_view(self, region: Region, node: fx.Node) -> int:
+        source = node.args[0]
+        if source not in region.values or source in region.narrow:
+            raise Refusal("a repeated value is viewed")
+        region.views.add(node)
+        return region.values[source]
+
+    def _emit_expand(self, region: Region, node: fx.Node, facts: sizes.TensorFacts) -> int:
+        source = node.args[0]
+        if source not in region.values or source in region.narrow:
+            raise Refusal("a repeated value is viewed")
+        before = sizes.facts_of(source)
+        if len(before.dims) != len(facts.dims) or before.lead != facts.lead:
+            raise Refusal("it repeats rows")
+        value = region.values[source]
+        type_ = region.program.types[value]
+        rows, _ = region.type_of(before)
+        if (rows, before.columns) != (type_.rows, type_.columns):
+            raise Refusal("a value is read in another layout")
+        region.views.add(node)
+        region.narrow.add(node)
+        return value
+
+    # Collectives.
+
+    def _is_heavy(self, node: fx.Node) -> bool:
+        """Whether the node is worth running beside a collective."""
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            return False
+        target = node.target
+        if target.namespace == self._namespace or target in aten_ops.LIGHT:
+            return False
+        rule = aten_ops.RULES.get(target)
+        if rule is not None and not rule.is_rowwise:
+            return False
+        return torch.Tag.pointwise not in target.tags
+
+    def _start(self, node: fx.Node, kind: str) -> str:
+        """Starts a region with a collective, or adds it to one. Returns why it is left alone."""
+        arguments = aten_ops.arguments_of(node)
+        group = arguments["group_name"]
+        if isinstance(group, fx.Node):
+            return "its group is a value of the graph"
+        if not isinstance(group, str):
+            return "its group has no name"
+        known = self._group_facts(group)
+        if known.reason:
+            return known.reason
+        reason = self._why_asynchronous(node)
+        if reason:
+            return reason
+        try:
+            made = collective_node(kind, arguments, known.world_size, self._settings)
+            self._join_or_open(node, kind, made, group, known.world_size)
+        except Refusal as refusal:
+            return str(refusal)
+        return ""
+
+    def _why_asynchronous(self, node: fx.Node) -> str:
+        users = list(node.users)
+        if len(users) != 1 or users[0].target is not self._wait:
+            waits = sum(user.target is self._wait for user in users)
+            return f"it has users other than one wait ({len(users)} users, {waits} waits)"
+        if self._settings.overlap:
+            return ""
+        if self._overlap:
+            return f"it may run beside other work: {', '.join(self._overlap)} is on"
+        first, last = self._positions[node] + 1, self._positions[users[0]]
+        if self._heavy[last] > self._heavy[first]:
+            return "independent compute stands between it and its wait"
+        return ""
+
+    def _join_or_open(
+        self, node: fx.Node, kind: str, made: Node, group: str, world_size: int
+    ) -> None:
+        source = node.all_input_nodes[0]
+        region = self._of.get(source)
+        if region is not None and region.group == group and self._settings.epilogues:
+            try:
+                self._join_collective(region, node, kind, made)
+                return
+            except Refusal as refusal:
+                region.stops.append((node.name, f"{kind}: {refusal}"))
+        chain = self._prologue(source) if self._settings.prologues else []
+        while True:
+            facts = sizes.facts_of(source)
+            if facts is None:
+                raise Refusal("its operand is no tensor")
+            region = Region(
+                len(self.regions), group, world_size, self._epochs[node], facts.value.device
+            )
+            failed = self._open(region, node, kind, made, chain)
+            if failed is None:
+                return
+            chain = chain[failed + 1 :]
+
+    def _open(
+        self, region: Region, node: fx.Node, kind: str, made: Node, chain: list[fx.Node]
+    ) -> int | None:
+        """Makes the region. Returns the place of the chain's node that failed, or None."""
+        type_ = declare_rows(region, node, kind)
+        self._reach.append(0)
+        for place, each in enumerate(chain):
+            try:
+                self._check_legal(region, each)
+                value = self._emit(region, each)
+                self._take(region, each, value)
+            except Refusal:
+                self._undo(region)
+                return place
+        try:
+            source = node.all_input_nodes[0]
+            if source in region.values:
+                value = region.values[source]
+                have = region.program.types[value]
+                if (have.rows, have.columns) != (type_.rows, type_.columns):
+                    self._undo(region)
+                    return len(chain) - 1
+            else:
+                value = region.input_value(source, type_)
+            self._take(region, node, region.program.add(dataclasses.replace(made, operands=(value,))))
+        except Refusal:
+            self._undo(region)
+            raise
+        region.collectives.append(node)
+        self.regions.append(region)
+        return None
+
+    def _undo(self, region: Region) -> None:
+        """Forgets a region that was not opened."""
+        for member in region.members:
+            del self._of[member]
+        self._reach.pop()
+
+    def _join_collective(self, region: Region, node: fx.Node, kind: str, made: Node) -> None:
+        self._check_legal(region, node)
+        source = node.all_input_nodes[0]
+        facts = sizes.facts_of(node)
+        if source in region.narrow:
+            raise Refusal("its operand is repeated")
+        mark = region.mark()
+        try:
+            value = region.values[source]
+            have = region.program.types[value]
+            if (have.rows, have.columns) != region.type_of(sizes.facts_of(source)):
+                raise Refusal("its operand has another layout")
+            result = region.program.add(dataclasses.replace(made, operands=(value,)))
+            kind_of_result = region.program.types[result].rows
+            if kind_of_result != ONE:
+                region.set_rows(facts.lead, kind_of_result, sizes.product(facts.lead))
+            self._take(region, node, result)
+        except Refusal:
+            region.rollback(mark)
+            raise
+        region.collectives.append(node)
+
+    def _prologue(self, source: fx.Node) -> list[fx.Node]:
+        """The cheap nodes in front of a collective, each used by the next one only; first first."""
+        chain: list[fx.Node] = []
+        while True:
+            rule = aten_ops.RULES.get(source.target)
+            if rule is None or not rule.is_cheap or len(source.users) != 1:
+                break
+            if source in self._of or self._epochs.get(source) is None:
+                break
+            facts = sizes.facts_of(source)
+            same = [each for each in source.all_input_nodes if _has_elements_of(each, facts)]
+            if len(same) != 1 or (rule.is_view and source.args[0] is not same[0]):
+                break
+            chain.append(source)
+            source = same[0]
+        # A view that nothing is computed behind stays outside: its base is the operand.
+        while chain and aten_ops.RULES[chain[-1].target].is_view:
+            chain.pop()
+        return list(reversed(chain))
+
+
+def find_regions(
+    graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts]
+) -> tuple[list[Region], list[Left]]:
+    """The regions of a graph, and the collectives that are left alone with the reason."""
+    forbidden: frozenset[fx.Node] = frozenset()
+    while True:
+        sweep = Sweep(graph, settings, group_facts, forbidden)
+        sweep.run()
+        more = frozenset(node for region in sweep.regions for node in _misfits(region))
+        # A collective is no misfit, so that each round forbids a node more.
+        if more <= forbidden:
+            break
+        forbidden |= more
+    kept = []
+    for region in sweep.regions:
+        reason = _why_dropped(region, settings)
+        if reason:
+            sweep.left += [Left(node, reason) for node in region.collectives]
+        else:
+            kept.append(region)
+    return kept, sweep.left
+
+
+def _why_dropped(region: Region, settings: Settings) -> str:
+    if not region.outputs:
+        return "nothing uses its result"
+    if len(region.outputs) > OUTPUTS_MAX:
+        return f"a program has at most {OUTPUTS_MAX} outputs"
+    is_plain = len(region.program.nodes) == 1
+    if is_plain and not settings.plain:
+        return "nothing is fused with it, and the settings leave such collectives"
+    return ""
+
+
+def find_outputs(region: Region) -> None:
+    """Fills the outputs of a region: values that a node outside reads, in order of the members."""
+    found: dict[int, Output] = {}
+    roots: dict[int, fx.Node] = {}
+    for node in region.members:
+        value = region.values[node]
+        if node not in region.narrow:
+            roots.setdefault(value, node)
+        if any(not _is_inside(user, region) for user in node.users):
+            output = found.get(value)
+            if output is None:
+                output = found[value] = Output(roots.get(value, node), value, [])
+            output.same.append(node)
+    region.outputs = list(found.values())
+    region.program.outputs = [(output.value, -1) for output in region.outputs]
+
+
+def _is_inside(user: fx.Node, region: Region) -> bool:
+    if user in region.values:
+        return True
+    # An operator with several results vanishes when all of them are members.
+    return user.target in aten_ops.RESULT_RULES and all(each in region.values for each in user.users)
+
+
+def _misfits(region: Region) -> list[fx.Node]:
+    """Members that cannot stay: the value is repeated outside, nothing uses it, or too many."""
+    computed = region.narrow - region.views
+    misfits = [each for output in region.outputs for each in output.same if each in computed]
+    read = {operand for node in region.program.nodes for operand in node.operands}
+    read |= {output.value for output in region.outputs}
+    opening = set(region.collectives) | {node for c in region.collectives for node in c.users}
+    misfits += [node for node in region.members if region.values[node] not in read]
+    if len(region.outputs) > OUTPUTS_MAX:
+        misfits.append(region.members[-1])
+    return [node for node in misfits if node not in opening]
+
+
+def _operands_of(node: fx.Node) -> list[fx.Node]:
+    """The operands of a node; those of the operator itself for one of several results."""
+    source = _result_source(node)
+    return (source or node).all_input_nodes
+
+
+def _result_source(node: fx.Node) -> fx.Node | None:
+    """The operator with several results of which the node is one."""
+    if node.target is not operator.getitem or not isinstance(node.args[0], fx.Node):
+        return None
+    source = node.args[0]
+    return source if source.target in aten_ops.RESULT_RULES else None
+
+
+def _is_barrier(node: fx.Node) -> bool:
+    """Whether the node writes memory that others read."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _target_name(node: fx.Node) -> str:
+    return str(node.target) if hasattr(node.target, "_schema") else node.name
+
+
+def _drops_last(node: fx.Node, facts: sizes.TensorFacts) -> bool:
+    """Whether a reduction over the last dimension leaves that dimension out."""
+    before = sizes.facts_of(_operands_of(node)[0])
+    rule = aten_ops.RULES.get(node.target)
+    is_rowwise = rule.is_rowwise if rule is not None else True
+    return is_rowwise and before is not None and before.lead == facts.dims
+
+
+def _has_elements_of(node: fx.Node, facts: sizes.TensorFacts | None) -> bool:
+    """Whether a tensor has as many elements as another."""
+    own = sizes.facts_of(node)
+    if own is None or facts is None:
+        return False
+    return own.dims == facts.dims or sizes.product(own.dims) == sizes.product(facts.dims)

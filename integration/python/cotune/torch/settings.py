@@ -1,0 +1,40 @@
+"""What users can set about the graph pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Options of the graph pass. They are equal on all ranks, or programs differ.
+
+    Attributes:
+      epilogues: fuses the local operations behind a collective into its program.
+      prologues: fuses casts and scalings in front of a collective into its program.
+      plain: takes collectives with nothing around them, too.
+      overlap: takes collectives that run beside other work (overlap, bucketing and pipelining
+        passes are on, or independent compute stands between the collective and its wait). They
+        run on the current stream then, so that the overlap is lost.
+      all_to_all: takes all_to_all with equal splits. Leave them with False where the splits of
+        one rank can be equal by chance while those of another are not.
+      export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
+    """
+
+    epilogues: bool = True
+    prologues: bool = True
+    plain: bool = True
+    overlap: bool = False
+    all_to_all: bool = True
+    export: bool = False
+
+    @classmethod
+    def of(cls, **options: bool) -> Settings:
+        """Settings of named options. Raises TypeError for an unknown name or another type."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        for name, value in options.items():
+            if name not in known:
+                raise TypeError(f"unknown option '{name}'; known are {', '.join(sorted(known))}")
+            if not isinstance(value, bool):
+                raise TypeError(f"option '{name}' is True or False, and not {value!r}")
+        return cls(**options)
