@@ -3,8 +3,9 @@
 usage: test_run.py --cache FOLDER --venv FOLDER [--cold] [--all]
 
 The phases are all tests as they ship, those that a sanitizer can look into with ASan and UBSan, those that have threads
-with TSan, format, lint and the tree of `./dev dist`. Their times and the slowest targets are printed in front of the
-closing line. Run it from the top of the checkout; ./dev does. Exits 1 when anything failed, 130 when interrupted.
+with TSan, format, lint, the tree of `./dev dist` and the wheel. Their times and the slowest targets are printed in
+front of the closing line. Run it from the top of the checkout; ./dev does. Exits 1 when anything failed, 130 when
+interrupted.
 """
 
 import argparse
@@ -105,6 +106,7 @@ class Run:
         self.check("format", [sys.executable, "bazel/lint.py", "format"], self.lint_environment)
         self.check("tidy", [sys.executable, "bazel/lint.py", "tidy", "--changed"], self.lint_environment)
         self.check("dist", ["./dev", "check-dist"], self.dev_environment)
+        self.check("wheel", ["./dev", "check-wheel"], self.dev_environment)
 
     def clean(self) -> None:
         """Ends what a cold run has started and removes what it has written; what stays is said."""

@@ -75,15 +75,16 @@ class TestRunTest(unittest.TestCase):
 
     def test_all_phases_run_and_are_counted(self):
         status, lines = self.run_tests()
-        self.assertEqual((status, lines[-1]), (0, "6 passed, 0 failed"))
+        self.assertEqual((status, lines[-1]), (0, "7 passed, 0 failed"))
         plain, asan, tsan, *checks = self.calls()
         self.assertIn("--test_env=VIRTUAL_ENV=/venv", plain)
         self.assertIn("--test_tag_filters=-exhaustive //...", plain)
         self.assertIn("--config=asan --test_tag_filters=-nosan,-exhaustive //...", asan)
         self.assertIn("--config=tsan --test_tag_filters=-nosan,-notsan,-single_threaded,-exhaustive //...", tsan)
-        self.assertEqual(checks, ["lint lint.py format", "lint lint.py tidy --changed", "dev check-dist"])
+        lints = ["lint lint.py format", "lint lint.py tidy --changed"]
+        self.assertEqual(checks, [*lints, "dev check-dist", "dev check-wheel"])
         times = [line.split()[0] for line in lines if ":" in line and not line.startswith("slowest")]
-        self.assertEqual(times, ["tests", "asan", "tsan", "format", "tidy", "dist", "all"])
+        self.assertEqual(times, ["tests", "asan", "tsan", "format", "tidy", "dist", "wheel", "all"])
 
     def test_all_takes_the_exhaustive_tests_in(self):
         self.run_tests("--all")
@@ -91,15 +92,16 @@ class TestRunTest(unittest.TestCase):
         self.assertIn("-nosan", self.calls()[1])
 
     def test_a_check_that_fails_is_named_and_the_others_run(self):
-        for check, name in (("check-dist", "dist"), ("tidy", "tidy"), ("format", "format")):
+        names = {"check-dist": "dist", "check-wheel": "wheel", "tidy": "tidy", "format": "format"}
+        for check, name in names.items():
             status, lines = self.run_tests(failing_check=check)
-            self.assertEqual((status, lines[-2:]), (1, [f"FAILED {name}", "5 passed, 1 failed"]))
-        self.assertEqual(len(self.calls()), 3 * 6)
+            self.assertEqual((status, lines[-2:]), (1, [f"FAILED {name}", "6 passed, 1 failed"]))
+        self.assertEqual(len(self.calls()), 4 * 7)
 
     def test_without_bazel_the_run_ends_with_its_closing_line(self):
         (self.folder / "path/bazel").chmod(0o644)
         status, lines = self.run_tests(path="/nowhere")
-        self.assertEqual((status, lines[-1]), (1, "3 passed, 3 failed"))
+        self.assertEqual((status, lines[-1]), (1, "4 passed, 3 failed"))
 
     def test_a_signal_is_passed_on_and_a_cold_run_cleans_up(self):
         self.write("path/bazel", "#!/bin/sh\necho $* >> $CALLS\ncase $* in *shutdown) exit;; esac\nkill -TERM $PPID\nexec sleep 100\n")
@@ -144,7 +146,7 @@ class TestRunTest(unittest.TestCase):
         stale = self.folder / "cache/cold/stale"
         stale.mkdir(parents=True)
         status, lines = self.run_tests("--cold")
-        self.assertEqual((status, lines[-1]), (0, "6 passed, 0 failed"))
+        self.assertEqual((status, lines[-1]), (0, "7 passed, 0 failed"))
         cold = f"{self.folder}/cache/cold"
         plain, *_, shutdown = self.calls()
         self.assertIn(f"--output_user_root={cold}/bazel test", plain)

@@ -42,6 +42,8 @@ class WheelTest(unittest.TestCase):
         path = self.wheel("out")
         self.assertRegex(path.name, r"^cotune-\d+\.\d+\.\d+-py3-none-manylinux_2_36_x86_64\.whl$")
         with zipfile.ZipFile(path) as wheel:
+            times = {each.date_time for each in wheel.infolist()}
+            self.assertEqual(times, {(1980, 1, 1, 0, 0, 0)})
             modes = {each.filename: each.external_attr >> 16 for each in wheel.infolist()}
             in_tree = {name for name in modes if name.startswith("cotune/tree/")}
             self.assertEqual(in_tree, {f"cotune/tree/{name}" for name in list(TREE)[:5]})

@@ -367,13 +367,55 @@ print(values[0])
         ended = self.run_scripts(source, source)
         self.assertEqual([each.stdout for each in ended], ["3.0\n", "3.0\n"], ended)
 
+    def test_a_child_that_is_forked_during_a_call_of_another_thread(self):
+        ended = self.run_scripts(
+            """
+import array, os, sys, threading
+from cotune import UsageError
+group = job.group(rank)
+values = array.array('f', [1])
+caller = threading.Thread(target=group.all_reduce, args=(values,))
+caller.start()
+try:
+    while True:
+        group.check()
+except UsageError as error:
+    assert 'another thread' in str(error), error
+child = os.fork()
+if child == 0:
+    try:
+        group.check()
+    except UsageError as error:
+        assert 'forked' in str(error), error
+        sys.exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+job.say('waited')
+caller.join()
+print(values[0])
+""",
+            """
+import array
+group = job.group(rank)
+job.await_word('waited')
+group.all_reduce(array.array('f', [2]))
+""",
+        )
+        self.assertEqual([each.returncode for each in ended], [0, 0], ended)
+        self.assertEqual(ended[0].stdout, "3.0\n")
+
     def test_a_thread_in_a_call_does_not_hold_the_end(self):
         ended = self.run_scripts(
             """
 import array, threading
-from cotune import UsageError
+from cotune import AbortedError, UsageError
 group = job.group(rank)
-threading.Thread(target=lambda: group.all_reduce(array.array('f', [1])), daemon=True).start()
+def wait_for_ever():
+    try:
+        group.all_reduce(array.array('f', [1]))
+    except AbortedError:  # a daemon that prints while Python ends makes it crash
+        pass
+threading.Thread(target=wait_for_ever, daemon=True).start()
 while True:
     try:
         group.check()

@@ -29,15 +29,16 @@ class GroupHandle:
 
     def call(self, function: Callable[..., int], *arguments) -> None:
         """Calls a function of the C API that takes the group first. Raises its error."""
-        text = ""
-        with self.exclusive() as address:
+        address = self.enter()
+        try:
             result = function(address, *arguments)
-            if result != Result.SUCCESS:
-                # Valid until the next call on the group.
-                text = self._library.cotune_last_error(address).decode(errors="replace")
+            # The text is valid until the next call on the group.
+            text = self._library.cotune_last_error(address) if result else b""
+        finally:
+            self.leave()
         self.raise_interrupt()
-        if result != Result.SUCCESS:
-            raise error_of(result, text)
+        if result:
+            raise error_of(result, text.decode(errors="replace"))
 
     def exclusive(self) -> "_Exclusive":
         """A `with` over the address, while no other thread is in a call."""

@@ -27,7 +27,7 @@ _DTYPES_BY_FORMAT = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Operand:
     """Contiguous elements in memory: what a call of the C API needs to know of a buffer.
 
@@ -35,6 +35,7 @@ class Operand:
       address: of the first element; 0 where there is none.
       dtype: the type of an element. Booleans are U8.
       sizes: the dimensions, row-major; () for one element.
+      count: how many elements there are; computed from sizes.
       device: the ordinal of the GPU that the memory belongs to; None for host memory.
       is_writable: whether calls may write there.
       is_bool: whether the elements are booleans, which are 0 or 1.
@@ -48,10 +49,10 @@ class Operand:
     is_writable: bool = True
     is_bool: bool = False
     owner: Any = dataclasses.field(default=None, repr=False, compare=False)
+    count: int = dataclasses.field(init=False)
 
-    @property
-    def count(self) -> int:
-        return math.prod(self.sizes)
+    def __post_init__(self):
+        self.count = math.prod(self.sizes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,16 +1,36 @@
 """Whether the operands of a collective fit together, before libcotune sees addresses alone."""
 
+import dataclasses
+
 from cotune.buffers import Operand
 from cotune.constants import Collective, DType, Reduction
 from cotune.errors import usage_error
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallNames:
+    """The names of a collective's call and of its arguments, made once: calls are short."""
+
+    function: str
+    name: str
+    send: str
+    recv: str
+    op: str
+
+
+def _names(collective: Collective) -> CallNames:
+    name = collective.name.lower()
+    return CallNames(f"cotune_{name}", name, f"{name}: send", f"{name}: recv", f"{name}: op")
+
+
+CALL_NAMES = {collective: _names(collective) for collective in Collective}
 # These are stored and moved, but libcotune has no collectives of them: their bytes are moved.
 _MOVED_AS_BYTES = (DType.I8, DType.F8_E4M3, DType.F8_E5M2)
 
 
 def check_counts(collective: Collective, send: Operand, recv: Operand, size: int) -> int:
     """The count of the C API for these buffers in a group of `size` ranks. Raises UsageError."""
-    name = collective.name.lower()
+    name = CALL_NAMES[collective].name
     if send.dtype != recv.dtype or send.is_bool != recv.is_bool:
         raise usage_error(
             f"send has {_name(send)} and recv has {_name(recv)}",

@@ -31,7 +31,7 @@ class Collective(enum.IntEnum):
 
     @property
     def reduces(self) -> bool:
-        return self in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+        return self is Collective.ALL_REDUCE or self is Collective.REDUCE_SCATTER
 
 
 class DType(enum.IntEnum):
@@ -90,6 +90,8 @@ def constant(kind: type[_Enum], value: "_Enum | str | int", where: str) -> _Enum
 
     Raises UsageError, in which `where` names the argument.
     """
+    if type(value) is kind:
+        return value
     try:
         return kind[value.upper()] if isinstance(value, str) else kind(value)
     except (KeyError, ValueError):

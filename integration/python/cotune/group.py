@@ -12,7 +12,7 @@ from cotune._creation import create, created_error, encoded, joined, nanoseconds
 from cotune._handle import GroupHandle
 from cotune._native import library
 from cotune.buffers import Buffer, operand, require_writable, tensors
-from cotune.calls import check_counts, check_place, elements_dtype
+from cotune.calls import CALL_NAMES, check_counts, check_place, elements_dtype
 from cotune.constants import Collective, DType, GroupMemory, Numerics, Reduction, Result, constant
 from cotune.errors import usage_error
 from cotune.log import Log, LogAdapter
@@ -112,7 +112,8 @@ class Group:
         self._handle = GroupHandle(address, log)
         self._rank = self._library.cotune_group_rank(address)
         self._size = self._library.cotune_group_size(address)
-        self._device = self._library.cotune_group_device(address)
+        device = self._library.cotune_group_device(address)
+        self._device = device if device >= 0 else None
         # At the end of the process too, the last group first, while Python can still run a log.
         weakref.finalize(self, self._handle.end)
 
@@ -176,7 +177,7 @@ class Group:
     @property
     def device(self) -> int | None:
         """The CUDA ordinal that the group's buffers and streams belong to; None for host memory."""
-        return self._device if self._device >= 0 else None
+        return self._device
 
     @property
     def table_digest(self) -> int:
@@ -274,19 +275,21 @@ class Group:
         op: Reduction | str = 0,
         root: int = 0,
     ) -> Buffer:
-        name = collective.name.lower()
-        given = operand(send, f"{name}: send")
-        to = given if recv is None or recv is send else operand(recv, f"{name}: recv")
-        require_writable(to, f"{name}: recv")
-        check_place(given, self.device, f"{name}: send")
-        check_place(to, self.device, f"{name}: recv")
+        names = CALL_NAMES[collective]
+        given = operand(send, names.send)
+        to = given if recv is None or recv is send else operand(recv, names.recv)
+        require_writable(to, names.recv)
+        check_place(given, self._device, names.send)
+        check_place(to, self._device, names.recv)
         count = check_counts(collective, given, to, self._size)
-        last: list[int] = [root] if collective is Collective.BROADCAST else []
-        if collective.reduces:
-            last = [constant(Reduction, op, f"{name}: op")]
-        dtype = elements_dtype(collective, given, last[0] if collective.reduces else None)
-        function: Callable[..., int] = getattr(self._library, f"cotune_{name}")
-        self._handle.call(function, given.address, to.address, count, dtype, *last)
+        reduction = constant(Reduction, op, names.op) if collective.reduces else None
+        dtype = elements_dtype(collective, given, reduction)
+        arguments = [given.address, to.address, count, dtype]
+        if collective is Collective.BROADCAST:
+            arguments.append(root)
+        elif reduction is not None:
+            arguments.append(reduction)
+        self._handle.call(getattr(self._library, names.function), *arguments)
         return send if recv is None else recv
 
     # ---- Programs ----
@@ -324,7 +327,7 @@ class Group:
         ]
         for i, each in enumerate(given + into):
             if each.address:
-                check_place(each, self.device, f"operand {i + 1}")
+                check_place(each, self._device, f"operand {i + 1}")
         self._handle.call(
             function, program.handle, tensors(given), len(given), tensors(into), len(into)
         )
