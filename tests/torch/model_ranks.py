@@ -28,8 +28,11 @@ def difference(what: str, got: list[torch.Tensor], expected: list[torch.Tensor],
     for i, (one, other) in enumerate(zip(got, expected)):
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"{what} {i}: {one.dtype} {tuple(one.shape)}, and {other.dtype} {tuple(other.shape)} is right"
-        if not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
-            return f"{what} {i}: off by {(one - other).abs().max().item()}"
+        # Sums of many addends are as exact as the largest of them.
+        largest = other.abs().max().item() if other.numel() else 0.0
+        if not torch.allclose(one, other, rtol=tolerance, atol=tolerance * largest):
+            off = (one - other).abs().max().item()
+            return f"{what} {i}: off by {off}, where the largest value is {largest}"
     return ""
 
 
@@ -53,6 +56,7 @@ def check(case: models.Case, mode: str, step: str, group: dist.ProcessGroup) -> 
     model = case.model(group)
     compiled = torch.compile(model, dynamic=mode == "dynamic", fullgraph=True)
     trains = step == "training"
+    errors = []  # all ranks go on to the end, whatever one of them finds
     for rows in (24, 48) if mode == "dynamic" else (24,):
         x = models.inputs(rows, group.rank(), case.name not in ("sequence_parallel", "moe_dispatch"))
         expected = run(model, model, x, trains)
@@ -60,8 +64,8 @@ def check(case: models.Case, mode: str, step: str, group: dist.ProcessGroup) -> 
             got = run(model, compiled, x, trains)
             for what, one, other in zip(("output", "gradient"), got, expected):
                 if error := difference(what, one, other, case.tolerance):
-                    return f"{rows} rows, {repetition} run, {error}"
-    return ""
+                    errors.append(f"{rows} rows, {repetition} run, {error}")
+    return ", ".join(errors[:1])
 
 
 def main() -> None:

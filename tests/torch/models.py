@@ -233,7 +233,7 @@ class Case:
     @property
     def tolerance(self) -> float:
         """bf16 is rounded at other places."""
-        return 0.05 if self.model.dtype == torch.bfloat16 else 2e-5
+        return 0.03 if self.model.dtype == torch.bfloat16 else 1e-5
 
 
 CASES = [

@@ -215,3 +215,28 @@ def is_floor_division(expression: Any) -> bool:
     """Whether a sympy expression is torch's floor division of two others."""
     division = _fetch("torch.utils._sympy.functions", "FloorDiv")
     return division is not None and isinstance(expression, division)
+
+
+# Process groups.
+
+
+def group_timeout_s(group: Any, device: int) -> float:
+    """How long a collective of the group may take there, in seconds."""
+    kind = torch.device("cpu" if device < 0 else f"cuda:{device}")
+    try:
+        return group._get_backend(kind).options._timeout.total_seconds()
+    except (AttributeError, RuntimeError):
+        default = _fetch("torch.distributed.distributed_c10d", "default_pg_timeout")
+        return default.total_seconds() if default is not None else 1800.0
+
+
+def object_of_group_life(group: Any) -> Any:
+    """An object that goes when the group is destroyed: torch's own entry of it holds the only reference.
+
+    The group itself where this torch keeps no such entry: it goes with the last reference to it.
+    """
+    world = _fetch("torch.distributed.distributed_c10d", "_world")
+    try:
+        return world.pg_map[group][1]
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return group
