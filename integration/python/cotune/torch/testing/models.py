@@ -229,7 +229,7 @@ MODELS: dict[str, Model] = {
         _dependent_operand, _tensors(("R", 16), (16, 16)), ["all_reduce_mul"]
     ),
     "overlapped": Model(
-        _overlapped, _tensors(("R", 16), (16, 16)), [], ("independent compute",)
+        _overlapped, _tensors(("R", 16), (16, 16)), ["all_reduce_add"]
     ),
     "scaled_wide": Model(
         _scaled_wide, _tensors(("R", 16), dtype=_BF16), ["all_reduce_mul_add"]
