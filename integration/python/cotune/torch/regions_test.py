@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import unittest
-from unittest import mock
 
 import torch
 from torch._inductor import config
@@ -197,11 +196,11 @@ class LeftAloneTest(unittest.TestCase):
             ("bucket_all_reduces_fx", "all"),
             ("_micro_pipeline_tp", True),
         ):
-            with self.subTest(option=name), mock.patch.object(config, name, value):
+            with self.subTest(option=name), config.patch(name, value):
                 self.graph = GraphBuilder()
                 y = self.graph.all_reduce(self.graph.input(8, 16))
                 self.assertIn(name, self._reason(y))
-        with mock.patch.object(config, "_micro_pipeline_tp", True):
+        with config.patch("_micro_pipeline_tp", True):
             self.graph = GraphBuilder()
             y = self.graph.all_reduce(self.graph.input(8, 16))
             self.assertEqual(len(self.graph.rewritten(y, overlap=True).programs), 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -37,11 +36,8 @@ def explained(function: Callable[..., Any], *tensors: Any, **options: bool) -> d
     decisions.clear()
     torch._dynamo.reset()
     settings = Settings(**{"export": True, **options})
-    with mock.patch.multiple(
-        config,
-        post_grad_custom_post_pass=graph_pass.CotunePass(settings),
-        force_disable_caches=True,
-    ):
+    passes = graph_pass.CotunePass(settings)
+    with config.patch(post_grad_custom_post_pass=passes, force_disable_caches=True):
         torch.compile(function, fullgraph=True)(*tensors)
     return decisions.explain_data()[0]
 
