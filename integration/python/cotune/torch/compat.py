@@ -69,9 +69,9 @@ def custom_graph_pass() -> type:
 
 
 @functools.cache
-def inference_aware_pass() -> type | None:
-    """The class of passes that take `is_inference`; None before torch 2.13."""
-    return _fetch("torch._inductor.custom_graph_pass", "CustomInferenceAwareGraphPass")
+def takes_several_passes() -> bool:
+    """Whether Inductor's pass options may be lists; before torch 2.13 they are one callable."""
+    return _fetch("torch._inductor.custom_graph_pass", "get_custom_graph_passes") is not None
 
 
 @functools.cache

@@ -26,6 +26,7 @@ _FILES = (
     "aten_ops",
     "collectives",
     "compat",
+    "composites",
     "graph_pass",
     "manifest",
     "program_text",
@@ -51,25 +52,17 @@ class CotunePass(compat.custom_graph_pass()):
     Args:
       settings: equal on all ranks.
       before: a pass, or a list or tuple of passes, that runs first; None for none.
-      is_active: asked at each call; the pass changes nothing when it gives False.
     """
 
-    def __init__(
-        self,
-        settings: Settings | None = None,
-        before: Any = None,
-        is_active: Callable[[], bool] | None = None,
-    ):
+    def __init__(self, settings: Settings | None = None, before: Any = None):
         compat.check_version()
         self.settings = settings or Settings()
         self.before = before
-        self._is_active = is_active
 
     def __call__(self, graph: fx.Graph) -> None:
         for each in _passes(self.before):
             each(graph)
-        if self._is_active is None or self._is_active():
-            rewrite(graph, self.settings)
+        rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
         """What compiled graphs depend on: code and settings, and the uuid of the pass before.
@@ -267,15 +260,18 @@ def _redirect(
 
 
 def _erase(graph: fx.Graph, region: Region) -> None:
-    """Erases members, and operators with several results, that nothing reads any more."""
-    for node in reversed(region.members):
-        if node.users:
-            continue
-        sources = node.all_input_nodes
-        graph.erase_node(node)
-        for source in sources:
-            if source.target in regions.aten_ops.RESULT_RULES and not source.users:
-                graph.erase_node(source)
+    """Erases members, and what only they read, when nothing reads them any more."""
+    pending = [*region.vanishing, *region.members]
+    while pending:
+        unread = [node for node in pending if not node.users]
+        if not unread:
+            return
+        for node in reversed(pending):
+            if not node.users:
+                graph.erase_node(node)
+                unread.append(node)
+        gone = set(unread)
+        pending = [node for node in pending if node not in gone]
 
 
 def _write_manifests(

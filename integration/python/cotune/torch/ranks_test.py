@@ -1,4 +1,7 @@
-"""Compiled models on two ranks against the same models in eager torch."""
+"""Compiled models on two ranks against the same models in eager torch.
+
+With COTUNE_CLI set to the command-line tool, it checks the texts of all programs, too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import torch.distributed as dist
 from torch._inductor import config
 
 from cotune.torch import decisions, graph_pass
+from cotune.torch.program_text import parse
 from cotune.torch.testing import models, ranks, stand_in
+from cotune.torch.testing.tool import check_by_tool
 
 
 def _inputs(model: models.Model, rank: int, rows: int) -> list[torch.Tensor]:
@@ -97,6 +102,9 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(len(reasons), len(model.reasons), reasons)
         for reason, part in zip(reasons, model.reasons, strict=True):
             self.assertIn(part, reason)
+        for each in made:
+            self.assertEqual(parse(each["text"]).to_text(), each["text"])
+            check_by_tool(self, each["text"])
         calls = result["calls"]
         self.assertTrue(all(call.is_contiguous for call in calls))
         runs = 2 if model.dynamic else 1

@@ -43,6 +43,8 @@ class Region:
         self.views: set[fx.Node] = set()
         # Members whose value is repeated over rows or columns only where it is read.
         self.narrow: set[fx.Node] = set()
+        # Outside nodes that nothing reads once the members are gone.
+        self.vanishing: list[fx.Node] = []
         self.input_nodes: list[fx.Node] = []
         self.stops: list[tuple[str, str]] = []
         self.outputs: list[Output] = []
@@ -120,18 +122,25 @@ class Region:
 class Emission:
     """The context in which one node's operations are emitted; see aten_ops.Context."""
 
-    def __init__(self, region: Region, node: fx.Node, facts: sizes.TensorFacts, rule_rowwise: bool):
+    def __init__(
+        self,
+        region: Region,
+        operands: list[fx.Node],
+        facts: sizes.TensorFacts,
+        is_rowwise: bool,
+    ):
         self.region = region
         self.program = region.program
-        self.node = node
+        self.operands = operands
         self.facts = facts
         self.word = facts.word
         self.reads_narrow = False
-        self._anchor = None if rule_rowwise else self._flat_type()
+        self.drops_last = False  # a reduction that leaves the last dimension out
+        self._anchor = None if is_rowwise else self._flat_type()
 
     def _flat_type(self) -> tuple[str, int] | None:
         """The type of a member of exactly the result's sizes: those sizes stand for that type."""
-        for argument in self.node.all_input_nodes:
+        for argument in self.operands:
             if argument in self.region.values and argument not in self.region.narrow:
                 facts = sizes.facts_of(argument)
                 if facts.dims == self.facts.dims:

@@ -9,7 +9,6 @@ when nothing else uses them. All decisions depend on the graph only, which is eq
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import fx
 
 from cotune.torch import aten_ops, compat, sizes
 from cotune.torch.collectives import GroupFacts, collective_node, declare_rows
+from cotune.torch.composites import Composites
 from cotune.torch.program_text import ONE, OUTPUTS_MAX, Node, Operand, Refusal
 from cotune.torch.region import Emission, Output, Region
 from cotune.torch.settings import Settings
@@ -47,9 +47,11 @@ class Sweep:
         graph: fx.Graph,
         settings: Settings,
         group_facts: Callable[[str], GroupFacts],
+        composites: Composites,
         forbidden: frozenset[fx.Node] = frozenset(),
     ):
         self._nodes = list(graph.nodes)
+        self._composites = composites
         self._settings = settings
         self._group_facts = group_facts
         self._forbidden = forbidden
@@ -80,7 +82,7 @@ class Sweep:
                 self._epochs[node] = epoch
                 self._visit(node)
         for region in self.regions:
-            find_outputs(region)
+            _find_outputs(region, self._composites)
 
     # Dependencies.
 
@@ -94,7 +96,7 @@ class Sweep:
     def _outer_mask(self, node: fx.Node, region: Region) -> int:
         """The regions that the operands outside of `region` depend on, directly or not."""
         mask = 0
-        for each in _operands_of(node):
+        for each in self._composites.operands_of(node):
             of = self._of.get(each)
             if of is not region:
                 mask |= self._masks[each] if of is None else 1 << of.index
@@ -126,8 +128,8 @@ class Sweep:
         if getattr(target, "namespace", "") == self._namespace:
             self.left.append(Left(node, f"programs have no {target._schema.name.split('::')[1]}"))
             return
-        # Operators with several results join by their getitems.
-        if target not in aten_ops.RESULT_RULES:
+        # The last node of a composite joins for all of it.
+        if node not in self._composites.absorbed:
             self._grow(node)
 
     def _take(self, region: Region, node: fx.Node, value: int) -> None:
@@ -138,7 +140,7 @@ class Sweep:
     def _grow(self, node: fx.Node) -> None:
         """Adds the node to the last region that it can join."""
         candidates: dict[int, Region] = {}
-        for each in _operands_of(node):
+        for each in self._composites.operands_of(node):
             region = self._of.get(each)
             if region is not None:
                 candidates[region.index] = region
@@ -174,23 +176,24 @@ class Sweep:
         facts = sizes.facts_of(node)
         if facts is None:
             raise Refusal("its value is no tensor")
-        source = _result_source(node)
-        rule = aten_ops.RULES.get(node.target)
+        rule, composite = aten_ops.RULES.get(node.target), self._composites.of.get(node)
         if node.target is aten_ops.EXPAND:
             return self._emit_expand(region, node, facts)
-        if rule is None and source is None:
+        if rule is None and composite is None:
             raise Refusal("programs have no such operation")
         if not sizes.is_contiguous(facts):
             raise Refusal("its value is not contiguous")
-        if rule is not None and rule.is_view:
+        if composite is None and rule.is_view:
             return self._emit_view(region, node)
-        is_rowwise = source is not None or rule.is_rowwise
-        emission = Emission(region, source or node, facts, is_rowwise)
-        if source is not None:
-            emit = aten_ops.RESULT_RULES[source.target]
-            value = emit(emission, aten_ops.arguments_of(source), node.args[1])
+        is_rowwise = (composite or rule).is_rowwise
+        operands = self._composites.operands_of(node)
+        emission = Emission(region, operands, facts, is_rowwise)
+        if composite is not None:
+            value = composite.emit(emission)
         else:
             value = rule.emit(emission, aten_ops.arguments_of(node))
+        if is_rowwise and sizes.facts_of(operands[0]).lead == facts.dims:
+            emission.drops_last = True
         self._check_result(region, node, facts, emission, value)
         return value
 
@@ -202,7 +205,7 @@ class Sweep:
         type_ = region.program.types[value]
         if type_.dtype != ("u8" if facts.word == "bool" else facts.word):
             raise Refusal(f"aten gives {facts.word}")
-        if _drops_last(node, facts):
+        if emission.drops_last:
             return
         rows, columns = emission.result_type
         if (type_.rows, type_.columns) == (rows, columns):
@@ -393,8 +396,9 @@ def find_regions(
 ) -> tuple[list[Region], list[Left]]:
     """The regions of a graph, and the collectives that are left alone with the reason."""
     forbidden: frozenset[fx.Node] = frozenset()
+    composites = Composites(list(graph.nodes))
     while True:
-        sweep = Sweep(graph, settings, group_facts, forbidden)
+        sweep = Sweep(graph, settings, group_facts, composites, forbidden)
         sweep.run()
         more = frozenset(node for region in sweep.regions for node in _misfits(region))
         # A collective is no misfit, so that each round forbids a node more.
@@ -422,7 +426,7 @@ def _why_dropped(region: Region, settings: Settings) -> str:
     return ""
 
 
-def find_outputs(region: Region) -> None:
+def _find_outputs(region: Region, composites: Composites) -> None:
     """Fills the outputs of a region: values that a node outside reads, in order of the members."""
     found: dict[int, Output] = {}
     roots: dict[int, fx.Node] = {}
@@ -430,20 +434,14 @@ def find_outputs(region: Region) -> None:
         value = region.values[node]
         if node not in region.narrow:
             roots.setdefault(value, node)
-        if any(not _is_inside(user, region) for user in node.users):
+        if any(not composites.is_inside(user, region.values) for user in node.users):
             output = found.get(value)
             if output is None:
                 output = found[value] = Output(roots.get(value, node), value, [])
             output.same.append(node)
     region.outputs = list(found.values())
+    region.vanishing = composites.vanishing(region.values)
     region.program.outputs = [(output.value, -1) for output in region.outputs]
-
-
-def _is_inside(user: fx.Node, region: Region) -> bool:
-    if user in region.values:
-        return True
-    # An operator with several results vanishes when all of them are members.
-    return user.target in aten_ops.RESULT_RULES and all(each in region.values for each in user.users)
 
 
 def _misfits(region: Region) -> list[fx.Node]:
@@ -459,20 +457,6 @@ def _misfits(region: Region) -> list[fx.Node]:
     return [node for node in misfits if node not in opening]
 
 
-def _operands_of(node: fx.Node) -> list[fx.Node]:
-    """The operands of a node; those of the operator itself for one of several results."""
-    source = _result_source(node)
-    return (source or node).all_input_nodes
-
-
-def _result_source(node: fx.Node) -> fx.Node | None:
-    """The operator with several results of which the node is one."""
-    if node.target is not operator.getitem or not isinstance(node.args[0], fx.Node):
-        return None
-    source = node.args[0]
-    return source if source.target in aten_ops.RESULT_RULES else None
-
-
 def _is_barrier(node: fx.Node) -> bool:
     """Whether the node writes memory that others read."""
     schema = getattr(node.target, "_schema", None)
@@ -481,14 +465,6 @@ def _is_barrier(node: fx.Node) -> bool:
 
 def _target_name(node: fx.Node) -> str:
     return str(node.target) if hasattr(node.target, "_schema") else node.name
-
-
-def _drops_last(node: fx.Node, facts: sizes.TensorFacts) -> bool:
-    """Whether a reduction over the last dimension leaves that dimension out."""
-    before = sizes.facts_of(_operands_of(node)[0])
-    rule = aten_ops.RULES.get(node.target)
-    is_rowwise = rule.is_rowwise if rule is not None else True
-    return is_rowwise and before is not None and before.lead == facts.dims
 
 
 def _has_elements_of(node: fx.Node, facts: sizes.TensorFacts | None) -> bool:

@@ -195,7 +195,7 @@ MODELS: dict[str, Model] = {
     "handwritten_norm": Model(
         _handwritten_norm,
         _tensors(("R", 64), ("R", 64), (64,), dtype=_BF16),
-        ["all_reduce_add_rms_mul"],
+        ["all_reduce_add_rms"],
     ),
     "layer_norm": Model(_layer_norm, _tensors(("R", 64), (64,), (64,)), ["all_reduce_norm"]),
     "gather_rows": Model(_gather_rows, _tensors(("R", 16)), ["all_gather_mul"]),
@@ -229,7 +229,7 @@ MODELS: dict[str, Model] = {
         _dependent_operand, _tensors(("R", 16), (16, 16)), ["all_reduce_mul"]
     ),
     "overlapped": Model(
-        _overlapped, _tensors(("R", 16), (16, 16)), [], ("independent compute",)
+        _overlapped, _tensors(("R", 16), (16, 16)), ["all_reduce_add"]
     ),
     "scaled_wide": Model(
         _scaled_wide, _tensors(("R", 16), dtype=_BF16), ["all_reduce_mul_add"]

@@ -1,0 +1,84 @@
+"""Turning the graph pass on and off: for all that is compiled, in a block, or for one function.
+
+The pass runs when a function is compiled, which is at its first call. A function that was compiled
+before is not compiled again, and a call outside of the block compiles without the pass;
+`torch.compile(function, options=options())` binds the pass to the function instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from cotune.torch import compat
+from cotune.torch.graph_pass import CotunePass
+from cotune.torch.settings import Settings
+
+_OPTION = "post_grad_custom_post_pass"
+
+
+def _without_cotune(passes: Any) -> Any:
+    """What a value of the option is without cotune's pass; None for nothing."""
+    if isinstance(passes, CotunePass):
+        return passes.before
+    if isinstance(passes, (list, tuple)):
+        left = [each for each in passes if not isinstance(each, CotunePass)]
+        if len(left) <= 1:
+            return left[0] if left else None
+        return type(passes)(left)
+    return passes
+
+
+def _with_cotune(passes: Any, settings: Settings) -> Any:
+    """A value of the option that runs the other passes first, and then cotune's."""
+    others = _without_cotune(passes)
+    if others is None:
+        return CotunePass(settings)
+    if not compat.takes_several_passes():
+        return CotunePass(settings, before=others)
+    listed = list(others) if isinstance(others, (list, tuple)) else [others]
+    return [*listed, CotunePass(settings)]
+
+
+def enable(**options: bool) -> None:
+    """Turns the pass on for all that is compiled from now on. Options: see Settings.
+
+    A pass that is there runs first. A second call replaces the settings.
+    """
+    config = compat.inductor_config()
+    setattr(config, _OPTION, _with_cotune(getattr(config, _OPTION), Settings.of(**options)))
+
+
+def disable() -> None:
+    """Turns the pass off, and leaves other passes as they are."""
+    config = compat.inductor_config()
+    setattr(config, _OPTION, _without_cotune(getattr(config, _OPTION)))
+
+
+@contextlib.contextmanager
+def enabled(**options: bool) -> Iterator[None]:
+    """Turns the pass on in a block, for functions whose first call is in it."""
+    config = compat.inductor_config()
+    before = getattr(config, _OPTION)
+    enable(**options)
+    try:
+        yield
+    finally:
+        setattr(config, _OPTION, before)
+
+
+def is_enabled() -> bool:
+    """Whether the pass is on for what is compiled now."""
+    passes = getattr(compat.inductor_config(), _OPTION)
+    listed = passes if isinstance(passes, (list, tuple)) else (passes,)
+    return any(isinstance(each, CotunePass) for each in listed)
+
+
+def options(**options: bool) -> dict[str, Any]:
+    """Options of torch.compile that turn the pass on for one function. Options: see Settings.
+
+    The other options of torch.compile can be added to the dict.
+    """
+    passes = getattr(compat.inductor_config(), _OPTION)
+    return {_OPTION: _with_cotune(passes, Settings.of(**options))}

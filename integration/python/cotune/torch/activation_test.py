@@ -1,0 +1,138 @@
+"""Turning the pass on and off beside passes of others, and when compiled functions see it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import unittest
+from typing import Any
+
+import torch
+import torch.distributed._functional_collectives as funcol
+from torch._inductor import config
+
+from cotune.torch import activation, compat, decisions
+from cotune.torch.graph_pass import CotunePass
+from cotune.torch.settings import Settings
+from cotune.torch.testing.graphs import fake_group
+
+
+class OtherPass(compat.custom_graph_pass()):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        self.calls += 1
+
+    def uuid(self) -> Any:
+        return "other"
+
+
+def _function(x: torch.Tensor) -> torch.Tensor:
+    return funcol.all_reduce(x, "sum", fake_group()) + 1
+
+
+def _programs() -> int:
+    return sum(len(graph.programs) for graph in decisions.graphs())
+
+
+class ActivationTest(unittest.TestCase):
+    def setUp(self) -> None:
+        fake_group()
+        config.post_grad_custom_post_pass = None
+        config.force_disable_caches = True
+        decisions.clear()
+        torch._dynamo.reset()
+        self.x = torch.ones(4, 8)
+
+    def tearDown(self) -> None:
+        config.post_grad_custom_post_pass = None
+        config.force_disable_caches = False
+
+    def test_enable_and_disable(self) -> None:
+        activation.enable(export=True)
+        self.assertTrue(activation.is_enabled())
+        torch.compile(_function)(self.x)
+        self.assertEqual(_programs(), 1)
+        activation.disable()
+        self.assertFalse(activation.is_enabled())
+        self.assertIsNone(config.post_grad_custom_post_pass)
+
+    def test_other_passes_stay_and_run_first(self) -> None:
+        other = OtherPass()
+        for passes in (other, [other]) if compat.takes_several_passes() else (other,):
+            config.post_grad_custom_post_pass = passes
+            other.calls = 0
+            torch._dynamo.reset()
+            activation.enable(export=True)
+            activation.enable(export=True)
+            torch.compile(_function)(self.x)
+            self.assertEqual(other.calls, 1)
+            activation.disable()
+            self.assertIs(config.post_grad_custom_post_pass, other)
+        self.assertGreater(_programs(), 0)
+
+    def test_chain_in_one_callable(self) -> None:
+        other = OtherPass()
+        chained = CotunePass(Settings(), before=other)
+        self.assertIn("other", chained.uuid()[-1])
+        graph = torch.fx.Graph()
+        graph.output(())
+        chained(graph)
+        self.assertEqual(other.calls, 1)
+        self.assertIsNone(CotunePass(Settings(), before=lambda graph: None).uuid())
+
+    def test_block(self) -> None:
+        inside, outside = torch.compile(_function), torch.compile(lambda x: _function(x) * 2)
+        with activation.enabled(export=True):
+            inside(self.x)
+        self.assertEqual(_programs(), 1)
+        self.assertFalse(activation.is_enabled())
+        outside(self.x)
+        self.assertEqual(_programs(), 1)
+
+    def test_options_bind_to_one_function(self) -> None:
+        compiled = torch.compile(_function, options=activation.options(export=True))
+        other = torch.compile(lambda x: _function(x) * 3)
+        compiled(self.x)
+        other(self.x)
+        self.assertEqual(_programs(), 1)
+
+    def test_uuid_follows_the_settings(self) -> None:
+        uuid = CotunePass(Settings()).uuid()
+        self.assertEqual(uuid, CotunePass(Settings()).uuid())
+        self.assertNotEqual(uuid, CotunePass(Settings(prologues=False)).uuid())
+        self.assertEqual(pickle.loads(pickle.dumps(uuid)), uuid)
+
+    def test_copies_report_to_the_same_list(self) -> None:
+        activation.enable(export=True)
+        passes = config.post_grad_custom_post_pass
+        config.post_grad_custom_post_pass = copy.deepcopy(passes)
+        torch.compile(_function)(self.x)
+        self.assertEqual(_programs(), 1)
+
+    def test_unknown_options_are_errors(self) -> None:
+        with self.assertRaisesRegex(TypeError, "epilogue"):
+            activation.enable(epilogue=True)
+        with self.assertRaisesRegex(TypeError, "True or False"):
+            activation.options(overlap="yes")
+
+    def test_explain(self) -> None:
+        self.assertIn("no graph", decisions.explain())
+        activation.enable()
+        torch.compile(_function)(self.x)
+        self.assertIn("fake backend", decisions.explain())
+        (graph,) = decisions.explain_data()
+        self.assertEqual(graph["left"][0]["operator"], "all_reduce")
+
+    def test_decisions_are_bounded(self) -> None:
+        left = [decisions.LeftDecision("a", "all_reduce", "0", "because")]
+        for _ in range(decisions.GRAPHS_KEPT + 5):
+            decisions.record(1, 0.0, [], left)
+        self.assertEqual(len(decisions.graphs()), decisions.GRAPHS_KEPT)
+
+
+if __name__ == "__main__":
+    unittest.main()

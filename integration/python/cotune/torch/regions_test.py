@@ -1,0 +1,288 @@
+"""Which nodes become a program, on graphs made by hand."""
+
+from __future__ import annotations
+
+import operator
+import unittest
+
+import torch
+from torch._inductor import config
+
+from cotune.torch import graph_pass
+from cotune.torch.collectives import GroupFacts
+from cotune.torch.settings import Settings
+from cotune.torch.testing.graphs import GraphBuilder, aten, c10d
+
+
+def _lines(decision) -> list[list[str]]:
+    return [each.text.splitlines()[1:] for each in decision.programs]
+
+
+class RegionsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.graph = GraphBuilder()
+
+    def test_epilogue_joins(self) -> None:
+        x, bias = self.graph.input(8, 16), self.graph.input(16)
+        y = self.graph.call(aten.relu.default, self.graph.call(
+            aten.add.Tensor, self.graph.all_reduce(x), bias))
+        decision = self.graph.rewritten(y)
+        wanted = [
+            "%0 = input f32 [R, 16]",
+            "%1 = input f32 [1, 16]",
+            "%2 = all_reduce sum %0",
+            "%3 = add %2, %1",
+            "%4 = relu %3",
+            "return %4",
+        ]
+        self.assertEqual(_lines(decision), [wanted])
+        self.assertNotIn(c10d.all_reduce.default, self.graph.targets())
+        self.assertNotIn(c10d.wait_tensor.default, self.graph.targets())
+        self.assertNotIn(aten.relu.default, self.graph.targets())
+
+    def test_node_that_depends_on_the_region_through_an_outside_node_stays_outside(self) -> None:
+        x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
+        total = self.graph.all_reduce(x)
+        doubled = self.graph.call(aten.mul.Tensor, total, 2)
+        product = self.graph.call(aten.mm.default, total, weight)
+        mixed = self.graph.call(aten.add.Tensor, doubled, product)
+        decision = self.graph.rewritten(mixed)
+        self.assertEqual(_lines(decision)[0][-1], "return %1, %2")
+        self.assertIn(aten.add.Tensor, self.graph.targets())
+        self.assertTrue(any("depends" in reason for _, reason in decision.programs[0].stops))
+
+    def test_two_regions_do_not_read_each_other_in_a_circle(self) -> None:
+        x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+        first, second = self.graph.all_reduce(x), self.graph.all_reduce(y)
+        # second reads first; what then reads second may not join first.
+        crossed = self.graph.call(aten.mul.Tensor, second, first)
+        back = self.graph.call(aten.add.Tensor, first, crossed)
+        decision = self.graph.rewritten(back, crossed)
+        self.assertEqual(len(decision.programs), 2)
+        self.assertEqual(_lines(decision)[0][-1], "return %1")
+
+    def test_users_of_inner_values_that_stand_in_front_are_moved(self) -> None:
+        x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
+        total = self.graph.all_reduce(x)
+        early = self.graph.call(aten.mm.default, total, weight)
+        late = self.graph.call(aten.mul.Tensor, total, 2)
+        decision = self.graph.rewritten(early, late)
+        self.assertEqual(_lines(decision)[0][-1], "return %1, %2")
+
+    def test_nothing_is_moved_over_a_write(self) -> None:
+        x, other = self.graph.input(8, 16), self.graph.input(8, 16)
+        total = self.graph.all_reduce(x)
+        self.graph.call(aten.copy_.default, other, x)
+        y = self.graph.call(aten.add.Tensor, total, other)
+        decision = self.graph.rewritten(y)
+        self.assertEqual(_lines(decision)[0][-2:], ["%1 = all_reduce sum %0", "return %1"])
+        self.assertIn("writes memory", decision.programs[0].stops[0][1])
+
+    def test_prologue_joins_only_if_nothing_else_reads_it(self) -> None:
+        x = self.graph.input(8, 16, dtype=torch.bfloat16)
+        wide = self.graph.call(torch.ops.prims.convert_element_type.default, x, torch.float32)
+        alone = self.graph.rewritten(self.graph.all_reduce(wide))
+        self.assertIn("%1 = cast %0, to=f32", _lines(alone)[0])
+        self.graph = GraphBuilder()
+        x = self.graph.input(8, 16, dtype=torch.bfloat16)
+        wide = self.graph.call(torch.ops.prims.convert_element_type.default, x, torch.float32)
+        shared = self.graph.rewritten(self.graph.all_reduce(wide), wide)
+        self.assertEqual(_lines(shared)[0][0], "%0 = input f32 [R, 16]")
+
+    def test_broadcast_over_a_middle_dimension_is_not_taken(self) -> None:
+        x, y = self.graph.input(2, 4, 16), self.graph.input(2, 1, 16)
+        total = self.graph.all_reduce(x)
+        decision = self.graph.rewritten(self.graph.call(aten.add.Tensor, total, y))
+        self.assertIn("middle dimension", decision.programs[0].stops[0][1])
+
+    def test_mean_of_bf16_is_rounded_to_bf16(self) -> None:
+        x = self.graph.input(8, 16, dtype=torch.bfloat16)
+        mean = self.graph.call(aten.mean.dim, self.graph.all_reduce(x), [-1], True)
+        lines = _lines(self.graph.rewritten(mean))[0]
+        self.assertEqual(lines[2:4], ["%2 = row_mean %1", "%3 = cast %2, to=bf16"])
+
+    def test_bool_leaves_as_bool(self) -> None:
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        positive = self.graph.call(aten.gt.Scalar, total, 0)
+        self.graph.rewritten(positive)
+        (output,) = self.graph.graph.output_node().args[0]
+        self.assertEqual(output.target, torch.ops.prims.convert_element_type.default)
+        self.assertEqual(output.meta["val"].dtype, torch.bool)
+
+    def test_repeated_value_is_not_an_output(self) -> None:
+        x = self.graph.input(8, 16)
+        total = self.graph.all_reduce(x)
+        mean = self.graph.call(aten.mean.dim, total, [-1], True)
+        wide = self.graph.call(aten.expand.default, mean, [8, 16])
+        half = self.graph.call(aten.div.Tensor, wide, 2)
+        decision = self.graph.rewritten(half, self.graph.call(aten.mul.Tensor, half, total))
+        self.assertEqual(_lines(decision)[0][-1], "return %1, %2")
+        self.assertIn(aten.div.Tensor, self.graph.targets())
+
+    def test_limits_end_a_region(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(8, 16))
+        for _ in range(80):
+            y = self.graph.call(aten.tanh.default, y)
+        decision = self.graph.rewritten(y)
+        self.assertEqual(len(_lines(decision)[0]), 1 + 64 + 1)
+        self.assertIn("64 operations", decision.programs[0].stops[0][1])
+
+    def test_outputs_are_at_most_16(self) -> None:
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        outputs = [self.graph.call(aten.mul.Tensor, total, float(i)) for i in range(2, 25)]
+        decision = self.graph.rewritten(*outputs)
+        self.assertEqual(_lines(decision)[0][-1].count("%"), 16)
+
+    def test_inputs_are_at_most_16(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(8, 16))
+        others = [self.graph.input(8, 16) for _ in range(20)]
+        for other in others:
+            y = self.graph.call(aten.add.Tensor, y, other)
+        lines = _lines(self.graph.rewritten(y))[0]
+        self.assertEqual(sum("input" in line for line in lines), 16)
+
+    def test_operands_of_two_dtypes_are_cast_as_aten_does(self) -> None:
+        x, y = self.graph.input(8, 16, dtype=torch.bfloat16), self.graph.input(8, 16)
+        total = self.graph.call(aten.add.Tensor, self.graph.all_reduce(x), y)
+        lines = _lines(self.graph.rewritten(total))[0]
+        self.assertIn("%3 = cast %2, to=f32", lines)
+
+    def test_one_row_has_no_free_size(self) -> None:
+        lines = _lines(self.graph.rewritten(self.graph.all_reduce(self.graph.input(64))))[0]
+        self.assertEqual(lines[0], "%0 = input f32 [1, 64]")
+
+    def test_long_vector_is_cut_into_rows(self) -> None:
+        decision = self.graph.rewritten(self.graph.all_reduce(self.graph.input(3 * 65536)))
+        self.assertEqual(_lines(decision)[0][0], "%0 = input f32 [R, 65536]")
+        self.assertEqual(decision.programs[0].rows, [3])
+
+
+class LeftAloneTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.graph = GraphBuilder()
+
+    def _reason(self, *outputs, **options) -> str:
+        decision = self.graph.rewritten(*outputs, **options)
+        self.assertEqual(decision.programs, [])
+        (left,) = decision.left
+        return left.reason
+
+    def test_group_is_a_value_of_the_graph(self) -> None:
+        x, group = self.graph.input(8, 16), self.graph.input(1)
+        self.assertIn("value of the graph", self._reason(self.graph.all_reduce(x, group)))
+
+    def test_group_is_not_taken(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(8, 16))
+        self.assertEqual(self._reason(y, reason="it is small"), "it is small")
+
+    def test_second_user(self) -> None:
+        x = self.graph.input(8, 16)
+        wait = self.graph.all_reduce(x)
+        other = self.graph.call(aten.neg.default, wait.args[0])
+        self.assertIn("other than one wait", self._reason(wait, other))
+
+    def test_compute_beside_the_collective(self) -> None:
+        x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
+        work = self.graph.graph.call_function(c10d.all_reduce.default, (x, "sum", "0"))
+        work.meta["val"] = x.meta["val"]
+        beside = self.graph.call(aten.mm.default, x, weight)
+        wait = self.graph.wait(work)
+        reason = self._reason(self.graph.call(aten.add.Tensor, wait, beside))
+        self.assertIn("independent compute", reason)
+
+    def test_overlap_passes(self) -> None:
+        for name, value in (
+            ("reorder_for_compute_comm_overlap", True),
+            ("bucket_all_reduces_fx", "all"),
+            ("_micro_pipeline_tp", True),
+        ):
+            with self.subTest(option=name), config.patch(name, value):
+                self.graph = GraphBuilder()
+                y = self.graph.all_reduce(self.graph.input(8, 16))
+                self.assertIn(name, self._reason(y))
+        with config.patch("_micro_pipeline_tp", True):
+            self.graph = GraphBuilder()
+            y = self.graph.all_reduce(self.graph.input(8, 16))
+            self.assertEqual(len(self.graph.rewritten(y, overlap=True).programs), 1)
+
+    def test_dtype(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(8, 16, dtype=torch.int16))
+        self.assertIn("no int16", self._reason(y))
+
+    def test_strides(self) -> None:
+        x = self.graph.call(aten.permute.default, self.graph.input(16, 8), [1, 0])
+        self.assertIn("not contiguous", self._reason(self.graph.all_reduce(x)))
+
+    def test_columns(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(65537))  # a prime
+        self.assertIn("no divisor", self._reason(y))
+
+    def test_plain_collective_by_the_settings(self) -> None:
+        y = self.graph.all_reduce(self.graph.input(8, 16))
+        self.assertIn("settings", self._reason(y, plain=False))
+
+    def test_epilogues_by_the_settings(self) -> None:
+        y = self.graph.call(aten.neg.default, self.graph.all_reduce(self.graph.input(8, 16)))
+        decision = self.graph.rewritten(y, epilogues=False)
+        self.assertEqual(_lines(decision)[0][-1], "return %1")
+        self.assertIn(aten.neg.default, self.graph.targets())
+
+    def test_splits(self) -> None:
+        for splits, part in (([2, 6], "uneven"), ([3, 3], "equal share")):
+            with self.subTest(splits=splits):
+                self.graph = GraphBuilder()
+                x = self.graph.input(8, 16)
+                work = self.graph.graph.call_function(
+                    c10d.all_to_all_single.default, (x, splits, splits, "0")
+                )
+                work.meta["val"] = x.meta["val"]
+                self.assertIn(part, self._reason(self.graph.wait(work)))
+
+
+class GroupsTest(unittest.TestCase):
+    def test_torch_distributed_is_not_initialised(self) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        facts = graph_pass.group_facts_of(Settings())("0")
+        self.assertIn("not initialised", facts.reason)
+
+    def test_fake_groups_need_export(self) -> None:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        try:
+            name = torch.distributed.group.WORLD.group_name
+            self.assertIn("fake", graph_pass.group_facts_of(Settings())(name).reason)
+            exported = graph_pass.group_facts_of(Settings(export=True))
+            self.assertEqual(exported(name), GroupFacts(world_size=2))
+            self.assertIn("no group", exported("another").reason)
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+class RewriteTest(unittest.TestCase):
+    def test_manifest_is_in_the_first_operator_of_each_group(self) -> None:
+        graph = GraphBuilder()
+        outputs = []
+        for group in ("0", "1", "0", "1"):
+            y = graph.all_reduce(graph.input(8, 16), group)
+            outputs.append(graph.call(aten.add.Tensor, y, float(len(outputs))))
+        graph.rewritten(*outputs)
+        programs = [n for n in graph.graph.nodes if "program" in n.kwargs]
+        self.assertEqual([bool(n.kwargs["manifest"]) for n in programs], [True, True, False, False])
+        for node in programs[:2]:
+            self.assertEqual(node.kwargs["manifest"].count('"program"'), 2)
+
+    def test_results_are_those_of_the_nodes(self) -> None:
+        graph = GraphBuilder()
+        x = graph.input(8, 16)
+        variance = graph.call(aten.var_mean.correction, graph.all_reduce(x), [1], correction=0,
+                              keepdim=True)
+        mean = graph.call(operator.getitem, variance, 1)
+        decision = graph.rewritten(mean)
+        self.assertEqual(_lines(decision)[0][-2], "%2 = row_mean %1")
+        self.assertNotIn(aten.var_mean.correction, graph.targets())
+
+
+if __name__ == "__main__":
+    unittest.main()
