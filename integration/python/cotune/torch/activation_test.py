@@ -6,6 +6,7 @@ import copy
 import pickle
 import unittest
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed._functional_collectives as funcol
@@ -30,8 +31,11 @@ class OtherPass(compat.custom_graph_pass()):
         return "other"
 
 
+_GROUP = fake_group()
+
+
 def _function(x: torch.Tensor) -> torch.Tensor:
-    return funcol.all_reduce(x, "sum", fake_group()) + 1
+    return funcol.all_reduce(x, "sum", _GROUP) + 1
 
 
 def _programs() -> int:
@@ -73,6 +77,18 @@ class ActivationTest(unittest.TestCase):
             activation.disable()
             self.assertIs(config.post_grad_custom_post_pass, other)
         self.assertGreater(_programs(), 0)
+
+    def test_chain_where_options_take_one_callable(self) -> None:
+        other = OtherPass()
+        config.post_grad_custom_post_pass = other
+        with mock.patch.object(compat, "takes_several_passes", lambda: False):
+            activation.enable(export=True)
+            activation.enable(export=True)
+            torch.compile(_function)(self.x)
+            self.assertIs(config.post_grad_custom_post_pass.before, other)
+            self.assertEqual((other.calls, _programs()), (1, 1))
+            activation.disable()
+        self.assertIs(config.post_grad_custom_post_pass, other)
 
     def test_chain_in_one_callable(self) -> None:
         other = OtherPass()

@@ -273,9 +273,14 @@ def _where(context: Context, arguments: dict[str, Any]) -> int:
 # Casts.
 
 
-def _cast(context: Context, x: int) -> int:
+def _cast(context: Context, argument: Any) -> int:
     if context.word == "bool":
         raise Refusal("it casts to bool")
+    facts = sizes.facts_of(argument)
+    if facts is not None and (facts.word, context.word) == ("bool", "u8"):
+        # A bool is u8 already, and one value cannot leave in two dtypes.
+        raise Refusal("it casts bool to u8")
+    x = context.operand(argument)
     if context.word not in sizes.DTYPES:
         raise Refusal(f"programs have no {context.word}")
     return context.program.cast(x, context.word)
@@ -283,7 +288,7 @@ def _cast(context: Context, x: int) -> int:
 
 @_rule(prims.convert_element_type.default, is_cheap=True)
 def _convert(context: Context, arguments: dict[str, Any]) -> int:
-    return _cast(context, context.operand(arguments["a"]))
+    return _cast(context, arguments["a"])
 
 
 @_rule(aten._to_copy.default, is_cheap=True)
@@ -292,7 +297,7 @@ def _to_copy(context: Context, arguments: dict[str, Any]) -> int:
         raise Refusal("the copy changes more than the dtype")
     if arguments.get("memory_format") not in (None, torch.preserve_format, torch.contiguous_format):
         raise Refusal("the copy changes the layout")
-    return _cast(context, context.operand(arguments["self"]))
+    return _cast(context, arguments["self"])
 
 
 # Operations on rows.

@@ -1,4 +1,4 @@
-"""What the pass decided, for people and as data. The list is bounded; the oldest graphs go first."""
+"""What the pass decided, for people and as data. The list is bounded: old graphs are dropped."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class ManifestTest(unittest.TestCase):
         self.assertEqual(found, [12, 48, 100])
 
     def test_rows_of_shares_are_multiples_of_the_ranks(self) -> None:
-        found = _rows(self._all_gather, torch.ones(7, 8))
-        self.assertIn(14, found)
+        found = _rows(self._all_gather, torch.ones(15, 8))
+        self.assertIn(30, found)
         self.assertTrue(all(rows % 2 == 0 for rows in found), found)
 
     def test_bytes_are_bounded(self) -> None:

@@ -334,7 +334,8 @@ class Sweep:
                     return len(chain) - 1
             else:
                 value = region.input_value(source, type_)
-            self._take(region, node, region.program.add(dataclasses.replace(made, operands=(value,))))
+            result = region.program.add(dataclasses.replace(made, operands=(value,)))
+            self._take(region, node, result)
         except Refusal:
             self._undo(region)
             raise

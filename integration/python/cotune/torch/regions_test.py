@@ -11,7 +11,7 @@ from torch._inductor import config
 from cotune.torch import graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
-from cotune.torch.testing.graphs import GraphBuilder, aten, c10d
+from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
 
 
 def _lines(decision) -> list[list[str]]:
@@ -24,8 +24,8 @@ class RegionsTest(unittest.TestCase):
 
     def test_epilogue_joins(self) -> None:
         x, bias = self.graph.input(8, 16), self.graph.input(16)
-        y = self.graph.call(aten.relu.default, self.graph.call(
-            aten.add.Tensor, self.graph.all_reduce(x), bias))
+        total = self.graph.call(aten.add.Tensor, self.graph.all_reduce(x), bias)
+        y = self.graph.call(aten.relu.default, total)
         decision = self.graph.rewritten(y)
         wanted = [
             "%0 = input f32 [R, 16]",
@@ -60,6 +60,16 @@ class RegionsTest(unittest.TestCase):
         decision = self.graph.rewritten(back, crossed)
         self.assertEqual(len(decision.programs), 2)
         self.assertEqual(_lines(decision)[0][-1], "return %1")
+
+    def test_dependencies_pass_through_other_regions(self) -> None:
+        x, y, weight = (self.graph.input(16, 16) for _ in range(3))
+        first, second = self.graph.all_reduce(x), self.graph.all_reduce(y)
+        crossed = self.graph.call(aten.mul.Tensor, second, first)
+        product = self.graph.call(aten.mm.default, crossed, weight)
+        # product depends on first only because crossed's region reads it.
+        mixed = self.graph.call(aten.add.Tensor, first, product)
+        self.graph.rewritten(mixed)
+        self.assertIn(aten.add.Tensor, self.graph.targets())
 
     def test_users_of_inner_values_that_stand_in_front_are_moved(self) -> None:
         x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
@@ -108,6 +118,17 @@ class RegionsTest(unittest.TestCase):
         (output,) = self.graph.graph.output_node().args[0]
         self.assertEqual(output.target, torch.ops.prims.convert_element_type.default)
         self.assertEqual(output.meta["val"].dtype, torch.bool)
+
+    def test_bool_and_its_cast_leave_in_their_own_dtypes(self) -> None:
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        positive = self.graph.call(aten.gt.Scalar, total, 0)
+        convert = torch.ops.prims.convert_element_type.default
+        bytes_ = self.graph.call(convert, positive, torch.uint8)
+        self.graph.rewritten(positive, bytes_)
+        found = [each.meta["val"].dtype for each in self.graph.graph.output_node().args[0]]
+        self.assertEqual(found, [torch.bool, torch.uint8])
+        target = self.graph.graph.output_node().args[0][1]
+        self.assertEqual(target.args[1], torch.uint8)
 
     def test_repeated_value_is_not_an_output(self) -> None:
         x = self.graph.input(8, 16)
@@ -247,11 +268,8 @@ class GroupsTest(unittest.TestCase):
         self.assertIn("not initialised", facts.reason)
 
     def test_fake_groups_need_export(self) -> None:
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        name = fake_group()
         try:
-            name = torch.distributed.group.WORLD.group_name
             self.assertIn("fake", graph_pass.group_facts_of(Settings())(name).reason)
             exported = graph_pass.group_facts_of(Settings(export=True))
             self.assertEqual(exported(name), GroupFacts(world_size=2))
@@ -276,8 +294,8 @@ class RewriteTest(unittest.TestCase):
     def test_results_are_those_of_the_nodes(self) -> None:
         graph = GraphBuilder()
         x = graph.input(8, 16)
-        variance = graph.call(aten.var_mean.correction, graph.all_reduce(x), [1], correction=0,
-                              keepdim=True)
+        total = graph.all_reduce(x)
+        variance = graph.call(aten.var_mean.correction, total, [1], correction=0, keepdim=True)
         mean = graph.call(operator.getitem, variance, 1)
         decision = graph.rewritten(mean)
         self.assertEqual(_lines(decision)[0][-2], "%2 = row_mean %1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ aten = torch.ops.aten
 c10d = torch.ops._c10d_functional
 
 
-@functools.cache
 def fake_group() -> str:
     """The name of a group of two ranks that moves nothing."""
     stand_in.define()
