@@ -87,8 +87,8 @@ typedef struct cotune_torch_tune {
   const char* what;
 } cotune_torch_tune;
 
-/* Called on the thread of the operator, before, during and after each tune; it throws nothing. listen
- * NULL: nobody listens. */
+/* Called on the thread of the operator, before, during and after each tune; it throws nothing.
+ * listen NULL: nobody listens. */
 typedef void (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
 COTUNE_API void cotune_torch_set_listener(cotune_torch_listener listen, void* context);
 

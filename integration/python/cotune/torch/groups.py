@@ -46,6 +46,16 @@ class TuneSettings:
     numerics: str = "any"
     database: str | None = ""
 
+    @classmethod
+    def of(cls, **options: Any) -> TuneSettings:
+        """Settings of named options. Raises TypeError for an unknown name or a value that cannot be."""
+        settings = cls(**options)
+        if settings.numerics not in ("any", "same"):
+            raise TypeError(f"option 'numerics' is \"any\" or \"same\", and not {settings.numerics!r}")
+        if settings.budget_s is not None and not settings.budget_s > 0:
+            raise TypeError(f"option 'budget_s' is a number of seconds, and not {settings.budget_s!r}")
+        return settings
+
     def as_struct(self) -> library.GroupOptions:
         return library.GroupOptions(
             is_untuned=int(not self.tunes),
@@ -219,6 +229,8 @@ def _why_plain(process_group: Any) -> str:
 
 
 def _register(entry: GroupEntry, device: int, settings: TuneSettings) -> None:
+    if not library.is_there():
+        return
     functions = library.load()
     options = settings.as_struct()
     name = entry.name.encode()
@@ -235,7 +247,8 @@ def _register(entry: GroupEntry, device: int, settings: TuneSettings) -> None:
 
 def drop(name: str) -> None:
     """Forgets the groups of that name, which are destroyed. No operator of them runs afterwards."""
-    library.load().cotune_torch_group_unregister(name.encode())
+    if library.is_there():
+        library.load().cotune_torch_group_unregister(name.encode())
     with _lock:
         dropped = [_entries.pop(key) for key in list(_entries) if key[0] == name]
     for entry in dropped:
@@ -280,6 +293,14 @@ def resolve(name: str, device: int) -> None:
         weakref.finalize(
             compat.object_of_group_life(process_group), _drop_in, os.getpid(), name
         )
+
+
+def ensure(name: str, device: int) -> None:
+    """The same where no operator of the group has run on such a device yet."""
+    with _lock:
+        known = (name, device < 0) in _entries
+    if not known:
+        resolve(name, device)
 
 
 def _on_resolve(_, name: bytes, device: int, error) -> int:

@@ -99,3 +99,13 @@ def load() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
     return loaded
+
+
+@functools.cache
+def is_there() -> bool:
+    """Whether the library can be loaded."""
+    try:
+        load()
+    except (MachineError, compat.Unsupported):
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""cotune under torch.compile: collectives, and the work around them, run by what was measured fastest.
+
+    import cotune.torch
+
+    cotune.torch.enable()                 # in front of the first call of a compiled model
+    model = torch.compile(model)
+
+When a graph is compiled, its functional collectives with the local operations around them become programs. The first
+run of a graph tunes all of its programs together, on all ranks of their group; rank 0 prints what won. Later runs
+dispatch by size, and the next start finds the results in the tuned database. `explain()` says what became of each
+collective, and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from cotune.torch import activation, compat, decisions, groups, report, start
+from cotune.torch.activation import disable, is_enabled
+from cotune.torch.decisions import explain_data
+from cotune.torch.groups import GroupEntry, TuneSettings, group_of
+from cotune.torch.log import log
+from cotune.torch.settings import Settings
+
+_TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
+
+
+def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
+    """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
+    start.start()
+    tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
+    if tune:
+        groups.configure(TuneSettings.of(**tune))
+    if "tables" in chosen:
+        report.show_tables(bool(chosen.pop("tables")))
+    return chosen
+
+
+def enable(**chosen: Any) -> None:
+    """Lets all that is compiled from now on use cotune. A second call replaces the settings.
+
+    Options, equal on all ranks: those of the pass (see Settings), those of tunes (see TuneSettings; they count for
+    groups that no operator has used yet), and tables=False, which keeps rank 0 from printing what a tune found.
+    A pass that is in Inductor's configuration runs before this one.
+
+    With a PyTorch that is too old it warns and changes nothing. Raises TypeError for an unknown option.
+    """
+    if not start.fits():
+        return
+    activation.enable(**_prepare(chosen))
+
+
+@contextlib.contextmanager
+def enabled(**chosen: Any) -> Iterator[None]:
+    """The same in a block, for functions whose first call is in it."""
+    if not start.fits():
+        yield
+        return
+    with activation.enabled(**_prepare(chosen)):
+        yield
+
+
+def options(**chosen: Any) -> dict[str, Any]:
+    """Options of torch.compile that let one function use cotune: torch.compile(f, options=options())."""
+    return activation.options(**_prepare(chosen)) if start.fits() else {}
+
+
+def explain() -> str:
+    """What became of each collective of each graph, and what each process group runs by; text."""
+    lines = [decisions.explain().rstrip("\n")]
+    for entry in groups.entries():
+        what = f"plain: {entry.reason}" if entry.group is None else f"a group of cotune on {entry.device}"
+        lines.append(f"group {entry.name}: {what}")
+    return "\n".join(lines) + "\n"
+
+
+__all__ = [
+    "GroupEntry", "Settings", "TuneSettings", "compat", "disable", "enable", "enabled", "explain", "explain_data",
+    "group_of", "is_enabled", "log", "options",
+]  # fmt: skip

@@ -1,0 +1,84 @@
+"""The operators in Python, for a process that cannot load the library which has them.
+
+Such a rank still compiles what the others compile. When an operator first runs, it tells the other ranks of the
+group that it cannot take part, and all of them run by PyTorch's own collectives.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from cotune.torch import groups, plain
+
+SCHEMAS = (
+    "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> ()",
+    "all_reduce(Tensor x, str reduce_op, str group_name) -> Tensor",
+    "all_gather(Tensor x, int world_size, str group_name) -> Tensor",
+    "reduce_scatter(Tensor x, str reduce_op, int world_size, str group_name) -> Tensor",
+    "all_to_all(Tensor x, str group_name) -> Tensor",
+    "broadcast(Tensor x, int root, str group_name) -> Tensor",
+)
+_DTYPE_WORDS = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
+    torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8",
+}  # fmt: skip
+
+
+def _meet(group_name: str, x: torch.Tensor) -> None:
+    groups.ensure(group_name, x.get_device() if x.is_cuda else -1)
+
+
+def _run_program(inputs, outputs, program: str, group_name: str, manifest: str) -> None:
+    _meet(group_name, inputs[0])
+    plain.run_plain(inputs, outputs, program, group_name)
+
+
+def _run_collective(x: torch.Tensor, result: torch.Tensor, rows: str, line: str, group_name: str) -> torch.Tensor:
+    x = x.contiguous()
+    _meet(group_name, x)
+    word = _DTYPE_WORDS.get(x.dtype)
+    if word is None:
+        raise RuntimeError(f"cotune: collectives of {x.dtype} are not there")
+    text = f"program plain\n%x = input {word} [{rows}, 1]\n%y = {line}\nreturn %y\n"
+    plain.run_plain([x], [result], text, group_name)
+    return result
+
+
+def _word(reduce_op: str) -> str:
+    return "average" if reduce_op.lower() == "avg" else reduce_op.lower()
+
+
+def _all_reduce(x, reduce_op, group_name):
+    return _run_collective(x, torch.empty_like(x), "R", f"all_reduce {_word(reduce_op)} %x", group_name)
+
+
+def _all_gather(x, world_size, group_name):
+    result = x.new_empty((x.shape[0] * world_size, *x.shape[1:]))
+    return _run_collective(x, result, "R/n", "all_gather %x", group_name)
+
+
+def _reduce_scatter(x, reduce_op, world_size, group_name):
+    result = x.new_empty((x.shape[0] // world_size, *x.shape[1:]))
+    return _run_collective(x, result, "R", f"reduce_scatter {_word(reduce_op)} %x", group_name)
+
+
+def _all_to_all(x, group_name):
+    return _run_collective(x, torch.empty_like(x), "R", "all_to_all %x", group_name)
+
+
+def _broadcast(x, root, group_name):
+    return _run_collective(x, torch.empty_like(x), "R", f"broadcast %x, root={root}", group_name)
+
+
+@functools.cache
+def define() -> torch.library.Library:
+    """Defines the operators. Once a process."""
+    defined = torch.library.Library("cotune", "FRAGMENT")
+    for schema in SCHEMAS:
+        defined.define(schema)
+    functions = (_run_program, _all_reduce, _all_gather, _reduce_scatter, _all_to_all, _broadcast)
+    for schema, function in zip(SCHEMAS, functions, strict=True):
+        defined.impl(schema.split("(")[0], function, "CompositeExplicitAutograd")
+    return defined

@@ -1,0 +1,39 @@
+"""Makes cotune's operators ready in this process, once."""
+
+from __future__ import annotations
+
+import functools
+
+from cotune.errors import CotuneError
+from cotune.torch import compat, groups, library, operators, plain, report, stand_in
+from cotune.torch.log import log
+
+
+@functools.cache
+def fits() -> bool:
+    """Whether cotune runs with this PyTorch; warns once where it does not."""
+    try:
+        compat.check_version()
+    except compat.Unsupported as failure:
+        log.warning("cotune is not used: %s", failure)
+        return False
+    return True
+
+
+@functools.cache
+def start() -> None:
+    """Defines the operators and what PyTorch has to know of them.
+
+    Where the library that has them cannot be loaded, Python defines them: this rank compiles the same graphs as the
+    others then, and its groups are plain on all ranks.
+    """
+    plain.register_plain_operator()
+    try:
+        library.load()
+    except CotuneError as failure:
+        log.warning("programs run by PyTorch's own collectives, on all ranks: %s", failure)
+        stand_in.define()
+    else:
+        groups.install()
+        report.install()
+    operators.register()
