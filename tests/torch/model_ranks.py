@@ -3,7 +3,7 @@
 usage: torchrun --nproc-per-node N model_ranks.py --cases A,B --modes static,dynamic --steps inference,training
 
 Prints one JSON object a line on rank 0: {"case", "mode", "step", "error": "" or what differs on which rank,
-"programs": how many programs the graphs have}.
+"collectives": how many of the graphs became programs, "plain": how many groups are plain}.
 """
 
 from __future__ import annotations
@@ -85,12 +85,17 @@ def main() -> None:
                 before = cotune.torch.explain_data()
                 error = check(known[name], mode, step, dist.group.WORLD)
                 after = cotune.torch.explain_data()
-                programs = sum(len(each["programs"]) for each in after[len(before):])
+                programs = [program for graph in after[len(before):] for program in graph["programs"]]
+                collectives = sum(len(each["collectives"]) for each in programs)
+                plain = sum(cotune.torch.group_of(each["group"]) is None for each in programs)
                 errors = [None] * dist.get_world_size()
                 dist.all_gather_object(errors, error)
                 if dist.get_rank() == 0:
                     text = "; ".join(f"rank {rank}: {each}" for rank, each in enumerate(errors) if each)
-                    record = {"case": name, "mode": mode, "step": step, "error": text, "programs": programs}
+                    record = {
+                        "case": name, "mode": mode, "step": step, "error": text, "collectives": collectives,
+                        "plain": plain,
+                    }  # fmt: skip
                     print(json.dumps(record), flush=True)
     dist.destroy_process_group()
 
