@@ -111,9 +111,16 @@ def rewrite(
     graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts] | None = None
 ) -> None:
     """Puts programs into a functional graph, and records what was decided."""
+    with sizes.remembering():
+        _rewrite(graph, settings, group_facts or group_facts_of(settings))
+
+
+def _rewrite(
+    graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts]
+) -> None:
     begin = time.perf_counter()
     nodes = len(graph.nodes)
-    found, left = regions.find_regions(graph, settings, group_facts or group_facts_of(settings))
+    found, left = regions.find_regions(graph, settings, group_facts)
     left_decisions = [_left_decision(each.node, each.reason) for each in left]
     entries: dict[str, dict[str, list[int]]] = {}
     made: list[tuple[Region, fx.Node]] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -50,6 +53,19 @@ class TensorFacts:
         return self.dims[-1] if self.dims else 1
 
 
+_remembered = threading.local()
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """Keeps the facts of nodes in a block, on this thread: a node is asked many times."""
+    _remembered.facts = {}
+    try:
+        yield
+    finally:
+        _remembered.facts = None
+
+
 def facts_of(node: Any) -> TensorFacts | None:
     """The facts of a node whose value is a tensor; None for any other."""
     if not isinstance(node, fx.Node):
@@ -57,6 +73,16 @@ def facts_of(node: Any) -> TensorFacts | None:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return None
+    known = getattr(_remembered, "facts", None)
+    if known is None:
+        return _make_facts(value)
+    facts = known.get(node)
+    if facts is None or facts.value is not value:
+        facts = known[node] = _make_facts(value)
+    return facts
+
+
+def _make_facts(value: torch.Tensor) -> TensorFacts:
     dims = tuple(compat.size_expression(size) for size in value.shape)
     return TensorFacts(value, DTYPE_WORDS.get(value.dtype, str(value.dtype)), dims)
 
