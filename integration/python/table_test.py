@@ -13,12 +13,14 @@ from testing.ranks import Job, RanksTest
 def tune_save_and_load(rank: int, job: Job) -> dict:
     saved = job.path("saved.tdb")
     seen = {}
+    seen["cells"] = cells = []
     with job.group(rank) as group:
         assert (group.table_digest, group.table_generation) == (0, 0)
         seen["before"] = group.explain("all_reduce", 1024), group.explain_dict("all_reduce", 1024)
         seen["report"] = group.tune(
-            collectives=["all_reduce", "broadcast"], dtypes=["f32", "bf16"], sizes=[1024, 4096]
-        )
+            collectives=["all_reduce", "broadcast"], dtypes=["f32", "bf16"], sizes=[1024, 4096],
+            progress=lambda *cell: cells.append(cell),
+        )  # fmt: skip
         seen["tuned"] = group.table_digest, group.table_generation
         seen["after"] = group.explain_dict("all_reduce", 1024, dtype="bf16")
         group.save(saved)
@@ -76,6 +78,8 @@ class TableTest(RanksTest):
             text, explained = seen["before"]
             self.assertIn("not tuned", text)
             self.assertEqual((explained["source"], explained["bytes"]), ("default", 4096))
+            self.assertEqual(seen["cells"][0], (1, 8, "all_reduce sum f32, 1024 bytes"))
+            self.assertEqual([cell for cell, _, _ in seen["cells"]], list(range(1, 9)))
             self.assertEqual(
                 seen["report"], TuneReport(measured=8, known=0, skipped=0, is_tuned=True)
             )

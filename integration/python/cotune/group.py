@@ -347,6 +347,7 @@ class Group:
         budget_s: float = 0,
         database: "str | os.PathLike[str] | None" = None,
         numerics: Numerics | str = Numerics.DEFAULT,
+        progress: Callable[[int, int, str], object] | None = None,
     ) -> TuneReport:
         """Measures on all ranks, agrees, and runs calls by the result from then on.
 
@@ -360,8 +361,11 @@ class Group:
             in steps of 4.
           budget_s: measuring stops when it is used up; 0: the setting.
           database: a file on rank 0: cells that it holds are not measured again, and new ones are
-            added.
+            added. "": the one that the group began with; where that cannot be used, a warning says
+            so.
           numerics: "any", or "same": only choices that give the same bits.
+          progress: called on this thread before each cell is measured, with its number from 1, how
+            many there are, and what it is.
 
         Raises DisagreementError when the ranks gave different nodes, MachineError when no choice
         ran.
@@ -377,6 +381,7 @@ class Group:
             budget_s,
             database,
             numerics,
+            progress,
         )
         report = _structs.TuneReport()
         self._handle.call(

@@ -3,7 +3,8 @@
 import ctypes
 import dataclasses
 import os
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 
 from cotune import _structs
 from cotune.constants import Collective, DType, Numerics, Reduction, constant
@@ -62,6 +63,7 @@ class TuneRequest:
     budget_s: float = 0
     database: "str | os.PathLike[str] | None" = None
     numerics: Numerics | str = Numerics.DEFAULT
+    progress: Callable[[int, int, str], object] | None = None
 
     def options(self) -> _structs.TuneOptions:
         """The options of the C API; what their pointers name lives as long as they do."""
@@ -78,11 +80,25 @@ class TuneRequest:
         if self.database is not None:
             made.database_path = os.fsencode(self.database)
         made.sizes_bytes, made.size_count = _sizes(self.sizes, "sizes")
+        if self.progress is not None:
+            made.progress = _progress_function(self.progress)
         if self.nodes is not None:
             nodes = [_node(each, f"node {i + 1}") for i, each in enumerate(self.nodes)]
             made.nodes = (_structs.TuneNode * len(nodes))(*nodes)
             made.node_count = len(nodes)
         return made
+
+
+def _progress_function(progress: Callable[[int, int, str], object]):
+    """The function as C calls it. What it raises is printed: nothing may be raised through C."""
+
+    def on_cell(_, cell: int, cells: int, what: bytes) -> None:
+        try:
+            progress(cell, cells, what.decode(errors="replace"))
+        except BaseException:  # noqa: BLE001
+            traceback.print_exc()
+
+    return _structs.PROGRESS_FUNCTION(on_cell)
 
 
 def _bits(kind, values, where: str) -> int:
