@@ -19,6 +19,9 @@ import sys
 import time
 
 FLAGS = ["-std=c++20", "-I.", "-Wno-everything"]
+# What //integration/torch is compiled with (integration/torch/BUILD.bazel).
+TORCH_FLAGS = ["-DTORCH_TARGET_VERSION=0x020b000000000000"]
+TORCH_INCLUDE = re.compile(r"^\s*#\s*include\s+<torch/", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # A version of a result is of no use once no checkout is in that state.
 KEEP_RESULTS_S = 30 * 24 * 3600
@@ -77,18 +80,33 @@ def generated_headers(into: pathlib.Path, protos: list[pathlib.Path]) -> None:
         subprocess.run(command, check=True)
 
 
+def torch_flags() -> list[str]:
+    """The flags for sources that include PyTorch; empty where it is not installed."""
+    named = os.environ.get("COTUNE_TORCH")
+    installed = cache_folder().glob("venv/lib/python3*/site-packages/torch")
+    for folder in [pathlib.Path(named)] if named else sorted(installed):
+        if (folder / "include").is_dir():
+            # Behind the system's folders, as it brings libraries of its own, which are not the ones that cotune uses.
+            return ["-idirafter", str(folder / "include"), *TORCH_FLAGS]
+    return []
+
+
+def includes_torch(path: pathlib.Path, known: dict[pathlib.Path, set[pathlib.Path]]) -> bool:
+    return any(TORCH_INCLUDE.search(p.read_text()) for p in included_files(path, known))
+
+
 def drop_old(folder: pathlib.Path) -> None:
     for marker in folder.iterdir():
         if time.time() - marker.stat().st_mtime > KEEP_RESULTS_S:
             marker.unlink()
 
 
-def tidy_one(path: pathlib.Path, generated: pathlib.Path, marker: pathlib.Path) -> bool:
+def tidy_one(path: pathlib.Path, flags: list[str], marker: pathlib.Path) -> bool:
     if marker.exists():
         marker.touch()
         return True
     done = subprocess.run(
-        ["clang-tidy", "--quiet", str(path), "--", *FLAGS, "-isystem", str(generated)],
+        ["clang-tidy", "--quiet", str(path), "--", *flags],
         check=False, capture_output=True, text=True,
     )
     if done.returncode == 0:
@@ -155,6 +173,11 @@ def run_tidy(wanted: list[str]) -> int:
             print(f"lint.py: not sources to check (tests are not): {', '.join(sorted(unknown))}", file=sys.stderr)
             return 2
         files = [p for p in files if str(p) in wanted]
+    with_torch = torch_flags()
+    torch_files = {p for p in files if includes_torch(p, known)}
+    if torch_files and not with_torch:
+        print(f"lint.py: PyTorch is not installed; not checked: {', '.join(map(str, sorted(torch_files)))}", file=sys.stderr)
+        files = [p for p in files if p not in torch_files]
     protos = sources(".proto")
     version = subprocess.run(["clang-tidy", "--version"], check=True, capture_output=True, text=True).stdout
     shared = digest([pathlib.Path(".clang-tidy"), *protos], version + " ".join(FLAGS))
@@ -164,9 +187,13 @@ def run_tidy(wanted: list[str]) -> int:
     results.mkdir(exist_ok=True)
     drop_old(results)
 
-    markers = [results / digest(sorted(included_files(p, known)), f"{shared} {p}") for p in files]
+    def check(path: pathlib.Path) -> bool:
+        extra = with_torch if path in torch_files else []
+        marker = results / digest(sorted(included_files(path, known)), f"{shared} {path} {extra}")
+        return tidy_one(path, [*FLAGS, "-isystem", str(generated), *extra], marker)
+
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        passed = list(pool.map(lambda pair: tidy_one(pair[0], generated, pair[1]), zip(files, markers)))
+        passed = list(pool.map(check, files))
     print(f"clang-tidy: {passed.count(True)} files clean, {passed.count(False)} with findings", file=sys.stderr)
     return 0 if all(passed) else 1
 

@@ -69,6 +69,9 @@ class Run:
         self.flags.append(f"--disk_cache={self.cold_folder}/disk")
         self.dev_environment["COTUNE_COLD_CACHE"] = str(self.cold_folder)
         self.lint_environment["XDG_CACHE_HOME"] = str(self.cold_folder)
+        # PyTorch is not looked for in there.
+        for torch in sorted(pathlib.Path(self.arguments.venv).glob("lib/python3*/site-packages/torch")):
+            self.lint_environment.setdefault("COTUNE_TORCH", str(torch))
 
     def bazel_test(self, name: str, flags: list[str], without_tags: list[str]) -> None:
         skipped = without_tags + ([] if self.arguments.all else [EXHAUSTIVE])

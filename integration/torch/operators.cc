@@ -57,8 +57,9 @@ void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outp
   }
 }
 
-void RunProgram(std::vector<Tensor> inputs, std::vector<Tensor> outputs, std::string program,
-                std::string group_name, std::string manifest) {
+void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                const std::string& program, const std::string& group_name,
+                const std::string& manifest) {
   if (inputs.empty()) throw OperatorError("cotune: a program has at least one input");
   const int32_t device = DeviceOf(inputs.front());
   Operands input_operands;
@@ -139,7 +140,7 @@ uint64_t CountOf(const cotune_tensor& tensor) {
   return count;
 }
 
-Tensor AllReduce(Tensor given, std::string reduce_op, std::string group_name) {
+Tensor AllReduce(const Tensor& given, std::string reduce_op, const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   Tensor result = torch::stable::new_empty(x, x.sizes());
   const Reduction reduction = ReductionOf(std::move(reduce_op));
@@ -153,7 +154,7 @@ Tensor AllReduce(Tensor given, std::string reduce_op, std::string group_name) {
   return result;
 }
 
-Tensor AllGather(Tensor given, int64_t world_size, std::string group_name) {
+Tensor AllGather(const Tensor& given, int64_t world_size, const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   const std::vector<int64_t> sizes = SizesTimes(x, world_size, 1, "all_gather");
   Tensor result = torch::stable::new_empty(x, {sizes.data(), sizes.size()});
@@ -165,8 +166,8 @@ Tensor AllGather(Tensor given, int64_t world_size, std::string group_name) {
   return result;
 }
 
-Tensor ReduceScatter(Tensor given, std::string reduce_op, int64_t world_size,
-                     std::string group_name) {
+Tensor ReduceScatter(const Tensor& given, std::string reduce_op, int64_t world_size,
+                     const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   const std::vector<int64_t> sizes = SizesTimes(x, 1, world_size, "reduce_scatter");
   Tensor result = torch::stable::new_empty(x, {sizes.data(), sizes.size()});
@@ -181,7 +182,7 @@ Tensor ReduceScatter(Tensor given, std::string reduce_op, int64_t world_size,
   return result;
 }
 
-Tensor AllToAll(Tensor given, std::string group_name) {
+Tensor AllToAll(const Tensor& given, const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   Tensor result = torch::stable::new_empty(x, x.sizes());
   RunCollective(x, result, group_name,
@@ -200,7 +201,7 @@ Tensor AllToAll(Tensor given, std::string group_name) {
   return result;
 }
 
-Tensor Broadcast(Tensor given, int64_t root, std::string group_name) {
+Tensor Broadcast(const Tensor& given, int64_t root, const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   Tensor result = torch::stable::new_empty(x, x.sizes());
   const std::string operation = fmt::format("broadcast %x, root={}", root);
