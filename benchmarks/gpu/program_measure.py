@@ -161,6 +161,8 @@ def main(arguments: list[str], platform_of=program_platforms.Gpu, workloads=part
                 case = program_cases.Case(workload, text, rows, platform.ranks, parts)
                 out.write(json.dumps(measure(libraries, case, text, parts, options)) + "\n")
             out.flush()
+    # A goodbye: a rank that ends without one is a dead rank to those that are still in their last check.
+    libraries.group.destroy()
     return 0
 
 

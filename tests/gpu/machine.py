@@ -56,7 +56,8 @@ def _first_line(path: str) -> str:
         return ""
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor; "" where it is not known."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -83,7 +84,7 @@ def describe(cotune: pathlib.Path) -> dict:
     version = subprocess.run([cotune, "--version"], capture_output=True, text=True, check=False)
     return {
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "gpus": gpus(),
         "driver": _first_line("/proc/driver/nvidia/version"),

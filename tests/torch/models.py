@@ -252,7 +252,7 @@ CASES = [
 ]
 
 
-def inputs(rows: int, rank: int, replicated: bool) -> torch.Tensor:
+def inputs(rows: int, rank: int, replicated: bool, seed: int = 0) -> torch.Tensor:
     """rows x WIDTH values; the same on all ranks where the model is tensor-parallel."""
-    generator = torch.Generator().manual_seed(1000 * rows + (0 if replicated else rank))
+    generator = torch.Generator().manual_seed(100_000 * seed + 1000 * rows + (0 if replicated else rank))
     return torch.randn(rows, WIDTH, generator=generator)

@@ -85,11 +85,14 @@ def tree() -> pathlib.Path:
     named = os.environ.get("COTUNE_LIBRARY")
     if named:
         return pathlib.Path(named).absolute().parent.parent
-    return pathlib.Path(__file__).parent / "tree"
+    in_wheel = pathlib.Path(__file__).absolute().parent / "tree"
+    # A tree of `./dev dist` has the package in python/.
+    around = pathlib.Path(__file__).absolute().parents[2]
+    return around if not in_wheel.exists() and (around / "lib" / LIBRARY_NAME).exists() else in_wheel
 
 
 def library_path() -> pathlib.Path:
-    """The file that COTUNE_LIBRARY names, else the one in this package. Raises MachineError."""
+    """The file that COTUNE_LIBRARY names, else that of the tree in or around this package. Raises MachineError."""
     named = os.environ.get("COTUNE_LIBRARY")
     if named:
         path = pathlib.Path(named)

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes what `benchmarks/torch/run --out FILE` has measured into docs/performance.md, between the comments for it.
+
+usage: report.py FILE... [--doc docs/performance.md]
+
+FILE: one for each number of ranks or kind of memory.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+BEGIN = "<!-- PyTorch, written by benchmarks/torch/report.py: begin -->"
+END = "<!-- PyTorch, written by benchmarks/torch/report.py: end -->"
+TITLES = {"eager": "eager", "compile": "compile", "compile_cotune": "compile + cotune",
+          "compile_graphs": "CUDA graphs", "compile_graphs_cotune": "CUDA graphs + cotune"}
+
+
+def time_text(us: float) -> str:
+    return f"{us:.0f}" if us >= 100 else f"{us:.3g}"
+
+
+def table(cells: list[dict], model: str) -> list[str]:
+    """A row for each number of tokens. Ratios are of cotune to the same without it."""
+    medians = {(cell["tokens"], cell["way"]): statistics.median(cell["us"]) for cell in cells if cell["model"] == model}
+    ways = [way for way in TITLES if any(way == known for _, known in medians)]
+    lines = [f"| {model}, tokens | " + " | ".join(TITLES[way] for way in ways) + " |", "|" + " --- |" * (len(ways) + 1)]
+    for tokens in sorted({tokens for tokens, _ in medians}):
+        words = []
+        for way in ways:
+            us = medians[tokens, way]
+            without = medians.get((tokens, way.removesuffix("_cotune")))
+            words.append(f"{time_text(us)} ({us / without:.2f})" if way.endswith("_cotune") else time_text(us))
+        lines.append(f"| {tokens} | " + " | ".join(words) + " |")
+    return [*lines, ""]
+
+
+def section(run: dict) -> list[str]:
+    where = f"{run['ranks']} x {run['gpus'][0]}" if run["gpus"] else f"{run['ranks']} ranks on host memory"
+    torch = run["packages"].get("torch", "?")
+    lines = [f"### PyTorch, {where}", "", f"torch {torch}, width {run['width']}, {run['processor']}, {run['date']}; microseconds.", ""]
+    for model in dict.fromkeys(cell["model"] for cell in run["cells"]):
+        if model != "operator":
+            lines += table(run["cells"], model)
+    costs = {cell["way"]: statistics.median(cell["us"]) for cell in run["cells"] if cell["model"] == "operator"}
+    if costs:
+        lines += [
+            f"all_reduce of 64 bytes: {costs['operator']:.1f} us by the operator from Python, {costs['c_call']:.1f} us by the C "
+            f"function through ctypes, {costs['gloo']:.0f} us by `dist.all_reduce` (gloo).", "",
+        ]  # fmt: skip
+    return lines
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", type=pathlib.Path, nargs="+")
+    parser.add_argument("--doc", type=pathlib.Path, default=pathlib.Path("docs/performance.md"))
+    options = parser.parse_args(arguments)
+    lines = [line for file in options.files for line in section(json.loads(file.read_text()))]
+    text = options.doc.read_text()
+    if BEGIN not in text or END not in text:
+        print(f"report.py: {options.doc} has no place for it: {BEGIN}", file=sys.stderr)
+        return 2
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    options.doc.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
