@@ -61,7 +61,7 @@ bool IsWordCharacter(char c) {
          c == '.' || c == '%' || c == '-' || c == '+' || c == '/';
 }
 
-// Words, and each of "=", ",", "[", "]" by itself; a comment ends the line.
+// Words, and each of "=", ",", "[", "]", ";" by itself; a comment ends the line.
 std::vector<Token> Tokens(std::string_view line) {
   std::vector<Token> tokens;
   for (size_t at = 0; at < line.size();) {
@@ -80,6 +80,8 @@ std::vector<Token> Tokens(std::string_view line) {
   }
   return tokens;
 }
+
+bool IsSemicolon(const Token& token) { return token.text == ";"; }
 
 // Where a parse failed.
 struct TextFault {
@@ -100,11 +102,18 @@ class Parser {
     while (!text.empty()) {
       const size_t end = std::min(text.find('\n'), text.size());
       ++line_;
-      tokens_ = Tokens(text.substr(0, end));
+      const std::vector<Token> line = Tokens(text.substr(0, end));
       text.remove_prefix(std::min(end + 1, text.size()));
-      next_ = 0;
-      if (tokens_.empty()) continue;
-      if (!ReadLine()) return tl::unexpected<TextFault>(std::move(*fault_));
+      // Semicolons part a line into several.
+      for (auto first = line.begin(); first != line.end();) {
+        const auto last = std::find_if(first, line.end(), IsSemicolon);
+        tokens_.assign(first, last);
+        next_ = 0;
+        if (!tokens_.empty() && !ReadLine()) {
+          return tl::unexpected<TextFault>(std::move(*fault_));
+        }
+        first = last == line.end() ? last : last + 1;
+      }
     }
     if (!has_return_) {
       ++line_;

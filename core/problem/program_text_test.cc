@@ -37,6 +37,21 @@ TEST(ProgramTextTest, CanonicalTextHasNumbersForNames) {
   EXPECT_FALSE(graph.is_replicated(0));
 }
 
+TEST(ProgramTextTest, SemicolonsPartLines) {
+  const ProgramGraph graph = ProgramGraph::Parse(kNorm).value();
+  const Result<ProgramGraph> one_line = ProgramGraph::Parse(
+      "program add_residual_norm; %x = input bf16 [R, 8];%r = input bf16 [R, 8] replicated;; "
+      "%g = input bf16 [1, 8] replicated; %s = all_reduce sum %x; %t = add %s, %r; "
+      "%y = rms_norm %t, %g, eps=1e-6; return %y, %t into %r;  # %z = neg %y; neither is read");
+  ASSERT_TRUE(one_line.has_value()) << one_line.error().ToText();
+  EXPECT_EQ(*one_line, graph);
+  EXPECT_EQ(one_line->name(), graph.name());
+  const auto wrong = ProgramGraph::Parse("%x = input f32 [R, 8]; %y = frob %x; return %y\n");
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_NE(wrong.error().ToText().find("line 1, column 29"), std::string::npos)
+      << wrong.error().ToText();
+}
+
 TEST(ProgramTextTest, EveryOperationIsReadBack) {
   const std::string text =
       "%0 = input f32 [R, 4]\n"

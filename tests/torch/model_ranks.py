@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import traceback
 
 import models
 import placement
@@ -106,7 +107,11 @@ def main() -> None:
                 continue
             for mode in arguments.modes.split(","):
                 before = cotune.torch.explain_data()
-                error = check(known[name], mode, step, device, arguments.compile_mode)
+                try:
+                    error = check(known[name], mode, step, device, arguments.compile_mode)
+                except Exception as failure:  # of all ranks as a rule, so that the next case can run
+                    traceback.print_exc()
+                    error = f"{type(failure).__name__}: {failure}"[:500]
                 after = cotune.torch.explain_data()
                 programs = [program for graph in after[len(before):] for program in graph["programs"]]
                 collectives = sum(len(each["collectives"]) for each in programs)

@@ -20,6 +20,12 @@ WIDTH = 32
 HIDDEN = 48
 
 
+def gathered(x, dim, group):
+    """all_gather along a dimension. PyTorch 2.11 does not compile all_gather_tensor along others than the first."""
+    rows = funcol.all_gather_tensor(x.contiguous(), 0, group)
+    return rows if dim == 0 else torch.cat(torch.chunk(rows, group.size()), dim)
+
+
 class _Reduced(torch.autograd.Function):
     """all_reduce forward, nothing backward: behind a row-parallel linear layer."""
 
@@ -49,7 +55,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, dim, group):
         ctx.dim, ctx.group = dim, group
-        return funcol.all_gather_tensor(x.contiguous(), dim, group)
+        return gathered(x, dim, group)
 
     @staticmethod
     def backward(ctx, grad):
@@ -64,7 +70,7 @@ class _Scattered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return funcol.all_gather_tensor(grad.contiguous(), ctx.dim, ctx.group), None, None
+        return gathered(grad, ctx.dim, ctx.group), None, None
 
 
 class _Exchanged(torch.autograd.Function):

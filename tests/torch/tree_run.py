@@ -186,7 +186,9 @@ def main(arguments: list[str]) -> int:
         for step in chosen_steps(options):
             result = run_step(step, options, work, variables)
             report["steps"].append(result)
-            count = f", {len(result['records'])} cases" if result["records"] else ""
+            skipped = sum("skipped" in each for each in result["records"])
+            count = f", {len(result['records']) - skipped} cases" if result["records"] else ""
+            count += f", {skipped} skipped" if skipped else ""
             print(f"{'FAILED' if result['error'] else 'passed'} {step.name} ({result['seconds']} s{count})", flush=True)
             if result["error"]:
                 print(f"  {result['error'][:2000]}\n{result['output'][-3000:]}", flush=True)

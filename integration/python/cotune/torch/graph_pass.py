@@ -15,7 +15,7 @@ from torch import fx
 
 from cotune.torch import compat, decisions, manifest, regions, sizes
 from cotune.torch.collectives import GroupFacts
-from cotune.torch.program_text import Refusal
+from cotune.torch.program_text import Refusal, in_one_line
 from cotune.torch.region import Output, Region
 from cotune.torch.settings import Settings
 
@@ -135,11 +135,11 @@ def _rewrite(
             left_decisions += [_left_decision(node, reason) for node in region.collectives]
             continue
         decision = _decision(region)
-        entries.setdefault(region.group, {}).setdefault(decision.text, [])
-        merged = {*entries[region.group][decision.text], *decision.rows}
-        entries[region.group][decision.text] = sorted(merged)
+        text = in_one_line(decision.text)
+        entry = entries.setdefault(region.group, {})
+        entry[text] = sorted({*entry.get(text, []), *decision.rows})
         programs.append(decision)
-        made.append((region, _replace(graph, region, decision.text, size_nodes, replaced)))
+        made.append((region, _replace(graph, region, text, size_nodes, replaced)))
     _write_manifests(graph, made, entries)
     if made:
         _sort(graph)

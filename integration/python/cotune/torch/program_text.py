@@ -361,16 +361,28 @@ def _node_text(node: Node, number: list[int]) -> str:
 _INPUT = re.compile(r"input\s+(\w+)\s*\[\s*(1|R|R/n)\s*,\s*(\d+)\s*\](\s+replicated)?$")
 
 
+def numbered_statements(text: str) -> list[tuple[int, str]]:
+    """The statements of a text, which end with their line or a semicolon, with their lines' numbers."""
+    return [
+        (index, statement.strip())
+        for index, line in enumerate(text.splitlines(), 1)
+        for statement in line.split("#", 1)[0].split(";")
+        if statement.strip()
+    ]
+
+
+def in_one_line(text: str) -> str:
+    """The same program without line breaks, which PyTorch 2.11 writes into comments as they are."""
+    return "; ".join(statement for _, statement in numbered_statements(text))
+
+
 def parse(text: str) -> Program:
     """Reads a program text. Raises Refusal, which names the line, for what is no program."""
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise Refusal(f"a program has at most {TEXT_BYTES_MAX} bytes of text")
     program, values = Program(), {}
     has_return = False
-    for index, raw in enumerate(text.splitlines(), 1):
-        line = raw.split("#", 1)[0].strip()
-        if not line:
-            continue
+    for index, line in numbered_statements(text):
         try:
             if has_return:
                 raise Refusal("there is text behind the return")

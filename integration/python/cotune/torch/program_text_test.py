@@ -16,6 +16,7 @@ from cotune.torch.program_text import (
     Program,
     Refusal,
     ValueType,
+    in_one_line,
     number_text,
     parse,
 )
@@ -53,8 +54,15 @@ class ProgramTextTest(unittest.TestCase):
         text = _example().to_text()
         self.assertEqual(parse(text).to_text(), text)
 
+    def test_a_text_in_one_line_is_the_same_program(self) -> None:
+        text = _example().to_text()
+        self.assertNotIn("\n", in_one_line(text))
+        self.assertEqual(parse(in_one_line(text)).to_text(), text)
+        self.assertEqual(parse(in_one_line(text + "  # %z = neg %y; return %z")).to_text(), text)
+
     def test_cotune_takes_the_text(self) -> None:
         check_by_tool(self, _example().to_text())
+        check_by_tool(self, in_one_line(_example().to_text()))
 
     def test_numbers_read_back_to_the_same_double(self) -> None:
         for number in (0.1, 1e-6, 9.999999974752427e-07, 3.0, -0.0, 1e22, 2.0**60, float("-inf")):

@@ -13,6 +13,7 @@ from cotune import _native
 from cotune.constants import Result
 from cotune.torch import library
 from cotune.torch.log import log
+from cotune.torch.program_text import numbered_statements
 
 # Choices of one size that the table shows; `explain` shows all.
 _CHOICES_MAX = 5
@@ -59,14 +60,14 @@ def _explained(group: int, text: str, rows: int) -> dict[str, Any] | None:
 
 
 def program_name(text: str) -> str:
-    """The name of a program, which stands in its first line."""
-    words = text.split("\n", 1)[0].split()
+    """The name of a program, which its first statement has."""
+    words = numbered_statements(text)[0][1].split()
     return words[1] if len(words) > 1 else "program"
 
 
 def _operand_types(text: str) -> str:
     """The types of a program's inputs, "bf16 [R, 8192], bf16 [1, 8192]"."""
-    types = [line.split(" = input ", 1)[1] for line in text.splitlines() if " = input " in line]
+    types = [line.split(" = input ", 1)[1] for _, line in numbered_statements(text) if " = input " in line]
     return ", ".join(each.replace(" replicated", "").strip() for each in types)
 
 
