@@ -109,20 +109,20 @@ def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variab
     began = time.monotonic()
     # A graph that comes out of a cache has not gone through the pass.
     variables = variables | {"TORCHINDUCTOR_CACHE_DIR": str(work / f"{step.name}.inductor")}
-    log = work / f"{step.name}.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(command, env=variables, stdout=out, stderr=subprocess.STDOUT)
+    out, err = (work / f"{step.name}.{name}" for name in ("out", "err"))
+    with out.open("w") as out_file, err.open("w") as err_file:
+        process = subprocess.Popen(command, env=variables, stdout=out_file, stderr=err_file)
         try:
             exit_code = process.wait(options.limit_s)
         except subprocess.TimeoutExpired:
             process.terminate()  # torchrun ends its ranks
             process.wait()
             exit_code = 124
-    text = log.read_text(errors="replace")
+    text, log = (path.read_text(errors="replace") for path in (out, err))
     error, records = judge(step, exit_code, text)
     return {
         "step": step.name, "error": error, "seconds": round(time.monotonic() - began, 1), "records": records,
-        "output": text[-8000:] if error else "",
+        "output": f"{text[-2000:]}\n{log[-6000:]}" if error else "",
     }  # fmt: skip
 
 
