@@ -20,7 +20,7 @@ CHECKOUT = HERE.parent.parent
 # The libraries are built on Debian 12, whose glibc is 2.36.
 TAG = "py3-none-manylinux_2_36_x86_64"
 # What programs need when they run; what others need to build with cotune stays in the tree.
-TREE_PATTERNS = ("bin/*", "lib/*.so.*", "lib/cotune/plugins/*.so", "include/**/*")
+TREE_PATTERNS = ("bin/*", "lib/*.so*", "lib/cotune/plugins/*.so", "include/**/*")
 METADATA = """\
 Metadata-Version: 2.4
 Name: cotune

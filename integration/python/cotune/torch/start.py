@@ -31,7 +31,8 @@ def start() -> None:
     try:
         library.load()
     except CotuneError as failure:
-        log.warning("programs run by PyTorch's own collectives, on all ranks: %s", failure)
+        # The first run of an operator warns, once for all ranks of its group.
+        log.info("programs run by PyTorch's own collectives, on all ranks: %s", failure)
         stand_in.define()
     else:
         groups.install()
