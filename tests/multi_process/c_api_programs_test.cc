@@ -191,16 +191,17 @@ void ReportRow(TestLink& link, const std::function<void(char* to, size_t size)>&
 }
 
 // The scripted backend, with parts of the host backend. Its quick choice is listed below 2 KiB
-// only, and what it is quicker by is more than what a busy machine adds to a call.
+// only, and what it is quicker by is more than what a busy machine adds to most calls: of 20 samples
+// three may be off by any time before an interval is.
 TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
   constexpr int kRanks = 2;
   constexpr char kSequence[] =
       "%x = input bf16 [R, 64]\n%share = reduce_scatter sum %x\n%wide = cast %share, to=f64\n"
       "%y = all_gather %wide\nreturn %y\n";
   SetFakeScript(
-      "choice slow default cost_us=100000; "
+      "choice slow default cost_us=50000; "
       "choice quick only=reduce_scatter,all_reduce,all_to_all bytes_max=2047");
-  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "8", 1);
+  setenv("COTUNE_COLLECTIVE_BENCHMARK_NRUNS", "20", 1);
   backends_ = "fake";
   const std::string both = fake_plugins_ + ":" + plugins_;
   RankProcesses ranks;
