@@ -247,7 +247,7 @@ void Group::CheckAlive(uint64_t ranks, const PublishedWait& wait) {
                          .reporter = static_cast<uint8_t>(rank_)};
     if (membership == Membership::kLeft) {
       failure.kind = GroupFailure::Kind::kLeft;
-    } else if (!IsAlive({words.pid.load(), words.start_ticks.load()})) {
+    } else if (!sdk::IsAlive({words.pid.load(), words.start_ticks.load()})) {
       failure.kind = GroupFailure::Kind::kDied;
     } else {
       continue;
@@ -402,7 +402,7 @@ bool Group::ReadPeer(int rank, uint64_t offset, std::byte* destination, uint64_t
     const iovec remote{reinterpret_cast<void*>(address + done), bytes - done};
     const ssize_t size = process_vm_readv(pid, &local, 1, &remote, 1, 0);
     if (size <= 0) {
-      const bool died = !IsAlive({pid, words.start_ticks.load()});
+      const bool died = !sdk::IsAlive({pid, words.start_ticks.load()});
       Declare({died ? GroupFailure::Kind::kDied : GroupFailure::Kind::kUnreadable,
                static_cast<uint8_t>(rank), static_cast<uint8_t>(rank_)});
       return false;

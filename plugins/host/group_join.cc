@@ -69,7 +69,7 @@ Result<void> Group::ShareSegment(int64_t deadline_ns) {
 }
 
 Result<void> Group::MeetMembers(int64_t deadline_ns) {
-  const ProcessIdentity self = OwnIdentity();
+  const sdk::ProcessIdentity self = sdk::OwnIdentity();
   Own().pid.store(self.pid);
   Own().start_ticks.store(self.start_ticks);
   Own().token_address.store(reinterpret_cast<uint64_t>(segment_.control().token));
@@ -183,7 +183,7 @@ std::optional<GroupFailure> Group::MemberThatIsGone() const {
   for (uint64_t rest = RanksWithMembership(Membership::kMember); rest != 0; rest &= rest - 1) {
     const int r = std::countr_zero(rest);
     const RankWords& words = segment_.control().ranks[r];
-    if (r == rank_ || IsAlive({words.pid.load(), words.start_ticks.load()})) continue;
+    if (r == rank_ || sdk::IsAlive({words.pid.load(), words.start_ticks.load()})) continue;
     return failure(GroupFailure::Kind::kDied, r);
   }
   const uint64_t left = RanksWithMembership(Membership::kLeft);

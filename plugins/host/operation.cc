@@ -17,7 +17,7 @@ void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) 
 Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
     : group_(group), schedule_(std::move(schedule)), call_(RecordOf(schedule_.problem, choice)) {
   if (Reduces(schedule_.problem)) {
-    kernel_ = FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
+    kernel_ = sdk::FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }
   uint64_t parts = 0;
   for (const Op& op : schedule_.ops) {
@@ -191,7 +191,7 @@ WaitOutcome Operation::Take(const Op& op, int64_t until_ns) {
 void Operation::Reduce(const Op& op) {
   const Range range = RangeOf(op);
   if (range.count == 0) return;
-  ReduceArguments arguments;
+  sdk::ReduceArguments arguments;
   arguments.destination = Locate(op.destination, range);
   arguments.destination_partial = op.destination.partial;
   if (op.has_second_destination) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "plugins/host/group.h"
-#include "plugins/host/reduce_kernel.h"
 #include "plugins/host/schedule.h"
+#include "plugins/sdk/reduce_kernel.h"
 
 namespace cotune::host {
 
@@ -57,7 +57,7 @@ class Operation {
   Group& group_;
   Schedule schedule_;
   CallRecord call_;
-  ReduceKernel kernel_ = nullptr;
+  sdk::ReduceKernel kernel_ = nullptr;
   std::vector<std::byte> staging_;  // [parts][region_bytes]
   const std::byte* send_ = nullptr;
   std::byte* receive_ = nullptr;

@@ -105,7 +105,7 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
 
 SegmentAnnouncement SharedSegment::Announce() const {
   SegmentAnnouncement announcement;
-  const ProcessIdentity self = OwnIdentity();
+  const sdk::ProcessIdentity self = sdk::OwnIdentity();
   announcement.pid = self.pid;
   announcement.start_ticks = self.start_ticks;
   announcement.file = file_.get();
@@ -145,7 +145,7 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
   segment.file_ = sdk::Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!segment.file_.is_open()) {
     const int code = errno;
-    if (!IsAlive({announcement.pid, announcement.start_ticks})) {
+    if (!sdk::IsAlive({announcement.pid, announcement.start_ticks})) {
       return Fail(
           COTUNE_PEER_FAILED,
           fmt::format("group rank 0 (pid {}) died before this rank joined", announcement.pid), code,

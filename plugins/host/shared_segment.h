@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "plugins/host/control_block.h"
-#include "plugins/host/process_identity.h"
 #include "plugins/host/sdk_names.h"
 #include "plugins/host/tagged_line.h"
 #include "plugins/sdk/descriptor.h"
+#include "plugins/sdk/process_identity.h"
 
 namespace cotune::host {
 

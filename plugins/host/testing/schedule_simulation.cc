@@ -5,8 +5,8 @@
 #include <cstring>
 #include <new>
 
-#include "plugins/host/reduce_kernel.h"
 #include "plugins/host/testing/exact_data.h"
+#include "plugins/sdk/reduce_kernel.h"
 
 namespace cotune::host {
 namespace {
@@ -293,7 +293,7 @@ void ScheduleSimulation::ExecuteData(const Schedule& schedule, const Op& op, int
   const auto bytes = [&](const Place& place) {
     return count * (place.partial ? PartialBytes(problem.type) : ElementBytes(problem.type));
   };
-  ReduceArguments arguments;
+  sdk::ReduceArguments arguments;
   arguments.source_count = op.source_count;
   arguments.count = count;
   for (uint32_t s = 0; s < op.source_count; ++s) {
@@ -313,7 +313,7 @@ void ScheduleSimulation::ExecuteData(const Schedule& schedule, const Op& op, int
   }
   if (op.finish && problem.reduction == Reduction::kAverage) arguments.divisor = world_size_;
   if (op.kind == OpKind::kReduce) {
-    FindReduceKernel(problem.type, problem.reduction)(arguments);
+    sdk::FindReduceKernel(problem.type, problem.reduction)(arguments);
     return;
   }
   std::memmove(arguments.destination, arguments.sources[0], bytes(op.destination));

@@ -1,22 +1,22 @@
-#include "plugins/host/reduce_kernel.h"
+#include "plugins/sdk/reduce_kernel.h"
 
 #include <cstring>
 #include <type_traits>
 
-#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/float16.h"
 
 // Highway compiles this file once for each vector unit; the block below is seen several times.
 // Units that add little over the next smaller one are left out: they would only lengthen the build.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "plugins/host/reduce_kernel.cc"
+#define HWY_TARGET_INCLUDE "plugins/sdk/reduce_kernel.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 //
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace cotune::host::HWY_NAMESPACE {
+namespace cotune::sdk::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -335,11 +335,11 @@ ReduceKernel FindKernelOfTarget(ElementType type, Reduction reduction) {
 }
 
 }  // namespace
-}  // namespace cotune::host::HWY_NAMESPACE
+}  // namespace cotune::sdk::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace cotune::host {
+namespace cotune::sdk {
 
 HWY_EXPORT(FindKernelOfTarget);
 
@@ -347,5 +347,5 @@ ReduceKernel FindReduceKernel(ElementType type, Reduction reduction) {
   return HWY_DYNAMIC_DISPATCH(FindKernelOfTarget)(type, reduction);
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk
 #endif  // HWY_ONCE

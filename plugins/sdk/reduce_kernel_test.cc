@@ -1,4 +1,4 @@
-#include "plugins/host/reduce_kernel.h"
+#include "plugins/sdk/reduce_kernel.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "hwy/targets.h"
-#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/float16.h"
 
-namespace cotune::host {
+namespace cotune::sdk {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -252,4 +252,4 @@ TEST(ReduceKernelTest, SixteenBitSumsAreRoundedOnce) {
 }
 
 }  // namespace
-}  // namespace cotune::host
+}  // namespace cotune::sdk

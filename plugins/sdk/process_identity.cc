@@ -1,4 +1,4 @@
-#include "plugins/host/process_identity.h"
+#include "plugins/sdk/process_identity.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstdio>
 
-namespace cotune::host {
+namespace cotune::sdk {
 namespace {
 
 // False when the process does not exist or its stat file cannot be read.
@@ -73,4 +73,4 @@ bool IsAlive(const ProcessIdentity& identity) {
   return true;
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk

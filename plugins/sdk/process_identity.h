@@ -1,11 +1,11 @@
 // Which process a rank is, and whether it still runs.
-#ifndef COTUNE_PLUGINS_HOST_PROCESS_IDENTITY_H_
-#define COTUNE_PLUGINS_HOST_PROCESS_IDENTITY_H_
+#ifndef COTUNE_PLUGINS_SDK_PROCESS_IDENTITY_H_
+#define COTUNE_PLUGINS_SDK_PROCESS_IDENTITY_H_
 
 #include <cstdint>
 #include <string_view>
 
-namespace cotune::host {
+namespace cotune::sdk {
 
 // A process number alone may be given to a new process; with the start time it is unique.
 struct ProcessIdentity {
@@ -32,6 +32,6 @@ ProcessIdentity OwnIdentity();
 // is stopped or slow is alive. About ten microseconds. Any thread.
 bool IsAlive(const ProcessIdentity& identity);
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk
 
-#endif  // COTUNE_PLUGINS_HOST_PROCESS_IDENTITY_H_
+#endif  // COTUNE_PLUGINS_SDK_PROCESS_IDENTITY_H_

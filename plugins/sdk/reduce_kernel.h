@@ -1,13 +1,13 @@
 // Reduces several arrays into one, element by element, with the widest vectors of this processor.
-#ifndef COTUNE_PLUGINS_HOST_REDUCE_KERNEL_H_
-#define COTUNE_PLUGINS_HOST_REDUCE_KERNEL_H_
+#ifndef COTUNE_PLUGINS_SDK_REDUCE_KERNEL_H_
+#define COTUNE_PLUGINS_SDK_REDUCE_KERNEL_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/element_type.h"
 
-namespace cotune::host {
+namespace cotune::sdk {
 
 inline constexpr int kMaxSources = 64;
 
@@ -37,6 +37,6 @@ using ReduceKernel = void (*)(const ReduceArguments& arguments);
 // `divisor` of the arguments. Any thread.
 ReduceKernel FindReduceKernel(ElementType type, Reduction reduction);
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk
 
-#endif  // COTUNE_PLUGINS_HOST_REDUCE_KERNEL_H_
+#endif  // COTUNE_PLUGINS_SDK_REDUCE_KERNEL_H_

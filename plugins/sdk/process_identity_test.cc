@@ -1,11 +1,11 @@
-#include "plugins/host/process_identity.h"
+#include "plugins/sdk/process_identity.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace cotune::host {
+namespace cotune::sdk {
 namespace {
 
 TEST(ParseProcessStatTest, ReadsStateAndStartTime) {
@@ -57,4 +57,4 @@ TEST(IsAliveTest, StoppedIsAliveAndEndedIsNot) {
 }
 
 }  // namespace
-}  // namespace cotune::host
+}  // namespace cotune::sdk
