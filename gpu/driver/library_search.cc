@@ -41,8 +41,9 @@ std::vector<fs::path> Entries(const fs::path& folder) {
   return entries;
 }
 
-// PREFIX/lib/python3.*/{site,dist}-packages/nvidia/*/lib
-std::vector<fs::path> PythonLibraryFolders(const fs::path& prefix) {
+// PREFIX/lib/python3.*/{site,dist}-packages/nvidia/*/lib, and the other folders there.
+std::vector<fs::path> PythonLibraryFolders(const fs::path& prefix,
+                                           const std::vector<std::string>& others) {
   std::vector<fs::path> folders;
   for (const fs::path& python : Entries(prefix / "lib")) {
     if (!python.filename().string().starts_with("python3")) continue;
@@ -50,6 +51,7 @@ std::vector<fs::path> PythonLibraryFolders(const fs::path& prefix) {
       for (const fs::path& package : Entries(python / packages / "nvidia")) {
         folders.push_back(package / "lib");
       }
+      for (const std::string& other : others) folders.push_back(python / packages / other);
     }
   }
   return folders;
@@ -65,7 +67,7 @@ std::vector<std::string> LibraryCandidates(const LibraryQuery& query,
        {ValueOf(environment, "VIRTUAL_ENV"), ValueOf(environment, "CONDA_PREFIX"),
         PythonPrefix(ValueOf(environment, "PATH"))}) {
     if (prefix.empty()) continue;
-    const std::vector<fs::path> found = PythonLibraryFolders(prefix);
+    const std::vector<fs::path> found = PythonLibraryFolders(prefix, query.python_folders);
     folders.insert(folders.end(), found.begin(), found.end());
   }
   for (const std::string& toolkit :

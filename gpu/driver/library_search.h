@@ -1,4 +1,4 @@
-// Finds NVIDIA's libraries in places that no linker path names: Python environments and toolkits.
+// Finds libraries in places that no linker path names: Python environments and NVIDIA's toolkits.
 #ifndef COTUNE_GPU_DRIVER_LIBRARY_SEARCH_H_
 #define COTUNE_GPU_DRIVER_LIBRARY_SEARCH_H_
 
@@ -11,6 +11,8 @@ namespace cotune::gpu {
 struct LibraryQuery {
   std::string named;                 // by the user, a file; "": nobody named one
   std::vector<std::string> sonames;  // best first: "libnvrtc.so.13", "libnvrtc.so.12"
+  // Folders of Python packages beside those of NVIDIA's, from site-packages: "libucx/lib".
+  std::vector<std::string> python_folders = {};
 };
 
 // Paths to try with dlopen, best first: the one that the user named alone, or else those in the

@@ -1,0 +1,140 @@
+#include "plugins/ucx/context.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "gpu/driver/library_search.h"
+
+namespace cotune::ucx {
+namespace {
+
+// Settings of the backend, and UCX's names for them.
+constexpr struct {
+  const char* key;
+  const char* ucx_name;
+} kSettings[] = {
+    {"tls", "TLS"},
+    {"net_devices", "NET_DEVICES"},
+    {"rndv_thresh", "RNDV_THRESH"},
+};
+
+class Config {
+ public:
+  explicit Config(const UcxLibrary& ucx) : ucx_(ucx) {
+    status_ = ucx->ucp_config_read(nullptr, nullptr, &config_);
+  }
+  ~Config() {
+    if (config_ != nullptr) ucx_->ucp_config_release(config_);
+  }
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
+
+  ucs_status_t status() const { return status_; }
+  ucp_config_t* get() const { return config_; }
+  // One line for each value.
+  std::string Text() const {
+    char* text = nullptr;
+    size_t size = 0;
+    FILE* const stream = open_memstream(&text, &size);
+    if (stream == nullptr) return "";
+    ucx_->ucp_config_print(config_, stream, nullptr, UCS_CONFIG_PRINT_CONFIG);
+    fclose(stream);
+    std::string result(text, size);
+    free(text);
+    return result;
+  }
+
+ private:
+  const UcxLibrary& ucx_;
+  ucp_config_t* config_ = nullptr;
+  ucs_status_t status_ = UCS_OK;
+};
+
+uint64_t DigestWithoutDevices(const std::string& text) {
+  std::istringstream lines(text);
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("_DEVICES=") == std::string::npos) kept += line + "\n";
+  }
+  return XXH64(kept.data(), kept.size(), 0);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Context>> Context::Open(const sdk::Settings& settings) {
+  const std::string library = settings.Text("library").value_or("");
+  for (const auto& setting : kSettings) settings.Text(setting.key);
+  auto ucx = UcxLibrary::Open(library, gpu::OwnEnvironment());
+  if (!ucx) return Propagate(ucx);
+  std::unique_ptr<Context> context(new Context(std::move(*ucx)));
+  if (auto made = context->Configure(settings); !made) return Propagate(made);
+  return context;
+}
+
+Result<void> Context::Configure(const sdk::Settings& settings) {
+  const Config config(ucx_);
+  if (config.status() != UCS_OK) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("UCX cannot read its UCX_ variables: {}; correct or unset them",
+                            ucx_.StatusText(config.status())),
+                config.status());
+  }
+  for (const auto& [key, ucx_name] : kSettings) {
+    const std::string variable = std::string("UCX_") + ucx_name;
+    const auto value = settings.Text(key);
+    if (!value) {
+      if (getenv(variable.c_str()) == nullptr) continue;
+      deciding_variables_ += (deciding_variables_.empty() ? "" : ", ") + variable;
+      continue;
+    }
+    const ucs_status_t status = ucx_->ucp_config_modify(config.get(), ucx_name, value->c_str());
+    if (status == UCS_OK) continue;
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("setting ucx.{} is '{:.60}', which UCX {} does not take: {}; see {} in "
+                            "`ucx_info -cf`",
+                            key, *value, ucx_.version().Text(), ucx_.StatusText(status), variable),
+                status);
+  }
+  // UCX offers shared memory to endpoints that report failures only where it is told to. The
+  // group itself looks whether the processes of its host live.
+  if (getenv("UCX_MM_ERROR_HANDLING") == nullptr) {
+    ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
+  }
+  configuration_digest_ = DigestWithoutDevices(config.Text());
+  return Initialize(config.get());
+}
+
+Result<void> Context::Initialize(const ucp_config_t* config) {
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_TAG;
+  params.tag_sender_mask = 0;  // tags say who sends, but a receive is always for one sender
+  params.estimated_num_eps = kRanksMax;
+  const ucs_status_t status =
+      ucx_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &handle_);
+  if (status != UCS_OK) {
+    handle_ = nullptr;
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("UCX {} finds no transport that it may use: {}; see ucx.tls and "
+                            "ucx.net_devices, and `ucx_info -d`",
+                            ucx_.version().Text(), ucx_.StatusText(status)),
+                status);
+  }
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE;
+  ucx_->ucp_context_query(handle_, &attributes);
+  request_bytes_ = attributes.request_size;
+  return {};
+}
+
+Context::~Context() {
+  if (handle_ != nullptr) ucx_->ucp_cleanup(handle_);
+}
+
+}  // namespace cotune::ucx

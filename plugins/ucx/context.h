@@ -1,0 +1,49 @@
+// UCX with the user's settings: what the workers of all groups are made of.
+#ifndef COTUNE_PLUGINS_UCX_CONTEXT_H_
+#define COTUNE_PLUGINS_UCX_CONTEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "plugins/sdk/settings.h"
+#include "plugins/ucx/sdk_names.h"
+#include "plugins/ucx/ucx_library.h"
+
+namespace cotune::ucx {
+
+class Context {
+ public:
+  // Asks for all settings of the backend. COTUNE_UNSUPPORTED: there is no UCX, or no transport.
+  static Result<std::unique_ptr<Context>> Open(const sdk::Settings& settings);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const UcxLibrary& ucx() const { return ucx_; }
+  ucp_context_h handle() const { return handle_; }
+  // Memory in front of a request of the caller's own.
+  size_t request_bytes() const { return request_bytes_; }
+  // Of what UCX decides by, whether it comes from settings or from UCX_ variables: all ranks of a
+  // group need the same. The devices of hosts may differ.
+  uint64_t configuration_digest() const { return configuration_digest_; }
+  // UCX_ variables that decide what is measured, "UCX_TLS, UCX_RNDV_THRESH"; "": none. They are no
+  // settings, so no tuned database is kept apart by them.
+  const std::string& deciding_variables() const { return deciding_variables_; }
+
+ private:
+  explicit Context(UcxLibrary ucx) : ucx_(std::move(ucx)) {}
+  Result<void> Configure(const sdk::Settings& settings);
+  Result<void> Initialize(const ucp_config_t* config);
+
+  const UcxLibrary ucx_;
+  ucp_context_h handle_ = nullptr;
+  size_t request_bytes_ = 0;
+  uint64_t configuration_digest_ = 0;
+  std::string deciding_variables_;
+};
+
+}  // namespace cotune::ucx
+
+#endif  // COTUNE_PLUGINS_UCX_CONTEXT_H_

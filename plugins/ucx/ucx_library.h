@@ -1,0 +1,90 @@
+// UCX, found at run time: one build runs with and without it.
+#ifndef COTUNE_PLUGINS_UCX_UCX_LIBRARY_H_
+#define COTUNE_PLUGINS_UCX_UCX_LIBRARY_H_
+
+#include <ucp/api/ucp.h>
+
+#include <map>
+#include <string>
+
+#include "plugins/sdk/failure.h"
+
+namespace cotune::ucx {
+
+// The functions of libucp that this backend calls; all of them are in 1.13.
+#define COTUNE_UCP_FUNCTIONS(X) \
+  X(ucp_get_version)            \
+  X(ucp_config_read)            \
+  X(ucp_config_modify)          \
+  X(ucp_config_print)           \
+  X(ucp_config_release)         \
+  X(ucp_init_version)           \
+  X(ucp_cleanup)                \
+  X(ucp_context_query)          \
+  X(ucp_worker_create)          \
+  X(ucp_worker_destroy)         \
+  X(ucp_worker_get_address)     \
+  X(ucp_worker_release_address) \
+  X(ucp_worker_progress)        \
+  X(ucp_worker_flush_nbx)       \
+  X(ucp_ep_create)              \
+  X(ucp_ep_close_nbx)           \
+  X(ucp_ep_print_info)          \
+  X(ucp_tag_send_nbx)           \
+  X(ucp_tag_recv_nbx)           \
+  X(ucp_tag_probe_nb)           \
+  X(ucp_tag_msg_recv_nbx)       \
+  X(ucp_request_cancel)         \
+  X(ucp_request_check_status)   \
+  X(ucp_request_free)
+// Those of libucs.
+#define COTUNE_UCS_FUNCTIONS(X) \
+  X(ucs_status_string)          \
+  X(ucs_debug_disable_signals)
+
+struct UcxFunctions {
+#define COTUNE_DECLARE(name) decltype(&::name) name = nullptr;
+  COTUNE_UCP_FUNCTIONS(COTUNE_DECLARE)
+#undef COTUNE_DECLARE
+  const char* (*ucs_status_string)(ucs_status_t status) = nullptr;
+  void (*ucs_debug_disable_signals)() = nullptr;
+};
+
+struct UcxVersion {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  std::string Text() const;
+};
+
+// Any thread; copies are cheap; never unloaded.
+class UcxLibrary {
+ public:
+  // The copy that is in the process already; else the one that `named` (the setting ucx.library) or
+  // COTUNE_UCX_LIBRARY says; else that of the Python environment, then the system's.
+  // COTUNE_UNSUPPORTED says what was tried, or which copy is too old, incomplete, or made of parts
+  // of two.
+  static sdk::Result<UcxLibrary> Open(const std::string& named,
+                                      const std::map<std::string, std::string>& environment);
+
+  const UcxFunctions* operator->() const { return &functions_; }
+  const UcxVersion& version() const { return version_; }
+  // The file of libucp.
+  const std::string& path() const { return path_; }
+
+  // "Endpoint timeout".
+  std::string StatusText(ucs_status_t status) const;
+
+ private:
+  sdk::Result<void> Load(const std::string& candidate, std::string* not_found);
+  sdk::Result<void> CheckVersion();
+  sdk::Result<void> FindFunctions(void* ucp);
+
+  UcxFunctions functions_;
+  UcxVersion version_;
+  std::string path_;
+};
+
+}  // namespace cotune::ucx
+
+#endif  // COTUNE_PLUGINS_UCX_UCX_LIBRARY_H_
