@@ -66,7 +66,7 @@ void Group::LookAtAll() {
   }
 }
 
-bool Group::BeginOperation(const CallRecord& call) {
+bool Group::BeginOperation(const sdk::CallRecord& call) {
   if (operation_in_flight_) return false;
   operation_in_flight_ = true;
   if (call.count == 0) {
@@ -351,7 +351,7 @@ std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
     return static_cast<uint32_t>(words(rank).calls[at].load() >> 32);
   };
   const auto text = [&](int rank, uint32_t at) {
-    return TextOf(words(rank).call_kinds[at].load(), words(rank).call_counts[at].load());
+    return sdk::TextOf(words(rank).call_kinds[at].load(), words(rank).call_counts[at].load());
   };
   const std::string other = text(failure.reporter, slot);
   const uint32_t reached = number(failure.reporter, slot);

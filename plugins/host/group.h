@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
-#include "plugins/host/call_record.h"
 #include "plugins/host/control_block.h"
 #include "plugins/host/late_ranks.h"
 #include "plugins/host/sdk_names.h"
 #include "plugins/host/shared_segment.h"
 #include "plugins/host/tagged_line.h"
+#include "plugins/sdk/call_record.h"
 #include "plugins/sdk/rendezvous.h"
 
 namespace cotune::host {
@@ -110,7 +110,7 @@ class Group {
   // One operation at a time: false when another is in flight. A call with elements is made known to
   // the others with its first signal; one without is part of what the next one with elements is
   // compared by.
-  bool BeginOperation(const CallRecord& call);
+  bool BeginOperation(const sdk::CallRecord& call);
   void EndOperation();
   // After a wait in the first iteration of a call, for those that it was for: whether their call
   // fits this one. If not the group has failed. No rank takes data, or passes it on, of a rank that
@@ -180,7 +180,7 @@ class Group {
   uint32_t calls_ = 0;                   // operations with elements begun
   uint32_t calls_without_elements_ = 0;  // digest of all of them
   bool is_waiting_published_ = false;
-  CallRecord call_;  // the latest
+  sdk::CallRecord call_;  // the latest
   bool is_call_published_ = true;
   int64_t last_alive_check_ns_ = 0;
   // Far less than the iterations after which a number that was not looked at again would seem to

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plugins/host/backend.h"
-#include "plugins/host/call_record.h"
+#include "plugins/sdk/call_record.h"
 #include "plugins/host/schedule.h"
 #include "plugins/host/testing/host_ranks.h"
 
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Mismatch>& info) { return info.param.name; });
 
 TEST(CallRecordTest, WhatAnotherProcessWroteIsReadWithCare) {
-  EXPECT_EQ(TextOf(0xffff, 7), "? of 7 ?");
+  EXPECT_EQ(sdk::TextOf(0xffff, 7), "? of 7 ?");
 }
 
 }  // namespace

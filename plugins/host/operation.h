@@ -30,7 +30,7 @@ class Operation {
   // Group::Health.
   Advance Run(int64_t until_ns);
 
-  const CallRecord& call() const { return call_; }
+  const sdk::CallRecord& call() const { return call_; }
   const Schedule& schedule() const { return schedule_; }
 
  private:
@@ -56,7 +56,7 @@ class Operation {
 
   Group& group_;
   Schedule schedule_;
-  CallRecord call_;
+  sdk::CallRecord call_;
   sdk::ReduceKernel kernel_ = nullptr;
   std::vector<std::byte> staging_;  // [parts][region_bytes]
   const std::byte* send_ = nullptr;

@@ -52,7 +52,8 @@ cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, 
                             uint32_t flags, const std::string& numerics = "");
 
 // The entries of choices of a backend's own type, which has name, reason, cost_us and is_default;
-// numerics may be left out, as it is in backends of an older version: the class is unknown then.
+// numerics may be left out, as it is in backends of an older version: the class is unknown then;
+// and so may workspace_bytes, which is 0 then.
 // `flags` are those of every choice that can run, COTUNE_CHOICE_DEFAULT excepted.
 template <class Choice>
 std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, uint32_t flags) {
@@ -63,6 +64,9 @@ std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, u
     if constexpr (requires { choice.numerics; }) numerics = choice.numerics;
     entries.push_back(
         ChoiceEntry(choice.name, choice.reason, choice.cost_us, flags | is_default, numerics));
+    if constexpr (requires { choice.workspace_bytes; }) {
+      entries.back().workspace_bytes = choice.workspace_bytes;
+    }
   }
   return entries;
 }

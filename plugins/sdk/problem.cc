@@ -31,9 +31,10 @@ Result<void> CheckSupport(const cotune_problem_t& p, const ProblemLimits& limits
   }
   if (p.world_size > limits.ranks_max) {
     return Fail(COTUNE_UNSUPPORTED,
-                fmt::format("{} ranks: at most {} share memory", p.world_size, limits.ranks_max));
+                fmt::format("{} ranks: at most {} {}", p.world_size, limits.ranks_max,
+                            limits.needs_one_host ? "share memory" : "are a group"));
   }
-  if (p.ranks_per_node != p.world_size) {
+  if (limits.needs_one_host && p.ranks_per_node != p.world_size) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("{} of {} ranks on each host: all must be on one host to share memory",
                             p.ranks_per_node, p.world_size));

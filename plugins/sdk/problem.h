@@ -52,6 +52,7 @@ struct ProblemLimits {
   uint32_t memory_kind = COTUNE_MEMORY_HOST;
   int ranks_max = 1;
   bool takes_symmetric = false;
+  bool needs_one_host = true;
 };
 
 // COTUNE_UNSUPPORTED for what the limits rule out (other memory, unknown types, too many ranks,

@@ -69,10 +69,10 @@ Result<void> Rendezvous::PutBytes(const std::string& key, const Failure* failure
                                group_name_, put));
 }
 
-Result<void> Rendezvous::GetBytes(const std::string& phase, int rank, int64_t deadline_ns,
-                                  void* word, size_t size) const {
+Result<std::string> Rendezvous::GetText(const std::string& phase, int rank, int64_t deadline_ns,
+                                        size_t capacity) const {
   Header header;
-  std::vector<std::byte> bytes(sizeof(Header) + size);
+  std::vector<char> bytes(sizeof(Header) + capacity);
   uint64_t got_bytes = 0;
   const cotune_status_t got = host_.store_get(host_.context, KeyOf(phase, rank).c_str(),
                                               bytes.data(), bytes.size(), &got_bytes, deadline_ns);
@@ -86,15 +86,47 @@ Result<void> Rendezvous::GetBytes(const std::string& phase, int rank, int64_t de
                                                 NameOf(rank), phase));
   }
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (got != COTUNE_OK || got_bytes != bytes.size() || header.format != Header::kFormat) {
-    return Fail(got == COTUNE_OK ? COTUNE_INVALID_ARGUMENT : got,
-                fmt::format("cannot read what {} announced (status {}, {} bytes); do all ranks run "
-                            "the same {} plugin?",
-                            NameOf(rank), got, got_bytes, backend_));
+  if (got != COTUNE_OK || got_bytes < sizeof(header) || header.format != Header::kFormat) {
+    return Unreadable(rank, got, got_bytes);
   }
   if (header.status != COTUNE_OK) return tl::unexpected(FailureOf(header, rank));
-  std::memcpy(word, bytes.data() + sizeof(header), size);
+  return std::string(bytes.data() + sizeof(header), got_bytes - sizeof(header));
+}
+
+tl::unexpected<Failure> Rendezvous::Unreadable(int rank, cotune_status_t got,
+                                               uint64_t bytes) const {
+  return Fail(got == COTUNE_OK ? COTUNE_INVALID_ARGUMENT : got,
+              fmt::format("cannot read what {} announced (status {}, {} bytes); do all ranks run "
+                          "the same {} plugin?",
+                          NameOf(rank), got, bytes, backend_));
+}
+
+Result<void> Rendezvous::GetBytes(const std::string& phase, int rank, int64_t deadline_ns,
+                                  void* word, size_t size) const {
+  const auto text = GetText(phase, rank, deadline_ns, size);
+  if (!text) return Propagate(text);
+  if (text->size() != size) {
+    return Unreadable(rank, COTUNE_OK, sizeof(Header) + text->size());
+  }
+  std::memcpy(word, text->data(), size);
   return {};
+}
+
+Result<std::vector<std::string>> Rendezvous::ExchangeTexts(const std::string& phase,
+                                                           const Result<std::string>& own,
+                                                           int64_t deadline_ns) const {
+  const Failure* const failure = own ? nullptr : &own.error();
+  const auto put =
+      PutBytes(KeyOf(phase, rank_), failure, own ? own->data() : nullptr, own ? own->size() : 0);
+  if (!own) return Propagate(own);
+  if (!put) return Propagate(put);
+  std::vector<std::string> texts;
+  for (int peer = 0; peer < world_size_; ++peer) {
+    auto text = GetText(phase, peer, deadline_ns, kTextBytesMax);
+    if (!text) return Propagate(text);
+    texts.push_back(std::move(*text));
+  }
+  return texts;
 }
 
 // A rank may go on as soon as it has read all words, so it cannot delete what the others have yet

@@ -49,6 +49,11 @@ class Rendezvous {
     }
     return words;
   }
+  // The same with texts, which may have other lengths on each rank; at most kTextBytesMax.
+  Result<std::vector<std::string>> ExchangeTexts(const std::string& phase,
+                                                 const Result<std::string>& own,
+                                                 int64_t deadline_ns) const;
+  static constexpr size_t kTextBytesMax = 32768;
   // Every rank calls it when it reads these phases no more, also after a failure. Deletes them when
   // all ranks have; a failure (a rank did not call it by the deadline) leaves them in the store,
   // where a rank that comes late can still read why the others failed.
@@ -99,7 +104,11 @@ class Rendezvous {
                         size_t size) const;
   Result<void> GetBytes(const std::string& phase, int rank, int64_t deadline_ns, void* word,
                         size_t size) const;
+  // A word of any length up to `capacity`.
+  Result<std::string> GetText(const std::string& phase, int rank, int64_t deadline_ns,
+                              size_t capacity) const;
   Failure FailureOf(const Header& header, int speaker) const;
+  tl::unexpected<Failure> Unreadable(int rank, cotune_status_t got, uint64_t bytes) const;
 
   const cotune_host_t& host_;
   const std::string backend_;

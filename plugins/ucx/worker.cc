@@ -43,18 +43,23 @@ Result<std::unique_ptr<Worker>> Worker::Create(const Context& context) {
 
 Worker::~Worker() {
   if (handle_ == nullptr) return;
-  for (Peer& peer : peers_) {
-    if (peer.endpoint == nullptr) continue;
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    void* const closing = ucx_->ucp_ep_close_nbx(peer.endpoint, &params);
-    if (!UCS_PTR_IS_PTR(closing)) continue;
-    // Closing by force needs no peer, and so it ends.
-    while (ucx_->ucp_request_check_status(closing) == UCS_INPROGRESS) Progress();
-    ucx_->ucp_request_free(closing);
-  }
+  for (int peer = 0; peer < kRanksMax; ++peer) Disconnect(peer);
   ucx_->ucp_worker_destroy(handle_);
+}
+
+void Worker::Disconnect(int peer) {
+  Peer& closed = peers_[static_cast<size_t>(peer)];
+  if (closed.endpoint == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* const closing = ucx_->ucp_ep_close_nbx(closed.endpoint, &params);
+  closed.endpoint = nullptr;
+  closed.status = UCS_ERR_CANCELED;
+  if (!UCS_PTR_IS_PTR(closing)) return;
+  // Closing by force needs no peer, and so it ends.
+  while (ucx_->ucp_request_check_status(closing) == UCS_INPROGRESS) Progress();
+  ucx_->ucp_request_free(closing);
 }
 
 Result<std::string> Worker::Address() const {
@@ -76,8 +81,6 @@ Result<void> Worker::Connect(int rank, const std::vector<std::string>& addresses
   for (size_t r = 0; r < addresses.size(); ++r) {
     if (static_cast<int>(r) == rank) continue;
     Peer& peer = peers_[r];
-    peer.worker = this;
-    peer.rank = static_cast<int>(r);
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -100,24 +103,27 @@ Result<void> Worker::Connect(int rank, const std::vector<std::string>& addresses
 void Worker::Complete(Request& request, ucs_status_t status) {
   request.status_ = status;
   request.is_open_ = false;
-  if (request.open_ != nullptr) --*request.open_;
+  if (request.open_ == nullptr) return;
+  --*request.open_;
+  const bool is_failure = status != UCS_OK && status != UCS_ERR_CANCELED && request.peer_ >= 0;
+  if (is_failure && failed_request_.status == UCS_OK) failed_request_ = {request.peer_, status};
 }
 
 void Worker::OnSent(void* /*handle*/, ucs_status_t status, void* request) {
-  Complete(*static_cast<Request*>(request), status);
+  auto& sent = *static_cast<Request*>(request);
+  sent.worker_->Complete(sent, status);
 }
 
 void Worker::OnReceived(void* /*handle*/, ucs_status_t status, const ucp_tag_recv_info_t* info,
                         void* request) {
   auto& received = *static_cast<Request*>(request);
   const bool fits = status != UCS_OK || info->length == received.bytes_;
-  Complete(received, fits ? status : UCS_ERR_MESSAGE_TRUNCATED);
+  received.worker_->Complete(received, fits ? status : UCS_ERR_MESSAGE_TRUNCATED);
 }
 
 void Worker::OnPeerFailed(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
   auto& failed = *static_cast<Peer*>(peer);
   failed.status = status;
-  failed.worker->failed_peers_ |= uint64_t{1} << failed.rank;
 }
 
 // The answer of UCX to a post: complete already, an error, or on its way.
@@ -129,6 +135,7 @@ void Worker::Settle(Request& request, void* answer) {
 void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, uint64_t tag,
                   uint32_t* open) {
   request.is_open_ = true;
+  request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
   request.open_ = open;
@@ -141,12 +148,14 @@ void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, 
   params.user_data = &request;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucp_ep_h endpoint = peers_[static_cast<size_t>(peer)].endpoint;
+  if (endpoint == nullptr) return Complete(request, UCS_ERR_NOT_CONNECTED);
   Settle(request, ucx_->ucp_tag_send_nbx(endpoint, data, bytes, tag, &params));
 }
 
 void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uint64_t tag,
                      uint64_t mask, uint32_t* open) {
   request.is_open_ = true;
+  request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
   request.open_ = open;
@@ -171,19 +180,16 @@ void Worker::Cancel(Request& request) {
 }
 
 void Worker::Drain(uint64_t tag, uint64_t mask) {
-  std::vector<std::byte> sink;
   ucp_tag_recv_info_t info{};
   while (true) {
     constexpr int kRemove = 1;
     ucp_tag_message_h message = ucx_->ucp_tag_probe_nb(handle_, tag, mask, kRemove, &info);
     if (message == nullptr) return;
-    // A sender that waits for its data to be taken is told that there is no room.
-    sink.resize(std::min<size_t>(info.length, 1));
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     params.memory_type = UCS_MEMORY_TYPE_HOST;
-    void* const taken =
-        ucx_->ucp_tag_msg_recv_nbx(handle_, sink.data(), sink.size(), message, &params);
+    // A sender that waits for its data to be taken is told that there is no room.
+    void* const taken = ucx_->ucp_tag_msg_recv_nbx(handle_, &sink_, 0, message, &params);
     if (!UCS_PTR_IS_PTR(taken)) continue;
     constexpr int kPolls = 1000;
     for (int i = 0; i < kPolls && ucx_->ucp_request_check_status(taken) == UCS_INPROGRESS; ++i) {

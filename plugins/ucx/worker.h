@@ -15,6 +15,8 @@
 
 namespace cotune::ucx {
 
+class Worker;
+
 // A message that was posted, or may be. Its place in memory does not change.
 class Request {
  public:
@@ -31,6 +33,7 @@ class Request {
   ucs_status_t status_ = UCS_OK;
   int peer_ = 0;
   uint64_t bytes_ = 0;
+  Worker* worker_ = nullptr;
   void* handle_ = nullptr;    // UCX's part of it ends here
   uint32_t* open_ = nullptr;  // is counted down when it completes
 };
@@ -42,6 +45,7 @@ class RequestPool {
 
   Request& operator[](size_t index) { return requests_[index]; }
   std::vector<Request>& all() { return requests_; }
+  const std::vector<Request>& all() const { return requests_; }
 
  private:
   std::vector<Request> requests_;
@@ -74,14 +78,20 @@ class Worker {
                uint32_t* open);
   // It completes later, if it can be cancelled.
   void Cancel(Request& request);
-  // Takes messages that nobody has received, and drops them, as far as they have come: those with
-  // tags that are `tag` under `mask`.
+  // Ends the connection to a rank, and with it all messages that are open for it.
+  void Disconnect(int peer);
+  // Drops messages that have come and that nobody has received: those with tags that are `tag`
+  // under `mask`.
   void Drain(uint64_t tag, uint64_t mask);
 
   // Why the connection to a rank does not work any more; UCS_OK while it does.
   ucs_status_t PeerStatus(int peer) const { return peers_[static_cast<size_t>(peer)].status; }
-  // Bit r: the connection to rank r has failed.
-  uint64_t failed_peers() const { return failed_peers_; }
+  // The first message of a call that ended by an error other than that it was cancelled.
+  struct FailedRequest {
+    int peer = 0;
+    ucs_status_t status = UCS_OK;
+  };
+  const FailedRequest& failed_request() const { return failed_request_; }
 
   // Gives what was sent to the network, or gives up at `end_ns` (on the clock given).
   template <class Clock>
@@ -92,8 +102,6 @@ class Worker {
 
  private:
   struct Peer {
-    Worker* worker = nullptr;
-    int rank = 0;
     ucp_ep_h endpoint = nullptr;
     ucs_status_t status = UCS_OK;
   };
@@ -103,7 +111,7 @@ class Worker {
   static void OnReceived(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* request);
   static void OnPeerFailed(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-  static void Complete(Request& request, ucs_status_t status);
+  void Complete(Request& request, ucs_status_t status);
   void Settle(Request& request, void* answer);
   void* BeginFlush() const;
   bool IsComplete(void* flush) const;
@@ -112,7 +120,8 @@ class Worker {
   const UcxLibrary& ucx_;
   ucp_worker_h handle_ = nullptr;
   std::array<Peer, kRanksMax> peers_;
-  uint64_t failed_peers_ = 0;
+  FailedRequest failed_request_;
+  std::byte sink_{};
 };
 
 template <class Clock>

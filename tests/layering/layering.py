@@ -24,6 +24,8 @@ FOLDERS = {
     "plugins/cuda": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
     "plugins/nccl": ["plugins/api", "plugins/sdk", "plugins/sdk/gpu", "gpu/driver"],
     "plugins/host": ["plugins/api", "plugins/sdk"],
+    # Of gpu/driver the search for libraries alone.
+    "plugins/ucx": ["plugins/api", "plugins/sdk", "gpu/driver"],
     # It computes by the reference evaluator, and is shipped in no tree.
     "plugins/fake": ["plugins/api", "plugins/sdk", "core/problem", "core/base"],
     "plugins/loader": ["core", "plugins/api"],
@@ -65,6 +67,7 @@ FORBIDDEN = {
 FOLDERS_IN_TESTS = {
     "plugins/host": ["core/problem"],
     "plugins/cuda": ["core/problem"],
+    "plugins/ucx": ["plugins/host"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing"],

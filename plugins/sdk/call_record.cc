@@ -1,10 +1,10 @@
-#include "plugins/host/call_record.h"
+#include "plugins/sdk/call_record.h"
 
 #include <xxhash.h>
 
 #include "plugins/sdk/call_text.h"
 
-namespace cotune::host {
+namespace cotune::sdk {
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice) {
   CallRecord record;
@@ -20,12 +20,12 @@ CallRecord RecordOf(const Problem& problem, std::string_view choice) {
 }
 
 std::string TextOf(uint64_t kind, uint64_t count) {
-  return sdk::CallText({.collective = kind & 0xff,
-                        .type = (kind >> 8) & 0xff,
-                        .reduction = (kind >> 16) & 0xff,
-                        .root = (kind >> 24) & 0xff,
-                        .count = count,
-                        .program = kind >> 32});
+  return CallText({.collective = kind & 0xff,
+                   .type = (kind >> 8) & 0xff,
+                   .reduction = (kind >> 16) & 0xff,
+                   .root = (kind >> 24) & 0xff,
+                   .count = count,
+                   .program = kind >> 32});
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk

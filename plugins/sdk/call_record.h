@@ -1,14 +1,14 @@
 // The record of the call that a rank runs at the moment; the others compare it with their own.
-#ifndef COTUNE_PLUGINS_HOST_CALL_RECORD_H_
-#define COTUNE_PLUGINS_HOST_CALL_RECORD_H_
+#ifndef COTUNE_PLUGINS_SDK_CALL_RECORD_H_
+#define COTUNE_PLUGINS_SDK_CALL_RECORD_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/problem.h"
 
-namespace cotune::host {
+namespace cotune::sdk {
 
 // Equal on all ranks for calls that fit together. Whether a call is in place is not in it: the
 // ranks of a broadcast may differ in that.
@@ -22,9 +22,9 @@ struct CallRecord {
 
 CallRecord RecordOf(const Problem& problem, std::string_view choice);
 
-// "all_reduce of 1024 f32 (sum)", as sdk::CallText; for the fields of a record of any rank.
+// "all_reduce of 1024 f32 (sum)", as CallText; for the fields of a record of any rank.
 std::string TextOf(uint64_t kind, uint64_t count);
 
-}  // namespace cotune::host
+}  // namespace cotune::sdk
 
-#endif  // COTUNE_PLUGINS_HOST_CALL_RECORD_H_
+#endif  // COTUNE_PLUGINS_SDK_CALL_RECORD_H_

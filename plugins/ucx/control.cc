@@ -1,0 +1,64 @@
+#include "plugins/ucx/control.h"
+
+#include <bit>
+#include <utility>
+
+namespace cotune::ucx {
+namespace {
+
+constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+
+bool IsSame(const sdk::CallRecord& one, const sdk::CallRecord& other) {
+  return one.digest == other.digest && one.kind == other.kind && one.count == other.count;
+}
+
+}  // namespace
+
+uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited) {
+  uint64_t late = 0;
+  uint64_t visited = Bit(self);
+  uint64_t open = awaited & ~visited;
+  while (open != 0) {
+    const int rank = std::countr_zero(open);
+    visited |= Bit(rank);
+    const RankView& view = views[static_cast<size_t>(rank)];
+    const uint64_t next = view.awaited & ~Bit(rank);
+    if (view.is_silent || next == 0) {
+      late |= Bit(rank);
+    } else {
+      open |= next;
+    }
+    open &= ~visited;
+  }
+  return late;
+}
+
+CallComparison CompareCalls(std::span<const sdk::CallRecord* const> known, int self) {
+  CallComparison result;
+  result.is_complete = true;
+  int equal = 1;
+  int differing = 0;
+  int other = -1;
+  const sdk::CallRecord& own = *known[static_cast<size_t>(self)];
+  for (int rank = 0; rank < static_cast<int>(known.size()); ++rank) {
+    const sdk::CallRecord* record = known[static_cast<size_t>(rank)];
+    if (rank == self) continue;
+    if (record == nullptr) {
+      result.is_complete = false;
+      continue;
+    }
+    const bool is_same = IsSame(own, *record);
+    ++(is_same ? equal : differing);
+    if (!is_same) other = rank;
+  }
+  result.differs = differing > 0;
+  if (!result.differs) return result;
+  result.culprit = other;
+  result.reporter = self;
+  if (equal < differing || (equal == differing && self > other)) {
+    std::swap(result.culprit, result.reporter);
+  }
+  return result;
+}
+
+}  // namespace cotune::ucx

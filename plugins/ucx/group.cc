@@ -1,0 +1,281 @@
+#include "plugins/ucx/group.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "plugins/ucx/tag.h"
+
+namespace cotune::ucx {
+namespace {
+
+constexpr int64_t kMillisecondNs = 1'000'000;
+// How long a rank that has gone, or whose call differs, is given to say why itself.
+constexpr int64_t kHearingNs = 20 * kMillisecondNs;
+// How often a waiting rank looks whether the awaited ones live.
+constexpr int64_t kLookNs = 20 * kMillisecondNs;
+// How long a wait lasts before the rank says what it waits for.
+constexpr int64_t kFirstStateNs = 5 * kMillisecondNs;
+constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
+// How long before its deadline a waiting rank begins to ask who waits for whom.
+constexpr int64_t kLongestInquiryNs = 1000 * kMillisecondNs;
+constexpr int64_t kAbortNs = 50 * kMillisecondNs;
+
+constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+
+}  // namespace
+
+Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Context& context)
+    : host_(host),
+      meeting_(host_, params, "ucx"),
+      context_(context),
+      rank_(params.rank),
+      world_size_(params.world_size),
+      job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
+      digest_(XXH64(params.name, std::char_traits<char>::length(params.name), 0)),
+      peers_(static_cast<size_t>(params.world_size)) {}
+
+bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
+  if (running_ != nullptr) return false;
+  if (call.count == 0) {
+    const uint32_t words[] = {calls_without_elements_, call.digest};
+    calls_without_elements_ = static_cast<uint32_t>(XXH64(words, sizeof(words), 0));
+    return true;
+  }
+  running_ = running;
+  ++call_number_;
+  NumberedCall& own = calls_[call_number_ % kCallsKept];
+  own = {call_number_, call};
+  own.record.digest ^= calls_without_elements_;
+  const uint64_t words[] = {digest_, call_number_, own.record.kind, own.record.count,
+                            own.record.digest};
+  call_tag_ = TagOf(
+      {.generation = generation_, .call = call_number_, .digest = XXH64(words, sizeof(words), 0)});
+  gone_since_ns_ = 0;
+  differs_since_ns_ = 0;
+  return true;
+}
+
+void Group::NoteWaiting(const Wait& wait) {
+  if (HasFailed() || running_ == nullptr) return;
+  const int64_t now_ns = wait.now_ns;
+  const uint64_t awaited = running_->Awaited() & ~Bit(rank_);
+  if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
+    last_look_ns_ = now_ns;
+    LookForGoneRanks(awaited, now_ns);
+    LookForOtherCalls(now_ns);
+    if (HasFailed()) return;
+  }
+  if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);
+  const int64_t span_ns = std::max<int64_t>(wait.deadline_ns - wait.begin_ns, 0);
+  const int64_t inquiry_ns = std::min(span_ns / 4, kLongestInquiryNs);
+  const bool inquires = now_ns >= wait.deadline_ns - inquiry_ns;
+  const bool is_new = state_call_ != call_number_ && wait.idle_ns >= kFirstStateNs;
+  const int64_t interval_ns =
+      inquires ? inquiry_ns / 8 : std::clamp(span_ns / 16, 4 * kFirstStateNs, kLongestStateNs);
+  const bool is_due = wait.idle_ns >= kFirstStateNs && now_ns - last_state_ns_ >= interval_ns;
+  if (!is_new && !is_due && !(inquires && now_ns - last_state_ns_ >= interval_ns)) return;
+  last_state_ns_ = now_ns;
+  state_call_ = call_number_;
+  SendToAll(StateMessage(inquires ? ControlMessage::Kind::kInquiry : ControlMessage::Kind::kState));
+}
+
+bool Group::IsProcessGone(int peer) const {
+  const PeerState& state = peers_[static_cast<size_t>(peer)];
+  return state.shares_processes && !sdk::IsAlive(state.process);
+}
+
+void Group::LookForGoneRanks(uint64_t awaited, int64_t now_ns) {
+  const Worker::FailedRequest& failed = worker_->failed_request();
+  if (failed.status != UCS_OK) awaited |= Bit(failed.peer);
+  int gone = -1;
+  auto kind = GroupFailure::Kind::kLost;
+  for (uint64_t rest = awaited; rest != 0 && gone < 0; rest &= rest - 1) {
+    const int peer = std::countr_zero(rest);
+    const bool is_lost =
+        worker_->PeerStatus(peer) != UCS_OK || (failed.status != UCS_OK && failed.peer == peer);
+    if (peers_[static_cast<size_t>(peer)].has_left) {
+      kind = GroupFailure::Kind::kLeft;
+    } else if (IsProcessGone(peer)) {
+      kind = GroupFailure::Kind::kDied;
+    } else if (!is_lost) {
+      continue;
+    }
+    gone = peer;
+  }
+  if (gone < 0) {
+    gone_since_ns_ = 0;
+    return;
+  }
+  // What it sent before may still be on its way, and so may its own word of why.
+  if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
+  if (now_ns - gone_since_ns_ < kHearingNs) return;
+  const ucs_status_t status = failed.status != UCS_OK ? failed.status : worker_->PeerStatus(gone);
+  Declare({.kind = kind, .culprit = gone, .native_code = status});
+}
+
+void Group::LookForOtherCalls(int64_t now_ns) {
+  std::array<const sdk::CallRecord*, kRanksMax> known{};
+  // The earliest difference is the mistake; what comes after follows from it.
+  for (size_t back = kCallsKept; back > 0; --back) {
+    if (call_number_ < back) continue;
+    const uint64_t number = call_number_ - (back - 1);
+    const NumberedCall& own = calls_[number % kCallsKept];
+    for (int r = 0; r < world_size_; ++r) {
+      const NumberedCall& call =
+          r == rank_ ? own : peers_[static_cast<size_t>(r)].calls[number % kCallsKept];
+      known[static_cast<size_t>(r)] = call.number == number ? &call.record : nullptr;
+    }
+    const CallComparison compared =
+        CompareCalls({known.data(), static_cast<size_t>(world_size_)}, rank_);
+    if (!compared.differs) continue;
+    if (differs_since_ns_ == 0) differs_since_ns_ = now_ns;
+    if (!compared.is_complete && now_ns - differs_since_ns_ < kHearingNs) return;
+    Declare({.kind = GroupFailure::Kind::kOtherCall,
+             .culprit = compared.culprit,
+             .reporter = compared.reporter,
+             .culprits_call = {number, *known[static_cast<size_t>(compared.culprit)]},
+             .reporters_call = {number, *known[static_cast<size_t>(compared.reporter)]}});
+    return;
+  }
+}
+
+void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
+  const int64_t span_ns = std::max<int64_t>(wait.deadline_ns - wait.begin_ns, 0);
+  const int64_t fresh_ns = std::min(span_ns / 4, kLongestInquiryNs) / 2;
+  std::array<RankView, kRanksMax> views;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    views[r].is_silent = peers_[r].heard_ns < wait.deadline_ns - fresh_ns;
+    views[r].awaited = peers_[r].awaited;
+  }
+  const uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
+  if (late != 0) {
+    Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
+    return;
+  }
+  // They wait for each other: a rank has left out a call, or a message is lost.
+  const int other = std::countr_zero(awaited);
+  const LatestCalls& calls = peers_[static_cast<size_t>(other)].calls;
+  const auto latest = std::max_element(
+      calls.begin(), calls.end(),
+      [](const NumberedCall& a, const NumberedCall& b) { return a.number < b.number; });
+  Declare({.kind = GroupFailure::Kind::kStuck,
+           .culprit = other,
+           .culprits_call = *latest,
+           .reporters_call = OwnCall()});
+}
+
+void Group::DeclareAbort() {
+  if (!HasFailed()) Declare({.kind = GroupFailure::Kind::kAborted, .culprit = rank_});
+}
+
+void Group::Declare(GroupFailure failure) {
+  if (failure.kind != GroupFailure::Kind::kOtherCall) failure.reporter = rank_;
+  Adopt(failure);
+  ControlMessage message = StateMessage(ControlMessage::Kind::kFailure);
+  message.failure = failure;
+  SendToAll(message);
+  FlushControl(kHearingNs);
+}
+
+void Group::Adopt(const GroupFailure& failure) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_) return;
+  failure_ = failure;
+  // Messages of this generation that come from now on match nothing.
+  ++generation_;
+  has_failed_.store(true, std::memory_order_release);
+}
+
+void Group::Abort() {
+  is_abort_asked_.store(true);
+  // The thread that runs a call sees it; when none does, this one tells the others.
+  const int64_t end_ns = NowNs() + kAbortNs;
+  std::unique_lock lock(worker_mutex_, std::try_to_lock);
+  while (!lock.owns_lock() && !HasFailed() && NowNs() < end_ns) {
+    std::this_thread::yield();
+    lock.try_lock();
+  }
+  if (lock.owns_lock()) return DeclareAbort();
+  Adopt({.kind = GroupFailure::Kind::kAborted, .culprit = rank_, .reporter = rank_});
+}
+
+std::optional<Failure> Group::Health() const {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_) return std::nullopt;
+  return FailureOf(*failure_);
+}
+
+Failure Group::FailureOf(const GroupFailure& failure) const {
+  using Kind = GroupFailure::Kind;
+  const int culprit = failure.culprit;
+  const std::string name = NameOf(culprit);
+  const std::string seen = failure.reporter == rank_ ? "" : ", seen by " + NameOf(failure.reporter);
+  const auto peer_failed = [&](std::string text, int native_code = 0) {
+    return Failure{COTUNE_PEER_FAILED, native_code, culprit, std::move(text)};
+  };
+  switch (failure.kind) {
+    case Kind::kAborted:
+      return {COTUNE_ABORTED, 0, -1, fmt::format("{} aborted the group", name)};
+    case Kind::kDied:
+      return peer_failed(fmt::format("{} died{}; see its output", name, seen));
+    case Kind::kLost:
+      return peer_failed(
+          fmt::format("the connection to {} is lost: {}{}; has it died, or the network?", name,
+                      context_.ucx().StatusText(static_cast<ucs_status_t>(failure.native_code)),
+                      seen),
+          failure.native_code);
+    case Kind::kLeft:
+      return peer_failed(
+          fmt::format("{} destroyed its group while others waited for it{}", name, seen));
+    case Kind::kOtherCall:
+    case Kind::kStuck:
+      return peer_failed(WhyCallsDiffer(failure));
+    case Kind::kLate:
+      break;
+  }
+  std::string others;
+  for (uint64_t rest = failure.late & ~Bit(culprit); rest != 0; rest &= rest - 1) {
+    const int r = std::countr_zero(rest);
+    if (r >= world_size_) break;
+    others += fmt::format("{}{}", others.empty() ? "; also late: job ranks " : ", ",
+                          job_ranks_[static_cast<size_t>(r)]);
+  }
+  return peer_failed(fmt::format("{} did not come before the deadline{}{}", name, seen, others));
+}
+
+std::string Group::WhyCallsDiffer(const GroupFailure& failure) const {
+  const NumberedCall& one = failure.culprits_call;
+  const NumberedCall& other = failure.reporters_call;
+  const std::string name = NameOf(failure.culprit);
+  const std::string reporter = NameOf(failure.reporter);
+  const std::string text = sdk::TextOf(one.record.kind, one.record.count);
+  const std::string other_text = sdk::TextOf(other.record.kind, other.record.count);
+  if (one.number != other.number) {
+    return fmt::format(
+        "{} is in its call {}, {}, and {} in its call {}, {}; has one left out a "
+        "call?",
+        name, one.number, text, reporter, other.number, other_text);
+  }
+  if (failure.kind == GroupFailure::Kind::kStuck) {
+    return fmt::format(
+        "{} and {} wait for each other in their call {}, {}, at the deadline; is a "
+        "message lost?",
+        name, reporter, one.number, text);
+  }
+  if (text == other_text) {
+    return fmt::format(
+        "{} runs {} by another choice than {}, or after other calls with no "
+        "elements; were they tuned in one job?",
+        name, text, reporter);
+  }
+  return fmt::format(
+      "{} called {} where {} called {}; all ranks of a group make the same calls in "
+      "the same order",
+      name, text, reporter, other_text);
+}
+
+}  // namespace cotune::ucx

@@ -1,0 +1,174 @@
+// A group of ranks that are connected by UCX: joining, one view of failure, and what its ends say
+// to each other while they wait.
+#ifndef COTUNE_PLUGINS_UCX_GROUP_H_
+#define COTUNE_PLUGINS_UCX_GROUP_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/sdk/process_identity.h"
+#include "plugins/sdk/rendezvous.h"
+#include "plugins/ucx/context.h"
+#include "plugins/ucx/control.h"
+#include "plugins/ucx/sdk_names.h"
+#include "plugins/ucx/worker.h"
+
+namespace cotune::ucx {
+
+// The call that a group runs, as its end needs to know it.
+class RunningCall {
+ public:
+  virtual ~RunningCall() = default;
+  // Bit r: a message from or to rank r is not complete.
+  virtual uint64_t Awaited() const = 0;
+};
+
+// Health, HasFailed and Abort: any thread. Everything else: one thread at a time, which holds the
+// lock of UseWorker.
+class Group {
+ public:
+  // Collective; returns when every rank is connected to every other one. COTUNE_PEER_FAILED names a
+  // rank that did not come by params.deadline_ns.
+  static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
+                                             const cotune_group_params_t& params,
+                                             const Context& context);
+  // Tells the others that this rank has left.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  const Context& context() const { return context_; }
+  Worker& worker() { return *worker_; }
+  int64_t NowNs() const { return host_.now_ns(host_.context); }
+  std::unique_lock<std::mutex> UseWorker() { return std::unique_lock(worker_mutex_); }
+
+  std::optional<Failure> Health() const;
+  bool HasFailed() const { return has_failed_.load(std::memory_order_acquire); }
+  // Frees the waiters of all ranks.
+  void Abort();
+
+  // One call at a time: false when another one runs. Calls without elements are part of what the
+  // next one with elements is compared by.
+  bool BeginCall(const sdk::CallRecord& call, const RunningCall* running);
+  void EndCall() { running_ = nullptr; }
+  // Of all messages of the call that runs, but for sender, instance and order.
+  uint64_t CallTag(int sender) const { return call_tag_ | (static_cast<uint64_t>(sender) << 52); }
+
+  // Advances UCX once and hears what other ranks say. True where something happened.
+  bool Poll() {
+    const bool progressed = worker_->Progress();
+    if (control_open_ < kControlReceives) HearControl();
+    if (is_abort_asked_.load(std::memory_order_relaxed)) DeclareAbort();
+    return progressed;
+  }
+  // Keeps what UCX may still touch for as long as the worker lives.
+  void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  // A wait in which nothing has happened for `idle_ns`. May declare the group failed.
+  struct Wait {
+    int64_t now_ns = 0;
+    int64_t idle_ns = 0;
+    int64_t begin_ns = 0;  // of the call
+    int64_t deadline_ns = 0;
+  };
+  void NoteWaiting(const Wait& wait);
+
+ private:
+  static constexpr uint32_t kControlReceives = 8;
+  // Of each peer: three for messages that may be left out, and the last for one that may not.
+  static constexpr size_t kControlSends = 4;
+
+  struct PeerState {
+    uint64_t awaited = 0;
+    LatestCalls calls{};
+    int64_t heard_ns = 0;
+    bool said_hello = false;
+    bool is_ready = false;
+    bool has_left = false;
+    bool shares_processes = false;  // its process can be looked at from here
+    sdk::ProcessIdentity process;
+  };
+
+  Group(const cotune_host_t& host, const cotune_group_params_t& params, const Context& context);
+
+  // group_join.cc
+  Result<void> Connect(int64_t deadline_ns);
+  Result<std::vector<std::string>> ExchangeOffers(int64_t deadline_ns);
+  Result<void> CheckConnections(int64_t deadline_ns);
+  Result<void> AwaitAll(bool PeerState::*said, int64_t deadline_ns);
+  void LogConnections() const;
+
+  // Messages between the ends: group_control.cc.
+  void PostControlReceive(size_t index);
+  void HearControl();
+  void Hear(const ControlMessage& message);
+  void SendControl(int peer, const ControlMessage& message);
+  void SendToAll(const ControlMessage& message);
+  ControlMessage StateMessage(ControlMessage::Kind kind) const;
+  bool AllControlSent();
+  void FlushControl(int64_t within_ns);
+
+  // Failure: group.cc.
+  void LookForGoneRanks(uint64_t awaited, int64_t now_ns);
+  void LookForOtherCalls(int64_t now_ns);
+  void DeclareLate(uint64_t awaited, const Wait& wait);
+  void DeclareAbort();
+  void Declare(GroupFailure failure);
+  void Adopt(const GroupFailure& failure);
+  bool IsProcessGone(int peer) const;
+  Failure FailureOf(const GroupFailure& failure) const;
+  std::string WhyCallsDiffer(const GroupFailure& failure) const;
+  std::string NameOf(int rank) const { return meeting_.NameOf(rank); }
+  const NumberedCall& OwnCall() const { return calls_[call_number_ % kCallsKept]; }
+
+  cotune_host_t host_;
+  sdk::Rendezvous meeting_;
+  const Context& context_;
+  const int rank_;
+  const int world_size_;
+  const std::vector<int32_t> job_ranks_;
+  const uint64_t digest_;  // of the name
+  std::unique_ptr<Worker> worker_;
+  std::mutex worker_mutex_;
+  std::vector<PeerState> peers_;
+  bool is_joined_ = false;
+  std::vector<std::shared_ptr<void>> kept_;
+
+  // The call that runs, and the latest ones.
+  const RunningCall* running_ = nullptr;
+  uint64_t call_number_ = 0;
+  uint32_t calls_without_elements_ = 0;  // digest of all of them
+  uint64_t call_tag_ = 0;
+  LatestCalls calls_{};
+  std::atomic<uint32_t> generation_{0};
+
+  // What is on its way between the ends.
+  std::unique_ptr<RequestPool> control_receives_;
+  std::array<ControlMessage, kControlReceives> control_received_{};
+  uint32_t control_open_ = kControlReceives;
+  std::unique_ptr<RequestPool> control_sends_;
+  std::vector<ControlMessage> control_sent_;
+
+  int64_t last_look_ns_ = 0;
+  int64_t last_state_ns_ = 0;
+  uint64_t state_call_ = 0;       // whose state was sent last
+  int64_t gone_since_ns_ = 0;     // an awaited rank is known to be gone; 0: none
+  int64_t differs_since_ns_ = 0;  // a call is known to differ; 0: none
+
+  std::atomic<bool> is_abort_asked_{false};
+  std::atomic<bool> has_failed_{false};
+  mutable std::mutex failure_mutex_;
+  std::optional<GroupFailure> failure_;
+};
+
+}  // namespace cotune::ucx
+
+#endif  // COTUNE_PLUGINS_UCX_GROUP_H_

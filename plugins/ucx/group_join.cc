@@ -1,0 +1,214 @@
+// How a group comes to be: the ranks exchange addresses in the store, connect, and nobody goes on
+// before each has heard from all others.
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "plugins/ucx/group.h"
+#include "plugins/ucx/tag.h"
+
+namespace cotune::ucx {
+namespace {
+
+constexpr char kPhase[] = "addresses";
+constexpr int64_t kMillisecondNs = 1'000'000;
+// Between two looks whether a rank has given up.
+constexpr int64_t kLookNs = 20 * kMillisecondNs;
+constexpr int64_t kFarewellNs = 200 * kMillisecondNs;
+
+// What a rank offers, in front of its address.
+struct OfferHeader {
+  uint32_t version_major = 0;
+  uint32_t version_minor = 0;
+  uint32_t version_release = 0;
+  int32_t pid = 0;
+  uint64_t start_ticks = 0;
+  uint64_t processes = 0;  // digest of the host and the space of process numbers; 0: not known
+  uint64_t configuration = 0;
+};
+
+// Equal for processes that see each other's numbers.
+uint64_t ProcessSpace() {
+  std::string text;
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  struct stat space {};
+  if (!std::getline(boot, text) || stat("/proc/self/ns/pid", &space) != 0) return 0;
+  text += fmt::format("/{}", space.st_ino);
+  return XXH64(text.data(), text.size(), 0);
+}
+
+OfferHeader HeaderOf(std::string_view offer) {
+  OfferHeader header;
+  std::memcpy(&header, offer.data(), sizeof(header));
+  return header;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
+                                           const cotune_group_params_t& params,
+                                           const Context& context) {
+  std::unique_ptr<Group> group(new Group(host, params, context));
+  if (auto connected = group->Connect(params.deadline_ns); !connected) return Propagate(connected);
+  group->is_joined_ = true;
+  group->LogConnections();
+  return group;
+}
+
+Result<void> Group::Connect(int64_t deadline_ns) {
+  const auto lock = UseWorker();
+  auto offers = ExchangeOffers(deadline_ns);
+  if (!offers) return Propagate(offers);
+  auto connected = worker_->Connect(rank_, *offers);
+  if (connected) connected = CheckConnections(deadline_ns);
+  if (!connected && connected.error().failed_rank < 0) meeting_.GiveUp(connected.error());
+  if (!connected) return connected;
+  return meeting_.Part({kPhase}, deadline_ns);
+}
+
+Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
+  Result<std::string> own;
+  auto worker = Worker::Create(context_);
+  if (worker) {
+    worker_ = std::move(*worker);
+    own = worker_->Address();
+  } else {
+    own = Propagate(worker);
+  }
+  OfferHeader header;
+  const UcxVersion& version = context_.ucx().version();
+  const sdk::ProcessIdentity self = sdk::OwnIdentity();
+  header = {version.major,
+            version.minor,
+            version.release,
+            self.pid,
+            self.start_ticks,
+            ProcessSpace(),
+            context_.configuration_digest()};
+  if (own) own->insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
+  auto offers = meeting_.ExchangeTexts(kPhase, own, deadline_ns);
+  if (!offers) return offers;
+  for (int r = 0; r < world_size_; ++r) {
+    std::string& offer = (*offers)[static_cast<size_t>(r)];
+    if (offer.size() <= sizeof(OfferHeader)) {
+      return Fail(
+          COTUNE_INVALID_ARGUMENT,
+          fmt::format("{} announced no address; do all ranks run the same ucx plugin?", NameOf(r)),
+          0, r);
+    }
+    const OfferHeader other = HeaderOf(offer);
+    if (std::memcmp(&other, &header, offsetof(OfferHeader, pid)) != 0) {
+      return Fail(
+          COTUNE_UNSUPPORTED,
+          fmt::format("{} has UCX {}.{}.{}, and {} has {}; install one version on all hosts",
+                      NameOf(r), other.version_major, other.version_minor, other.version_release,
+                      NameOf(rank_), version.Text()),
+          0, r);
+    }
+    if (other.configuration != header.configuration) {
+      return Fail(COTUNE_UNSUPPORTED,
+                  fmt::format("UCX is configured in another way on {} than on {}; give all ranks "
+                              "the same UCX_ variables, or the settings ucx.tls and so on",
+                              NameOf(r), NameOf(rank_)),
+                  0, r);
+    }
+    PeerState& peer = peers_[static_cast<size_t>(r)];
+    peer.process = {other.pid, other.start_ticks};
+    peer.shares_processes = other.processes != 0 && other.processes == header.processes;
+    offer.erase(0, sizeof(OfferHeader));
+  }
+  return offers;
+}
+
+Result<void> Group::CheckConnections(int64_t deadline_ns) {
+  control_receives_ = std::make_unique<RequestPool>(context_, kControlReceives);
+  control_sends_ =
+      std::make_unique<RequestPool>(context_, kControlSends * static_cast<size_t>(world_size_));
+  control_sent_.resize(kControlSends * static_cast<size_t>(world_size_));
+  control_open_ = 0;
+  for (size_t i = 0; i < kControlReceives; ++i) PostControlReceive(i);
+  for (const auto kind : {ControlMessage::Kind::kHello, ControlMessage::Kind::kReady}) {
+    SendToAll(StateMessage(kind));
+    const bool is_hello = kind == ControlMessage::Kind::kHello;
+    auto heard = AwaitAll(is_hello ? &PeerState::said_hello : &PeerState::is_ready, deadline_ns);
+    if (!heard) return heard;
+  }
+  FlushControl(std::max<int64_t>(deadline_ns - NowNs(), 0));
+  return {};
+}
+
+Result<void> Group::AwaitAll(bool PeerState::*said, int64_t deadline_ns) {
+  int64_t last_look_ns = NowNs();
+  int idle = 0;
+  while (true) {
+    int missing = -1;
+    for (int r = 0; r < world_size_ && missing < 0; ++r) {
+      if (r != rank_ && !(peers_[static_cast<size_t>(r)].*said)) missing = r;
+    }
+    if (missing < 0) return {};
+    if (!Poll() && ++idle % 16 == 0) sched_yield();
+    if (auto failure = Health()) return tl::unexpected(*failure);
+    const int64_t now_ns = NowNs();
+    if (now_ns - last_look_ns < kLookNs && now_ns < deadline_ns) continue;
+    last_look_ns = now_ns;
+    if (auto refusal = meeting_.WhoGaveUp()) return tl::unexpected(*refusal);
+    for (int r = 0; r < world_size_; ++r) {
+      if (r == rank_ || (peers_[static_cast<size_t>(r)].*said)) continue;
+      const bool is_lost = worker_->PeerStatus(r) != UCS_OK;
+      if (IsProcessGone(r)) {
+        Declare({.kind = GroupFailure::Kind::kDied, .culprit = r});
+      } else if (is_lost) {
+        Declare({.kind = GroupFailure::Kind::kLost,
+                 .culprit = r,
+                 .native_code = worker_->PeerStatus(r)});
+      } else if (now_ns >= deadline_ns) {
+        Declare({.kind = GroupFailure::Kind::kLate, .culprit = r, .late = uint64_t{1} << r});
+      } else {
+        continue;
+      }
+      return tl::unexpected(*Health());
+    }
+  }
+}
+
+// One line for each way that UCX took.
+void Group::LogConnections() const {
+  if (host_.log == nullptr || world_size_ == 1) return;
+  std::map<std::string, std::string> ranks_of;
+  for (int r = 0; r < world_size_; ++r) {
+    if (r == rank_) continue;
+    std::string& ranks = ranks_of[worker_->TransportsTo(r)];
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", job_ranks_[static_cast<size_t>(r)]);
+  }
+  for (const auto& [transports, ranks] : ranks_of) {
+    const std::string text = fmt::format("ucx {}: {} to job ranks {}",
+                                         context_.ucx().version().Text(), transports, ranks);
+    host_.log(host_.context, 0, text.c_str());
+  }
+}
+
+Group::~Group() {
+  if (worker_ == nullptr) return;
+  const auto lock = UseWorker();
+  if (is_joined_ && world_size_ > 1) {
+    SendToAll(StateMessage(ControlMessage::Kind::kLeft));
+    FlushControl(kFarewellNs);
+    worker_->Flush(NowNs() + kFarewellNs, [this] { return NowNs(); });
+  }
+  if (control_receives_ != nullptr) {
+    for (Request& request : control_receives_->all()) worker_->Cancel(request);
+  }
+  // Nobody asks for what has come late.
+  worker_->Drain(0, 0);
+  // Before the requests that it may still complete.
+  worker_.reset();
+}
+
+}  // namespace cotune::ucx
