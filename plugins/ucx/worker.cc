@@ -160,19 +160,16 @@ void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uin
   request.bytes_ = bytes;
   request.open_ = open;
   if (open != nullptr) ++*open;
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t params{};
+  // The callback knows the length of what has come, also of a message that was there before.
   params.op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FIELD_RECV_INFO;
+                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.request = request.handle_;
   params.cb.recv = OnReceived;
   params.user_data = &request;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
-  params.recv_info.tag_info = &info;
-  void* const answer = ucx_->ucp_tag_recv_nbx(handle_, data, bytes, tag, mask, &params);
-  if (answer == nullptr) return OnReceived(nullptr, UCS_OK, &info, &request);
-  Settle(request, answer);
+  Settle(request, ucx_->ucp_tag_recv_nbx(handle_, data, bytes, tag, mask, &params));
 }
 
 void Worker::Cancel(Request& request) {
