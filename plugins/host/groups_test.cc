@@ -11,7 +11,6 @@
 
 #include "plugins/host/backend.h"
 #include "plugins/host/sdk_names.h"
-#include "plugins/host/testing/exact_data.h"
 #include "plugins/host/testing/host_ranks.h"
 
 namespace cotune::host {

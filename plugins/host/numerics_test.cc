@@ -9,7 +9,6 @@
 
 #include "fmt/format.h"
 #include "plugins/host/backend.h"
-#include "plugins/host/testing/exact_data.h"
 #include "plugins/host/testing/host_ranks.h"
 #include "plugins/sdk/testing/ordered_sums.h"
 

@@ -22,6 +22,8 @@ constexpr int64_t kFirstStateNs = 5 * kMillisecondNs;
 constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
 // How long before its deadline a waiting rank begins to ask who waits for whom.
 constexpr int64_t kLongestInquiryNs = 1000 * kMillisecondNs;
+// A rank that has not looked for so long was not waiting.
+constexpr int64_t kAwayNs = 100 * kMillisecondNs;
 constexpr int64_t kAbortNs = 50 * kMillisecondNs;
 
 constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
@@ -62,6 +64,11 @@ bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
 void Group::NoteWaiting(const Wait& wait) {
   if (HasFailed() || running_ == nullptr) return;
   const int64_t now_ns = wait.now_ns;
+  const bool was_away = now_ns - last_note_ns_ > kAwayNs;
+  last_note_ns_ = now_ns;
+  // A rank that was stopped, or did not poll, hears the others before it judges them.
+  if (was_away) HearAll();
+  if (HasFailed()) return;
   const uint64_t awaited = running_->Awaited() & ~Bit(rank_);
   if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
     last_look_ns_ = now_ns;
@@ -81,6 +88,13 @@ void Group::NoteWaiting(const Wait& wait) {
   last_state_ns_ = now_ns;
   state_call_ = call_number_;
   SendToAll(StateMessage(inquires ? ControlMessage::Kind::kInquiry : ControlMessage::Kind::kState));
+}
+
+void Group::HearAll() {
+  constexpr int kQuietPolls = 64;
+  constexpr int kPolls = 10'000;
+  int quiet = 0;
+  for (int i = 0; i < kPolls && quiet < kQuietPolls; ++i) quiet = Poll() ? 0 : quiet + 1;
 }
 
 bool Group::IsProcessGone(int peer) const {

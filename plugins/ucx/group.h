@@ -117,6 +117,7 @@ class Group {
   void FlushControl(int64_t within_ns);
 
   // Failure: group.cc.
+  void HearAll();
   void LookForGoneRanks(uint64_t awaited, int64_t now_ns);
   void LookForOtherCalls(int64_t now_ns);
   void DeclareLate(uint64_t awaited, const Wait& wait);
@@ -157,6 +158,7 @@ class Group {
   std::unique_ptr<RequestPool> control_sends_;
   std::vector<ControlMessage> control_sent_;
 
+  int64_t last_note_ns_ = 0;
   int64_t last_look_ns_ = 0;
   int64_t last_state_ns_ = 0;
   uint64_t state_call_ = 0;       // whose state was sent last

@@ -197,7 +197,8 @@ void Group::LogConnections() const {
 Group::~Group() {
   if (worker_ == nullptr) return;
   const auto lock = UseWorker();
-  if (is_joined_ && world_size_ > 1) {
+  // All know why a group has failed.
+  if (is_joined_ && world_size_ > 1 && !HasFailed()) {
     SendToAll(StateMessage(ControlMessage::Kind::kLeft));
     FlushControl(kFarewellNs);
     worker_->Flush(NowNs() + kFarewellNs, [this] { return NowNs(); });

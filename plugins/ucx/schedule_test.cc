@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/testing/exact_data.h"
+#include "plugins/testing/exact_data.h"
 #include "plugins/ucx/algorithms.h"
 #include "plugins/ucx/choice_list.h"
 #include "plugins/ucx/testing/schedule_run.h"
@@ -62,9 +62,10 @@ class RankMemory {
 // The inputs of all ranks and what each has to receive.
 struct Data {
   explicit Data(const Problem& problem) {
-    for (int r = 0; r < problem.world_size; ++r) inputs.push_back(host::ExactInput(problem, r));
+    for (int r = 0; r < problem.world_size; ++r)
+      inputs.push_back(backend_test::ExactInput(problem, r));
     for (int r = 0; r < problem.world_size; ++r) {
-      outputs.push_back(host::ExpectedOutput(problem, r, inputs));
+      outputs.push_back(backend_test::ExpectedOutput(problem, r, inputs));
     }
   }
   std::vector<Bytes> inputs;

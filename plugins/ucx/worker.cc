@@ -44,6 +44,9 @@ Result<std::unique_ptr<Worker>> Worker::Create(const Context& context) {
 Worker::~Worker() {
   if (handle_ == nullptr) return;
   for (int peer = 0; peer < kRanksMax; ++peer) Disconnect(peer);
+  // What is left of closed connections goes with the next polls.
+  constexpr int kPolls = 1000;
+  for (int i = 0; i < kPolls; ++i) Progress();
   ucx_->ucp_worker_destroy(handle_);
 }
 

@@ -28,6 +28,8 @@ FOLDERS = {
     "plugins/ucx": ["plugins/api", "plugins/sdk", "gpu/driver"],
     # It computes by the reference evaluator, and is shipped in no tree.
     "plugins/fake": ["plugins/api", "plugins/sdk", "core/problem", "core/base"],
+    # The suites of all backends of host memory, and what they run on.
+    "plugins/testing": ["plugins/api", "plugins/sdk", "plugins/host", "core/problem"],
     "plugins/loader": ["core", "plugins/api"],
     "sync": ["core"],
     "integration": ["core", "gpu/device", "plugins/api", "plugins/loader", "sync"],
@@ -65,9 +67,9 @@ FORBIDDEN = {
 }
 # Tests beside the code may look at backends that exist for tests, and at the reference evaluator.
 FOLDERS_IN_TESTS = {
-    "plugins/host": ["core/problem"],
+    "plugins/host": ["core/problem", "plugins/testing"],
     "plugins/cuda": ["core/problem"],
-    "plugins/ucx": ["plugins/host"],
+    "plugins/ucx": ["plugins/testing"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing"],

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "plugins/host/testing/exact_data.h"
+#include "plugins/host/testing/host_ranks.h"
 #include "plugins/sdk/reduce_kernel.h"
 
 namespace cotune::host {

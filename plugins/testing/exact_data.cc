@@ -1,13 +1,17 @@
-#include "plugins/host/testing/exact_data.h"
+#include "plugins/testing/exact_data.h"
 
 #include <cstring>
 #include <type_traits>
 
 #include "core/problem/expected_collective.h"
-#include "plugins/host/sdk_names.h"
+#include "plugins/sdk/element_type.h"
+#include "plugins/sdk/float16.h"
 
-namespace cotune::host {
+namespace cotune::backend_test {
 namespace {
+
+using sdk::Bf16FromF32;
+using sdk::F16FromF32;
 
 template <typename T>
 struct Plain {
@@ -103,4 +107,4 @@ EvaluatedValue ExpectedSums(const Problem& problem, int rank,
   return ExpectedValue(EvaluatedProblem(problem), rank, inputs).value();
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::backend_test

@@ -5,40 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "plugins/host/backend.h"
 #include "plugins/sdk/call_record.h"
-#include "plugins/host/schedule.h"
-#include "plugins/host/testing/host_ranks.h"
+#include "plugins/testing/rank_processes.h"
+#include "plugins/testing/tested_backend.h"
 
-namespace cotune::host {
+namespace cotune::backend_test {
 namespace {
 
 constexpr int64_t kLongNs = 120 * kSecondNs;
-constexpr int kRanks = 4;
-// More ranks count arrivals where fewer read each other's signals.
-constexpr int kManyRanks = kMaxRanksMeetingBySignals + 1;
 constexpr int kOther = 2;  // the rank that calls something else
 constexpr int kWrongCall = 20;
-constexpr uint64_t kCount = 3000;
 constexpr cotune_dtype_t kF32 = {COTUNE_DTYPE_FLOAT, 32, 1};
-constexpr cotune_dtype_t kI32 = {COTUNE_DTYPE_INT, 32, 1};
 
-struct Mismatch {
-  const char* name;
-  cotune_problem_t usual;
-  const char* usual_choice;
-  cotune_problem_t other;
-  const char* other_choice;
-  const char* usual_text;
-  const char* other_text;
-  int ranks = kRanks;
-};
-
-cotune_problem_t SumOf(cotune_dtype_t type, uint64_t count, int ranks = kRanks) {
+cotune_problem_t SumOf(cotune_dtype_t type, uint64_t count, int ranks) {
   return AbiProblem(COTUNE_ALL_REDUCE, type, COTUNE_SUM, count, ranks);
 }
-
-const cotune_problem_t kSum = SumOf(kF32, kCount);
 
 class MismatchTest : public testing::TestWithParam<Mismatch> {};
 
@@ -95,12 +76,12 @@ TEST(MismatchedSequenceTest, ARankThatIsACallBehindIsNamed) {
     std::vector<float> receive(kTwoChunks);
     cotune_error_t error = EmptyError();
     const auto reduce = [&](uint64_t count) {
-      return RunOnce(group.group(), SumOf(kF32, count, 2), "one_shot?chunk=65536", send.data(),
+      return RunOnce(group.group(), SumOf(kF32, count, 2), Tested().small, send.data(),
                      receive.data(), MonotonicNs() + kLongNs, &error);
     };
     const auto broadcast = [&] {
       return RunOnce(group.group(), AbiProblem(COTUNE_BROADCAST, kF32, 0, 1000, 2),
-                     "flat?chunk=65536", send.data(), receive.data(), MonotonicNs() + kLongNs,
+                     Tested().broadcast, send.data(), receive.data(), MonotonicNs() + kLongNs,
                      &error);
     };
     for (int call = 0; call < kCalls; ++call) {
@@ -118,48 +99,14 @@ TEST(MismatchedSequenceTest, ARankThatIsACallBehindIsNamed) {
   EXPECT_EQ(ranks.WaitAll(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, MismatchTest,
-    testing::Values(
-        Mismatch{"Count", kSum, "one_shot?chunk=65536",
-                 AbiProblem(COTUNE_ALL_REDUCE, kF32, COTUNE_SUM, 10, kRanks),
-                 "one_shot?chunk=65536", "called all_reduce of 3000 f32 (sum)",
-                 "called all_reduce of 10 f32 (sum)"},
-        Mismatch{"Type", kSum, "two_shot?chunk=65536",
-                 AbiProblem(COTUNE_ALL_REDUCE, kI32, COTUNE_SUM, kCount, kRanks),
-                 "two_shot?chunk=65536", "3000 f32", "3000 i32"},
-        Mismatch{"Reduction", kSum, "one_shot?chunk=65536",
-                 AbiProblem(COTUNE_ALL_REDUCE, kF32, COTUNE_MAX, kCount, kRanks),
-                 "one_shot?chunk=65536", "(sum)", "(max)"},
-        Mismatch{"Collective", kSum, "one_shot?chunk=65536",
-                 AbiProblem(COTUNE_ALL_TO_ALL, kF32, 0, kCount, kRanks), "pairwise?chunk=65536",
-                 "all_reduce of 3000", "all_to_all of 3000"},
-        Mismatch{"NoElements", kSum, "one_shot?chunk=65536", SumOf(kF32, 0), "one_shot?chunk=65536",
-                 "all_reduce of 3000", "calls with no elements"},
-        Mismatch{"NoElementsInLines", SumOf(kF32, 20), "one_shot?transport=ll", SumOf(kF32, 0),
-                 "one_shot?transport=ll", "all_reduce of 20", "calls with no elements"},
-        Mismatch{"Root", AbiProblem(COTUNE_BROADCAST, kF32, 0, kCount, kRanks, 0),
-                 "chain?chunk=65536", AbiProblem(COTUNE_BROADCAST, kF32, 0, kCount, kRanks, 1),
-                 "chain?chunk=65536", "from rank 0", "from rank 1"},
-        Mismatch{"Choice", kSum, "one_shot?chunk=65536", kSum, "two_shot?chunk=65536",
-                 "by another choice", "3000 f32"},
-        Mismatch{"TypeOfManyRanks", SumOf(kF32, kCount, kManyRanks), "one_shot?chunk=65536",
-                 SumOf(kI32, kCount, kManyRanks), "one_shot?chunk=65536", "3000 f32", "3000 i32",
-                 kManyRanks},
-        Mismatch{"TypeInLines", SumOf(kF32, 20), "one_shot?transport=ll", SumOf(kI32, 20),
-                 "one_shot?transport=ll", "20 f32", "20 i32"},
-        Mismatch{"LinesAndSlot", SumOf(kF32, 20), "one_shot?transport=ll", SumOf(kF32, 20),
-                 "one_shot?chunk=65536", "by another choice", "20 f32"},
-        Mismatch{"OneChunkAndMany", SumOf(kF32, 100'000), "ring?chunk=1048576",
-                 SumOf(kF32, 100'000), "one_shot?chunk=65536", "by another choice", "100000 f32"},
-        Mismatch{"RootInLines", AbiProblem(COTUNE_BROADCAST, kF32, 0, 20, kRanks, 0),
-                 "flat?transport=ll", AbiProblem(COTUNE_BROADCAST, kF32, 0, 20, kRanks, 1),
-                 "flat?transport=ll", "from rank 0", "from rank 1"}),
-    [](const testing::TestParamInfo<Mismatch>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, MismatchTest, testing::ValuesIn(Tested().mismatches),
+                         [](const testing::TestParamInfo<Mismatch>& info) {
+                           return info.param.name;
+                         });
 
 TEST(CallRecordTest, WhatAnotherProcessWroteIsReadWithCare) {
   EXPECT_EQ(sdk::TextOf(0xffff, 7), "? of 7 ?");
 }
 
 }  // namespace
-}  // namespace cotune::host
+}  // namespace cotune::backend_test

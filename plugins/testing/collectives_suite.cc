@@ -7,12 +7,15 @@
 #include <tuple>
 #include <vector>
 
-#include "plugins/host/backend.h"
-#include "plugins/host/testing/exact_data.h"
-#include "plugins/host/testing/host_ranks.h"
+#include "plugins/testing/exact_data.h"
+#include "plugins/testing/rank_processes.h"
 
-namespace cotune::host {
+namespace cotune::backend_test {
 namespace {
+
+using sdk::ElementTypeToAbi;
+using sdk::kElementTypes;
+using sdk::kReductions;
 
 constexpr int64_t kCaseNs = 60 * kSecondNs;
 constexpr uint64_t kCounts[] = {0, 1, 2, 3, 17, 1000, 65537};
@@ -258,4 +261,4 @@ INSTANTIATE_TEST_SUITE_P(
     ParameterName);
 
 }  // namespace
-}  // namespace cotune::host
+}  // namespace cotune::backend_test

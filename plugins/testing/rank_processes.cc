@@ -1,4 +1,4 @@
-#include "plugins/host/testing/host_ranks.h"
+#include "plugins/testing/rank_processes.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -14,14 +14,19 @@
 #include <numeric>
 #include <thread>
 
-#include "plugins/host/backend.h"
 #include "plugins/host/futex_word.h"
+#include "plugins/testing/tested_backend.h"
 
-namespace cotune::host {
+namespace cotune::backend_test {
+
+using host::FutexWord;
+using host::HasReached;
+using host::WakeFence;
+
 namespace {
 
 constexpr int kEntries = 512;
-constexpr uint64_t kValueBytes = 1024;
+constexpr uint64_t kValueBytes = 4096;
 constexpr int kEvents = 64;
 
 struct StoreEntry {
@@ -265,7 +270,7 @@ std::vector<int32_t> AllRanks(int world_size) {
 GroupForTest::GroupForTest(const cotune_host_t& host, const std::string& name, int rank,
                            const std::vector<int32_t>& members, int64_t deadline_ns)
     : error_(EmptyError()) {
-  status_ = BackendApi()->create(&host, -1, &backend_, &error_);
+  status_ = Tested().api->create(&host, -1, &backend_, &error_);
   if (status_ != COTUNE_OK) return;
   cotune_group_params_t params{};
   params.struct_size = sizeof(params);
@@ -275,12 +280,12 @@ GroupForTest::GroupForTest(const cotune_host_t& host, const std::string& name, i
   params.job_ranks = members.data();
   params.device = -1;
   params.deadline_ns = deadline_ns;
-  status_ = BackendApi()->group_create(backend_, &params, &group_, &error_);
+  status_ = Tested().api->group_create(backend_, &params, &group_, &error_);
 }
 
 GroupForTest::~GroupForTest() {
-  BackendApi()->group_destroy(group_);
-  BackendApi()->destroy(backend_);
+  Tested().api->group_destroy(group_);
+  Tested().api->destroy(backend_);
 }
 
 cotune_problem_t AbiProblem(uint32_t collective, cotune_dtype_t dtype, uint32_t reduction,
@@ -307,7 +312,7 @@ std::vector<cotune_choice_t> RunnableChoices(const cotune_backend_t* backend,
   uint32_t count = 0;
   cotune_error_t error = EmptyError();
   const cotune_status_t status =
-      BackendApi()->list_choices(backend, &problem, choices.data(), sizeof(cotune_choice_t),
+      Tested().api->list_choices(backend, &problem, choices.data(), sizeof(cotune_choice_t),
                                  static_cast<uint32_t>(choices.size()), &count, &error);
   Check(status == COTUNE_OK && count <= choices.size(), error.message);
   choices.resize(count);
@@ -318,7 +323,7 @@ std::vector<cotune_choice_t> RunnableChoices(const cotune_backend_t* backend,
 cotune_status_t RunOnce(cotune_group_t* group, const cotune_problem_t& problem, const char* choice,
                         const void* send, void* receive, int64_t deadline_ns,
                         cotune_error_t* error) {
-  const cotune_backend_api_t& api = *BackendApi();
+  const cotune_backend_api_t& api = *Tested().api;
   cotune_plan_t* plan = nullptr;
   cotune_status_t status = api.prepare(group, &problem, choice, deadline_ns, &plan, error);
   if (status != COTUNE_OK) return status;
@@ -338,4 +343,4 @@ cotune_status_t RunOnce(cotune_group_t* group, const cotune_problem_t& problem, 
   return status;
 }
 
-}  // namespace cotune::host
+}  // namespace cotune::backend_test

@@ -1,15 +1,22 @@
 // The data that collectives are tested with, and their right results by the reference evaluator.
-#ifndef COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_
-#define COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_
+#ifndef COTUNE_PLUGINS_TESTING_EXACT_DATA_H_
+#define COTUNE_PLUGINS_TESTING_EXACT_DATA_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "core/problem/evaluated_value.h"
-#include "plugins/host/schedule.h"
+#include "plugins/sdk/problem.h"
 
-namespace cotune::host {
+namespace cotune::backend_test {
+
+using sdk::Collective;
+using sdk::ElementBytes;
+using sdk::ElementType;
+using sdk::Problem;
+using sdk::Reduces;
+using sdk::Reduction;
 
 // Elements of the send and of the receive buffer of one rank.
 uint64_t SendElements(const Problem& problem);
@@ -27,6 +34,6 @@ std::vector<std::byte> ExpectedOutput(const Problem& problem, int rank,
 EvaluatedValue ExpectedSums(const Problem& problem, int rank,
                             const std::vector<std::vector<std::byte>>& inputs);
 
-}  // namespace cotune::host
+}  // namespace cotune::backend_test
 
-#endif  // COTUNE_PLUGINS_HOST_TESTING_EXACT_DATA_H_
+#endif  // COTUNE_PLUGINS_TESTING_EXACT_DATA_H_
