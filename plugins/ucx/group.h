@@ -90,6 +90,7 @@ class Group {
     uint64_t awaited = 0;
     LatestCalls calls{};
     int64_t heard_ns = 0;
+    int unanswered = 0;  // messages to it since it was heard last
     bool said_hello = false;
     bool is_ready = false;
     bool has_left = false;

@@ -5,6 +5,13 @@
 #include "plugins/ucx/tag.h"
 
 namespace cotune::ucx {
+namespace {
+
+// States that all ranks together send to a rank that does not answer. It has room for few messages
+// while it is stopped, and the one that says why the group has failed has to fit.
+constexpr int kUnansweredByAll = 24;
+
+}  // namespace
 
 void Group::PostControlReceive(size_t index) {
   constexpr int kAnyone = -1;
@@ -26,6 +33,7 @@ void Group::HearControl() {
 void Group::Hear(const ControlMessage& message) {
   PeerState& peer = peers_[static_cast<size_t>(message.sender)];
   peer.heard_ns = NowNs();
+  peer.unanswered = 0;
   switch (message.kind) {
     case ControlMessage::Kind::kHello:
       peer.said_hello = true;
@@ -63,10 +71,13 @@ ControlMessage Group::StateMessage(ControlMessage::Kind kind) const {
 void Group::SendControl(int peer, const ControlMessage& message) {
   // UCX takes no more for it.
   if (worker_->PeerStatus(peer) != UCS_OK) return;
-  const bool is_last =
-      message.kind == ControlMessage::Kind::kFailure || message.kind == ControlMessage::Kind::kLeft;
+  const bool may_be_left_out = message.kind == ControlMessage::Kind::kState ||
+                               message.kind == ControlMessage::Kind::kInquiry;
+  int& unanswered = peers_[static_cast<size_t>(peer)].unanswered;
+  if (may_be_left_out && unanswered >= std::max(kUnansweredByAll / world_size_, 1)) return;
+  ++unanswered;
   const size_t begin = static_cast<size_t>(peer) * kControlSends;
-  for (size_t i = is_last ? 0 : 1; i < kControlSends; ++i) {
+  for (size_t i = may_be_left_out ? 1 : 0; i < kControlSends; ++i) {
     Request& request = (*control_sends_)[begin + i];
     if (request.is_open()) continue;
     control_sent_[begin + i] = message;

@@ -206,8 +206,6 @@ Group::~Group() {
   if (control_receives_ != nullptr) {
     for (Request& request : control_receives_->all()) worker_->Cancel(request);
   }
-  // Nobody asks for what has come late.
-  worker_->Drain(0, 0);
   // Before the requests that it may still complete.
   worker_.reset();
 }

@@ -47,6 +47,7 @@ Worker::~Worker() {
   // What is left of closed connections goes with the next polls.
   constexpr int kPolls = 1000;
   for (int i = 0; i < kPolls; ++i) Progress();
+  Drain();
   ucx_->ucp_worker_destroy(handle_);
 }
 
@@ -179,11 +180,11 @@ void Worker::Cancel(Request& request) {
   if (request.is_open_) ucx_->ucp_request_cancel(handle_, request.handle_);
 }
 
-void Worker::Drain(uint64_t tag, uint64_t mask) {
+void Worker::Drain() {
   ucp_tag_recv_info_t info{};
   while (true) {
     constexpr int kRemove = 1;
-    ucp_tag_message_h message = ucx_->ucp_tag_probe_nb(handle_, tag, mask, kRemove, &info);
+    ucp_tag_message_h message = ucx_->ucp_tag_probe_nb(handle_, 0, 0, kRemove, &info);
     if (message == nullptr) return;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE;

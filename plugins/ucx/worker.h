@@ -80,9 +80,6 @@ class Worker {
   void Cancel(Request& request);
   // Ends the connection to a rank, and with it all messages that are open for it.
   void Disconnect(int peer);
-  // Drops messages that have come and that nobody has received: those with tags that are `tag`
-  // under `mask`.
-  void Drain(uint64_t tag, uint64_t mask);
 
   // Why the connection to a rank does not work any more; UCS_OK while it does.
   ucs_status_t PeerStatus(int peer) const { return peers_[static_cast<size_t>(peer)].status; }
@@ -113,6 +110,8 @@ class Worker {
   static void OnPeerFailed(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   void Complete(Request& request, ucs_status_t status);
   void Settle(Request& request, void* answer);
+  // Drops messages that have come and that nobody has received.
+  void Drain();
   void* BeginFlush() const;
   bool IsComplete(void* flush) const;
   void Abandon(void* flush) const;
