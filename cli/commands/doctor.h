@@ -30,7 +30,7 @@ struct Checkup {
 
 // Driver, GPUs, peer access, NVLink; sets `gpus`.
 void CheckGpus(Checkup& checkup);
-// NCCL and NVRTC: which copy is found, its version, and where it was looked for.
+// NCCL, NVRTC and UCX: which copy is found, its version, and where it was looked for.
 void CheckLibraries(Checkup& checkup);
 // /dev/shm, limits of the process, cores against ranks.
 void CheckHost(Checkup& checkup);

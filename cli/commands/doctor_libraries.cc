@@ -1,4 +1,4 @@
-// NVIDIA's libraries that backends open at run time.
+// Libraries that backends open at run time.
 #include <dlfcn.h>
 
 #include <utility>
@@ -17,6 +17,8 @@ struct WantedLibrary {
   std::string how_to_name;  // for the next step
   const char* package;
   const char* purpose;
+  bool needs_gpus = true;
+  std::vector<std::string> python_folders = {};  // as in gpu::LibraryQuery
 };
 
 // The version that a library reports; "" when it is not the library that was looked for.
@@ -30,6 +32,15 @@ std::string NcclVersion(void* library) {
              : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+std::string UcxVersion(void* library) {
+  const auto get = reinterpret_cast<void (*)(unsigned*, unsigned*, unsigned*)>(
+      dlsym(library, "ucp_get_version"));
+  unsigned version[3] = {};
+  if (get == nullptr) return "";
+  get(&version[0], &version[1], &version[2]);
+  return fmt::format("{}.{}.{}", version[0], version[1], version[2]);
+}
+
 std::string NvrtcVersion(void* library) {
   const auto get = reinterpret_cast<int (*)(int*, int*)>(dlsym(library, "nvrtcVersion"));
   int major = 0;
@@ -39,8 +50,8 @@ std::string NvrtcVersion(void* library) {
 
 void CheckLibrary(const WantedLibrary& wanted, std::string (*version_of)(void*), Checkup& checkup) {
   std::vector<std::string> searched;
-  for (const std::string& candidate :
-       gpu::LibraryCandidates({wanted.named, wanted.sonames}, gpu::OwnEnvironment())) {
+  for (const std::string& candidate : gpu::LibraryCandidates(
+           {wanted.named, wanted.sonames, wanted.python_folders}, gpu::OwnEnvironment())) {
     void* const library = dlopen(candidate.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) {
       searched.push_back(fmt::format("not usable: {}", dlerror()));
@@ -65,7 +76,7 @@ void CheckLibrary(const WantedLibrary& wanted, std::string (*version_of)(void*),
     return;
   }
   checkup.Note(wanted.subject,
-               fmt::format("not found{}", checkup.gpus == 0
+               fmt::format("not found{}", checkup.gpus == 0 && wanted.needs_gpus
                                               ? ", and not needed without GPUs"
                                               : fmt::format("; {} offers nothing", wanted.purpose)),
                next_step, std::move(searched));
@@ -76,15 +87,19 @@ std::string BackendSetting(const Checkup& checkup, const char* name) {
   return found == checkup.settings.backend_values.end() ? "" : found->second;
 }
 
+// The file that the user named by the setting, or else by the variable; "" for none.
+std::string NamedLibrary(const Checkup& checkup, const char* setting, const char* variable) {
+  const std::string named = BackendSetting(checkup, setting);
+  const auto found = checkup.process.environment.find(variable);
+  return !named.empty() || found == checkup.process.environment.end() ? named : found->second;
+}
+
 }  // namespace
 
 void CheckLibraries(Checkup& checkup) {
-  std::string nccl = BackendSetting(checkup, "nccl.library");
-  const auto variable = checkup.process.environment.find("COTUNE_NCCL_LIBRARY");
-  if (nccl.empty() && variable != checkup.process.environment.end()) nccl = variable->second;
   CheckLibrary({"NCCL",
                 {"libnccl.so.2"},
-                nccl,
+                NamedLibrary(checkup, "nccl.library", "COTUNE_NCCL_LIBRARY"),
                 "the setting nccl.library or COTUNE_NCCL_LIBRARY",
                 "nvidia-nccl-cu13 or nvidia-nccl-cu12",
                 "the backend nccl"},
@@ -96,6 +111,15 @@ void CheckLibraries(Checkup& checkup) {
                 "nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12",
                 "the backend cuda"},
                NvrtcVersion, checkup);
+  CheckLibrary({"UCX",
+                {"libucp.so.0"},
+                NamedLibrary(checkup, "ucx.library", "COTUNE_UCX_LIBRARY"),
+                "the setting ucx.library or COTUNE_UCX_LIBRARY",
+                "libucx0 or libucx-cu13",
+                "the backend ucx",
+                false,
+                {"libucx/lib"}},
+               UcxVersion, checkup);
 }
 
 }  // namespace cotune::cli

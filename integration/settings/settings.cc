@@ -17,10 +17,11 @@ namespace {
 
 // Variables that are no settings: how launchers, the Python package and tests on shared GPUs reach
 // cotune.
-constexpr std::array<std::string_view, 12> kOtherVariables = {
+constexpr std::array<std::string_view, 13> kOtherVariables = {
     "COTUNE_CONFIG",     "COTUNE_RANK",         "COTUNE_WORLD_SIZE",  "COTUNE_LOCAL_RANK",
     "COTUNE_JOB_ID",     "COTUNE_LOCAL_SIZE",   "COTUNE_SOCKET",      "COTUNE_LAUNCHER",
-    "COTUNE_ERROR_PIPE", "COTUNE_NCCL_LIBRARY", "COTUNE_SHARED_GPUS", "COTUNE_LIBRARY"};
+    "COTUNE_ERROR_PIPE", "COTUNE_NCCL_LIBRARY", "COTUNE_UCX_LIBRARY", "COTUNE_SHARED_GPUS",
+    "COTUNE_LIBRARY"};
 
 constexpr std::string_view kVariablePrefix = "COTUNE_";
 

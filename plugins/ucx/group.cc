@@ -72,8 +72,8 @@ void Group::NoteWaiting(const Wait& wait) {
   const uint64_t awaited = running_->Awaited() & ~Bit(rank_);
   if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
     last_look_ns_ = now_ns;
-    LookForGoneRanks(awaited, now_ns);
     LookForOtherCalls(now_ns);
+    if (!HasFailed()) LookForGoneRanks(awaited, now_ns);
     if (HasFailed()) return;
   }
   if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);

@@ -47,6 +47,7 @@ void Group::Hear(const ControlMessage& message) {
       return;
     case ControlMessage::Kind::kLeft:
       peer.has_left = true;
+      peer.calls = message.calls;
       return;
     case ControlMessage::Kind::kState:
     case ControlMessage::Kind::kInquiry:

@@ -1,0 +1,142 @@
+// Groups over several networks: no memory in common, delays, losses, and a link that goes down.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+#include <vector>
+
+#include "plugins/testing/rank_processes.h"
+#include "plugins/testing/tested_backend.h"
+#include "plugins/ucx/testing/network_world.h"
+
+namespace cotune::ucx {
+namespace {
+
+using namespace backend_test;  // NOLINT(google-build-using-namespace)
+
+constexpr int kRanks = 3;
+constexpr int64_t kLongNs = 120 * kSecondNs;
+constexpr int64_t kShortNs = 2 * kSecondNs;
+constexpr cotune_dtype_t kF32 = {COTUNE_DTYPE_FLOAT, 32, 1};
+
+enum Event { kRunning };
+
+cotune_problem_t SumOf(uint64_t count) {
+  return AbiProblem(COTUNE_ALL_REDUCE, kF32, COTUNE_SUM, count, kRanks);
+}
+
+// Runs every choice of an all_reduce of `count` elements.
+std::string RunChoices(const GroupForTest& group, int rank, uint64_t count) {
+  const cotune_problem_t problem = SumOf(count);
+  for (const cotune_choice_t& choice : RunnableChoices(group.backend(), problem)) {
+    const std::vector<float> send(count, static_cast<float>(rank + 1));
+    std::vector<float> receive(count);
+    cotune_error_t error = EmptyError();
+    const cotune_status_t status = RunOnce(group.group(), problem, choice.name, send.data(),
+                                           receive.data(), MonotonicNs() + kLongNs, &error);
+    if (status != COTUNE_OK) return std::string(choice.name) + ": " + error.message;
+    if (receive != std::vector<float>(count, 6)) return std::string(choice.name) + ": wrong sum";
+  }
+  return "";
+}
+
+void PrepareNetworks() {
+  if (const std::string why = WhyNoNetworkWorld(); !why.empty()) {
+    GTEST_SKIP() << "no networks can be made here: " << why;
+  }
+  // Only what can leave the namespace.
+  setenv("UCX_TLS", "tcp,self", 1);
+  setenv("UCX_NET_DEVICES", kRankDevice, 1);
+}
+
+class NetworksTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { PrepareNetworks(); }
+};
+
+TEST_P(NetworksTest, EveryChoiceGivesTheSum) {
+  const std::string netem = GetParam();
+  const std::string why = netem.empty() ? "" : WhyNoNetem();
+  if (!why.empty()) GTEST_SKIP() << "no delays and losses can be had here: " << why;
+  JobForTest job;
+  EXPECT_EQ(RunInNetworkWorld(kRanks, netem,
+                              [&](int rank) -> std::string {
+                                GroupForTest group(job.host(), "g", rank, AllRanks(kRanks),
+                                                   MonotonicNs() + kLongNs);
+                                if (group.status() != COTUNE_OK) return group.error().message;
+                                for (const uint64_t count : {100, 50'000, 400'000}) {
+                                  std::string wrong = RunChoices(group, rank, count);
+                                  if (!wrong.empty()) return wrong;
+                                }
+                                return "";
+                              }),
+            "");
+}
+
+std::string NetworkName(const testing::TestParamInfo<const char*>& info) {
+  const char* names[] = {"Plain", "Delay100us", "Delay1ms", "Loss1Percent"};
+  return names[info.index];
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, NetworksTest,
+                         testing::Values("", "delay 0.1ms", "delay 1ms", "loss 1%"), NetworkName);
+
+class FaultyNetworksTest : public testing::Test {
+ protected:
+  void SetUp() override { PrepareNetworks(); }
+};
+
+// The rank behind the link is cut off from the others, and they name it; it cannot know who is at
+// fault, and names one of them.
+TEST_F(FaultyNetworksTest, ALinkThatGoesDownInACallIsNamedAtTheDeadline) {
+  constexpr int kCutOff = 1;
+  JobForTest job;
+  const auto rank_body = [&](int rank) -> std::string {
+    GroupForTest group(job.host(), "g", rank, AllRanks(kRanks), MonotonicNs() + kLongNs);
+    if (group.status() != COTUNE_OK) return group.error().message;
+    constexpr uint64_t kCount = 50'000;
+    const std::vector<float> send(kCount, 1);
+    std::vector<float> receive(kCount);
+    cotune_error_t error = EmptyError();
+    cotune_status_t status = COTUNE_OK;
+    int64_t begin_ns = 0;
+    for (int call = 0; status == COTUNE_OK; ++call) {
+      if (call == 20 && rank == kCutOff) job.Post(kRunning);
+      begin_ns = MonotonicNs();
+      status = RunOnce(group.group(), SumOf(kCount), "ring", send.data(), receive.data(),
+                       begin_ns + kShortNs, &error);
+      if (status == COTUNE_OK && receive != std::vector<float>(kCount, kRanks)) return "wrong sum";
+    }
+    const bool in_time = MonotonicNs() - begin_ns < 2 * kShortNs;
+    const bool is_named = rank == kCutOff ? error.failed_rank >= 0 && error.failed_rank != kCutOff
+                                          : error.failed_rank == kCutOff;
+    return status == COTUNE_PEER_FAILED && in_time && is_named
+               ? ""
+               : "status " + std::to_string(status) + ": " + error.message;
+  };
+  EXPECT_EQ(RunInNetworkWorld(kRanks, "", rank_body,
+                              [&] {
+                                job.Await(kRunning);
+                                TakeLinkDown(kCutOff);
+                              }),
+            "");
+}
+
+// Ranks of different networks that can only use memory in common find no way.
+TEST_F(FaultyNetworksTest, WithoutATransportInCommonTheGroupIsRefused) {
+  JobForTest job;
+  job.Set("tls", "self");
+  EXPECT_EQ(RunInNetworkWorld(2, "",
+                              [&](int rank) -> std::string {
+                                GroupForTest group(job.host(), "g", rank, AllRanks(2),
+                                                   MonotonicNs() + kShortNs);
+                                const std::string text = group.error().message;
+                                const bool refused = group.status() == COTUNE_UNSUPPORTED &&
+                                                     text.find("ucx.tls") != std::string::npos;
+                                return refused ? "" : text;
+                              }),
+            "");
+}
+
+}  // namespace
+}  // namespace cotune::ucx
