@@ -38,7 +38,7 @@ class UcxPlan {
 
   Result<void> Launch(const cotune_launch_t& launch) {
     const auto lock = group_.UseWorker();
-    if (auto failure = group_.Health()) return tl::unexpected(*failure);
+    if (group_.HasFailed()) return tl::unexpected(*group_.Health());
     const Problem& problem = operation_.schedule().problem;
     auto fits = sdk::CheckBuffers(problem, group_.rank(), launch.send, launch.recv);
     if (!fits) return fits;

@@ -1,0 +1,85 @@
+#include "plugins/ucx/control.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "plugins/ucx/tag.h"
+
+namespace cotune::ucx {
+namespace {
+
+constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+
+TEST(LateRanksTest, TheRankThatDoesNotAnswerIsLateAlsoThroughOthers) {
+  // 0 waits for 1, 1 for 2, and 2 says nothing; what it said before does not count.
+  const std::vector<RankView> views = {{false, Bit(1)}, {false, Bit(2)}, {true, Bit(0)}};
+  EXPECT_EQ(LateRanks(views, 0, Bit(1)), Bit(2));
+  EXPECT_EQ(LateRanks(views, 1, Bit(2)), Bit(2));
+}
+
+TEST(LateRanksTest, ARankThatWaitsForNobodyIsLate) {
+  const std::vector<RankView> views = {{false, Bit(1)}, {false, 0}, {true, 0}};
+  EXPECT_EQ(LateRanks(views, 0, Bit(1)), Bit(1)) << "and nobody that it does not wait for";
+}
+
+TEST(LateRanksTest, SeveralMayBeLate) {
+  const std::vector<RankView> views = {{false, 0}, {true, 0}, {false, Bit(3)}, {true, 0}};
+  EXPECT_EQ(LateRanks(views, 0, Bit(1) | Bit(2)), Bit(1) | Bit(3));
+}
+
+TEST(LateRanksTest, NobodyIsLateWhereAllWaitForEachOther) {
+  const std::vector<RankView> views = {{false, Bit(1)}, {false, Bit(2)}, {false, Bit(0)}};
+  EXPECT_EQ(LateRanks(views, 0, Bit(1)), 0u);
+}
+
+sdk::CallRecord Call(uint32_t digest) {
+  sdk::CallRecord record;
+  record.digest = digest;
+  return record;
+}
+
+TEST(CompareCallsTest, TheMinorityIsAtFault) {
+  const sdk::CallRecord usual = Call(1);
+  const sdk::CallRecord other = Call(2);
+  const std::vector<const sdk::CallRecord*> all = {&usual, &usual, &other, &usual};
+  const CallComparison seen_by_one = CompareCalls(all, 0);
+  EXPECT_TRUE(seen_by_one.differs);
+  EXPECT_TRUE(seen_by_one.is_complete);
+  EXPECT_EQ(seen_by_one.culprit, 2);
+  EXPECT_EQ(seen_by_one.reporter, 0);
+  EXPECT_EQ(CompareCalls(all, 2).culprit, 2) << "it sees that it is alone";
+}
+
+TEST(CompareCallsTest, OfTwoTheHigherRankIsNamedByBoth) {
+  const sdk::CallRecord one = Call(1);
+  const sdk::CallRecord other = Call(2);
+  const std::vector<const sdk::CallRecord*> all = {&one, &other};
+  EXPECT_EQ(CompareCalls(all, 0).culprit, 1);
+  EXPECT_EQ(CompareCalls(all, 1).culprit, 1);
+  EXPECT_EQ(CompareCalls(all, 1).reporter, 0);
+}
+
+TEST(CompareCallsTest, WhatIsNotKnownIsNoDifference) {
+  const sdk::CallRecord one = Call(1);
+  const std::vector<const sdk::CallRecord*> all = {&one, nullptr, &one};
+  EXPECT_FALSE(CompareCalls(all, 0).differs);
+  EXPECT_FALSE(CompareCalls(all, 0).is_complete);
+}
+
+TEST(TagTest, EveryFieldHasBitsOfItsOwn) {
+  const DataTag zero;
+  const std::vector<DataTag> tags = {{.generation = 31}, {.sender = 63}, {.call = 1023},
+                                     {.instance = 255},  {.order = 63},  {.digest = kDigestMask}};
+  uint64_t together = TagOf(zero);
+  EXPECT_EQ(together, 0u);
+  for (const DataTag& tag : tags) {
+    EXPECT_EQ(together & TagOf(tag), 0u);
+    together |= TagOf(tag);
+  }
+  EXPECT_EQ(together, ~kControlBit) << "and no data message is taken for one of control";
+  EXPECT_NE(ControlTag(5) & kControlBit, 0u);
+}
+
+}  // namespace
+}  // namespace cotune::ucx

@@ -1,0 +1,87 @@
+// Which UCX is taken, and what is said of those that are not.
+#include "plugins/ucx/ucx_library.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "gpu/driver/library_search.h"
+#include "plugins/ucx/context.h"
+
+namespace cotune::ucx {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Fake(const std::string& name) {
+  return std::filesystem::absolute("plugins/ucx/lib" + name + ".so");
+}
+
+std::string RefusalOf(const std::string& file) {
+  const auto opened = UcxLibrary::Open(file, {});
+  if (opened) return "";
+  EXPECT_EQ(opened.error().status, COTUNE_UNSUPPORTED);
+  return opened.error().message;
+}
+
+// No copy of UCX may be in the process yet: the tests with stand-ins come first in this file.
+TEST(UcxLibraryTest, AFileThatIsNotThereIsNamed) {
+  EXPECT_THAT(RefusalOf("/nowhere/libucp.so.0"),
+              HasSubstr("the setting ucx.library names no UCX that can be loaded: /nowhere/"));
+  const auto by_variable = UcxLibrary::Open("", {{"COTUNE_UCX_LIBRARY", "/nowhere/libucp.so.0"}});
+  ASSERT_FALSE(by_variable);
+  EXPECT_THAT(by_variable.error().message, HasSubstr("COTUNE_UCX_LIBRARY names no UCX"));
+}
+
+TEST(UcxLibraryTest, AnOldOneIsRefusedByItsVersion) {
+  EXPECT_THAT(RefusalOf(Fake("old_ucp")), HasSubstr("UCX 1.12.0 at "));
+  EXPECT_THAT(RefusalOf(Fake("old_ucp")), HasSubstr("1.13 or newer of major version 1 is needed"));
+}
+
+TEST(UcxLibraryTest, ADamagedOneIsRefusedByWhatItLacks) {
+  EXPECT_THAT(RefusalOf(Fake("damaged_ucp")),
+              HasSubstr("says that it is UCX 1.99.0 but lacks ucp_config_read"));
+}
+
+TEST(UcxLibraryTest, AnotherLibraryIsNotUcx) {
+  EXPECT_THAT(RefusalOf(Fake("other")), HasSubstr("is not UCX: it does not tell its version"));
+}
+
+// From here on the real one.
+TEST(UcxLibraryTest, ZTheRealOneOpensAndAnotherIsRefusedAfterwards) {
+  const auto opened = UcxLibrary::Open("", gpu::OwnEnvironment());
+  if (!opened) GTEST_SKIP() << opened.error().message;
+  EXPECT_EQ(opened->version().major, 1u);
+  EXPECT_GE(opened->version().minor, 13u);
+  EXPECT_EQ(opened->StatusText(UCS_ERR_NO_MEMORY), "Out of memory");
+  EXPECT_THAT(RefusalOf(Fake("old_ucp")), HasSubstr("two copies do not work together"));
+}
+
+TEST(ContextTest, ZAValueThatUcxDoesNotTakeIsNamed) {
+  cotune_host_t host{};
+  host.struct_size = sizeof(host);
+  host.setting = [](void*, const char* key) -> const char* {
+    return std::string(key) == "rndv_thresh" ? "often" : nullptr;
+  };
+  const auto opened = Context::Open(sdk::Settings(host, "ucx"));
+  ASSERT_FALSE(opened);
+  if (opened.error().status == COTUNE_UNSUPPORTED) GTEST_SKIP() << opened.error().message;
+  EXPECT_EQ(opened.error().status, COTUNE_INVALID_ARGUMENT);
+  EXPECT_THAT(opened.error().message, HasSubstr("setting ucx.rndv_thresh is 'often'"));
+}
+
+TEST(ContextTest, ZWithoutATransportTheBackendSaysWhy) {
+  cotune_host_t host{};
+  host.struct_size = sizeof(host);
+  host.setting = [](void*, const char* key) -> const char* {
+    return std::string(key) == "tls" ? "none_such" : nullptr;
+  };
+  const auto opened = Context::Open(sdk::Settings(host, "ucx"));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().status, COTUNE_UNSUPPORTED);
+}
+
+}  // namespace
+}  // namespace cotune::ucx
