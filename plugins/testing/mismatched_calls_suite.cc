@@ -48,6 +48,10 @@ TEST_P(MismatchTest, IsNamedByAll) {
                        : run(mismatch.usual, mismatch.usual_choice);
       failed_call = call;
     }
+    // These are in front of the rank that differs, and have the data of their own call.
+    const bool is_done = status == COTUNE_OK && rank < kOther && Tested().sends_ahead &&
+                         mismatch.usual.collective == COTUNE_BROADCAST;
+    if (is_done) return "";
     const std::string message = error.message;
     const auto says = [&](const std::string& text) {
       return message.find(text) != std::string::npos;

@@ -44,6 +44,8 @@ struct TestedBackend {
   std::vector<Mismatch> mismatches;
   // Ranks meet in memory before all have come, so that one which dies then is seen at once.
   bool meets_in_memory = false;
+  // A rank that only sends may be done with a call that others never make.
+  bool sends_ahead = false;
 };
 
 // Defined by each backend.

@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "gpu/driver/library_search.h"
@@ -55,11 +58,34 @@ class Config {
   ucs_status_t status_ = UCS_OK;
 };
 
-uint64_t DigestWithoutDevices(const std::string& text) {
+// What decides which messages travel in which way. Devices may differ between hosts, and other
+// values are measured by UCX in each process.
+constexpr std::string_view kDecidingPrefixes[] = {
+    "UCX_TLS=",       "UCX_RNDV_",     "UCX_ZCOPY_THRESH", "UCX_BCOPY_THRESH", "UCX_PROTO_",
+    "UCX_MAX_EAGER_", "UCX_MAX_RNDV_", "UCX_MULTI_LANE_",  "UCX_ADDRESS_",     "UCX_TM_",
+};
+
+// Whether the transports that may be used have any over shared memory: UCX says so where it is told
+// something about transports that it does not use.
+bool MayShareMemory(const std::string& text) {
+  constexpr std::string_view kKey = "UCX_TLS=";
+  const size_t begin = text.find(kKey);
+  if (begin == std::string::npos) return true;
+  const std::string tls =
+      text.substr(begin + kKey.size(), text.find('\n', begin) - begin - kKey.size());
+  constexpr std::string_view kShared[] = {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem", "^"};
+  return std::any_of(std::begin(kShared), std::end(kShared),
+                     [&](std::string_view word) { return tls.find(word) != std::string::npos; });
+}
+
+uint64_t DigestOfDecidingValues(const std::string& text) {
   std::istringstream lines(text);
   std::string kept;
   for (std::string line; std::getline(lines, line);) {
-    if (line.find("_DEVICES=") == std::string::npos) kept += line + "\n";
+    const auto begins = [&](std::string_view prefix) { return line.starts_with(prefix); };
+    if (std::any_of(std::begin(kDecidingPrefixes), std::end(kDecidingPrefixes), begins)) {
+      kept += line + "\n";
+    }
   }
   return XXH64(kept.data(), kept.size(), 0);
 }
@@ -102,10 +128,10 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
   }
   // UCX offers shared memory to endpoints that report failures only where it is told to. The
   // group itself looks whether the processes of its host live.
-  if (getenv("UCX_MM_ERROR_HANDLING") == nullptr) {
+  if (getenv("UCX_MM_ERROR_HANDLING") == nullptr && MayShareMemory(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
   }
-  configuration_digest_ = DigestWithoutDevices(config.Text());
+  configuration_digest_ = DigestOfDecidingValues(config.Text());
   return Initialize(config.get());
 }
 

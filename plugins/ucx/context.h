@@ -25,8 +25,8 @@ class Context {
   ucp_context_h handle() const { return handle_; }
   // Memory in front of a request of the caller's own.
   size_t request_bytes() const { return request_bytes_; }
-  // Of what UCX decides by, whether it comes from settings or from UCX_ variables: all ranks of a
-  // group need the same. The devices of hosts may differ.
+  // Of the transports and protocols that UCX may take, whether by settings or by UCX_ variables:
+  // all ranks of a group need the same.
   uint64_t configuration_digest() const { return configuration_digest_; }
   // UCX_ variables that decide what is measured, "UCX_TLS, UCX_RNDV_THRESH"; "": none. They are no
   // settings, so no tuned database is kept apart by them.

@@ -24,7 +24,7 @@ using LatestCalls = std::array<NumberedCall, kCallsKept>;  // call n at n % kCal
 
 // Why a group is unusable.
 struct GroupFailure {
-  enum class Kind : uint8_t { kDied, kLost, kLeft, kLate, kStuck, kOtherCall, kAborted };
+  enum class Kind : uint8_t { kDied, kLost, kLeft, kLate, kStuck, kOtherCall, kAborted, kInStore };
   Kind kind = Kind::kAborted;
   int32_t culprit = 0;            // rank in the group
   int32_t reporter = 0;           // rank in the group that noticed

@@ -64,11 +64,16 @@ bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
 void Group::NoteWaiting(const Wait& wait) {
   if (HasFailed() || running_ == nullptr) return;
   const int64_t now_ns = wait.now_ns;
-  const bool was_away = now_ns - last_note_ns_ > kAwayNs;
+  const int64_t span_ns = std::max<int64_t>(wait.deadline_ns - wait.begin_ns, 0);
+  const int64_t away_ns = now_ns - std::max(last_note_ns_, wait.begin_ns);
   last_note_ns_ = now_ns;
   // A rank that was stopped, or did not poll, hears the others before it judges them.
-  if (was_away) HearAll();
+  if (away_ns > kAwayNs) HearAll();
   if (HasFailed()) return;
+  if (now_ns >= wait.deadline_ns && away_ns > std::max(span_ns / 2, kAwayNs)) {
+    // It was late itself, and those who could say so are gone.
+    return Declare({.kind = GroupFailure::Kind::kLate, .culprit = rank_, .late = Bit(rank_)});
+  }
   const uint64_t awaited = running_->Awaited() & ~Bit(rank_);
   if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
     last_look_ns_ = now_ns;
@@ -77,7 +82,6 @@ void Group::NoteWaiting(const Wait& wait) {
     if (HasFailed()) return;
   }
   if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);
-  const int64_t span_ns = std::max<int64_t>(wait.deadline_ns - wait.begin_ns, 0);
   const int64_t inquiry_ns = std::min(span_ns / 4, kLongestInquiryNs);
   const bool inquires = now_ns >= wait.deadline_ns - inquiry_ns;
   const bool is_new = state_call_ != call_number_ && wait.idle_ns >= kFirstStateNs;
@@ -126,7 +130,7 @@ void Group::LookForGoneRanks(uint64_t awaited, int64_t now_ns) {
   }
   // What it sent before may still be on its way, and so may its own word of why.
   if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
-  if (now_ns - gone_since_ns_ < kHearingNs) return;
+  if (now_ns - gone_since_ns_ < kHearingNs || AdoptFromStore()) return;
   const ucs_status_t status = failed.status != UCS_OK ? failed.status : worker_->PeerStatus(gone);
   Declare({.kind = kind, .culprit = gone, .native_code = status});
 }
@@ -165,6 +169,7 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
     views[r].is_silent = peers_[r].heard_ns < wait.deadline_ns - fresh_ns;
     views[r].awaited = peers_[r].awaited;
   }
+  if (AdoptFromStore()) return;
   const uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
   if (late != 0) {
     Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
@@ -193,6 +198,19 @@ void Group::Declare(GroupFailure failure) {
   message.failure = failure;
   SendToAll(message);
   FlushControl(kHearingNs);
+  // For a rank that is stopped, which has no room for messages, and finds the others gone.
+  meeting_.GiveUp(FailureOf(failure));
+}
+
+bool Group::AdoptFromStore() {
+  auto failure = meeting_.WhoGaveUp();
+  if (!failure) return false;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    failure_in_store_ = std::move(failure);
+  }
+  Adopt({.kind = GroupFailure::Kind::kInStore});
+  return true;
 }
 
 void Group::Adopt(const GroupFailure& failure) {
@@ -248,6 +266,8 @@ Failure Group::FailureOf(const GroupFailure& failure) const {
     case Kind::kOtherCall:
     case Kind::kStuck:
       return peer_failed(WhyCallsDiffer(failure));
+    case Kind::kInStore:
+      return *failure_in_store_;
     case Kind::kLate:
       break;
   }

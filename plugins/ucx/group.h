@@ -122,6 +122,8 @@ class Group {
   void LookForGoneRanks(uint64_t awaited, int64_t now_ns);
   void LookForOtherCalls(int64_t now_ns);
   void DeclareLate(uint64_t awaited, const Wait& wait);
+  // Whether a rank has left word in the store of why the group has failed.
+  bool AdoptFromStore();
   void DeclareAbort();
   void Declare(GroupFailure failure);
   void Adopt(const GroupFailure& failure);
@@ -170,6 +172,7 @@ class Group {
   std::atomic<bool> has_failed_{false};
   mutable std::mutex failure_mutex_;
   std::optional<GroupFailure> failure_;
+  std::optional<Failure> failure_in_store_;
 };
 
 }  // namespace cotune::ucx

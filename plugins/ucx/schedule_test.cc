@@ -109,11 +109,21 @@ std::vector<Problem> ProblemsOf(Collective collective, int world_size) {
   return problems;
 }
 
+// Instrumented code is slow; more ranks of a kind that was there have nothing new for it.
+bool IsTried(int world_size) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(COTUNE_UBSAN)
+  return world_size <= 9 || world_size == 16 || world_size == 33;
+#else
+  return world_size <= kRanksMax;
+#endif
+}
+
 class EveryChoiceTest : public testing::TestWithParam<Collective> {};
 
 TEST_P(EveryChoiceTest, GivesTheEvaluatorsValuesOnAnyNumberOfRanks) {
   uint32_t seed = 0;
   for (int world_size = 1; world_size <= kRanksMax; ++world_size) {
+    if (!IsTried(world_size)) continue;
     for (const Problem& problem : ProblemsOf(GetParam(), world_size)) {
       const Data data(problem);
       for (const Choice& choice : ListChoices(problem)) {
