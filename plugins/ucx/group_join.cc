@@ -68,9 +68,20 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   if (!offers) return Propagate(offers);
   auto connected = worker_->Connect(rank_, *offers);
   if (connected) connected = CheckConnections(deadline_ns);
-  if (!connected && connected.error().failed_rank < 0) meeting_.GiveUp(connected.error());
-  if (!connected) return connected;
-  return meeting_.Part({kPhase}, deadline_ns);
+  if (!connected) {
+    // A rank that has died cannot be reached; which of the two it is, its process says.
+    const int peer = connected.error().failed_rank;
+    if (!HasFailed() && peer >= 0 && IsProcessGone(peer)) {
+      connected = Fail(
+          COTUNE_PEER_FAILED,
+          fmt::format("{} died while the group was made; see its output", NameOf(peer)), 0, peer);
+    }
+    meeting_.GiveUp(connected.error());
+    return connected;
+  }
+  // Who has said something has read all addresses.
+  meeting_.Delete(kPhase);
+  return {};
 }
 
 Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {

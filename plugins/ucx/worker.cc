@@ -99,7 +99,7 @@ Result<void> Worker::Connect(int rank, const std::vector<std::string>& addresses
                 fmt::format("UCX finds no way to rank {} of the group: {}; do all ranks have the "
                             "transports of ucx.tls, and a network in common?",
                             r, ucx_.StatusText(status)),
-                status);
+                status, static_cast<int>(r));
   }
   return {};
 }
