@@ -47,6 +47,15 @@ TEST_F(LibrarySearchTest, PythonThenToolkitThenSystem) {
               ElementsAre(venv, toolkit, "libx.so.2", "libx.so.1"));
 }
 
+TEST_F(LibrarySearchTest, OtherFoldersOfPythonPackagesAreLookedAt) {
+  const std::string other = Make("env/lib/python3.12/site-packages/libx/lib/libx.so.2");
+  EXPECT_THAT(Find({{"VIRTUAL_ENV", root_ / "env"}}), ElementsAre("libx.so.2", "libx.so.1"));
+  EXPECT_THAT(
+      LibraryCandidates({.named = "", .sonames = {"libx.so.2"}, .python_folders = {"libx/lib"}},
+                        {{"VIRTUAL_ENV", root_ / "env"}}),
+      ElementsAre(other, "libx.so.2"));
+}
+
 TEST_F(LibrarySearchTest, ThePythonOnThePathBelongsToItsVirtualEnvironment) {
   // bin/python3 of the environment is a link to that of the system.
   Make("usr/bin/python3");

@@ -192,6 +192,29 @@ TEST_F(RendezvousTest, ARankThatIsBlamedByAnotherIsTheOneAtFault) {
   EXPECT_EQ(told.error().message, "job rank 10 (rank 0 of the group): no rank 2");
 }
 
+TEST_F(RendezvousTest, TextsOfAnyLengthAreExchanged) {
+  RunRanks([](int rank, const Rendezvous& meeting) {
+    // Rank 0 has nothing to say, and rank 2 more than fits a word.
+    const auto text_of = [](int of) { return std::string(static_cast<size_t>(of) * 3000, 'x'); };
+    const auto all = meeting.ExchangeTexts("texts", text_of(rank), Soon());
+    ASSERT_TRUE(all) << all.error().message;
+    ASSERT_EQ(all->size(), 3u);
+    for (int peer = 0; peer < 3; ++peer) {
+      EXPECT_EQ((*all)[static_cast<size_t>(peer)], text_of(peer));
+    }
+  });
+}
+
+TEST_F(RendezvousTest, ARankWithoutATextSaysWhy) {
+  const auto own = Rank(1).ExchangeTexts("texts", Fail(COTUNE_OUT_OF_RESOURCES, "broken"), Soon());
+  ASSERT_FALSE(own);
+  EXPECT_EQ(own.error().status, COTUNE_OUT_OF_RESOURCES);
+  ASSERT_FALSE(Rank(0).ExchangeTexts("texts", std::string("here"), 0));
+  const auto told = Rank(2).ExchangeTexts("texts", std::string("here"), Soon());
+  ASSERT_FALSE(told);
+  EXPECT_THAT(told.error().message, HasSubstr("job rank 11 (rank 1 of the group): broken"));
+}
+
 TEST_F(RendezvousTest, AMeetingLeavesNothing) {
   RunRanks([](int rank, const Rendezvous& meeting) {
     for (int i = 0; i < 100; ++i) {
