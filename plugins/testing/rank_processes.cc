@@ -47,6 +47,9 @@ void Check(bool condition, const char* what) {
 // A table under a lock that outlives the death of its holder.
 struct SharedStore {
   pthread_mutex_t lock;
+  // Of the events: a rank that is stopped while it posts one must not keep the others from the
+  // store.
+  pthread_mutex_t event_lock;
   FutexWord version;
   FutexWord events[kEvents];
   StoreEntry entries[kEntries];
@@ -144,6 +147,7 @@ JobForTest::JobForTest() {
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&store_->lock, &attributes);
+  pthread_mutex_init(&store_->event_lock, &attributes);
   pthread_mutexattr_destroy(&attributes);
   host_ = {.struct_size = sizeof(cotune_host_t),
            .flags = 0,
@@ -165,10 +169,12 @@ const char* JobForTest::Setting(void* context, const char* key) {
 }
 
 void JobForTest::Post(int event) {
-  store_->Lock();
+  if (pthread_mutex_lock(&store_->event_lock) == EOWNERDEAD) {
+    pthread_mutex_consistent(&store_->event_lock);
+  }
   FutexWord& word = store_->events[event];
   word.Store(word.Load() + 1, WakeFence::kOfStorer);
-  store_->Unlock();
+  pthread_mutex_unlock(&store_->event_lock);
 }
 
 void JobForTest::Await(int event, uint32_t times) {
