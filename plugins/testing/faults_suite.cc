@@ -1,6 +1,7 @@
 // Ranks that die, stop, come late, leave or abort: everyone else learns which, in bounded time.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <string>
@@ -166,7 +167,10 @@ TEST(FaultsTest, RankThatNeverJoinsIsNamed) {
 // The clock that a rank calls for the first time after it has joined and waits for the others.
 int64_t ClockThatTells(void* context) {
   static std::atomic<bool> told{false};
-  if (!told.exchange(true)) static_cast<JobForTest*>(context)->Post(kInside);
+  if (!told.exchange(true)) {
+    static_cast<JobForTest*>(context)->Post(kInside);
+    while (true) pause();  // until it is killed
+  }
   return MonotonicNs();
 }
 
