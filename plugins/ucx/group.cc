@@ -13,7 +13,10 @@ namespace cotune::ucx {
 namespace {
 
 constexpr int64_t kMillisecondNs = 1'000'000;
-// How long a rank that has gone, or whose call differs, is given to say why itself.
+// How long the calls of all ranks are waited for when some are known to differ: who is in the
+// minority shows only then.
+constexpr int64_t kComparingNs = 300 * kMillisecondNs;
+// How long a rank that has gone is given to say why itself.
 constexpr int64_t kHearingNs = 20 * kMillisecondNs;
 // How often a waiting rank looks whether the awaited ones live.
 constexpr int64_t kLookNs = 20 * kMillisecondNs;
@@ -78,7 +81,7 @@ void Group::NoteWaiting(const Wait& wait) {
   if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
     last_look_ns_ = now_ns;
     LookForOtherCalls(now_ns);
-    if (!HasFailed()) LookForGoneRanks(awaited, now_ns);
+    if (!HasFailed() && differs_since_ns_ == 0) LookForGoneRanks(awaited, now_ns);
     if (HasFailed()) return;
   }
   if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);
@@ -151,7 +154,7 @@ void Group::LookForOtherCalls(int64_t now_ns) {
         CompareCalls({known.data(), static_cast<size_t>(world_size_)}, rank_);
     if (!compared.differs) continue;
     if (differs_since_ns_ == 0) differs_since_ns_ = now_ns;
-    if (!compared.is_complete && now_ns - differs_since_ns_ < kHearingNs) return;
+    if (!compared.is_complete && now_ns - differs_since_ns_ < kComparingNs) return;
     Declare({.kind = GroupFailure::Kind::kOtherCall,
              .culprit = compared.culprit,
              .reporter = compared.reporter,
