@@ -295,6 +295,9 @@ TEST(FaultsTest, PlanDestroyedInFlightAbortsTheGroup) {
   JobForTest job;
   RankProcesses ranks(2, [&](int rank) -> std::string {
     GroupForTest group(job.host(), "g", rank, {10, 11}, MonotonicNs() + kLongNs);
+    // Rank 1 may have aborted before this one has quite joined.
+    if (group.status() == COTUNE_ABORTED && rank == 0) return "";
+    if (group.status() != COTUNE_OK) return group.error().message;
     const cotune_backend_api_t& api = *Tested().api;
     const cotune_problem_t problem = AllReduceProblem(2);
     std::vector<float> send(kCount, 1);

@@ -71,7 +71,8 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   if (!connected) {
     // A rank that has died cannot be reached; which of the two it is, its process says.
     const int peer = connected.error().failed_rank;
-    if (!HasFailed() && peer >= 0 && IsProcessGone(peer)) {
+    const bool has_died = peer >= 0 && IsProcessGone(peer) && !meeting_.WhoGaveUp();
+    if (!HasFailed() && has_died) {
       connected = Fail(
           COTUNE_PEER_FAILED,
           fmt::format("{} died while the group was made; see its output", NameOf(peer)), 0, peer);

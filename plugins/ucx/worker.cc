@@ -139,6 +139,7 @@ void Worker::Settle(Request& request, void* answer) {
 void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, uint64_t tag,
                   uint32_t* open) {
   request.is_open_ = true;
+  request.is_send_ = true;
   request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
@@ -159,6 +160,7 @@ void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, 
 void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uint64_t tag,
                      uint64_t mask, uint32_t* open) {
   request.is_open_ = true;
+  request.is_send_ = false;
   request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
@@ -177,7 +179,7 @@ void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uin
 }
 
 void Worker::Cancel(Request& request) {
-  if (request.is_open_) ucx_->ucp_request_cancel(handle_, request.handle_);
+  if (request.is_open_ && !request.is_send_) ucx_->ucp_request_cancel(handle_, request.handle_);
 }
 
 void Worker::Drain() {

@@ -30,6 +30,7 @@ class Request {
   friend class Worker;
   friend class RequestPool;
   bool is_open_ = false;
+  bool is_send_ = false;
   ucs_status_t status_ = UCS_OK;
   int peer_ = 0;
   uint64_t bytes_ = 0;
@@ -76,7 +77,7 @@ class Worker {
   // `bytes` completes as an error.
   void Receive(Request& request, int peer, void* data, uint64_t bytes, uint64_t tag, uint64_t mask,
                uint32_t* open);
-  // It completes later, if it can be cancelled.
+  // A receive completes later, if it can be cancelled; a send ends with its connection only.
   void Cancel(Request& request);
   // Ends the connection to a rank, and with it all messages that are open for it.
   void Disconnect(int peer);
