@@ -191,8 +191,8 @@ void ReportRow(TestLink& link, const std::function<void(char* to, size_t size)>&
 }
 
 // The scripted backend, with parts of the host backend. Its quick choice is listed below 2 KiB
-// only, and what it is quicker by is more than what a busy machine adds to most calls: of 20 samples
-// three may be off by any time before an interval is.
+// only, and what it is quicker by is more than what a busy machine adds to most calls: of 20
+// samples three may be off by any time before an interval is.
 TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
   constexpr int kRanks = 2;
   constexpr char kSequence[] =
