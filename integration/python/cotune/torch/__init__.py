@@ -72,7 +72,7 @@ def explain() -> str:
     """What became of each collective of each graph, and what each process group runs by; text."""
     lines = [decisions.explain().rstrip("\n")]
     for entry in groups.entries():
-        what = f"plain: {entry.reason}" if entry.group is None else f"a group of cotune on {entry.device}"
+        what = f"plain: {entry.reason}" if entry.is_plain else f"a group of cotune on {entry.device}"
         lines.append(f"group {entry.name}: {what}")
     return "\n".join(lines) + "\n"
 

@@ -96,14 +96,19 @@ class GroupEntry:
     Attributes:
       name: of the process group.
       device: "host", or "cuda:N".
-      group: None: plain.
-      reason: why it is plain; "" for a group.
+      group: None where none could be made.
+      reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
     """
 
     name: str
     device: str
     group: Group | None
     reason: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether programs run by PyTorch's own collectives."""
+        return self.group is None or self.reason != ""
 
 
 _lock = threading.Lock()
@@ -130,8 +135,15 @@ def group_of(name: str) -> Group | None:
     It is used by one thread at a time, and not while an operator of that group runs.
     """
     with _lock:
-        found = [each.group for (each_name, _), each in _entries.items() if each_name == name]
-    return next((each for each in found if each is not None), None)
+        found = [each for (each_name, _), each in _entries.items() if each_name == name]
+    return next((each.group for each in found if not each.is_plain), None)
+
+
+def become_plain(name: str, is_on_host: bool, reason: str) -> None:
+    """Notes that the operators do not use the group any more. It lives until its process group is destroyed."""
+    with _lock:
+        if (entry := _entries.get((name, is_on_host))) is not None:
+            entry.reason = reason
 
 
 def _place(device: int) -> str:

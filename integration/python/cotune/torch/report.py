@@ -11,7 +11,7 @@ from typing import Any
 
 from cotune import _native
 from cotune.constants import Result
-from cotune.torch import library
+from cotune.torch import groups, library
 from cotune.torch.log import log
 from cotune.torch.program_text import numbered_statements
 
@@ -155,6 +155,9 @@ def _on_tune(_, event) -> None:
     try:
         tune = event.contents
         functions = _native.library()
+        if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
+            is_on_host = functions.cotune_group_device(tune.group) < 0
+            groups.become_plain(tune.group_name.decode(), is_on_host, "its ranks have compiled different programs")
         if functions.cotune_group_rank(tune.group) != 0:
             return
         name, manifest = tune.group_name.decode(), tune.manifest.decode()
