@@ -133,7 +133,7 @@ def inputs() -> str:
         return funcol.all_reduce(x, "sum", group) * 2
 
     def of_bool(x: torch.Tensor) -> torch.Tensor:
-        return ~funcol.all_gather_tensor(x, 0, group)
+        return funcol.all_gather_tensor(x, 0, group).float() * 2
 
     def of_sine(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(funcol.all_reduce(x, "sum", group) * 0.5) + 1
