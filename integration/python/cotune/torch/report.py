@@ -147,7 +147,8 @@ def _has_ended(tune: library.Tune, name: str, manifest: str) -> None:
     elif _shows_tables:
         known = f", {tune.report.known} known" if tune.report.known else ""
         skipped = f", {tune.report.skipped} skipped" if tune.report.skipped else ""
-        foot = f"cotune: {tune.report.measured} sizes tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
+        sizes = "1 size" if tune.report.measured == 1 else f"{tune.report.measured} sizes"
+        foot = f"cotune: {sizes} tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
         print(f"{table(tune.group, manifest)}\n{foot}", file=sys.stderr, flush=True)
 
 
