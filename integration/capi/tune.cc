@@ -142,7 +142,7 @@ class ProgressOfCaller final : public StageObserver {
     });
     if (cls.program_digest != 0 && node != nodes_.end()) {
       const Program& program = node->program;
-      const std::string name = "program " + program.graph().name();
+      std::string name = "program " + program.graph().name();
       if (!program.graph().has_rows()) return name;
       return fmt::format("{}, {}", name,
                          Counted(static_cast<int64_t>(program.RowsAt(problem)), "row"));

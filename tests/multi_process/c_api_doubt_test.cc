@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -212,10 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
                                FrameKind::kRelease, 2, "10 "}),
     [](const auto& info) { return std::string(info.param.name); });
 
-class CApiSaveDoubt : public CApiRanks {};
+class CApiStop : public CApiRanks {};
 
 // Rank 0 dies while it saves what was tuned. The other rank does not learn what rank 0 has done.
-TEST_F(CApiSaveDoubt, ADeathInTheSaveOfATuneIsAnErrorAlsoWhereNoDatabaseIsNeeded) {
+TEST_F(CApiStop, ADeathInTheSaveOfATuneIsAnErrorAlsoWhereNoDatabaseIsNeeded) {
   setenv("COTUNE_DATABASE", database_.c_str(), 1);
   RankProcesses ranks;
   for (int rank = 0; rank < 2; ++rank) {
@@ -236,6 +237,49 @@ TEST_F(CApiSaveDoubt, ADeathInTheSaveOfATuneIsAnErrorAlsoWhereNoDatabaseIsNeeded
               ElementsAre(AllOf(StartsWith("5 "), HasSubstr("step 'save database'"))));
   const std::string doubt = ranks.LinesOf(1, "made ").front();
   EXPECT_THAT(ranks.LinesOf(1, "later "), AllOf(SizeIs(10), Each(doubt)));
+}
+
+// A callback throws against its contract. No rank of the group goes on, nor of the group that was
+// split from it.
+TEST_F(CApiStop, AnExceptionOnOneRankStopsTheGroupOnAll) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 2, link);
+      if (group == nullptr) return 1;
+      cotune_group* const child = Split(group, "child", {0, 1}, link);
+      if (child == nullptr) return 1;
+      constexpr uint64_t kBytes = 256;
+      cotune_tune_options options{};
+      options.struct_size = sizeof(options);
+      options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+      options.sizes_bytes = &kBytes;
+      options.size_count = 1;
+      if (rank == 1) {
+        options.progress = [](void*, int32_t, int32_t, const char*) {
+          throw std::runtime_error("thrown");
+        };
+      }
+      Say(link, "made", group, cotune_tune(group, &options, nullptr));
+      Say(link, "child", child, Reduce(child));
+      SayAllCalls(link, group, database_);
+      cotune_group_destroy(child);
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  for (const size_t rank : {0, 1}) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    ASSERT_THAT(ranks.LinesOf(rank, "made "),
+                ElementsAre(rank == 1 ? testing::Matcher<std::string>(
+                                            AllOf(StartsWith("1 "), HasSubstr("thrown")))
+                                      : StartsWith("5 ")));
+    const std::string made = ranks.LinesOf(rank, "made ").front();
+    EXPECT_THAT(ranks.LinesOf(rank, "later "), AllOf(SizeIs(10), Each(made)));
+    EXPECT_THAT(ranks.LinesOf(rank, "child "), ElementsAre(made));
+  }
 }
 
 }  // namespace
