@@ -256,7 +256,8 @@ def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, i
               of_program: bool = False, choice: Forced = DEFAULT) -> Step:
     delay_s = delay * LATE_DEADLINE_S
     command = [tree.program("calls"), "late", "--victim", str(victim), "--delay-ms", str(int(delay_s * 1000)),
-               "--calls", "3" if choice.name else "20", "--graph", str(int(in_graph)), "--program", str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
+               "--calls", "3" if choice.name else "20", "--graph", str(int(in_graph)), "--program",
+               str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:

@@ -68,8 +68,8 @@ class Databases:
         self.folder.mkdir(exist_ok=True)
         wanted = kinds(self.tree, self.ranks) + [second_kind(self.tree)]
         requests = ";".join(
-            f"{k.name}:{k.collective}:{k.listed_count or k.count}:{'symmetric' if k.is_symmetric else 'plain'}:{k.parts}"
-            for k in wanted)
+            ":".join((k.name, k.collective, str(k.listed_count or k.count), "symmetric" if k.is_symmetric else "plain",
+                      k.parts)) for k in wanted)
         command = [self.tree.program("rank"), "force", "--requests", requests, "--folder", str(self.folder), "--memory",
                    self.tree.memory, "--plugins", self.tree.plugins, "--backends", ",".join(self.tree.backends)]
         with self.tree.processes(command, self.ranks) as processes:
