@@ -8,7 +8,11 @@
 namespace cotune {
 
 // The same text for the same seed on every rank. The root of a broadcast is a rank of world_size.
-std::string RandomProgram(uint64_t seed, int world_size);
+// Magnitudes stay within the range of every dtype, logarithms and roots are taken of positive
+// numbers, and no divisor is near zero, so that the bounds of the evaluator are narrow.
+// The choices of a program multiply with its collectives; a test to which that is too slow names
+// the most that it wants.
+std::string RandomProgram(uint64_t seed, int world_size, int collectives_max = 64);
 
 }  // namespace cotune
 
