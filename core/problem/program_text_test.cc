@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/problem/program_graph.h"
 
@@ -71,6 +72,23 @@ TEST(ProgramTextTest, EveryOperationIsReadBack) {
   EXPECT_EQ(graph->ToText(), text);
   EXPECT_TRUE(graph->needs_whole_shares());
   EXPECT_EQ(ProgramGraph::Parse(graph->Lower().ToText()).value(), graph->Lower());
+}
+
+TEST(ProgramTextTest, GraphsAreEqualWhereTheirTextsAre) {
+  const auto with = [](const std::string& number) {
+    return ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = add %s, " +
+                               number + "\n%z = clamp %y, low=" + (number == "nan" ? "1" : number) +
+                               ", high=inf\nreturn %z\n")
+        .value();
+  };
+  const std::vector<std::string> numbers = {"nan", "0", "-0", "1", "-inf"};
+  for (const std::string& number : numbers) {
+    const ProgramGraph graph = with(number);
+    EXPECT_EQ(ProgramGraph::Parse(graph.ToText()).value(), graph) << number;
+    for (const std::string& other : numbers) {
+      EXPECT_EQ(graph == with(other), graph.ToText() == with(other).ToText()) << number << other;
+    }
+  }
 }
 
 }  // namespace

@@ -116,9 +116,6 @@ TEST(ProgramTuneTest, AChoiceThatIsWrongInOneCollectiveNeverWins) {
   }
 }
 
-// The most collectives of a random program: all of its choices race in every tune.
-constexpr int kCollectives = 2;
-
 // A tune that differs with its seed, and what one of its ranks does otherwise.
 class RandomTune {
  public:
@@ -129,7 +126,7 @@ class RandomTune {
     tune_.node_sizes.clear();
     for (int nodes = 1 + Below(4); nodes > 0; --nodes) {
       const auto program = static_cast<uint64_t>(Below(40));
-      const std::string random = RandomProgram(program, tune_.world_size, kCollectives);
+      const std::string random = RandomProgram(program, tune_.world_size);
       const std::string texts[] = {"", kSequence, random, random};
       tune_.node_programs.push_back(texts[Below(4)]);
       tune_.node_sizes.push_back({uint64_t{1024} << Below(2)});
@@ -180,7 +177,7 @@ class RandomTune {
   void MakeOneDiffer() {
     const int odd_rank = Below(tune_.world_size);
     const auto at = static_cast<size_t>(Below(static_cast<int>(tune_.node_sizes.size())));
-    const std::string other = RandomProgram(100 + random_() % 40, tune_.world_size, kCollectives);
+    const std::string other = RandomProgram(100 + random_() % 40, tune_.world_size);
     odd_node_ = at + 1;
     tune_.change_nodes = [=](int rank, auto& programs, auto&) {
       if (rank == odd_rank) programs[at] = other;
