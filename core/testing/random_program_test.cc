@@ -65,7 +65,7 @@ void CountNodes(const ProgramGraph& graph, std::map<std::string, int>& seen) {
 TEST(RandomProgramTest, EveryOperationDtypeAndUseOccurs) {
   std::map<std::string, int> seen;
   for (uint64_t seed = 0; seed < kPrograms; ++seed) {
-    const std::string text = RandomProgram(seed, kRanks);
+    const std::string text = RandomProgram(seed, kRanks, kAnyCollectives);
     const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
     ASSERT_TRUE(graph.has_value()) << seed << ": " << graph.error().ToText() << "\n" << text;
     EXPECT_TRUE(graph->has_rows()) << text;
@@ -141,7 +141,7 @@ TEST(RandomProgramTest, CollectivesCanBeLimited) {
 TEST(RandomProgramTest, TheEvaluatorKnowsNearlyEveryElement) {
   Looseness all;
   for (uint64_t seed = 0; seed < kPrograms / 4; ++seed) {
-    const std::string text = RandomProgram(seed, kRanks);
+    const std::string text = RandomProgram(seed, kRanks, kAnyCollectives);
     const ProgramGraph graph = ProgramGraph::Parse(text).value();
     const Program program = Program::Bind(graph, {MemoryKind::kHost, kRanks, kRanks}).value();
     const ProgramDataSet data{.rows = 9, .world_size = kRanks, .salt = 1};

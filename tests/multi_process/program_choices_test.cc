@@ -263,8 +263,8 @@ TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
       }
       size_t choices = 0;
       for (uint64_t seed = 0; seed < kPrograms; ++seed) {
-        const std::string text =
-            RandomProgram(100'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size);
+        const std::string text = RandomProgram(
+            100'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size, kAnyCollectives);
         static constexpr uint64_t kRows[] = {1, 0, 3, 7, 30};
         const uint64_t rows = kRows[seed % std::size(kRows)];
         const std::string wrong =
@@ -305,7 +305,7 @@ TEST_P(ProgramChoices, GiveTheSameBitsByTheSameNumerics) {
       SeenBits seen;
       for (uint64_t seed = 0; seed < kPrograms; ++seed) {
         const std::string text =
-            RandomProgram(200'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size, 2);
+            RandomProgram(200'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size);
         static constexpr uint64_t kRows[] = {1, 3, 7, 30, 333};
         const uint64_t rows = kRows[seed % std::size(kRows)];
         const std::string wrong = CompareBits(**job, text, rows, seed, seen);
