@@ -75,7 +75,7 @@ TEST_P(CApiRandomPrograms, GiveWhatTheEvaluatorGives) {
   RunRanks(world_size, [&](cotune_group* group, int rank, TestLink& link) {
     for (uint64_t seed = 0; seed < kPrograms; ++seed) {
       const std::string text =
-          RandomProgram(seed * 8 + static_cast<uint64_t>(world_size), world_size);
+          RandomProgram(seed * 8 + static_cast<uint64_t>(world_size), world_size, kAnyCollectives);
       const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
       if (!graph) {
         link.Report("wrong text: " + graph.error().ToText() + "\n" + text);
