@@ -102,7 +102,7 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
     cotune_tune_node node{};
     node.struct_size = sizeof(node);
     node.program = programs.back().get();
-    node.sizes = each.rows.empty() ? nullptr : each.rows.data();
+    node.sizes = each.rows.data();
     node.size_count = each.rows.size();
     nodes.push_back(node);
   }
@@ -137,7 +137,6 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   const auto nodes = ParseManifest(manifest);
   if (!nodes) throw OperatorError("cotune: " + nodes.error());
   tuned_manifests_.insert(text);
-  if (nodes->empty()) return;
   listen(EventOf(COTUNE_TORCH_TUNE_BEGINS, name_, text, group_));
   event.result = TuneNodes(*nodes, event, listen);
   std::string error;

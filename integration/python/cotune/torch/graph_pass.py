@@ -130,12 +130,12 @@ def _rewrite(
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
         size_nodes = sizes.SizeNodes(graph, region.input_nodes)
-        reason = _why_not(region, size_nodes)
+        decision = _decision(region)
+        text = in_one_line(decision.text)
+        reason = _why_not(region, text, size_nodes)
         if reason:
             left_decisions += [_left_decision(node, reason) for node in region.collectives]
             continue
-        decision = _decision(region)
-        text = in_one_line(decision.text)
         entry = entries.setdefault(region.group, {})
         entry[text] = sorted({*entry.get(text, []), *decision.rows})
         programs.append(decision)
@@ -167,7 +167,11 @@ def _decision(region: Region) -> decisions.ProgramDecision:
     )
 
 
-def _why_not(region: Region, size_nodes: sizes.SizeNodes) -> str:
+def _why_not(region: Region, text: str, size_nodes: sizes.SizeNodes) -> str:
+    reason = manifest.why_no_argument("the name of its group", region.group)
+    reason = reason or manifest.why_no_argument("its program", text)
+    if reason:
+        return reason
     for output in region.outputs:
         for size in sizes.facts_of(output.node).dims:
             if not size_nodes.can_make(size):

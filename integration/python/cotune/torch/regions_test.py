@@ -289,7 +289,7 @@ class RewriteTest(unittest.TestCase):
         programs = [n for n in graph.graph.nodes if "program" in n.kwargs]
         self.assertEqual([bool(n.kwargs["manifest"]) for n in programs], [True, True, False, False])
         for node in programs[:2]:
-            self.assertEqual(node.kwargs["manifest"].count('"program"'), 2)
+            self.assertEqual(node.kwargs["manifest"].count("program"), 2)
 
     def test_results_are_those_of_the_nodes(self) -> None:
         graph = GraphBuilder()
