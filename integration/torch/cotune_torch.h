@@ -14,7 +14,8 @@
  * together, in one meeting of the ranks, before the operator runs for the first time with that
  * manifest on that group: "rows 8,32: PROGRAM | rows 1: PROGRAM" gives each program's numbers of
  * rows (1 where it has no R) in front of its text. Operands are contiguous. On CUDA an operator
- * enqueues on PyTorch's current stream.
+ * enqueues on PyTorch's current stream. `inputs` may hold one tensor more than the program
+ * declares, which is not read: it orders the operators of a compiled graph.
  *
  * A group whose ranks find out in a tune that they differ in what they compiled becomes plain on
  * all of them: from then on its programs run step by step by PyTorch's own collectives (the

@@ -158,9 +158,11 @@ bool NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
       !run.manifest.empty() && !wishes_.is_untuned && !tuned_manifests_.contains(run.manifest);
   if (is_new) Tune(run.manifest, listen);
   if (is_plain_) return false;
-  const cotune_result result =
-      cotune_program_run(group_, Parsed(run.program), run.inputs.data(), run.inputs.size(),
-                         run.outputs.data(), run.outputs.size());
+  const cotune_program* program = Parsed(run.program);
+  size_t inputs = run.inputs.size();
+  if (inputs == cotune_program_input_count(program) + 1) --inputs;
+  const cotune_result result = cotune_program_run(group_, program, run.inputs.data(), inputs,
+                                                  run.outputs.data(), run.outputs.size());
   if (result != COTUNE_SUCCESS) Raise("a program");
   return true;
 }

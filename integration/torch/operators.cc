@@ -25,12 +25,13 @@ using torch::stable::Tensor;
 // As many as a program may have.
 constexpr size_t kOperandsMax = 16;
 
-using Operands = std::array<cotune_tensor, kOperandsMax>;
+// One more: see cotune_torch.h.
+using Operands = std::array<cotune_tensor, kOperandsMax + 1>;
 
 // All on one device, which is given.
 std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, const char* what,
                                           int32_t device, Operands& operands) {
-  if (tensors.size() > kOperandsMax) {
+  if (tensors.size() > operands.size()) {
     throw OperatorError(fmt::format("cotune: {} {}s are given; a program has {} at most",
                                     tensors.size(), what, kOperandsMax));
   }

@@ -44,9 +44,12 @@ def run_plain(
     """Runs a program text and writes its outputs.
 
     Tensors have any shape; their row-major elements are rows and columns of the program's values.
+    One input more than the program declares is not read: it orders the calls of a graph.
     Raises ValueError for tensors that do not fit, and Refusal for what is no program.
     """
     parsed = _parsed(program)
+    if len(inputs) == len(parsed.inputs) + 1:
+        inputs = inputs[:-1]
     if (len(inputs), len(outputs)) != (len(parsed.inputs), len(parsed.outputs)):
         raise ValueError(
             f"the program has {len(parsed.inputs)} inputs and {len(parsed.outputs)} outputs, and "
