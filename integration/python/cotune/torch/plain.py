@@ -150,7 +150,8 @@ class _Run:
     def _wide(self, operand: int | Number, dtype: torch.dtype) -> torch.Tensor:
         if isinstance(operand, Number):
             number = operand.value if dtype.is_floating_point else int(operand.value)
-            return torch.tensor(number, dtype=dtype, device=self._device)
+            # torch.tensor would copy from the host, which no CUDA graph captures.
+            return torch.full((), number, dtype=dtype, device=self._device)
         return self._values[operand].to(dtype)
 
     def _where(self, node: Node) -> torch.Tensor:
@@ -223,7 +224,8 @@ def _quantize(node: Node, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 def _scale(node: Node, x: torch.Tensor) -> torch.Tensor:
     largest = x.abs().amax(-1, keepdim=True)
-    return torch.maximum(largest, torch.tensor(_SCALE_MIN, dtype=x.dtype)) / _LARGEST[node.to]
+    least = torch.full((), _SCALE_MIN, dtype=x.dtype, device=x.device)
+    return torch.maximum(largest, least) / _LARGEST[node.to]
 
 
 def _clamp(node: Node, x: torch.Tensor) -> torch.Tensor:

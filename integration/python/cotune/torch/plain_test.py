@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -126,6 +127,13 @@ class PlainTest(unittest.TestCase):
             _local(body, x[:, :1].clone(), dtype=torch.int8),
             torch.where(x[:, :1] < 0, -127, 127).to(torch.int8),
         )
+
+    def test_nothing_is_copied_from_the_host(self) -> None:
+        # A CUDA graph captures no such copy, as torch.tensor makes one.
+        x = self.x[1:].contiguous()
+        body = "%s = quantize_scale %x, to=i8\n%z = mul %x, 0.5\n%y = quantize %z, %s, to=i8"
+        with unittest.mock.patch.object(torch, "tensor", side_effect=AssertionError):
+            _local(body, x[:, :1].clone(), dtype=torch.int8)
 
     def test_one_input_more_than_declared_is_not_read(self) -> None:
         group = dist.group.WORLD.group_name
