@@ -21,8 +21,8 @@ TEST(ManifestTest, SaysWhatIsWrong) {
     const auto nodes = ParseManifest(text);
     return nodes ? "none" : nodes.error();
   };
-  for (const std::string_view text :
-       {"", "|", "rows", "rows 1", "rows 1:", "rows: a", "a", R"([{"program": "a", "rows": [1]}])"}) {
+  for (const std::string_view text : {"", "|", "rows", "rows 1", "rows 1:", "rows: a", "a",
+                                      R"([{"program": "a", "rows": [1]}])"}) {
     EXPECT_THAT(error_of(text), HasSubstr("part 1 is not \"rows NUMBERS: PROGRAM\"")) << text;
   }
   EXPECT_THAT(error_of("rows 1: a | b"), HasSubstr("part 2 is not"));

@@ -146,8 +146,8 @@ void CheckReduces(const Tensor& x, const Reduction& reduction, const char* what)
   if (x.scalar_type() != torch::headeronly::ScalarType::Bool) return;
   if (reduction.value == COTUNE_REDUCE_MIN || reduction.value == COTUNE_REDUCE_MAX) return;
   throw OperatorError(fmt::format(
-      "cotune: {} of bool takes min or max, and not {}; cast the tensor to a dtype of numbers", what,
-      reduction.name));
+      "cotune: {} of bool takes min or max, and not {}; cast the tensor to a dtype of numbers",
+      what, reduction.name));
 }
 
 // The shapes of a call come from its world_size.
