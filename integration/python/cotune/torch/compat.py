@@ -167,7 +167,7 @@ def overlap_passes() -> list[str]:
     return on
 
 
-# Sizes. A SymInt's private node holds its sympy expression, its hint and its shape environment.
+# Sizes. A SymInt's private node holds its sympy expression.
 
 
 def size_expression(size: Any) -> Any:
@@ -179,30 +179,6 @@ def size_expression(size: Any) -> Any:
     except AttributeError as error:
         raise Unsupported(f"torch {torch.__version__}: a SymInt has no node.expr") from error
     return int(expression) if expression.is_Integer else expression
-
-
-def size_hint(size: Any) -> int | None:
-    """The value that a size had when the graph was traced; None where it is not known."""
-    if isinstance(size, int):
-        return size
-    hint = getattr(size.node, "hint", None)
-    return int(hint) if isinstance(hint, int) else None
-
-
-def size_bounds(size: Any, expression: Any) -> tuple[int, int | None]:
-    """The least and the largest value of an expression in the symbols of `size`.
-
-    None stands for no upper bound.
-    """
-    try:
-        found = size.node.shape_env.bound_sympy(expression)
-        lower, upper = found.lower, found.upper
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return 0, None
-    least = int(lower) if getattr(lower, "is_Integer", False) else 0
-    most = int(upper) if getattr(upper, "is_Integer", False) else None
-    # What stands for infinity in torch is an integer near the end of int64 at times.
-    return max(least, 0), most if most is not None and most < 2**62 else None
 
 
 def floor_division(left: Any, right: Any) -> Any | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import operator
@@ -15,7 +16,7 @@ from torch import fx
 
 from cotune.torch import compat, decisions, manifest, regions, sizes
 from cotune.torch.collectives import GroupFacts
-from cotune.torch.program_text import Refusal, in_one_line
+from cotune.torch.program_text import ONE, Refusal, in_one_line
 from cotune.torch.region import Output, Region
 from cotune.torch.settings import Settings
 
@@ -123,25 +124,28 @@ def _rewrite(
     found, left = regions.find_regions(graph, settings, group_facts)
     left_decisions = [_left_decision(each.node, each.reason) for each in left]
     entries: dict[str, dict[str, list[int]]] = {}
-    made: list[tuple[Region, fx.Node]] = []
+    made: list[_Made] = []
     programs = []
     replaced: dict[fx.Node, fx.Node] = {}
     for region in found:
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
         size_nodes = sizes.SizeNodes(graph, region.input_nodes)
-        reason = _why_not(region, size_nodes)
+        decision = _decision(region)
+        text = in_one_line(decision.text)
+        reason = _why_not(region, text, size_nodes)
         if reason:
             left_decisions += [_left_decision(node, reason) for node in region.collectives]
             continue
-        decision = _decision(region)
-        text = in_one_line(decision.text)
         entry = entries.setdefault(region.group, {})
         entry[text] = sorted({*entry.get(text, []), *decision.rows})
         programs.append(decision)
-        made.append((region, _replace(graph, region, text, size_nodes, replaced)))
-    _write_manifests(graph, made, entries)
+        made.append(_replace(graph, region, text, size_nodes, replaced))
     if made:
+        _sort(graph)
+        made = _in_graph_order(graph, made)
+        _write_manifests(made, entries)
+        _chain(made)
         _sort(graph)
     decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
 
@@ -167,7 +171,11 @@ def _decision(region: Region) -> decisions.ProgramDecision:
     )
 
 
-def _why_not(region: Region, size_nodes: sizes.SizeNodes) -> str:
+def _why_not(region: Region, text: str, size_nodes: sizes.SizeNodes) -> str:
+    reason = manifest.why_no_argument("the name of its group", region.group)
+    reason = reason or manifest.why_no_argument("its program", text)
+    if reason:
+        return reason
     for output in region.outputs:
         for size in sizes.facts_of(output.node).dims:
             if not size_nodes.can_make(size):
@@ -179,25 +187,43 @@ def _why_not(region: Region, size_nodes: sizes.SizeNodes) -> str:
 # of it are moved behind it by the sort at the end.
 
 
+@dataclasses.dataclass
+class _Made:
+    """A program operator in the graph, and the nodes of its outputs."""
+
+    region: Region
+    node: fx.Node
+    results: list[fx.Node]
+
+    @property
+    def smallest_result(self) -> fx.Node:
+        """The result with the fewest rows and columns."""
+        types = [self.region.program.types[output.value] for output in self.region.outputs]
+        keys = [(type_.rows != ONE, type_.columns) for type_ in types]
+        return self.results[keys.index(min(keys))]
+
+
 def _replace(
     graph: fx.Graph,
     region: Region,
     text: str,
     size_nodes: sizes.SizeNodes,
     replaced: dict[fx.Node, fx.Node],
-) -> fx.Node:
+) -> _Made:
     with graph.inserting_before(region.members[-1].next):
         empties = [_empty(graph, output, size_nodes) for output in region.outputs]
         program = _program_node(graph, region, text, empties)
         listed = graph.call_function(operator.getitem, (program, 1))
         listed.meta["val"] = program.meta["val"][1]
+        results = []
         for index, output in enumerate(region.outputs):
             result = graph.call_function(operator.getitem, (listed, index))
             result.meta["val"] = empties[index].meta["val"]
+            results.append(result)
             result = _with_dtype(graph, output, result)
             replaced.update(_redirect(graph, region, output, result, size_nodes))
     _erase(graph, region)
-    return program
+    return _Made(region, program, results)
 
 
 def _empty(graph: fx.Graph, output: Output, size_nodes: sizes.SizeNodes) -> fx.Node:
@@ -281,19 +307,37 @@ def _erase(graph: fx.Graph, region: Region) -> None:
         pending = [node for node in pending if node not in gone]
 
 
-def _write_manifests(
-    graph: fx.Graph,
-    made: list[tuple[Region, fx.Node]],
-    entries: dict[str, dict[str, list[int]]],
-) -> None:
-    """Puts the manifest of each group into its first operator in graph order."""
-    programs = {node: region.group for region, node in made}
-    pending = set(entries)
-    for node in graph.nodes:
-        group = programs.get(node)
-        if group in pending:
-            pending.remove(group)
-            node.kwargs = {**node.kwargs, "manifest": manifest.manifest_text(entries[group])}
+def _in_graph_order(graph: fx.Graph, made: list[_Made]) -> list[_Made]:
+    by_node = {each.node: each for each in made}
+    return [by_node[node] for node in graph.nodes if node in by_node]
+
+
+def _write_manifests(made: list[_Made], entries: dict[str, dict[str, list[int]]]) -> None:
+    """Puts the manifest of each group into its first operator. `made` is in graph order."""
+    pending = dict(entries)
+    for each in made:
+        programs = pending.pop(each.region.group, None)
+        if programs is not None:
+            text = manifest.manifest_text(programs)
+            each.node.kwargs = {**each.node.kwargs, "manifest": text}
+
+
+def _chain(made: list[_Made]) -> None:
+    """Lets each program depend on the one before it on its device. `made` is in graph order.
+
+    Inductor orders operators that do not depend on each other by sizes at the time of tracing,
+    which are not equal on all ranks, and ranks with different orders cannot go on, also where the
+    programs are of two groups. So a program has a result of the one before it as a last input
+    more than it declares, unless it reads one already.
+    """
+    before: dict[Any, _Made] = {}
+    for each in made:
+        last = before.get(each.region.device)
+        before[each.region.device] = each
+        if last is None or not set(last.results).isdisjoint(each.node.kwargs["inputs"]):
+            continue
+        inputs = [*each.node.kwargs["inputs"], last.smallest_result]
+        each.node.kwargs = {**each.node.kwargs, "inputs": inputs}
 
 
 def _sort(graph: fx.Graph) -> None:

@@ -42,6 +42,17 @@ class FakesTest(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "one dimension"):
                 ops.all_gather(torch.empty(()), 2, "g")
 
+    def test_bool_is_not_summed(self) -> None:
+        ops = torch.ops.cotune
+        with FakeTensorMode():
+            mask = torch.empty(6, 5, dtype=torch.bool)
+            self.assertEqual(ops.all_reduce(mask, "MAX", "g").dtype, torch.bool)
+            for reduce_op in ("sum", "avg", "product"):
+                with self.assertRaisesRegex(RuntimeError, "bool takes min or max"):
+                    ops.all_reduce(mask, reduce_op, "g")
+                with self.assertRaisesRegex(RuntimeError, "bool takes min or max"):
+                    ops.reduce_scatter(mask, reduce_op, 2, "g")
+
     def test_register_twice(self) -> None:
         operators.register()
         operators.register()

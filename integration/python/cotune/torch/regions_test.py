@@ -14,6 +14,10 @@ from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
 
 
+def _programs(graph: GraphBuilder) -> list[torch.fx.Node]:
+    return [node for node in graph.graph.nodes if "program" in node.kwargs]
+
+
 def _lines(decision) -> list[list[str]]:
     return [each.text.splitlines()[1:] for each in decision.programs]
 
@@ -286,10 +290,54 @@ class RewriteTest(unittest.TestCase):
             y = graph.all_reduce(graph.input(8, 16), group)
             outputs.append(graph.call(aten.add.Tensor, y, float(len(outputs))))
         graph.rewritten(*outputs)
-        programs = [n for n in graph.graph.nodes if "program" in n.kwargs]
+        programs = _programs(graph)
         self.assertEqual([bool(n.kwargs["manifest"]) for n in programs], [True, True, False, False])
         for node in programs[:2]:
-            self.assertEqual(node.kwargs["manifest"].count('"program"'), 2)
+            self.assertEqual(node.kwargs["manifest"].count("program"), 2)
+
+    def test_each_program_reads_a_result_of_the_one_before_it(self) -> None:
+        graph = GraphBuilder()
+        outputs = []
+        for group in ("0", "1", "0"):
+            total = graph.all_reduce(graph.input(8, 16), group)
+            row = graph.call(aten.amax.default, total, [-1], True)
+            outputs += [total, graph.call(aten.mul.Tensor, row, float(len(outputs) + 2))]
+        graph.rewritten(*outputs)
+        first, *others = _programs(graph)
+        self.assertEqual(len(first.kwargs["inputs"]), 1)
+        for before, node in zip((first, *others), others, strict=False):
+            *_, last = node.kwargs["inputs"]
+            self.assertEqual(len(node.kwargs["inputs"]), 2)
+            # The smallest of its results.
+            self.assertEqual(tuple(last.meta["val"].shape), (8, 1))
+            self.assertIs(last.args[0].args[0], before)
+
+    def test_program_that_reads_the_one_before_it_has_no_further_input(self) -> None:
+        graph = GraphBuilder()
+        x, y = graph.input(8, 16), graph.input(8, 16)
+        first, second = graph.all_reduce(x), graph.all_reduce(y)
+        graph.rewritten(first, graph.call(aten.mul.Tensor, second, first))
+        self.assertEqual([len(each.kwargs["inputs"]) for each in _programs(graph)], [1, 2])
+
+    def test_chain_follows_the_final_order(self) -> None:
+        graph = GraphBuilder()
+        x, y, weight = graph.input(16, 16), graph.input(16, 16), graph.input(16, 16)
+        first = graph.all_reduce(x)
+        second = graph.all_reduce(y)
+        product = graph.call(aten.mm.default, second, weight)
+        # The first region ends behind the second one, and reads what depends on it.
+        graph.rewritten(second, graph.call(aten.add.Tensor, first, product))
+        early, late = _programs(graph)
+        self.assertEqual(list(early.kwargs["inputs"]), [y])
+        self.assertTrue(early.kwargs["manifest"])
+        self.assertFalse(late.kwargs["manifest"])
+        self.assertIs(late.kwargs["inputs"][-1].args[0].args[0], early)
+
+    def test_group_whose_name_cannot_be_an_argument(self) -> None:
+        graph = GraphBuilder()
+        decision = graph.rewritten(graph.all_reduce(graph.input(8, 16), 'a "b"'))
+        self.assertEqual(decision.programs, [])
+        self.assertIn("name of its group has a quotation mark", decision.left[0].reason)
 
     def test_results_are_those_of_the_nodes(self) -> None:
         graph = GraphBuilder()

@@ -13,6 +13,7 @@ from cotune import _native
 from cotune.constants import Result
 from cotune.torch import groups, library
 from cotune.torch.log import log
+from cotune.torch.manifest import parse_manifest
 from cotune.torch.program_text import numbered_statements
 
 # Choices of one size that the table shows; `explain` shows all.
@@ -100,19 +101,19 @@ def table(group: int, manifest: str) -> str:
     """The table of all programs and sizes of a manifest that the group can explain."""
     ranks = _native.library().cotune_group_size(group)
     lines = []
-    for node in json.loads(manifest):
-        for rows in node["rows"] or [None]:
-            answer = _explained(group, node["program"], rows or 1)
+    for text, counts in parse_manifest(manifest):
+        for rows in counts:
+            answer = _explained(group, text, rows)
             if answer is not None:
-                lines += _size_lines(node["program"], rows, ranks, answer)
+                lines += _size_lines(text, rows, ranks, answer)
     return "\n".join(lines)
 
 
 def _begins(name: str, manifest: str, ranks: int) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
-    nodes = json.loads(manifest)
-    sizes = sum(max(1, len(node["rows"])) for node in nodes)
+    nodes = parse_manifest(manifest)
+    sizes = sum(len(rows) for _, rows in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
 

@@ -108,17 +108,6 @@ def is_contiguous(facts: TensorFacts) -> bool:
     return True
 
 
-def hint_of(facts: TensorFacts) -> int | None:
-    """The number of elements at the time of tracing; None where a size is not known."""
-    total = 1
-    for size in facts.value.shape:
-        hint = compat.size_hint(size)
-        if hint is None:
-            return None
-        total *= hint
-    return total
-
-
 class SizeNodes:
     """Makes nodes for sizes out of the sizes that the operands of a program have."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 
 import torch
 
-from cotune.torch import compat, operators, plain
+from cotune.torch import compat, manifest, operators, plain
 
 _SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest)"
@@ -27,15 +26,15 @@ class Call:
 
     program: str
     group_name: str
-    manifest: list[dict[str, object]]
+    manifest: list[tuple[str, list[int]]]
     is_contiguous: bool
 
 
 calls: list[Call] = []
 
 
-def _program(inputs, outputs, program: str, group_name: str, manifest: str) -> None:
-    listed = json.loads(manifest) if manifest else []
+def _program(inputs, outputs, program: str, group_name: str, manifest_text: str) -> None:
+    listed = manifest.parse_manifest(manifest_text) if manifest_text else []
     tensors = [*inputs, *outputs]
     calls.append(Call(program, group_name, listed, all(t.is_contiguous() for t in tensors)))
     plain.run_plain(inputs, outputs, program, group_name)
