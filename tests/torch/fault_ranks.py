@@ -76,8 +76,9 @@ def other_sizes() -> str:
 def late() -> str:
     """Rank 1 compiles only when rank 0 waits for it in its first run."""
     compiled = torch.compile(summed, fullgraph=True)
+    members = "-".join(str(rank) for rank in range(dist.get_world_size()))
     if RANK == 1:
-        dist.group.WORLD.get_group_store().wait(["cotune/host/0/ready/0"])
+        dist.group.WORLD.get_group_store().wait([f"cotune/host/{members}/0/ready/0"])
     return difference(lambda x: x, given()[:0]) or late_values(compiled)
 
 

@@ -31,6 +31,7 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
 def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
     """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
     start.start()
+    groups.drop_stale()
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
     if tune:
         groups.configure(TuneSettings.of(**tune))

@@ -196,6 +196,30 @@ def is_floor_division(expression: Any) -> bool:
 # Process groups.
 
 
+def process_groups() -> dict[str, tuple[int, bool]] | None:
+    """The size of each process group of this process by its name, and whether its backend is fake.
+
+    None where this torch keeps no list of them.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return {}
+    names = getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+    if names is None:
+        return None
+    return {
+        str(name): (group.size(), "fake" in group_backend(group))
+        for group, name in names.copy().items()
+    }
+
+
+def global_ranks(group: Any) -> list[int]:
+    """The rank of each member in the default group; its rank in the group where that is not known."""
+    try:
+        return list(torch.distributed.get_process_group_ranks(group))
+    except (RuntimeError, ValueError, KeyError):
+        return list(range(group.size()))
+
+
 def group_timeout_s(group: Any, device: int) -> float:
     """How long a collective of the group may take there, in seconds."""
     kind = torch.device("cpu" if device < 0 else f"cuda:{device}")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from cotune.torch import compat, decisions, manifest, regions, sizes
+from cotune.torch import compat, decisions, groups, manifest, regions, sizes
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.program_text import ONE, Refusal, in_one_line
 from cotune.torch.region import Output, Region
@@ -61,22 +61,29 @@ class CotunePass(compat.custom_graph_pass()):
         self.before = before
 
     def __call__(self, graph: fx.Graph) -> None:
+        groups.drop_stale()
         for each in _passes(self.before):
             each(graph)
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code and settings, and the uuid of the pass before.
+        """What compiled graphs depend on: code, settings, process groups, and the uuid of the pass before.
 
-        None, which turns the caches off, if the pass before has none.
+        None, which turns the caches off, if the pass before has none, or the process groups are not known.
         """
+        # A graph from the cache runs without the pass.
+        groups.drop_stale()
+        known = compat.process_groups()
+        if known is None:
+            return None
         before = []
         for each in _passes(self.before):
             found = each.uuid() if hasattr(each, "uuid") else None
             if found is None:
                 return None
             before.append(found)
-        return ("cotune", code_digest(), repr(self.settings), tuple(before))
+        facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
+        return ("cotune", code_digest(), repr(self.settings), facts, tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.
@@ -90,20 +97,26 @@ def _passes(before: Any) -> tuple[Any, ...]:
 
 
 def group_facts_of(settings: Settings) -> Callable[[str], GroupFacts]:
-    """A function from the name of a group to what is known of it at compile time."""
+    """A function from the name of a group to what is known of it at compile time.
+
+    It reads nothing but what the uuid of the pass has: another fact would be missing in the caches' keys.
+    """
 
     @functools.cache
     def facts(name: str) -> GroupFacts:
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return GroupFacts(reason="torch.distributed is not initialised")
-        group = compat.resolve_group(name)
-        if group is None:
+        known = compat.process_groups()
+        if known is None:
+            return GroupFacts(reason=f"torch {torch.__version__} has no list of process groups")
+        if name not in known:
             return GroupFacts(reason=f"there is no group '{name}' in this process")
-        if group.size() == 1:
+        size, is_fake = known[name]
+        if size == 1:
             return GroupFacts(reason="its group has one rank")
-        if "fake" in compat.group_backend(group) and not settings.export:
+        if is_fake and not settings.export:
             return GroupFacts(reason="its group has the fake backend, and export is off")
-        return GroupFacts(world_size=group.size())
+        return GroupFacts(world_size=size)
 
     return facts
 
