@@ -53,6 +53,7 @@ def steps(quick: bool) -> list[Step]:
         Step("streams", "tests/torch/stream_ranks.py", (), "cuda"),
         Step("inference", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "inference")),
         Step("training", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "training")),
+        Step("values", "tests/torch/value_ranks.py"),
         Step("cuda_graphs", models, ("--cases", captured, "--steps", "inference", *graphs), "cuda"),
         Step("example_tp_linear", "examples/tp_linear.py", is_example=True),
         Step("example_llama_block", "examples/llama_block.py", is_example=True),

@@ -65,7 +65,7 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code and settings, and the uuid of the pass before.
+        """What compiled graphs depend on: code, settings, probed values, the uuid of the pass before.
 
         None, which turns the caches off, if the pass before has none.
         """
@@ -75,7 +75,8 @@ class CotunePass(compat.custom_graph_pass()):
             if found is None:
                 return None
             before.append(found)
-        return ("cotune", code_digest(), repr(self.settings), tuple(before))
+        probed = compat.probed_values()
+        return ("cotune", code_digest(), repr(self.settings), probed, tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.

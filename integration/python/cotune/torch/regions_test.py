@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 import unittest
+from unittest import mock
 
 import torch
 from torch._inductor import config
 
-from cotune.torch import graph_pass
+from cotune.torch import compat, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
@@ -110,6 +111,21 @@ class RegionsTest(unittest.TestCase):
         mean = self.graph.call(aten.mean.dim, self.graph.all_reduce(x), [-1], True)
         lines = _lines(self.graph.rewritten(mean))[0]
         self.assertEqual(lines[2:4], ["%2 = row_mean %1", "%3 = cast %2, to=bf16"])
+
+    def test_cast_to_f8_e4m3_saturates_as_compiled_torch_does(self) -> None:
+        convert = torch.ops.prims.convert_element_type.default
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
+        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: device == "cpu"):
+            lines = _lines(self.graph.rewritten(narrow))[0]
+        clamp, cast = "%2 = clamp %1, low=-448, high=448", "%3 = cast %2, to=f8_e4m3"
+        self.assertEqual(lines[2:4], [clamp, cast])
+        self.graph = GraphBuilder()
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
+        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: False):
+            lines = _lines(self.graph.rewritten(narrow))[0]
+        self.assertEqual(lines[2], "%2 = cast %1, to=f8_e4m3")
 
     def test_bool_leaves_as_bool(self) -> None:
         total = self.graph.all_reduce(self.graph.input(8, 16))
