@@ -10,7 +10,6 @@ from torch import fx
 from cotune.torch import compat, sizes
 from cotune.torch.program_text import ALL, COLUMNS_MAX, ONE, SHARE, Node, Refusal, ValueType
 from cotune.torch.region import Region
-from cotune.torch.settings import Settings
 
 _REDUCTIONS = {
     "sum": "sum",
@@ -29,9 +28,7 @@ class GroupFacts:
     reason: str = ""
 
 
-def collective_node(
-    kind: str, arguments: dict[str, Any], world_size: int, settings: Settings
-) -> Node:
+def collective_node(kind: str, arguments: dict[str, Any], world_size: int) -> Node:
     """The node of a program for the arguments of a functional collective; without its operand.
 
     Raises Refusal for what programs do not have.
@@ -42,7 +39,7 @@ def collective_node(
     if kind in ("all_gather", "reduce_scatter") and arguments["group_size"] != world_size:
         raise Refusal(f"its group has {world_size} ranks, and it has {arguments['group_size']}")
     if kind == "all_to_all":
-        _check_splits(arguments, world_size, settings)
+        _check_splits(arguments, world_size)
     if kind == "broadcast":
         named = (("root", _root(arguments["src"], world_size)),)
     return Node(kind, (0,), named, "", reduction)
@@ -64,9 +61,7 @@ def _root(source: Any, world_size: int) -> int:
     return source
 
 
-def _check_splits(arguments: dict[str, Any], world_size: int, settings: Settings) -> None:
-    if not settings.all_to_all:
-        raise Refusal("the settings leave all_to_all")
+def _check_splits(arguments: dict[str, Any], world_size: int) -> None:
     splits = [*arguments["output_split_sizes"], *arguments["input_split_sizes"]]
     if len(splits) != 2 * world_size:
         raise Refusal("it has no split for each rank")

@@ -123,6 +123,13 @@ def collective_overload(name: str) -> Any | None:
     return getattr(packet, "default", None)
 
 
+def global_rank() -> int:
+    """The rank of this process; 0 where torch.distributed is not initialised."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0
+    return torch.distributed.get_rank()
+
+
 def resolve_group(name: str) -> Any | None:
     """The process group of that name; None where there is none."""
     resolve = _fetch("torch.distributed.distributed_c10d", "_resolve_process_group")

@@ -122,7 +122,9 @@ def _rewrite(
     begin = time.perf_counter()
     nodes = len(graph.nodes)
     found, left = regions.find_regions(graph, settings, group_facts)
-    left_decisions = [_left_decision(each.node, each.reason) for each in left]
+    left_decisions = [
+        _left_decision(each.node, each.reason, each.is_unsupported) for each in left
+    ]
     entries: dict[str, dict[str, list[int]]] = {}
     made: list[tuple[Region, fx.Node]] = []
     programs = []
@@ -147,13 +149,16 @@ def _rewrite(
     decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
 
 
-def _left_decision(node: fx.Node, reason: str) -> decisions.LeftDecision:
+def _left_decision(
+    node: fx.Node, reason: str, is_unsupported: bool = False
+) -> decisions.LeftDecision:
     arguments = regions.aten_ops.arguments_of(node)
     return decisions.LeftDecision(
         node.name,
         node.target._schema.name.split("::")[1],
         str(arguments.get("group_name", "")),
         reason,
+        is_unsupported,
     )
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch._inductor import config
 
-from cotune.torch import compat, graph_pass
+from cotune.torch import compat, decisions, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
@@ -126,6 +126,19 @@ class RegionsTest(unittest.TestCase):
         with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: False):
             lines = _lines(self.graph.rewritten(narrow))[0]
         self.assertEqual(lines[2], "%2 = cast %1, to=f8_e4m3")
+
+    def test_one_warning_says_that_programs_lack_something(self) -> None:
+        decisions._has_warned = False
+        with self.assertNoLogs("cotune.torch", "WARNING"):
+            self.graph.rewritten(self.graph.all_reduce(self.graph.input(8, 16)), reason="fake")
+        with self.assertLogs("cotune.torch", "WARNING") as logs:
+            for _ in range(2):
+                self.graph = GraphBuilder()
+                operands = [self.graph.input(8, 16, dtype=torch.int16) for _ in range(3)]
+                self.graph.rewritten(*(self.graph.all_reduce(each) for each in operands))
+        (line,) = logs.output
+        self.assertIn("leaves 3 collectives of this graph to PyTorch: ", line)
+        self.assertIn("(all_reduce): programs have no int16; cotune.torch.explain() lists", line)
 
     def test_bool_leaves_as_bool(self) -> None:
         total = self.graph.all_reduce(self.graph.input(8, 16))
