@@ -140,6 +140,29 @@ class RegionsTest(unittest.TestCase):
         self.assertIn("leaves 3 collectives of this graph to PyTorch: ", line)
         self.assertIn("(all_reduce): programs have no int16; cotune.torch.explain() lists", line)
 
+    def test_operands_and_outputs_end_in_the_columns_of_the_program(self) -> None:
+        x = self.graph.input(16)
+        work = self.graph.graph.call_function(c10d.all_gather_into_tensor.default, (x, 2, "0"))
+        work.meta["val"] = x.meta["val"].new_empty(32)
+        gathered = self.graph.wait(work)
+        large = self.graph.all_reduce(self.graph.input(3 * 65536))
+        share = self.graph.graph.call_function(
+            c10d.reduce_scatter_tensor.default, (self.graph.input(32), "sum", 2, "0")
+        )
+        share.meta["val"] = x.meta["val"].new_empty(16)
+        outputs = gathered, large, self.graph.wait(share)
+        shapes = [tuple(each.meta["val"].shape) for each in outputs]
+        decision = self.graph.rewritten(*outputs)
+        self.assertEqual(len(decision.programs), 3)
+        given = {
+            tuple(each.meta["val"].shape)
+            for node in self.graph.graph.nodes
+            for each in (*node.kwargs.get("inputs", ()), *node.kwargs.get("outputs", ()))
+        }
+        self.assertEqual(given, {(16,), (2, 16), (3, 65536)})
+        left = self.graph.graph.output_node().args[0]
+        self.assertEqual([tuple(each.meta["val"].shape) for each in left], shapes)
+
     def test_bool_leaves_as_bool(self) -> None:
         total = self.graph.all_reduce(self.graph.input(8, 16))
         positive = self.graph.call(aten.gt.Scalar, total, 0)
