@@ -4,8 +4,8 @@ usage: torchrun --nproc-per-node N model_ranks.py --cases A,B --modes static,dyn
        [--device cuda [--shared-gpus N]] [--compile-mode reduce-overhead]
 
 Prints one JSON object a line on rank 0: {"case", "mode", "step", "error": "" or what differs on which rank,
-"collectives": how many of the graphs became programs, "left": why others were left alone on rank 0, "plain": how many groups are plain, "cuda_graphs": how many
-graphs ran as CUDA graphs}. What is right is what the model gives eagerly on the CPU.
+"collectives": how many of the graphs became programs, "left": why rank 0 left others alone, "plain": how many groups
+are plain, "cuda_graphs": how many graphs ran as CUDA graphs}. What is right is what the model gives eagerly on the CPU.
 """
 
 from __future__ import annotations
