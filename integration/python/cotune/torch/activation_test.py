@@ -122,6 +122,8 @@ class ActivationTest(unittest.TestCase):
         uuid = CotunePass(Settings()).uuid()
         self.assertEqual(uuid, CotunePass(Settings()).uuid())
         self.assertNotEqual(uuid, CotunePass(Settings(prologues=False)).uuid())
+        with mock.patch.object(compat, "probed_values", lambda: (("f8_e4m3_saturates", None),)):
+            self.assertNotEqual(uuid, CotunePass(Settings()).uuid())
         self.assertEqual(pickle.loads(pickle.dumps(uuid)), uuid)
 
     def test_uuid_follows_the_process_groups(self) -> None:

@@ -6,6 +6,7 @@ cannot work without it. Nothing of torch is patched.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
@@ -122,6 +123,13 @@ def collective_overload(name: str) -> Any | None:
     return getattr(packet, "default", None)
 
 
+def global_rank() -> int:
+    """The rank of this process; 0 where torch.distributed is not initialised."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0
+    return torch.distributed.get_rank()
+
+
 def resolve_group(name: str) -> Any | None:
     """The process group of that name; None where there is none."""
     resolve = _fetch("torch.distributed.distributed_c10d", "_resolve_process_group")
@@ -165,6 +173,34 @@ def overlap_passes() -> list[str]:
         if (getattr(config, option, "none") or "none") != "none":
             on.append(option)
     return on
+
+
+# Casts.
+
+
+@functools.cache
+def f8_e4m3_saturates(device_type: str) -> bool:
+    """Whether compiled code casts what is beyond 448, and infinities, to 448; if not, to NaN.
+
+    Code for the CPU casts as eager torch does, which has changed between versions. Code for CUDA
+    casts by an instruction that saturates, whatever eager torch does there.
+    """
+    if device_type == "cuda":
+        return True
+    with _no_modes():
+        cast = torch.tensor([1000.0]).to(torch.float8_e4m3fn)
+        return not bool(cast.float().isnan())
+
+
+def _no_modes() -> Any:
+    """A context in which tensors are real: a pass runs while torch makes fake ones."""
+    disable = _fetch("torch.utils._python_dispatch", "_disable_current_modes")
+    return contextlib.nullcontext() if disable is None else disable()
+
+
+def probed_values() -> tuple[tuple[str, bool], ...]:
+    """What was probed by running torch, and decides how graphs are rewritten."""
+    return (("f8_e4m3_saturates", f8_e4m3_saturates("cpu")),)
 
 
 # Sizes. A SymInt's private node holds its sympy expression.

@@ -16,7 +16,7 @@ from torch import fx
 
 from cotune.torch import compat, decisions, groups, manifest, regions, sizes
 from cotune.torch.collectives import GroupFacts
-from cotune.torch.program_text import ONE, Refusal, in_one_line
+from cotune.torch.program_text import ONE, Refusal, ValueType, in_one_line
 from cotune.torch.region import Output, Region
 from cotune.torch.settings import Settings
 
@@ -67,7 +67,7 @@ class CotunePass(compat.custom_graph_pass()):
         rewrite(graph, self.settings)
 
     def uuid(self) -> Any:
-        """What compiled graphs depend on: code, settings, process groups, and the uuid of the pass before.
+        """What compiled graphs depend on: code, settings, process groups, probed values, the uuid of the pass before.
 
         None, which turns the caches off, if the pass before has none, or the process groups are not known.
         """
@@ -83,7 +83,7 @@ class CotunePass(compat.custom_graph_pass()):
                 return None
             before.append(found)
         facts = (bool(known), tuple(sorted((name, *found) for name, found in known.items())))
-        return ("cotune", code_digest(), repr(self.settings), facts, tuple(before))
+        return ("cotune", code_digest(), repr(self.settings), facts, compat.probed_values(), tuple(before))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CotunePass:
         # Ahead-of-time compilation copies its options; the pass has no state of its own.
@@ -135,7 +135,9 @@ def _rewrite(
     begin = time.perf_counter()
     nodes = len(graph.nodes)
     found, left = regions.find_regions(graph, settings, group_facts)
-    left_decisions = [_left_decision(each.node, each.reason) for each in left]
+    left_decisions = [
+        _left_decision(each.node, each.reason, each.is_unsupported) for each in left
+    ]
     entries: dict[str, dict[str, list[int]]] = {}
     made: list[_Made] = []
     programs = []
@@ -163,13 +165,16 @@ def _rewrite(
     decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
 
 
-def _left_decision(node: fx.Node, reason: str) -> decisions.LeftDecision:
+def _left_decision(
+    node: fx.Node, reason: str, is_unsupported: bool = False
+) -> decisions.LeftDecision:
     arguments = regions.aten_ops.arguments_of(node)
     return decisions.LeftDecision(
         node.name,
         node.target._schema.name.split("::")[1],
         str(arguments.get("group_name", "")),
         reason,
+        is_unsupported,
     )
 
 
@@ -189,10 +194,15 @@ def _why_not(region: Region, text: str, size_nodes: sizes.SizeNodes) -> str:
     reason = reason or manifest.why_no_argument("its program", text)
     if reason:
         return reason
-    for output in region.outputs:
-        for size in sizes.facts_of(output.node).dims:
-            if not size_nodes.can_make(size):
-                return f"the size {size} cannot be computed from the operands"
+    types = region.program.types
+    tensors = [(output.node, types[output.value]) for output in region.outputs]
+    wanted = [size for node, _ in tensors for size in sizes.facts_of(node).dims]
+    tensors += zip(region.input_nodes, region.program.inputs, strict=True)
+    for node, type_ in tensors:
+        wanted += sizes.tensor_dims(sizes.facts_of(node), type_.columns)
+    for size in wanted:
+        if not size_nodes.can_make(size):
+            return f"the size {size} cannot be computed from the operands"
     return ""
 
 
@@ -224,8 +234,12 @@ def _replace(
     replaced: dict[fx.Node, fx.Node],
 ) -> _Made:
     with graph.inserting_before(region.members[-1].next):
-        empties = [_empty(graph, output, size_nodes) for output in region.outputs]
-        program = _program_node(graph, region, text, empties)
+        empties = [_empty(graph, region, output, size_nodes) for output in region.outputs]
+        inputs = [
+            _as_rows(graph, node, type_, size_nodes)
+            for node, type_ in zip(region.input_nodes, region.program.inputs, strict=True)
+        ]
+        program = _program_node(graph, region, text, inputs, empties)
         listed = graph.call_function(operator.getitem, (program, 1))
         listed.meta["val"] = program.meta["val"][1]
         results = []
@@ -233,27 +247,64 @@ def _replace(
             result = graph.call_function(operator.getitem, (listed, index))
             result.meta["val"] = empties[index].meta["val"]
             results.append(result)
+            result = _with_sizes(graph, output, result, size_nodes)
             result = _with_dtype(graph, output, result)
             replaced.update(_redirect(graph, region, output, result, size_nodes))
     _erase(graph, region)
     return _Made(region, program, results)
 
 
-def _empty(graph: fx.Graph, output: Output, size_nodes: sizes.SizeNodes) -> fx.Node:
+def _empty(
+    graph: fx.Graph, region: Region, output: Output, size_nodes: sizes.SizeNodes
+) -> fx.Node:
     facts = sizes.facts_of(output.node)
-    shape = [size_nodes.node(size) for size in facts.dims]
+    dims = sizes.tensor_dims(facts, region.program.types[output.value].columns)
+    shape = [size_nodes.node(size) for size in dims]
     dtype = torch.uint8 if facts.word == "bool" else facts.value.dtype
     keywords = {"dtype": dtype, "device": facts.value.device, "pin_memory": False}
     made = graph.call_function(aten.empty.memory_format, (shape,), keywords)
-    made.meta["val"] = facts.value if dtype == facts.value.dtype else facts.value.to(dtype)
+    value = facts.value if dims == facts.dims else facts.value.new_empty(_values_of(shape))
+    made.meta["val"] = value if dtype == value.dtype else value.to(dtype)
+    return made
+
+
+def _values_of(shape: list[Any]) -> list[Any]:
+    return [size.meta["val"] if isinstance(size, fx.Node) else size for size in shape]
+
+
+def _as_rows(
+    graph: fx.Graph, node: fx.Node, type_: ValueType, size_nodes: sizes.SizeNodes
+) -> fx.Node:
+    """The operand in sizes that the operator takes: its last one is the columns."""
+    facts = sizes.facts_of(node)
+    dims = sizes.tensor_dims(facts, type_.columns)
+    return node if dims == facts.dims else _reshaped(graph, node, dims, size_nodes)
+
+
+def _with_sizes(
+    graph: fx.Graph, output: Output, result: fx.Node, size_nodes: sizes.SizeNodes
+) -> fx.Node:
+    """The result in the sizes of the value that it stands for."""
+    dims = sizes.facts_of(output.node).dims
+    if sizes.facts_of(result).dims == dims:
+        return result
+    return _reshaped(graph, result, dims, size_nodes)
+
+
+def _reshaped(
+    graph: fx.Graph, node: fx.Node, dims: sizes.Dims, size_nodes: sizes.SizeNodes
+) -> fx.Node:
+    shape = [size_nodes.node(size) for size in dims]
+    made = graph.call_function(aten.reshape.default, (node, shape))
+    made.meta["val"] = node.meta["val"].new_empty(_values_of(shape))
     return made
 
 
 def _program_node(
-    graph: fx.Graph, region: Region, text: str, empties: list[fx.Node]
+    graph: fx.Graph, region: Region, text: str, inputs: list[fx.Node], empties: list[fx.Node]
 ) -> fx.Node:
     keywords = {
-        "inputs": list(region.input_nodes),
+        "inputs": inputs,
         "outputs": empties,
         "program": text,
         "group_name": region.group,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 import unittest
+from unittest import mock
 
 import torch
 import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
 
-from cotune.torch import graph_pass
+from cotune.torch import compat, decisions, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, explained, fake_group
@@ -115,6 +116,57 @@ class RegionsTest(unittest.TestCase):
         mean = self.graph.call(aten.mean.dim, self.graph.all_reduce(x), [-1], True)
         lines = _lines(self.graph.rewritten(mean))[0]
         self.assertEqual(lines[2:4], ["%2 = row_mean %1", "%3 = cast %2, to=bf16"])
+
+    def test_cast_to_f8_e4m3_saturates_as_compiled_torch_does(self) -> None:
+        convert = torch.ops.prims.convert_element_type.default
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
+        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: device == "cpu"):
+            lines = _lines(self.graph.rewritten(narrow))[0]
+        clamp, cast = "%2 = clamp %1, low=-448, high=448", "%3 = cast %2, to=f8_e4m3"
+        self.assertEqual(lines[2:4], [clamp, cast])
+        self.graph = GraphBuilder()
+        total = self.graph.all_reduce(self.graph.input(8, 16))
+        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
+        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: False):
+            lines = _lines(self.graph.rewritten(narrow))[0]
+        self.assertEqual(lines[2], "%2 = cast %1, to=f8_e4m3")
+
+    def test_one_warning_says_that_programs_lack_something(self) -> None:
+        decisions._has_warned = False
+        with self.assertNoLogs("cotune.torch", "WARNING"):
+            self.graph.rewritten(self.graph.all_reduce(self.graph.input(8, 16)), reason="fake")
+        with self.assertLogs("cotune.torch", "WARNING") as logs:
+            for _ in range(2):
+                self.graph = GraphBuilder()
+                operands = [self.graph.input(8, 16, dtype=torch.int16) for _ in range(3)]
+                self.graph.rewritten(*(self.graph.all_reduce(each) for each in operands))
+        (line,) = logs.output
+        self.assertIn("leaves 3 collectives of this graph to PyTorch: ", line)
+        self.assertIn("(all_reduce): programs have no int16; cotune.torch.explain() lists", line)
+
+    def test_operands_and_outputs_end_in_the_columns_of_the_program(self) -> None:
+        x = self.graph.input(16)
+        work = self.graph.graph.call_function(c10d.all_gather_into_tensor.default, (x, 2, "0"))
+        work.meta["val"] = x.meta["val"].new_empty(32)
+        gathered = self.graph.wait(work)
+        large = self.graph.all_reduce(self.graph.input(3 * 65536))
+        share = self.graph.graph.call_function(
+            c10d.reduce_scatter_tensor.default, (self.graph.input(32), "sum", 2, "0")
+        )
+        share.meta["val"] = x.meta["val"].new_empty(16)
+        outputs = gathered, large, self.graph.wait(share)
+        shapes = [tuple(each.meta["val"].shape) for each in outputs]
+        decision = self.graph.rewritten(*outputs)
+        self.assertEqual(len(decision.programs), 3)
+        given = {
+            tuple(each.meta["val"].shape)
+            for node in self.graph.graph.nodes
+            for each in (*node.kwargs.get("inputs", ()), *node.kwargs.get("outputs", ()))
+        }
+        self.assertEqual(given, {(16,), (2, 16), (3, 65536)})
+        left = self.graph.graph.output_node().args[0]
+        self.assertEqual([tuple(each.meta["val"].shape) for each in left], shapes)
 
     def test_bool_leaves_as_bool(self) -> None:
         total = self.graph.all_reduce(self.graph.input(8, 16))

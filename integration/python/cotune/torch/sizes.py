@@ -95,6 +95,21 @@ def product(dims: Dims) -> Any:
     return result
 
 
+def tensor_dims(facts: TensorFacts, columns: int) -> Dims:
+    """Sizes of the same elements for a value with so many columns.
+
+    They end in the columns; with one column, any sizes do.
+    """
+    if columns in (1, facts.columns):
+        return facts.dims
+    if isinstance(facts.columns, int) and facts.columns % columns == 0:
+        return product(facts.lead) * (facts.columns // columns), columns
+    count = product(facts.dims)
+    if isinstance(count, int):
+        return count // columns, columns
+    return compat.floor_division(count, columns), columns
+
+
 def is_contiguous(facts: TensorFacts) -> bool:
     """Whether the strides are those of a row-major tensor without gaps."""
     expected = 1
