@@ -99,21 +99,22 @@ def main() -> None:
     arguments = parser.parse_args()
     device = placement.placement_of(arguments).begin()
     torch.set_num_threads(1)
-    cotune.torch.enable()
+    # The splits of moe_dispatch are equal on all ranks.
+    cotune.torch.enable(all_to_all=True)
     known = {case.name: case for case in models.CASES}
     for name in arguments.cases.split(","):
         for step in arguments.steps.split(","):
             if step == "training" and not known[name].trains:
                 continue
             for mode in arguments.modes.split(","):
-                before = cotune.torch.explain_data()
+                last = max((graph["number"] for graph in cotune.torch.explain_data()), default=-1)
                 try:
                     error = check(known[name], mode, step, device, arguments.compile_mode)
                 except Exception as failure:  # of all ranks as a rule, so that the next case can run
                     traceback.print_exc()
                     error = f"{type(failure).__name__}: {failure}"[:500]
-                after = cotune.torch.explain_data()
-                programs = [program for graph in after[len(before):] for program in graph["programs"]]
+                after = [graph for graph in cotune.torch.explain_data() if graph["number"] > last]
+                programs = [program for graph in after for program in graph["programs"]]
                 collectives = sum(len(each["collectives"]) for each in programs)
                 plain = sum(cotune.torch.group_of(each["group"]) is None for each in programs)
                 found = [None] * dist.get_world_size()

@@ -6,12 +6,13 @@ import operator
 import unittest
 
 import torch
+import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
 
 from cotune.torch import graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
-from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
+from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, explained, fake_group
 
 
 def _lines(decision) -> list[list[str]]:
@@ -258,6 +259,35 @@ class LeftAloneTest(unittest.TestCase):
                 )
                 work.meta["val"] = x.meta["val"]
                 self.assertIn(part, self._reason(self.graph.wait(work)))
+
+
+    def test_equal_splits_by_the_settings(self) -> None:
+        for taken in (False, True):
+            with self.subTest(all_to_all=taken):
+                self.graph = GraphBuilder()
+                x = self.graph.input(8, 16)
+                work = self.graph.graph.call_function(
+                    c10d.all_to_all_single.default, (x, [4, 4], [4, 4], "0")
+                )
+                work.meta["val"] = x.meta["val"]
+                decision = self.graph.rewritten(self.graph.wait(work), all_to_all=taken)
+                self.assertEqual(len(decision.programs), int(taken))
+                if not taken:
+                    self.assertIn("give all_to_all=True", decision.left[0].reason)
+
+    def test_splits_that_are_the_share_by_their_expression(self) -> None:
+        name = fake_group()
+
+        def exchanged(x: torch.Tensor) -> torch.Tensor:
+            return funcol.all_to_all_single(x, None, None, name) + 1
+
+        x = torch.ones(8, 16)
+        torch._dynamo.mark_dynamic(x, 0)
+        try:
+            decision = explained(exchanged, x)
+        finally:
+            torch.distributed.destroy_process_group()
+        self.assertEqual(len(decision["programs"]), 1, decision)
 
 
 class GroupsTest(unittest.TestCase):
