@@ -88,7 +88,7 @@ def _register_gradients() -> None:
     autograd = torch.library.register_autograd
 
     def keep_reduction(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.reduce_op, ctx.group_name = inputs[1], inputs[-1]
+        ctx.reduce_op, ctx.group_name = inputs[1].lower(), inputs[-1]
         ctx.world_size = inputs[2] if len(inputs) == 4 else 0
 
     def all_reduce_gradient(ctx: Any, gradient: torch.Tensor) -> Any:

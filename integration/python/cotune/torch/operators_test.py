@@ -64,6 +64,9 @@ def _gradients(rank: int, world_size: int) -> dict[str, Any]:
         weights = torch.arange(1.0, y.numel() + 1).reshape(y.shape) * (rank + 1)
         (y * weights).sum().backward()
         found[name] = x.grad
+    x = torch.ones(4, 3, requires_grad=True)
+    ops.reduce_scatter(x, "SUM", world_size, group).sum().backward()
+    found["SUM"] = x.grad
     try:
         x = torch.ones(4, 3, requires_grad=True)
         ops.all_reduce(x, "max", group).sum().backward()
@@ -85,6 +88,7 @@ class GradientsTest(unittest.TestCase):
                 "reduce_scatter": torch.cat([weights[:2] * scale for scale in both]),
                 "all_to_all": torch.cat([weights[own] * scale for scale in both]),
                 "broadcast": 3 * small if rank == 1 else torch.zeros(4, 3),
+                "SUM": torch.ones(4, 3),
             }
             for name, want in wanted.items():
                 with self.subTest(operator=name, rank=rank):

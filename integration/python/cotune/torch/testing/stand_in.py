@@ -46,7 +46,7 @@ def _waited(result: torch.Tensor) -> torch.Tensor:
 
 
 def _all_reduce(x, reduce_op: str, group_name: str):
-    return _waited(compat.functional_collectives().all_reduce(x, reduce_op, group_name))
+    return _waited(compat.functional_collectives().all_reduce(x, reduce_op.lower(), group_name))
 
 
 def _all_gather(x, world_size: int, group_name: str):
@@ -56,7 +56,8 @@ def _all_gather(x, world_size: int, group_name: str):
 
 def _reduce_scatter(x, reduce_op: str, world_size: int, group_name: str):
     ops = compat.functional_collectives()
-    return _waited(ops.reduce_scatter_tensor(x, reduce_op, world_size, group_name))
+    reduced = ops.reduce_scatter_tensor(x, reduce_op.lower(), world_size, group_name)
+    return _waited(reduced)
 
 
 def _all_to_all(x, group_name: str):
