@@ -182,8 +182,9 @@ def _pow(context: Context, arguments: dict[str, Any]) -> int:
     if exponent not in (0.5, -0.5) or dtype not in COMPUTED_FLOATS:
         raise Refusal(f"pow has the exponent {exponent}")
     if exponent == 0.5:
-        return program.op("sqrt", x)  # as compiled code has it; eager f16 differs for -0 and -inf
-    # Compiled code calls pow, which gives 0 for -inf and inf for -0, where rsqrt gives NaN and -inf.
+        # Compiled code calls sqrt, too; eager f16 gives other values for -0 and -inf.
+        return program.op("sqrt", x)
+    # Compiled code calls pow: 0 for -inf and inf for -0, where rsqrt gives NaN and -inf.
     root = program.op("rsqrt", program.op("add", x, Number(0.0)))
     return program.op("where", program.op("equal", x, Number(-math.inf)), Number(0.0), root)
 
@@ -296,10 +297,7 @@ _F8_E4M3_MAX = 448.0
 
 
 def _saturated(program: Program, x: int) -> int:
-    """A value within the range of f8_e4m3: a program's cast gives NaN beyond it, and for infinities.
-
-    NaN stays NaN.
-    """
+    """A value within the range of f8_e4m3, beyond which a program's cast gives NaN. NaN stays."""
     dtype = program.types[x].dtype
     if dtype in ("f8_e4m3", "i8", "u8"):
         return x
