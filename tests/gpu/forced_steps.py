@@ -22,6 +22,7 @@ class Kind:
     count: int = 10_000
     listed_count: int = 0  # a count at which backends list the choice; 0: count
     is_symmetric: bool = False
+    is_capturable: bool = True  # else a graph would hold the default
 
 
 def kinds(tree: Tree, ranks: int) -> list[Kind]:
@@ -37,7 +38,7 @@ def kinds(tree: Tree, ranks: int) -> list[Kind]:
         Kind("copy_engine", "cuda/direct?transport=copy_engine", "all_gather", 700_000, is_symmetric=True),
         # Listed from 32 MiB on, and smaller calls run the same copies.
         Kind("copy_engine_segments", "cuda/two_shot?transport=copy_engine", count=700_000, listed_count=17_000_000,
-             is_symmetric=True),
+             is_symmetric=True, is_capturable=False),
     ]
     if "nccl" in tree.backends:
         found.append(Kind("nccl_ring", "nccl/ring?"))
@@ -121,7 +122,7 @@ def forced_steps(tree: Tree, ranks: int) -> list[Step]:
         backend = kind.parts.partition("/")[0]
         choice = forced(databases, kind)
         if tree.memory == "cuda":
-            steps.append(known_death_step(tree, 50, ranks, backend, True, choice))
+            steps.append(known_death_step(tree, 50, ranks, backend, kind.is_capturable, choice))
         if backend != "nccl":
             steps.append(late_step(tree, 1.5, ranks - 1, ranks, backend, False, choice=choice))
     steps.append(tables_step(tree, databases, ranks, kinds(tree, ranks)[0].parts.partition("/")[0]))

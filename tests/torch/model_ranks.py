@@ -122,7 +122,7 @@ def main() -> None:
                 after = [graph for graph in cotune.torch.explain_data() if graph["number"] > last]
                 programs = [program for graph in after for program in graph["programs"]]
                 collectives = sum(len(each["collectives"]) for each in programs)
-                left = [each["reason"] for graph in after[len(before):] for each in graph["left"]]
+                left = [each["reason"] for graph in after for each in graph["left"]]
                 plain = sum(cotune.torch.group_of(each["group"]) is None for each in programs)
                 found = [None] * dist.get_world_size()
                 dist.all_gather_object(found, (error, collectives, plain))

@@ -288,22 +288,22 @@ def _cast(context: Context, argument: Any) -> int:
     x = context.operand(argument)
     if context.word not in sizes.DTYPES:
         raise Refusal(f"programs have no {context.word}")
-    if context.word == "f8_e4m3" and compat.f8_e4m3_saturates(context.device_type):
-        x = _saturated(context.program, x)
+    if context.word in _F8_MAX and compat.f8_saturates(context.word, context.device_type):
+        x = _saturated(context.program, x, context.word)
     return context.program.cast(x, context.word)
 
 
-_F8_E4M3_MAX = 448.0
+_F8_MAX = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0}
 
 
-def _saturated(program: Program, x: int) -> int:
-    """A value within the range of f8_e4m3, beyond which a program's cast gives NaN. NaN stays."""
+def _saturated(program: Program, x: int, word: str) -> int:
+    """A value within the range of an 8-bit float, beyond which a program's cast gives NaN or infinity. NaN stays."""
     dtype = program.types[x].dtype
-    if dtype in ("f8_e4m3", "i8", "u8"):
+    if dtype in ("f8_e4m3", "i8", "u8", word):
         return x
     if dtype == "f8_e5m2":
         x = program.cast(x, "f32")
-    return program.op("clamp", x, low=-_F8_E4M3_MAX, high=_F8_E4M3_MAX)
+    return program.op("clamp", x, low=-_F8_MAX[word], high=_F8_MAX[word])
 
 
 @_rule(prims.convert_element_type.default, is_cheap=True)

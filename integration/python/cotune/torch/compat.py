@@ -179,14 +179,17 @@ def overlap_passes() -> list[str]:
 
 
 @functools.cache
-def f8_e4m3_saturates(device_type: str) -> bool:
-    """Whether compiled code casts what is beyond 448, and infinities, to 448; if not, to NaN.
+def f8_saturates(word: str, device_type: str) -> bool:
+    """Whether compiled code casts what lies beyond an 8-bit float to its largest value, not to NaN or infinity.
 
-    Code for the CPU casts as eager torch does, which has changed between versions. Code for CUDA
-    casts by an instruction that saturates, whatever eager torch does there.
+    Code for the CPU casts as eager torch does: e5m2 has infinities, and e4m3 has changed between
+    versions. Code for CUDA casts by an instruction that saturates, whatever eager torch does there
+    (seen with torch 2.11 on H100).
     """
     if device_type == "cuda":
         return True
+    if word == "f8_e5m2":
+        return False
     with _no_modes():
         cast = torch.tensor([1000.0]).to(torch.float8_e4m3fn)
         return not bool(cast.float().isnan())
@@ -200,7 +203,7 @@ def _no_modes() -> Any:
 
 def probed_values() -> tuple[tuple[str, bool], ...]:
     """What was probed by running torch, and decides how graphs are rewritten."""
-    return (("f8_e4m3_saturates", f8_e4m3_saturates("cpu")),)
+    return (("f8_e4m3_saturates", f8_saturates("f8_e4m3", "cpu")),)
 
 
 # Sizes. A SymInt's private node holds its sympy expression.

@@ -117,20 +117,26 @@ class RegionsTest(unittest.TestCase):
         lines = _lines(self.graph.rewritten(mean))[0]
         self.assertEqual(lines[2:4], ["%2 = row_mean %1", "%3 = cast %2, to=bf16"])
 
-    def test_cast_to_f8_e4m3_saturates_as_compiled_torch_does(self) -> None:
-        convert = torch.ops.prims.convert_element_type.default
-        total = self.graph.all_reduce(self.graph.input(8, 16))
-        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
-        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: device == "cpu"):
-            lines = _lines(self.graph.rewritten(narrow))[0]
-        clamp, cast = "%2 = clamp %1, low=-448, high=448", "%3 = cast %2, to=f8_e4m3"
-        self.assertEqual(lines[2:4], [clamp, cast])
-        self.graph = GraphBuilder()
-        total = self.graph.all_reduce(self.graph.input(8, 16))
-        narrow = self.graph.call(convert, total, torch.float8_e4m3fn)
-        with mock.patch.object(compat, "f8_e4m3_saturates", lambda device: False):
-            lines = _lines(self.graph.rewritten(narrow))[0]
-        self.assertEqual(lines[2], "%2 = cast %1, to=f8_e4m3")
+    def test_casts_to_8_bit_floats_saturate_where_compiled_torch_does(self) -> None:
+        cases = (("f8_e4m3", torch.float8_e4m3fn, "448"), ("f8_e5m2", torch.float8_e5m2, "57344"))
+        for word, dtype, largest in cases:
+            for saturates in (True, False):
+                with self.subTest(word=word, saturates=saturates):
+                    self.graph = GraphBuilder()
+                    total = self.graph.all_reduce(self.graph.input(8, 16))
+                    convert = torch.ops.prims.convert_element_type.default
+                    narrow = self.graph.call(convert, total, dtype)
+                    with mock.patch.object(compat, "f8_saturates", lambda of, device: of == word and saturates):
+                        lines = _lines(self.graph.rewritten(narrow))[0]
+                    clamp, cast = f"%2 = clamp %1, low=-{largest}, high={largest}", f"%3 = cast %2, to={word}"
+                    self.assertEqual(lines[2:4], [clamp, cast] if saturates else [f"%2 = cast %1, to={word}", lines[3]])
+
+    def test_what_saturates_on_each_device(self) -> None:
+        self.assertTrue(compat.f8_saturates("f8_e4m3", "cuda"))
+        self.assertTrue(compat.f8_saturates("f8_e5m2", "cuda"))
+        self.assertFalse(compat.f8_saturates("f8_e5m2", "cpu"))
+        eager = torch.tensor([1000.0]).to(torch.float8_e4m3fn).float()
+        self.assertEqual(compat.f8_saturates("f8_e4m3", "cpu"), not bool(eager.isnan()))
 
     def test_one_warning_says_that_programs_lack_something(self) -> None:
         decisions._has_warned = False
