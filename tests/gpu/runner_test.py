@@ -211,8 +211,8 @@ class TreeTest(unittest.TestCase):
                 ["programs", "--seeds", "1-2", "--set", f"fake.script=choice only default; parts {word}"], ("fake",))
             outcome = step.run(step)
             self.assertEqual(outcome.ok, is_right, outcome.text)
-        self.assertRegex(outcome.text, r"rank 1: random program 1 of 7 rows by fake/only, plain call: output \d: \d+ of \d+ elements are wrong, "
-                         "the first in row 6")
+        self.assertRegex(outcome.text, r"rank \d: random program \d of \d rows by fake/only, plain call: output \d: "
+                         r"\d+ of \d+ elements are wrong, the first in row \d")
 
     def test_a_byte_behind_the_buffer_is_found(self):
         outcome = self.run_with_fake("overruns_on=0")
