@@ -64,6 +64,8 @@ TEST_F(ProgramsTest, ATunedProgramIsKnownAndExplained) {
   const ProgramEnd first = Run(tune);
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_NE(first.err.find("4 measured, 0 known"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("/4] program scaled, 1 row: "), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("/4] program scaled, 1000 rows: "), std::string::npos) << first.err;
   EXPECT_NE(Run(tune).err.find("0 measured, 4 known"), std::string::npos);
   const ProgramEnd explained = Run(
       {"explain", "--ranks", "2", "--program", File(kText), "--rows", "100", "--db", database_});

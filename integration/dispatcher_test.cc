@@ -2,15 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <future>
-#include <thread>
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "integration/testing/allocation_count.h"
-#include "plugins/api/draft/cotune_program_v1.h"
+#include "integration/testing/dispatcher_fixture.h"
 #include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 
@@ -20,15 +19,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-ChoiceId Id(const std::string& text) { return *ChoiceId::Parse(text); }
-
-DispatchTable Table(const ProblemClass& cls, std::vector<SizeRange> ranges) {
-  return *DispatchTable::Build({DispatchRow{DispatchKey::Of(cls), std::move(ranges)}});
-}
-
 // The fake backend, with memory that can be registered: choices named "zero_copy" run on it only.
-cotune_backend_api_t FakeWithMemory() {
-  cotune_backend_api_t table = *fake::BackendApi();
+const cotune_backend_api_t* FakeWithMemory() {
+  static cotune_backend_api_t table = *fake::BackendApi();
   static const cotune_memory_v1_t memory = {
       .struct_size = sizeof(cotune_memory_v1_t),
       .flags = 0,
@@ -55,132 +48,11 @@ cotune_backend_api_t FakeWithMemory() {
     }
     return fake::BackendApi()->prepare(group, &plain, name, deadline_ns, plan, error);
   };
-  return table;
-}
-
-// The fake backend, with parts that refuse every launch.
-cotune_backend_api_t FakeWithRefusingParts() {
-  cotune_backend_api_t table = *fake::BackendApi();
-  table.get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
-    const void* const found = fake::BackendApi()->get_extension(backend, id);
-    if (found == nullptr || std::string_view(id) != COTUNE_PROGRAM_EXTENSION) return found;
-    static cotune_program_v1_t refusing = *static_cast<const cotune_program_v1_t*>(found);
-    refusing.launch = [](cotune_plan_t*, const cotune_program_launch_t*, cotune_error_t*) {
-      return cotune_status_t{COTUNE_UNSUPPORTED};
-    };
-    return &refusing;
-  };
-  return table;
-}
-
-// A job of this process alone: every call is over before it returns.
-class DispatcherTest : public ::testing::Test {
- protected:
-  DispatcherTest() {
-    std::string pattern = "/tmp/cotune.XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~DispatcherTest() override {
-    dispatcher_.reset();
-    job_.reset();
-    std::filesystem::remove_all(folder_);
-  }
-
-  void JoinWith(const cotune_backend_api_t* table, const std::string& fake_script = "") {
-    JobOptions options;
-    options.context.launcher = "test";
-    options.context.job_id = "job";
-    options.context.socket_path = folder_ + "/s";
-    options.catalogue.tables = {table};
-    if (!fake_script.empty()) options.catalogue.settings["fake.script"] = fake_script;
-    Result<std::unique_ptr<Job>> job = Job::Join(options);
-    ASSERT_TRUE(job) << job.error().ToText();
-    job_ = std::move(*job);
-    dispatcher_ = std::make_unique<Dispatcher>(*job_);
-  }
-  // With deadlines so short that a call which is stuck is told to be in a moment.
-  void JoinFakeThatIsStuck(const std::string& script, std::promise<Error>& reported) {
-    JobOptions options;
-    options.context.job_id = "job";
-    options.context.socket_path = folder_ + "/s";
-    options.catalogue.tables = {fake::BackendApi()};
-    options.catalogue.settings["fake.script"] = script;
-    options.settings.collective_autotune_timeout_ns = 100'000'000;
-    options.on_stuck = [&reported](const Error& error) { reported.set_value(error); };
-    job_ = Job::Join(options).value();
-    dispatcher_ = std::make_unique<Dispatcher>(*job_);
-  }
-  void JoinFake(const std::string& script) { JoinWith(fake::BackendApi(), script); }
-
-  ProblemClass Sum() const {
-    return job_->Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum);
-  }
-  Call SumOf(uint64_t count) {
-    send_.assign(count, 3.0F);
-    recv_.assign(count, 0.0F);
-    Call call;
-    call.reduction = Reduction::kSum;
-    call.count = count;
-    call.send = send_.data();
-    call.recv = recv_.data();
-    return call;
-  }
-  // The choice that runs, or the error.
-  std::string Runs(const Call& call) {
-    const Result<CallExplanation> explanation = dispatcher_->Explain(call);
-    return explanation ? explanation->choice.text() : explanation.error().ToText();
-  }
-
-  std::string folder_;
-  const cotune_backend_api_t with_memory_ = FakeWithMemory();  // the job calls it to its end
-  const cotune_backend_api_t refusing_ = FakeWithRefusingParts();
-  std::unique_ptr<Job> job_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::vector<float> send_, recv_;
-};
-
-TEST_F(DispatcherTest, ACallThatIsStuckEndsEveryOtherCallAtOnceByItsName) {
-  std::promise<Error> reported;
-  JoinFakeThatIsStuck("choice a default; breach progress never_returns", reported);
-  Call call = SumOf(16);
-  call.timeout_ns = 100'000'000;
-  // The thread never comes back, so all that it uses stays.
-  Dispatcher* const dispatcher = dispatcher_.release();
-  static std::vector<Job*> kept_jobs;
-  static std::vector<Dispatcher*> kept_dispatchers;
-  static std::vector<std::vector<float>> kept_buffers;
-  kept_jobs.push_back(job_.release());
-  kept_dispatchers.push_back(dispatcher);
-  kept_buffers.push_back(std::move(send_));
-  kept_buffers.push_back(std::move(recv_));
-  std::thread([dispatcher, call] { static_cast<void>(dispatcher->Run(call)); }).detach();
-  const std::string text = reported.get_future().get().ToText();
-  EXPECT_THAT(text, HasSubstr("progress of choice fake/a for all_reduce/sum/f32"));
-  EXPECT_THAT(text, HasSubstr("does not return"));
-  while (kept_jobs.back()->stuck() == nullptr) std::this_thread::yield();
-  const Status health = dispatcher->Health();
-  ASSERT_FALSE(health);
-  EXPECT_EQ(health.error().code, ErrorCode::kDeadline);
-  EXPECT_EQ(health.error().ToText(), text);
-  EXPECT_EQ(dispatcher->Run(call).error().ToText(), text);
-}
-
-TEST_F(DispatcherTest, WhatAPluginThrowsIsTheErrorOfTheCall) {
-  for (const std::string how : {"throws", "throws_int"}) {
-    for (const std::string function : {"prepare", "launch", "progress"}) {
-      JoinFake("choice a default; breach " + function + " " + how);
-      const Status ran = dispatcher_->Run(SumOf(16));
-      ASSERT_FALSE(ran);
-      EXPECT_THAT(ran.error().ToText(), HasSubstr(function + " threw an exception"));
-      EXPECT_THAT(ran.error().ToText(), HasSubstr("choice fake/a"));
-      dispatcher_.reset();
-      job_.reset();
-    }
-  }
+  return &table;
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
-  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner\nchoice zero_copy");
   const Call call = SumOf(16);
   ProblemClass symmetric = Sum();
   symmetric.buffer_class = BufferClass::kSymmetric;
@@ -217,7 +89,7 @@ TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
 }
 
 TEST_F(DispatcherTest, RegisteredOperandsOfAProgramHaveRowsOfTheirOwn) {
-  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy\nparts");
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner\nchoice zero_copy\nparts");
   const ProgramGraph graph =
       ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n")
           .value();
@@ -251,29 +123,8 @@ TEST_F(DispatcherTest, RegisteredOperandsOfAProgramHaveRowsOfTheirOwn) {
   EXPECT_EQ(runs(), "fake/plain_winner");
 }
 
-// The collective in front has run, here and perhaps on peers, so that the ranks would be out of
-// step.
-TEST_F(DispatcherTest, AStepThatIsRefusedInTheMiddleOfAProgramEndsTheGroup) {
-  JoinWith(&refusing_, "choice usual default\nparts");
-  const ProgramGraph graph =
-      ProgramGraph::Parse("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n")
-          .value();
-  const Call plain = SumOf(16);
-  ASSERT_TRUE(dispatcher_->Run(plain));
-  const void* const inputs[] = {send_.data()};
-  void* const outputs[] = {recv_.data()};
-  const Status ran = dispatcher_->Run(
-      ProgramCall{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs});
-  ASSERT_FALSE(ran);
-  EXPECT_EQ(ran.error().code, ErrorCode::kEnvironment);
-  EXPECT_THAT(ran.error().ToText(), HasSubstr("a step of the program cannot run"));
-  const Status later = dispatcher_->Run(plain);
-  ASSERT_FALSE(later);
-  EXPECT_EQ(later.error().ToText(), ran.error().ToText());
-}
-
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasuredSize) {
-  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner\nchoice zero_copy");
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner\nchoice zero_copy");
   const Call large = SumOf(16);
   Call small = large;
   small.count = 15;
@@ -293,7 +144,7 @@ TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesBelowTheirSmallestMeasured
 }
 
 TEST_F(DispatcherTest, RegisteredBuffersRunAsPlainOnesWhereNothingElseIsTuned) {
-  JoinWith(&with_memory_, "choice usual default\nchoice plain_winner");
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner");
   const Call call = SumOf(16);
   ASSERT_TRUE(job_->groups().RegisterMemory({}, send_.data(), 64, INT64_MAX));
   ASSERT_TRUE(job_->groups().RegisterMemory({}, recv_.data(), 64, INT64_MAX));
@@ -339,30 +190,6 @@ TEST_F(DispatcherTest, ANewTableCountsFromTheNextCallOn) {
 }
 
 // A winner of a neighbouring size that cannot run at this one.
-TEST_F(DispatcherTest, AWinnerThatRefusesASizeGivesWayToTheDefault) {
-  JoinFake("choice usual default\nchoice narrow bytes_max=64");
-  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/narrow")}}));
-  EXPECT_EQ(Runs(SumOf(16)), "fake/narrow");
-  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(17));
-  ASSERT_TRUE(explanation);
-  EXPECT_EQ(explanation->choice.text(), "fake/usual");
-  EXPECT_FALSE(explanation->from_table);
-  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/narrow"));
-  const Status run = dispatcher_->Run(SumOf(17));
-  EXPECT_TRUE(run) << run.error().ToText();
-}
-
-TEST_F(DispatcherTest, AWinnerThatIsNotKnownAtASizeGivesWayToTheDefault) {
-  JoinFake("choice usual default");
-  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("fake/gone?chunk=4096")}}));
-  const Result<CallExplanation> explanation = dispatcher_->Explain(SumOf(16));
-  ASSERT_TRUE(explanation) << explanation.error().ToText();
-  EXPECT_EQ(explanation->choice.text(), "fake/usual");
-  EXPECT_THAT(explanation->table_choice_refused, HasSubstr("fake/gone"));
-  EXPECT_TRUE(dispatcher_->Run(SumOf(16)));
-}
-
-// A table that was tuned at one size only: every other size runs.
 TEST_F(DispatcherTest, AWinnerOfTheHostBackendRunsAtEverySize) {
   JoinWith(host::BackendApi());
   dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("host/two_shot?chunk=262144")}}));
@@ -378,56 +205,6 @@ TEST_F(DispatcherTest, ATimeWithoutEndIsNoDeadlineInThePast) {
   call.timeout_ns = INT64_MAX;
   const Status run = dispatcher_->Run(call);
   EXPECT_TRUE(run) << run.error().ToText();
-}
-
-TEST_F(DispatcherTest, AWinnerOfABackendThatIsGoneGivesWayToTheDefault) {
-  JoinFake("choice usual default");
-  dispatcher_->SetTable(Table(Sum(), {{0, UINT64_MAX, Id("nccl/ring")}}));
-  EXPECT_EQ(Runs(SumOf(16)), "fake/usual");
-}
-
-TEST_F(DispatcherTest, SaysWhyNothingCanRun) {
-  JoinFake("choice usual default only=broadcast");
-  const Status run = dispatcher_->Run(SumOf(16));
-  ASSERT_FALSE(run);
-  EXPECT_EQ(run.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(run.error().ToText(), AllOf(HasSubstr("all_reduce"), HasSubstr("fake/usual")));
-}
-
-TEST_F(DispatcherTest, AMalformedCallLeavesTheGroupUsable) {
-  JoinFake("choice usual default");
-  const auto usage = [&](const Call& call, const std::string& text) {
-    const Status run = dispatcher_->Run(call);
-    ASSERT_FALSE(run);
-    EXPECT_EQ(run.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(run.error().ToText(), HasSubstr(text));
-  };
-  Call call = SumOf(16);
-  call.send = nullptr;
-  usage(call, "send buffer is NULL");
-  call = SumOf(16);
-  call.recv = nullptr;
-  usage(call, "receive buffer is NULL");
-  call = SumOf(16);
-  call.reduction = Reduction::kNone;
-  usage(call, "reduction");
-  call = SumOf(16);
-  call.root = 1;
-  usage(call, "root");
-  call = SumOf(16);
-  call.collective = Collective::kBroadcast;
-  usage(call, "reduction");
-  EXPECT_TRUE(dispatcher_->Run(SumOf(16)));
-}
-
-TEST_F(DispatcherTest, TheFirstFailureIsTheAnswerToEveryLaterCall) {
-  JoinFake("choice usual default launch_fails_on=0 launch_fails_at=2");
-  ASSERT_TRUE(dispatcher_->Run(SumOf(16)));
-  const Status first = dispatcher_->Run(SumOf(16));
-  ASSERT_FALSE(first);
-  const Status other = dispatcher_->Run(SumOf(99));
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().ToText(), first.error().ToText());
 }
 
 TEST_F(DispatcherTest, InPlaceIsACallOfItsOwn) {

@@ -8,8 +8,9 @@
 
 namespace cotune {
 
-// Collective. Gives rank 0's `own` on every rank (the others pass success), with its code and whole
-// text; kRankLost when a rank does not come. `step` names it in such errors.
+// Collective. Gives rank 0's `own` on every rank, with its code and whole text; kRankLost when a
+// rank does not come. `step` names it in such errors. The other ranks pass success, or a mistake of
+// their own, which every rank gets then.
 Status ShareRankZeroStatus(Job& job, const Status& own, std::string_view step);
 
 }  // namespace cotune

@@ -63,14 +63,19 @@ def main(arguments: list[str]) -> int:
         str(HERE / "example_ranks.py"), "--device", options.device, "--tokens", options.tokens, "--width", str(width),
         "--rounds", str(options.rounds),
     ]  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="cotune_torch.") as work:
-        done = subprocess.run(command, env=environment(work, options), stdout=subprocess.PIPE, text=True, check=False)
-    cells = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    for cell in cells:
-        print(f"{cell['model']} {cell['tokens']} {cell['way']}: {statistics.median(cell['us']):.1f} us")
     run = {
         "date": datetime.date.today().isoformat(), "ranks": options.ranks, "device": options.device, "width": width,
-        "gpus": gpus, "processor": machine.processor(), "packages": machine.packages(), "cells": cells,
+        "gpus": gpus, "processor": machine.processor(), "packages": machine.packages(), "cells": [],
     }  # fmt: skip
-    options.out.write_text(json.dumps(run, indent=1) + "\n")
-    return FAILED if done.returncode else DONE
+    with tempfile.TemporaryDirectory(prefix="cotune_torch.") as work:
+        ranks = subprocess.Popen(command, env=environment(work, options), stdout=subprocess.PIPE, text=True)
+        for line in ranks.stdout:
+            if not line.startswith("{"):
+                continue
+            cell = json.loads(line)
+            run["cells"].append(cell)
+            print(f"{cell['model']} {cell['tokens']} {cell['way']}: {statistics.median(cell['us']):.1f} us", flush=True)
+            # Complete at any time: a run that is ended before has what it measured.
+            options.out.write_text(json.dumps(run, indent=1) + "\n")
+        exit_code = ranks.wait()
+    return FAILED if exit_code or not run["cells"] else DONE

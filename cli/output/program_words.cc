@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/counted.h"
 #include "fmt/format.h"
 
 namespace cotune::cli {
@@ -35,6 +36,14 @@ std::string ProgramText(const ProgramGraph& graph) {
 }
 
 std::string ProgramText(uint64_t digest) { return fmt::format("program {:016x}", digest); }
+
+std::string CellText(const Program& program, const Problem& problem) {
+  const ProgramGraph& graph = program.graph();
+  std::string text =
+      graph.name().empty() ? ProgramText(graph.digest()) : fmt::format("program {}", graph.name());
+  if (!graph.has_rows()) return text;
+  return fmt::format("{}, {}", text, Counted(static_cast<int64_t>(program.RowsAt(problem)), "row"));
+}
 
 std::optional<Program> ProgramOf(const DatabaseEntry& entry) {
   if (entry.program_text.empty()) return std::nullopt;

@@ -19,6 +19,9 @@ std::string ProgramText(const ProgramGraph& graph);
 // The same with the digest alone, where the text of the program is not known.
 std::string ProgramText(uint64_t digest);
 
+// One size of a program, by its name: "program tp_linear, 64 rows".
+std::string CellText(const Program& program, const Problem& problem);
+
 // The program of an entry, bound to its group; nullopt for a single collective, and where the text
 // of the program is not known.
 std::optional<Program> ProgramOf(const DatabaseEntry& entry);

@@ -3,17 +3,13 @@
 #include <algorithm>
 
 #include "cli/output/number_text.h"
+#include "cli/output/program_words.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
 #include "integration/settings/size_list.h"
 
 namespace cotune::cli {
 namespace {
-
-std::string CellText(const Problem& problem) {
-  return fmt::format("{} {} {}", Name(problem.cls.collective), Name(problem.cls.dtype),
-                     FormatSizeBytes(problem.bytes()));
-}
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
@@ -46,7 +42,7 @@ void ProgressState::Begin(const TunePlan& plan, int64_t now_ns) {
 void ProgressState::StartCell(int32_t index, int32_t total, const Problem& problem) {
   done_ = index;
   total_ = total;
-  cell_text_ = CellText(problem);
+  cell_text_ = TextOf(problem);
 }
 
 void ProgressState::FinishCell(int32_t index, int32_t total, const CellResult& cell,
@@ -64,7 +60,17 @@ void ProgressState::FinishCell(int32_t index, int32_t total, const CellResult& c
                                         static_cast<double>(winner.median_ns)));
   }
   last_done_text_ =
-      fmt::format("[{}/{}] {}: {}{}", done_, total_, CellText(cell.problem), best_text_, gain);
+      fmt::format("[{}/{}] {}: {}{}", done_, total_, TextOf(cell.problem), best_text_, gain);
+}
+
+std::string ProgressState::TextOf(const Problem& problem) const {
+  const ProblemClass& cls = problem.cls;
+  const auto program = std::find_if(programs_.begin(), programs_.end(), [&](const Program& each) {
+    return each.anchor().program_digest == cls.program_digest;
+  });
+  if (cls.program_digest != 0 && program != programs_.end()) return CellText(*program, problem);
+  return fmt::format("{} {} {}", Name(cls.collective), Name(cls.dtype),
+                     FormatSizeBytes(problem.bytes()));
 }
 
 int64_t ProgressState::LeftNs(int64_t now_ns) const {

@@ -8,9 +8,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/events/stage_observer.h"
+#include "core/problem/program.h"
 
 namespace cotune::cli {
 
@@ -21,6 +24,8 @@ std::string PlanText(const TunePlan& plan, std::string_view database);
 // The state of a tune's progress. Pure: time is an argument.
 class ProgressState {
  public:
+  // Cells of these programs are named by program and rows.
+  void set_programs(std::vector<Program> programs) { programs_ = std::move(programs); }
   void Begin(const TunePlan& plan, int64_t now_ns);
   void StartCell(int32_t index, int32_t total, const Problem& problem);
   void FinishCell(int32_t index, int32_t total, const CellResult& cell, const Winner& winner,
@@ -34,6 +39,9 @@ class ProgressState {
   const std::string& last_done_text() const { return last_done_text_; }
 
  private:
+  std::string TextOf(const Problem& problem) const;
+
+  std::vector<Program> programs_;
   int32_t done_ = 0;
   int32_t total_ = 0;
   std::optional<int64_t> begin_ns_;
@@ -65,6 +73,7 @@ class Progress final : public StageObserver {
                   const Winner& winner) override;
   // Once the place of the database is known.
   void set_database(std::string database) { options_.database = std::move(database); }
+  void set_programs(std::vector<Program> programs) { state_.set_programs(std::move(programs)); }
   // Takes the redrawn line away; before anything else is printed.
   void Clear();
 

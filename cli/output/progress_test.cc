@@ -1,5 +1,10 @@
 #include "cli/output/progress.h"
 
+#include <string>
+#include <utility>
+
+#include "core/problem/program.h"
+#include "core/problem/program_graph.h"
 #include "core/testing/database_entries.h"
 #include "gtest/gtest.h"
 
@@ -67,6 +72,29 @@ TEST(ProgressTest, ADefaultThatWinsIsCalledSo) {
   ProgressState state;
   state.FinishCell(0, 1, entry.cell, entry.winner, 1);
   EXPECT_EQ(state.last_done_text(), "[1/1] all_reduce f32 1K: host/tree 35.0 us, the default");
+}
+
+TEST(ProgressTest, CellsOfProgramsAreNamedByProgramAndRows) {
+  const auto bound = [](const std::string& text) {
+    Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+    EXPECT_TRUE(graph) << graph.error().ToText();
+    return *Program::Bind(std::move(*graph), {MemoryKind::kHost, 2, 2, BufferClass::kPlain});
+  };
+  const Program rows = bound(
+      "program linear\n%x = input bf16 [R, 64]\n%s = all_reduce sum %x\n%y = relu %s\nreturn %y\n");
+  const Program one = bound(
+      "program fixed\n%x = input bf16 [1, 64]\n%s = all_reduce sum %x\n%y = relu %s\nreturn %y\n");
+  DatabaseEntry entry = EntryForTest(256);
+  ProgressState state;
+  state.set_programs({rows, one});
+  entry.cell.problem = rows.ProblemAtRows(64, 0);
+  state.FinishCell(0, 3, entry.cell, entry.winner, 1);
+  EXPECT_THAT(state.last_done_text(), testing::StartsWith("[1/3] program linear, 64 rows: host/"));
+  state.StartCell(1, 3, rows.ProblemAtRows(1, 0));
+  EXPECT_THAT(state.Line(1, 200), testing::HasSubstr("] program linear, 1 row  last best"));
+  entry.cell.problem = one.ProblemAtRows(1, 0);
+  state.FinishCell(1, 3, entry.cell, entry.winner, 1);
+  EXPECT_THAT(state.last_done_text(), testing::StartsWith("[2/3] program fixed: host/"));
 }
 
 // Runs one cell through a Progress with these options.

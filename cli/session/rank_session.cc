@@ -130,6 +130,14 @@ Result<TuneRequest> MakeRequest(const RankWork& work, const std::string& databas
   return request;
 }
 
+std::vector<Program> ProgramsOf(const TuneRequest& request) {
+  std::vector<Program> programs;
+  for (const TuneNode& node : request.nodes) {
+    if (!node.program.is_single_collective()) programs.push_back(node.program);
+  }
+  return programs;
+}
+
 // Plugins that were found and refused are no error, but the user should know.
 void WarnOfRefusedPlugins(const Job& job, Process& process) {
   for (const PluginReport& report : job.plugin_reports()) {
@@ -176,6 +184,7 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
   NoteJournal(database.empty() ? "" : database + ".journal");
   const Result<TuneRequest> request = MakeRequest(work, database);
   if (!request) return Propagate(request);
+  if (watchers->progress != nullptr) watchers->progress->set_programs(ProgramsOf(*request));
   const Result<TuneReport> report = RunTune(**job, *request);
   NoteJournal("");
   EndInterruptible();

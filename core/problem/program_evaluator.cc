@@ -83,13 +83,26 @@ Status CheckInputs(const ProgramGraph& graph, uint64_t rows, int world_size,
   return {};
 }
 
+// The bound of a value that is rounded to the dtype, or is not: rounding keeps the order of
+// numbers, so that the ends of the interval round to the ends of what the value can be.
+double BoundOfRounded(Dtype dtype, double magnitude, double bound) {
+  const double low = std::fabs(magnitude - RoundTo(dtype, magnitude - bound));
+  const double high = std::fabs(magnitude - RoundTo(dtype, magnitude + bound));
+  return std::max({bound, low, high});
+}
+
 // Adds the rounding to a narrow dtype to the elements that it may change.
 EvaluatedValue WithRounding(EvaluatedValue value) {
   const FloatFormat& format = FormatOf(value.type.dtype);
   for (Bounded& each : value.floats) {
     if (!std::isfinite(each.value) || each.bound == kInfinity) continue;
     if (each.bound == 0 && Holds(format, each.value)) continue;
-    each.bound += Ulp(format, std::fabs(each.value) + each.bound) / 2;
+    const double magnitude = std::fabs(each.value);
+    const double rounded = each.bound + Ulp(format, magnitude + each.bound) / 2;
+    // A value that rounds to the largest number of the dtype does not leave its range.
+    const bool is_last =
+        magnitude + each.bound < format.overflow && magnitude + rounded >= format.overflow;
+    each.bound = is_last ? BoundOfRounded(value.type.dtype, magnitude, each.bound) : rounded;
   }
   return value;
 }

@@ -8,6 +8,7 @@
 
 #include "core/base/float16.h"
 #include "core/base/float8.h"
+#include "core/problem/bounded.h"
 #include "core/problem/program_evaluator.h"
 #include "core/testing/graph_builder.h"
 #include "gtest/gtest.h"
@@ -234,6 +235,29 @@ TEST(ProgramEvaluatorRowsTest, QuantizedRowsInFloatLoopsAreRight) {
     EXPECT_EQ(CountWrong(expected, Stored(seen)), 0u) << Name(to);
     for (uint8_t& each : seen) ++each;
     EXPECT_GT(CountWrong(expected, Stored(seen)), seen.size() * 95 / 100) << Name(to);
+  }
+}
+
+// The largest number of a row becomes the largest of the dtype, which rounding does not leave.
+TEST(ProgramEvaluatorRowsTest, TheLargestOfAQuantizedRowIsKnown) {
+  for (const Dtype to : {Dtype::kF8E4M3, Dtype::kF8E5M2}) {
+    GraphBuilder builder;
+    const ValueIndex x = builder.Input(Dtype::kF32, Rows::kAll, 2);
+    const ValueIndex scale = builder.Compute(Op::kQuantizeScale, {Of(x)}, {}, to);
+    const ValueIndex small = builder.Compute(Op::kQuantize, {Of(x), Of(scale)}, {}, to);
+    const ValueIndex wide = builder.Compute(Op::kCast, {Of(small)}, {}, Dtype::kF32);
+    const ProgramGraph graph = builder.Finish({{small, -1}, {wide, -1}}, true);
+    const std::vector<std::byte> row = Stored<float>({0.1f, -0.7f});
+    const auto values = EvaluateProgram(graph, 1, 1, {{row}}).value().at(0);
+    const double largest = LargestOf(to);
+    EXPECT_EQ(CountWrong(values[0], BytesOf(to, {0.1 / 0.7 * largest, -largest})), 0u) << Name(to);
+    // NaN of f8_e4m3, infinity of f8_e5m2.
+    const uint8_t beyond = to == Dtype::kF8E4M3 ? 0xFF : 0xFC;
+    std::vector<std::byte> wrong = Encode(values[0]);
+    wrong[1] = static_cast<std::byte>(beyond);
+    EXPECT_EQ(CountWrong(values[0], wrong), 1u) << Name(to);
+    EXPECT_EQ(CountWrong(values[1], Stored<float>({0, -INFINITY})), 2u) << Name(to);
+    EXPECT_LT(values[1].floats[1].bound, largest / 1000) << Name(to);
   }
 }
 

@@ -4,6 +4,8 @@
 #define COTUNE_CORE_PROBLEM_PROGRAM_GRAPH_H_
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,13 +49,20 @@ struct CollectiveNode {
   bool operator==(const CollectiveNode&) const = default;
 };
 
+// Whether two numbers are written alike in a text: NaN is equal to NaN, and -0 is not 0.
+inline bool IsSameNumber(double a, double b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
+
 // An operand of a local operation: a value, or a number that stands for a value of one row and one
 // column.
 struct Operand {
   ValueIndex value = -1;
   double literal = 0;  // where value is -1
   bool is_literal() const { return value < 0; }
-  bool operator==(const Operand&) const = default;
+  bool operator==(const Operand& other) const {
+    return value == other.value && IsSameNumber(literal, other.literal);
+  }
 };
 
 // Operands of one row or one column are repeated over the rows or columns of the others. Operands
@@ -63,7 +72,11 @@ struct ComputeNode {
   std::vector<Operand> operands;
   std::array<double, 2> constants{};
   Dtype to = Dtype::kF32;  // of operations with "to="; else kF32
-  bool operator==(const ComputeNode&) const = default;
+  bool operator==(const ComputeNode& other) const {
+    return op == other.op && operands == other.operands && to == other.to &&
+           IsSameNumber(constants[0], other.constants[0]) &&
+           IsSameNumber(constants[1], other.constants[1]);
+  }
 };
 
 // Rules of kCast. Float to float: to nearest, ties to even; beyond the range: infinity, and NaN for

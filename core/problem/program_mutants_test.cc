@@ -1,17 +1,21 @@
-// The bounds of programs as they are used: wide enough for nothing but what is right. Each program
-// is changed in a way that a wrong kernel could be wrong, and the results of the changed one must
-// be found wrong.
+// The bounds of the example programs: wide enough for nothing but what is right. Each program is
+// changed in a way that a wrong kernel could be wrong, and the results of the changed one must be
+// found wrong.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/problem/bounded.h"
 #include "core/problem/program_data.h"
 #include "core/problem/program_evaluator.h"
-#include "core/testing/graph_builder.h"
 #include "gtest/gtest.h"
 
 namespace cotune {
@@ -23,13 +27,6 @@ using Outputs = std::vector<std::vector<EvaluatedValue>>;
 constexpr int kRanks = 4;
 constexpr uint64_t kRowCount = 64;
 constexpr uint32_t kColumns = 264;
-
-// What can be left out or done twice in a graph.
-struct Change {
-  bool has_residual = true;
-  double eps = 1e-6;
-  int scalings = 1;
-};
 
 // Where an input comes from: shifted by rows or columns, or of another rank.
 struct Source {
@@ -59,99 +56,62 @@ std::vector<std::byte> InputFrom(const ProgramGraph& graph, size_t input, Source
   return bytes;
 }
 
-// A program. `change` gives another graph with the same inputs.
+// A program with fewer columns than a model has, so that its rows are quickly computed.
 struct Example {
   std::string name;
-  ProgramGraph (*graph)(const Change& change);
-};
+  std::string text;
 
-// Zeros in place of a value, which stays in use.
-ValueIndex Nothing(GraphBuilder& builder, ValueIndex value) {
-  return builder.Compute(Op::kMul, {Of(value), Literally(0)});
-}
-
-ProgramGraph TpLinear(const Change& change) {
-  GraphBuilder builder;
-  const ValueIndex x = builder.Input(Dtype::kBf16, Rows::kAll, kColumns);
-  const ValueIndex bias = builder.Input(Dtype::kBf16, Rows::kOne, kColumns, true);
-  ValueIndex y = builder.Collect(Collective::kAllReduce, x, Reduction::kSum);
-  y = builder.Compute(Op::kAdd, {Of(y), Of(change.has_residual ? bias : Nothing(builder, bias))});
-  return builder.Finish({{builder.Compute(Op::kRelu, {Of(y)}), -1}});
-}
-
-struct Stream {
-  ValueIndex value;
-  ValueIndex gamma;
-};
-
-// The sum over the ranks, and the residual.
-Stream AddResidual(GraphBuilder& builder, Collective collective, Rows rows, const Change& change) {
-  const ValueIndex x = builder.Input(Dtype::kBf16, Rows::kAll, kColumns);
-  const ValueIndex residual = builder.Input(Dtype::kBf16, rows, kColumns);
-  const ValueIndex gamma = builder.Input(Dtype::kBf16, Rows::kOne, kColumns, true);
-  const ValueIndex sum = builder.Collect(collective, x, Reduction::kSum);
-  const ValueIndex kept = change.has_residual ? residual : Nothing(builder, residual);
-  return {builder.Compute(Op::kAdd, {Of(sum), Of(kept)}), gamma};
-}
-
-ProgramGraph AddResidualNorm(const Change& change) {
-  GraphBuilder builder;
-  const Stream stream = AddResidual(builder, Collective::kAllReduce, Rows::kAll, change);
-  const ValueIndex y =
-      builder.Compute(Op::kRmsNorm, {Of(stream.value), Of(stream.gamma)}, {change.eps});
-  return builder.Finish({{y, -1}, {stream.value, -1}});
-}
-
-ProgramGraph NormQuantize(const Change& change) {
-  GraphBuilder builder;
-  const Stream stream = AddResidual(builder, Collective::kAllReduce, Rows::kAll, change);
-  const ValueIndex y =
-      builder.Compute(Op::kRmsNorm, {Of(stream.value), Of(stream.gamma)}, {change.eps});
-  const ValueIndex scale = builder.Compute(Op::kQuantizeScale, {Of(y)}, {}, Dtype::kF8E4M3);
-  const ValueIndex q = builder.Compute(Op::kQuantize, {Of(y), Of(scale)}, {}, Dtype::kF8E4M3);
-  return builder.Finish({{q, -1}, {stream.value, -1}});
-}
-
-ProgramGraph SequenceNorm(const Change& change) {
-  GraphBuilder builder;
-  const Stream stream = AddResidual(builder, Collective::kReduceScatter, Rows::kShare, change);
-  const ValueIndex y =
-      builder.Compute(Op::kRmsNorm, {Of(stream.value), Of(stream.gamma)}, {change.eps});
-  const ValueIndex all = builder.Collect(Collective::kAllGather, y);
-  return builder.Finish({{all, -1}});
-}
-
-ProgramGraph GradientBucket(const Change& change) {
-  GraphBuilder builder;
-  std::vector<ValueIndex> gradients;
-  for (int i = 0; i < 3; ++i) gradients.push_back(builder.Input(Dtype::kF32, Rows::kOne, kColumns));
-  std::vector<ProgramOutput> outputs;
-  for (const ValueIndex each : gradients) {
-    ValueIndex y = builder.Collect(Collective::kAllReduce, each, Reduction::kSum);
-    for (int i = 0; i < change.scalings; ++i) {
-      y = builder.Compute(Op::kMul, {Of(y), Literally(0.3)});
-    }
-    outputs.push_back({y, -1});
+  ProgramGraph graph() const { return Parsed(text); }
+  // The same program with each match of a pattern replaced, which must occur. The inputs stay.
+  ProgramGraph Changed(const std::string& pattern, const std::string& replacement) const {
+    const std::string changed = std::regex_replace(text, std::regex(pattern), replacement);
+    EXPECT_NE(changed, text) << name << " has no " << pattern;
+    return Parsed(changed);
   }
-  return builder.Finish(outputs);
+
+ private:
+  static ProgramGraph Parsed(const std::string& text) {
+    const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
+    EXPECT_TRUE(graph.has_value()) << graph.error().ToText() << "\n" << text;
+    return *graph;
+  }
+};
+
+Example FromFile(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string columns = ", " + std::to_string(kColumns) + "]";
+  text = std::regex_replace(text, std::regex(R"(, \d{3,}\])"), columns);
+  return {path.stem().string(), std::move(text)};
 }
 
-ProgramGraph MoeDispatch(const Change& change) {
-  GraphBuilder builder;
-  const ValueIndex x = builder.Input(Dtype::kBf16, Rows::kAll, kColumns);
-  const ValueIndex scale = builder.Input(Dtype::kBf16, Rows::kOne, kColumns);
-  ValueIndex y = builder.Compute(Op::kAdd, {Of(x), Of(Nothing(builder, scale))});
-  for (int i = 0; i < change.scalings; ++i) y = builder.Compute(Op::kMul, {Of(y), Of(scale)});
-  return builder.Finish({{builder.Collect(Collective::kAllToAll, y), -1}});
-}
-
+// All programs that users may start from, as they are but for their columns.
 std::vector<Example> Examples() {
-  return {{"tp_linear", TpLinear},
-          {"add_residual_norm", AddResidualNorm},
-          {"norm_quantize_fp8", NormQuantize},
-          {"sequence_norm", SequenceNorm},
-          {"gradient_bucket", GradientBucket},
-          {"moe_dispatch", MoeDispatch}};
+  std::vector<Example> examples;
+  for (const auto& entry : std::filesystem::directory_iterator("examples/programs")) {
+    if (entry.path().extension() == ".cotune") examples.push_back(FromFile(entry.path()));
+  }
+  EXPECT_GE(examples.size(), 6u);
+  return examples;
+}
+
+Example Named(const std::string& name) { return FromFile("examples/programs/" + name + ".cotune"); }
+
+// An example whose residual is another one on every rank.
+Example WithOwnResidual(Example example) {
+  example.text = std::regex_replace(example.text, std::regex("(%residual = .*) replicated"), "$1");
+  return example;
+}
+
+// The sequence with a residual, of which each rank has its share.
+Example SequenceResidualNorm() {
+  Example example = Named("sequence_norm");
+  example.name = "sequence_residual_norm";
+  example.text = std::regex_replace(example.text, std::regex("%share = (.*)\n"),
+                                    "%residual = input bf16 [R/n, " + std::to_string(kColumns) +
+                                        "]\n%sum = $1\n%share = add %sum, %residual\n");
+  return example;
 }
 
 // The inputs of all ranks; `source` may change where one of them comes from.
@@ -183,22 +143,24 @@ bool IsFound(const Outputs& expected, const Outputs& changed) {
   return false;
 }
 
-bool IsGraphChangeFound(const Example& example, const Change& change) {
-  const ProgramGraph graph = example.graph({});
+bool IsGraphChangeFound(const Example& example, const std::string& pattern,
+                        const std::string& replacement) {
+  const ProgramGraph graph = example.graph();
   const Inputs inputs = MakeInputs(graph, Itself);
-  return IsFound(Evaluated(graph, inputs), Evaluated(example.graph(change), inputs));
+  return IsFound(Evaluated(graph, inputs),
+                 Evaluated(example.Changed(pattern, replacement), inputs));
 }
 
 bool IsInputChangeFound(const Example& example,
                         const std::function<Source(int rank, size_t input)>& source) {
-  const ProgramGraph graph = example.graph({});
+  const ProgramGraph graph = example.graph();
   return IsFound(Evaluated(graph, MakeInputs(graph, Itself)),
                  Evaluated(graph, MakeInputs(graph, source)));
 }
 
 TEST(ProgramMutantsTest, EachProgramIsRightAsItIs) {
   for (const Example& example : Examples()) {
-    const ProgramGraph graph = example.graph({});
+    const ProgramGraph graph = example.graph();
     const Outputs outputs = Evaluated(graph, MakeInputs(graph, Itself));
     for (const auto& of_rank : outputs) {
       for (const EvaluatedValue& each : of_rank) {
@@ -210,69 +172,81 @@ TEST(ProgramMutantsTest, EachProgramIsRightAsItIs) {
 
 TEST(ProgramMutantsTest, BoundsAreBelowEightUlp) {
   for (const Example& example : Examples()) {
-    const ProgramGraph graph = example.graph({});
+    const ProgramGraph graph = example.graph();
     for (const auto& of_rank : Evaluated(graph, MakeInputs(graph, Itself))) {
       for (const EvaluatedValue& output : of_rank) {
-        const FloatFormat& format = FormatOf(output.type.dtype);
+        // A scale of f32 that is computed from values of 16 bits is as exact as these.
+        const Dtype dtype = output.type.columns == 1 ? Dtype::kBf16 : output.type.dtype;
+        const FloatFormat& format = FormatOf(dtype);
         double largest = 0;
         for (const Bounded& each : output.floats) {
           largest = std::max(largest, each.bound / Ulp(format, std::fabs(each.value)));
         }
-        EXPECT_LT(largest, output.type.dtype == Dtype::kF32 ? 4 : 3) << example.name;
+        EXPECT_LT(largest, dtype == Dtype::kF32 ? 4 : 3) << example.name;
       }
     }
   }
 }
 
 TEST(ProgramMutantsTest, AMissingResidualOrBiasIsFound) {
-  const auto examples = Examples();
-  for (const size_t i : {0u, 1u, 2u, 3u}) {
-    EXPECT_TRUE(IsGraphChangeFound(examples[i], {.has_residual = false})) << examples[i].name;
+  for (const Example& example : {Named("add_residual_norm"), Named("norm_quantize_fp8"),
+                                 Named("tp_linear"), SequenceResidualNorm()}) {
+    // It stays in use.
+    EXPECT_TRUE(
+        IsGraphChangeFound(example, "(%\\w+ *= add %sum), (%\\w+)", "%none = mul $2, 0\n$1, %none"))
+        << example.name;
   }
 }
 
-TEST(ProgramMutantsTest, AMissingEpsIsFound) {
-  const auto examples = Examples();
-  // The scale of a quantized row takes eps out of its numbers.
-  for (const size_t i : {1u, 3u}) {
-    EXPECT_TRUE(IsGraphChangeFound(examples[i], {.eps = 1e-30})) << examples[i].name;
-  }
+TEST(ProgramMutantsTest, AMissingReluIsFound) {
+  EXPECT_TRUE(IsGraphChangeFound(Named("tp_linear"), "relu %z", "mul %z, 1"));
 }
 
 TEST(ProgramMutantsTest, AnotherEpsIsFoundBySmallRowsAlone) {
-  const auto examples = Examples();
-  for (const size_t i : {1u, 3u}) {
-    EXPECT_TRUE(IsGraphChangeFound(examples[i], {.eps = 1e-5})) << examples[i].name;
+  // The scale of a quantized row takes eps out of its numbers.
+  for (const Example& example : {Named("add_residual_norm"), Named("sequence_norm")}) {
+    EXPECT_TRUE(IsGraphChangeFound(example, "eps=1e-6", "eps=1e-30")) << example.name;
+    EXPECT_TRUE(IsGraphChangeFound(example, "eps=1e-6", "eps=1e-5")) << example.name;
   }
 }
 
 TEST(ProgramMutantsTest, ScalingTwiceOrNotAtAllIsFound) {
-  const auto examples = Examples();
-  for (const size_t i : {4u, 5u}) {
-    EXPECT_TRUE(IsGraphChangeFound(examples[i], {.scalings = 2})) << examples[i].name;
-    EXPECT_TRUE(IsGraphChangeFound(examples[i], {.scalings = 0})) << examples[i].name;
-  }
+  const Example bucket = Named("gradient_bucket");
+  const std::string scaled = "(%\\w+) = mul (%s\\d+), (.*)";
+  EXPECT_TRUE(IsGraphChangeFound(bucket, scaled, "$1once = mul $2, $3\n$1 = mul $1once, $3"));
+  EXPECT_TRUE(IsGraphChangeFound(bucket, scaled, "$1 = mul $2, 1"));
+  const Example dispatch = Named("moe_dispatch");
+  const std::string weighted = "%scaled  = mul %x, %weight";
+  EXPECT_TRUE(IsGraphChangeFound(dispatch, weighted,
+                                 "%once = mul %x, %weight\n%scaled = mul %once, %weight"));
+  EXPECT_TRUE(IsGraphChangeFound(
+      dispatch, weighted, "%none = mul %weight, 0\n%one = add %none, 1\n%scaled = mul %x, %one"));
 }
 
+// Of programs whose inputs of one row belong to columns.
 TEST(ProgramMutantsTest, WeightsThatAreShiftedByAColumnAreFound) {
-  const auto shifted = [](size_t input_of_weights) {
-    return [=](int rank, size_t input) {
-      return Source{.rank = rank, .column_shift = input == input_of_weights ? 1u : 0u};
-    };
-  };
-  const auto examples = Examples();
-  EXPECT_TRUE(IsInputChangeFound(examples[0], shifted(1)));
-  EXPECT_TRUE(IsInputChangeFound(examples[1], shifted(2)));
-  EXPECT_TRUE(IsInputChangeFound(examples[2], shifted(2)));
-  EXPECT_TRUE(IsInputChangeFound(examples[3], shifted(2)));
-  EXPECT_TRUE(IsInputChangeFound(examples[5], shifted(1)));
+  int shifted = 0;
+  for (const Example& example : Examples()) {
+    const ProgramGraph graph = example.graph();
+    if (!graph.has_rows()) continue;
+    for (size_t weights = 0; weights < graph.inputs().size(); ++weights) {
+      if (graph.inputs()[weights].type.rows != Rows::kOne) continue;
+      ++shifted;
+      EXPECT_TRUE(IsInputChangeFound(example, [&](int rank, size_t input) {
+        return Source{.rank = rank, .column_shift = input == weights ? 1u : 0u};
+      })) << example.name;
+    }
+  }
+  EXPECT_GE(shifted, 4);
 }
 
 TEST(ProgramMutantsTest, AnotherRowOfAnyInputIsFound) {
-  for (const Example& example : Examples()) {
-    const size_t inputs = example.graph({}).inputs().size();
-    for (size_t changed = 0; changed < inputs; ++changed) {
-      if (example.graph({}).inputs()[changed].type.rows == Rows::kOne) continue;
+  std::vector<Example> examples = Examples();
+  examples.push_back(SequenceResidualNorm());
+  for (const Example& example : examples) {
+    const ProgramGraph graph = example.graph();
+    for (size_t changed = 0; changed < graph.inputs().size(); ++changed) {
+      if (graph.inputs()[changed].type.rows == Rows::kOne) continue;
       EXPECT_TRUE(IsInputChangeFound(example,
                                      [&](int rank, size_t input) {
                                        return Source{.rank = rank,
@@ -283,12 +257,15 @@ TEST(ProgramMutantsTest, AnotherRowOfAnyInputIsFound) {
   }
 }
 
+// Where the program does not promise that it is the same on all.
 TEST(ProgramMutantsTest, AnotherRanksResidualIsFound) {
-  const auto examples = Examples();
-  for (const size_t i : {1u, 2u, 3u}) {
-    EXPECT_TRUE(IsInputChangeFound(examples[i], [](int rank, size_t input) {
-      return Source{.rank = input == 1 ? rank ^ 1 : rank};
-    })) << examples[i].name;
+  for (const Example& example :
+       {WithOwnResidual(Named("add_residual_norm")), WithOwnResidual(Named("norm_quantize_fp8")),
+        SequenceResidualNorm()}) {
+    const ProgramGraph graph = example.graph();
+    EXPECT_TRUE(IsInputChangeFound(example, [&](int rank, size_t input) {
+      return Source{.rank = graph.inputs()[input].name == "residual" ? rank ^ 1 : rank};
+    })) << example.name;
   }
 }
 

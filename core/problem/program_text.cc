@@ -129,7 +129,7 @@ class Parser {
     return tl::unexpected<TextFault>(
         TextFault{line_, token.column, std::move(cause), std::move(next_step)});
   }
-  bool No(const Token& token, std::string cause, std::string next_step = "") {
+  bool No(const Token& token, std::string cause, std::string next_step) {
     fault_ = TextFault{line_, token.column, std::move(cause), std::move(next_step)};
     return false;
   }
@@ -145,14 +145,20 @@ class Parser {
     if (next_ < tokens_.size()) ++next_;
     return token;
   }
-  bool Expect(std::string_view word, std::string_view where) {
+  // What stands there, for messages.
+  static std::string Seen(const Token& token) {
+    return token.text.empty() ? "the end of the line" : fmt::format("'{}'", token.text);
+  }
+  bool Expect(std::string_view word, std::string_view where, const char* next_step) {
     const Token token = Take();
     if (token.text == word) return true;
-    return No(token, fmt::format("'{}' is expected {}, and not '{}'", word, where, token.text));
+    return No(token, fmt::format("'{}' is expected {}, and not {}", word, where, Seen(token)),
+              next_step);
   }
   bool ExpectEnd() {
     if (next_ == tokens_.size()) return true;
-    return No(Peek(), fmt::format("'{}' is more than the line takes", Peek().text));
+    return No(Peek(), fmt::format("'{}' is more than the line takes", Peek().text),
+              "a line has one value; operands have commas between them");
   }
 
   bool ReadLine() {
@@ -173,18 +179,21 @@ class Parser {
       return No(word, "the program has begun already", "the name is the first line");
     }
     const Token name = Take();
-    if (name.text.empty()) return No(name, "the name is missing");
+    if (name.text.empty()) return No(name, "the name is missing", "write: program my_name");
     parts_.name = std::string(name.text);
     return ExpectEnd();
   }
 
   bool ReadDefinition() {
     const Token name = Take();
-    if (name.text.size() < 2) return No(name, "the name of the value is missing");
+    if (name.text.size() < 2) {
+      return No(name, "the name of the value is missing", "write letters or digits behind the %");
+    }
     if (values_.contains(name.text)) {
       return No(name, fmt::format("{} is defined already", name.text), "give it another name");
     }
-    if (!Expect("=", "behind the name of a value")) return false;
+    if (!Expect("=", "behind the name of a value", "write: %value = operation operands"))
+      return false;
     const Token word = Take();
     const bool is_read = word.text == "input" ? ReadInput(name) : ReadNode(word);
     if (!is_read || !ExpectEnd()) return false;
@@ -207,7 +216,8 @@ class Parser {
     }
     ProgramInput input;
     input.name = std::string(name.text.substr(1));
-    if (!ReadDtype(input.type.dtype) || !Expect("[", "in front of the shape")) return false;
+    static constexpr char kForm[] = "write: %value = input f32 [R, 1024]";
+    if (!ReadDtype(input.type.dtype) || !Expect("[", "in front of the shape", kForm)) return false;
     const Token rows = Take();
     if (rows.text == "R")
       input.type.rows = Rows::kAll;
@@ -216,16 +226,16 @@ class Parser {
     else if (rows.text == "1")
       input.type.rows = Rows::kOne;
     else
-      return No(rows, fmt::format("'{}' is no number of rows", rows.text), "write R, R/n or 1");
-    if (!Expect(",", "between rows and columns")) return false;
+      return No(rows, fmt::format("{} is no number of rows", Seen(rows)), "write R, R/n or 1");
+    if (!Expect(",", "between rows and columns", kForm)) return false;
     const Token columns = Take();
     const char* const end = columns.text.data() + columns.text.size();
     const auto [read, error] = std::from_chars(columns.text.data(), end, input.type.columns);
     if (error != std::errc() || read != end) {
-      return No(columns, fmt::format("'{}' is no number of columns", columns.text),
+      return No(columns, fmt::format("{} is no number of columns", Seen(columns)),
                 fmt::format("write 1 to {}", kProgramColumnsMax));
     }
-    if (!Expect("]", "behind the shape")) return false;
+    if (!Expect("]", "behind the shape", kForm)) return false;
     if (Peek().text == "replicated") {
       Take();
       input.is_replicated = true;
@@ -242,7 +252,7 @@ class Parser {
       return true;
     }
     if (!token.text.starts_with('%')) {
-      return No(token, fmt::format("a value is expected, and not '{}'", token.text),
+      return No(token, fmt::format("a value is expected, and not {}", Seen(token)),
                 "values begin with %");
     }
     std::vector<std::string_view> names;
@@ -263,6 +273,9 @@ class Parser {
     std::vector<std::string_view> names(std::begin(kCollectives), std::end(kCollectives));
     names.push_back("input");
     for (const OpTraits& each : AllOps()) names.push_back(each.name);
+    if (word.text.empty()) {
+      return No(word, "the operation is missing", "write: %value = operation operands");
+    }
     return No(word, fmt::format("unknown operation '{}'", word.text),
               KnownNamesText(word.text, names));
   }
@@ -275,21 +288,23 @@ class Parser {
       if (!reduction) {
         return No(
             token,
-            fmt::format("{} needs a reduction, and '{}' is none", Name(collective), token.text),
+            fmt::format("{} needs a reduction, and {} is none", Name(collective), Seen(token)),
             reduction.error().next_step);
       }
       node.reduction = *reduction;
     }
     if (!ReadValue(Take(), node.operand)) return false;
     if (collective == Collective::kBroadcast) {
-      if (!Expect(",", "in front of root=") ||
-          !Expect("root", "behind the operand of a broadcast") || !Expect("=", "behind root")) {
+      static constexpr char kForm[] = "write: broadcast %value, root=0";
+      if (!Expect(",", "in front of root=", kForm) ||
+          !Expect("root", "behind the operand of a broadcast", kForm) ||
+          !Expect("=", "behind root", kForm)) {
         return false;
       }
       const Token token = Take();
       double root = 0;
       if (!ReadNumber(token, root) || root != std::floor(root) || root < 0 || root > 65535) {
-        return No(token, fmt::format("'{}' is no rank", token.text), "write root=0");
+        return No(token, fmt::format("{} is no rank", Seen(token)), "write root=0");
       }
       node.root = static_cast<int32_t>(root);
     }
@@ -326,11 +341,13 @@ class Parser {
       node.operands.push_back(operand);
     } while (Peek().text == "," && Take().text == ",");
     if (traits.has_dtype && !has_dtype) {
-      return No(Peek(), fmt::format("{} needs a dtype", traits.name), "write , to=f8_e4m3");
+      return No(Peek(), fmt::format("{} needs a dtype", traits.name),
+                "name it behind a comma, such as to=f8_e4m3");
     }
     for (size_t i = 0; i < 2; ++i) {
       if (!traits.constants[i].empty() && std::isnan(node.constants[i])) {
-        return No(Peek(), fmt::format("{} needs {}=", traits.name, traits.constants[i]));
+        return No(Peek(), fmt::format("{} needs {}=", traits.name, traits.constants[i]),
+                  fmt::format("name it behind a comma, such as {}=0", traits.constants[i]));
       }
     }
     parts_.nodes.emplace_back(std::move(node));
@@ -349,7 +366,8 @@ class Parser {
       if (traits.constants[i].empty() || traits.constants[i] != name.text) continue;
       const Token value = Take();
       if (!ReadNumber(value, node.constants[i])) {
-        return No(value, fmt::format("'{}' is no number", value.text));
+        return No(value, fmt::format("{} is no number", Seen(value)),
+                  fmt::format("write a number behind {}=, such as 1e-6", name.text));
       }
       return true;
     }

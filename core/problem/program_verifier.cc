@@ -55,8 +55,12 @@ class Verifier {
  private:
   using MaybeFault = std::optional<GraphFault>;
 
-  MaybeFault At(std::string cause, std::string next_step = "", int operand = -1) const {
+  MaybeFault At(std::string cause, std::string next_step, int operand = -1) const {
     return GraphFault{value_, operand, -1, std::move(cause), std::move(next_step)};
+  }
+  MaybeFault NotDefined(int operand) const {
+    return At("its operand is not defined before it", "operands are inputs or earlier values",
+              operand);
   }
   const ValueType& TypeOf(ValueIndex value) const {
     return values_.types[static_cast<size_t>(value)];
@@ -72,7 +76,8 @@ class Verifier {
                   fmt::format("a value has 1 to {} columns", kProgramColumnsMax));
       }
       if (type.rows == Rows::kShare && parts_.inputs[i].is_replicated) {
-        return At("a share of the rows is another one on every rank", "leave replicated out");
+        return At("a share of the rows is another one on every rank, and cannot be replicated",
+                  "leave replicated out");
       }
       values_.types.push_back(type);
       values_.replicated.push_back(parts_.inputs[i].is_replicated);
@@ -88,17 +93,19 @@ class Verifier {
   }
 
   MaybeFault Check(const CollectiveNode& node) {
-    if (!IsDefined(node.operand)) return At("its operand is not defined before it", "", 0);
+    if (!IsDefined(node.operand)) return NotDefined(0);
     ValueType type = TypeOf(node.operand);
     const std::string_view name = Name(node.collective);
-    if (Reduces(node.collective) != (node.reduction != Reduction::kNone)) {
-      return At(
-          fmt::format("{} {}", name,
-                      Reduces(node.collective) ? "needs a reduction" : "takes no reduction"),
-          Reduces(node.collective) ? "write sum, product, min, max or average behind it" : "");
+    if (Reduces(node.collective) && node.reduction == Reduction::kNone) {
+      return At(fmt::format("{} needs a reduction", name),
+                "give it sum, product, min, max or average");
+    }
+    if (!Reduces(node.collective) && node.reduction != Reduction::kNone) {
+      return At(fmt::format("{} takes no reduction", name), "leave it out");
     }
     if (node.root < 0 || (node.root > 0 && node.collective != Collective::kBroadcast)) {
-      return At(fmt::format("{} cannot have root {}", name, node.root));
+      return At(fmt::format("{} cannot have root {}", name, node.root),
+                "give a rank to a broadcast, and 0 to other collectives");
     }
     if (Reduces(node.collective) && IsStoredOnly(type.dtype)) {
       return At(
@@ -116,7 +123,9 @@ class Verifier {
                             : has_whole_rows ? "R or 1"
                                              : "R",
                             ShapeText(type)),
-                "", 0);
+                is_gather ? "make a share by reduce_scatter, or declare the input [R/n, ...]"
+                          : "gather the rows by all_gather, or declare the input [R, ...]",
+                0);
     }
     if (is_gather) type.rows = Rows::kAll;
     if (node.collective == Collective::kReduceScatter) type.rows = Rows::kShare;
@@ -140,7 +149,8 @@ class Verifier {
     const OpTraits& traits = TraitsOf(node.op);
     if (static_cast<int>(node.operands.size()) != traits.operands) {
       return At(fmt::format("{} takes {} operand{}, and {} are given", traits.name, traits.operands,
-                            traits.operands == 1 ? "" : "s", node.operands.size()));
+                            traits.operands == 1 ? "" : "s", node.operands.size()),
+                "operands are values or numbers with a comma between them");
     }
     bool has_value = false;
     bool is_replicated = true;
@@ -149,31 +159,38 @@ class Verifier {
       const Operand& operand = node.operands[i];
       if (operand.is_literal()) continue;
       if (!IsDefined(operand.value)) {
-        return At("its operand is not defined before it", "", static_cast<int>(i));
+        return NotDefined(static_cast<int>(i));
       }
       has_value = true;
       const auto at = static_cast<size_t>(operand.value);
       is_replicated = is_replicated && values_.replicated[at];
       behind = std::max(behind, values_.collectives_behind[at]);
     }
-    if (!has_value) return At("none of its operands is a value");
+    if (!has_value) return At("none of its operands is a value", "give it one value at least");
     if (MaybeFault fault = CheckConstants(node, traits)) return fault;
     ValueType type;
-    MaybeFault fault = traits.is_compound || traits.is_row_reduction ? TypeOfRowwise(node, type)
-                       : node.op == Op::kCast                        ? TypeOfCast(node, type)
-                                              : TypeOfElementwise(node, type);
-    if (fault) return fault;
+    if (node.op == Op::kCast) {
+      type = TypeOf(node.operands[0].value);
+      type.dtype = node.to;
+    } else {
+      MaybeFault fault = traits.is_compound || traits.is_row_reduction
+                             ? TypeOfRowwise(node, type)
+                             : TypeOfElementwise(node, type);
+      if (fault) return fault;
+    }
     Define(type, is_replicated, behind);
     return {};
   }
 
   MaybeFault CheckConstants(const ComputeNode& node, const OpTraits& traits) const {
     if (node.op == Op::kClamp && !(node.constants[0] <= node.constants[1])) {
-      return At(fmt::format("low {} is not below high {}", node.constants[0], node.constants[1]));
+      return At(fmt::format("low {} is not below high {}", node.constants[0], node.constants[1]),
+                "give low= the smaller number");
     }
     if (traits.constants[0] == "eps" &&
         !(node.constants[0] >= 0 && std::isfinite(node.constants[0]))) {
-      return At(fmt::format("eps {} is negative, or no finite number", node.constants[0]));
+      return At(fmt::format("eps {} is negative, or no finite number", node.constants[0]),
+                "give a small positive number, such as eps=1e-6");
     }
     return {};
   }
@@ -232,7 +249,8 @@ class Verifier {
       }
       if (operand->rows != Rows::kOne) {
         if (type.rows != Rows::kOne && type.rows != operand->rows) {
-          return At("operands have R and R/n rows", "", at);
+          return At("operands have R and R/n rows",
+                    "bring both to the same rows by all_gather or reduce_scatter", at);
         }
         type.rows = operand->rows;
       }
@@ -244,17 +262,13 @@ class Verifier {
         type.columns = operand->columns;
       }
     }
-    if (!dtype) return At("its values, apart from the condition, are numbers only");
+    if (!dtype) {
+      return At("its operands, apart from the condition, are numbers only",
+                "make one of the two a value");
+    }
     if (MaybeFault fault = CheckNumbers(node, *dtype)) return fault;
     const bool is_comparison = node.op == Op::kLess || node.op == Op::kEqual;
     type.dtype = is_comparison ? Dtype::kU8 : *dtype;
-    return {};
-  }
-
-  MaybeFault TypeOfCast(const ComputeNode& node, ValueType& type) const {
-    if (node.operands[0].is_literal()) return At("a number needs no cast");
-    type = TypeOf(node.operands[0].value);
-    type.dtype = node.to;
     return {};
   }
 
@@ -265,7 +279,8 @@ class Verifier {
       // The scale of a quantization may be one number.
       const bool may_be_literal = node.op == Op::kQuantize && i == 1;
       if (node.operands[i].is_literal() && !may_be_literal) {
-        return At(fmt::format("{} takes no numbers", traits.name), "", static_cast<int>(i));
+        return At(fmt::format("{} takes no numbers", traits.name), "give it a value",
+                  static_cast<int>(i));
       }
     }
     const ValueType& x = TypeOf(node.operands[0].value);
@@ -295,7 +310,7 @@ class Verifier {
         if (other.dtype != Dtype::kF32 || other.columns != 1 || !has_rows) {
           return At(fmt::format("the scale is one f32 a row, or one in all, and this is {}",
                                 ShapeText(other)),
-                    "", at);
+                    "make it by quantize_scale", at);
         }
         continue;
       }
@@ -304,13 +319,13 @@ class Verifier {
       if (other.rows != Rows::kOne || other.columns != x.columns || !fits_dtype) {
         return At(fmt::format("{} of {} takes {} [1, {}] here, and this is {}", traits.name,
                               ShapeText(x), Name(x.dtype), x.columns, ShapeText(other)),
-                  "", at);
+                  "gains and biases have one row, and the dtype of the norm or f32", at);
       }
     }
     return {};
   }
 
-  MaybeFault OutputAt(size_t output, std::string cause, std::string next_step = "") const {
+  MaybeFault OutputAt(size_t output, std::string cause, std::string next_step) const {
     return GraphFault{-1, -1, static_cast<int>(output), std::move(cause), std::move(next_step)};
   }
 
@@ -318,25 +333,33 @@ class Verifier {
     const auto values = static_cast<ValueIndex>(values_.types.size());
     const auto inputs = static_cast<ValueIndex>(parts_.inputs.size());
     value_ = -1;
-    if (parts_.outputs.empty()) return At("nothing is returned");
+    if (parts_.outputs.empty()) return At("nothing is returned", "name a value as its output");
     for (size_t i = 0; i < parts_.outputs.size(); ++i) {
       const ProgramOutput& output = parts_.outputs[i];
-      if (output.value < 0 || output.value >= values) return OutputAt(i, "it is not defined");
+      if (output.value < 0 || output.value >= values) {
+        return OutputAt(i, "it is not defined", "name a value of the program");
+      }
       if (output.value < inputs) {
         return OutputAt(i, "it is an input, which the caller has already", "leave it out");
       }
       for (size_t j = 0; j < i; ++j) {
-        if (parts_.outputs[j].value == output.value) return OutputAt(i, "it is returned twice");
+        if (parts_.outputs[j].value == output.value) {
+          return OutputAt(i, "it is returned twice", "leave one of the two out");
+        }
         if (output.into >= 0 && parts_.outputs[j].into == output.into) {
-          return OutputAt(i, "two outputs overwrite one input");
+          return OutputAt(i, "two outputs overwrite one input", "leave into out of one of them");
         }
       }
       if (output.into < 0) continue;
-      if (output.into >= inputs) return OutputAt(i, "only an input can be overwritten");
+      if (output.into >= inputs) {
+        return OutputAt(i, "only an input can be overwritten", "name an input behind into");
+      }
       if (TypeOf(output.into) != TypeOf(output.value)) {
         return OutputAt(
-            i, fmt::format("it is {}, and the input that it overwrites is {}",
-                           ShapeText(TypeOf(output.value)), ShapeText(TypeOf(output.into))));
+            i,
+            fmt::format("it is {}, and the input that it overwrites is {}",
+                        ShapeText(TypeOf(output.value)), ShapeText(TypeOf(output.into))),
+            "give both one type, or leave into out");
       }
       if (MaybeFault fault = CheckReadersOf(i)) return fault;
     }

@@ -7,8 +7,15 @@
 
 namespace cotune {
 
+// As many collectives as a random program may have.
+inline constexpr int kAnyCollectives = 64;
+
 // The same text for the same seed on every rank. The root of a broadcast is a rank of world_size.
-std::string RandomProgram(uint64_t seed, int world_size);
+// Magnitudes stay within the range of every dtype, logarithms and roots are taken of positive
+// numbers, and no divisor is near zero, so that the bounds of the evaluator are narrow.
+// The choices of a program multiply with its collectives, so that two are the most unless a test
+// has time for more.
+std::string RandomProgram(uint64_t seed, int world_size, int collectives_max = 2);
 
 }  // namespace cotune
 

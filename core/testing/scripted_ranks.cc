@@ -270,14 +270,14 @@ class PlanForTest final : public Plan {
     const bool fails = choice_.launch_fails_on_rank == group_.rank() ||
                        (is_symmetric && !(group_.Reaches(arguments.send, bytes) &&
                                           group_.Reaches(arguments.recv, bytes)));
-    std::string send =
-        fails ? "failed" : std::string(static_cast<const char*>(arguments.send), bytes);
-    // A rank that fails tells the others, as an aborted group does.
+    // A rank that fails tells the others, as an aborted group does: by a length that no data has.
+    std::string send = fails ? std::string(bytes + 1, '\0')
+                             : std::string(static_cast<const char*>(arguments.send), bytes);
     const auto all = group_.hub().Gather(group_.rank(), group_.name(), std::move(send));
     if (all.empty()) return Fail(ErrorCode::kAborted, "the hub is broken");
     if (fails) return Fail(ErrorCode::kInternal, "scripted launch failure");
     for (const std::string& other : all) {
-      if (other == "failed" && bytes != 6) return Fail(ErrorCode::kAborted, "a peer failed");
+      if (other.size() != bytes) return Fail(ErrorCode::kAborted, "a peer failed");
     }
     group_.NoteCall(arguments.recv);
     if (first_recv_ == nullptr) first_recv_ = arguments.recv;

@@ -14,11 +14,14 @@
  * Structs begin with struct_size, which the caller sets to sizeof; zero in any other field means
  * the default. A later version only appends fields.
  *
- * After COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE or COTUNE_ERROR_ABORTED of any call the group
- * is stopped: each later call gives that same error and runs nothing. When tune, load, save, split
- * or memory registration ends so, every group that was split from it is stopped too, for no rank
- * may go on by a table that others may have replaced. Destroy it. After every other error it can be
- * used, with the table that it had.
+ * A collective, a program or a check that ends with an error other than COTUNE_ERROR_USAGE and
+ * COTUNE_ERROR_UNSUPPORTED stops the group: each later call gives that same error and runs nothing.
+ * Destroy it. A tune, load, save, split or memory registration stops it when the error leaves it
+ * open what the other ranks have done: COTUNE_ERROR_RANK_LOST, COTUNE_ERROR_DEADLINE,
+ * COTUNE_ERROR_ABORTED, and COTUNE_ERROR_INTERNAL where memory ran out or a callback threw. Every
+ * group that was split from it is then stopped too, for no rank may go on by a table that others
+ * may have replaced. After every other error of these calls the group can be used, with the table
+ * that it had; but where a tune fails only to save its database, with the table of that tune.
  *
  * A rank that dies, or ends without cotune_group_destroy, stops every group that it is in on all of
  * their ranks, also those that wait in a call or have nothing to do with cotune just then; on CUDA
@@ -195,7 +198,11 @@ typedef struct cotune_group_options {
    * warm_timeout, it is also the time in which all ranks come to a tune, a load or a save, and
    * then it is equal on all of them. */
   int64_t join_timeout_ns;
-  int64_t call_timeout_ns; /* of one collective call; default 30 s */
+  /* The time that one call may take; default 30 s. It counts from the call on host memory, and from
+   * the start of the kernel for cotune's own kernels. For calls that run by NCCL it counts from the
+   * moment at which they are enqueued: where the work in front of them on the stream takes longer,
+   * the communicator is aborted and the group stops. */
+  int64_t call_timeout_ns;
   /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Default:
    * warnings and errors go to standard error. severity: 0 debug, 1 info, 2 warning, 3 error. */
   void (*log)(void* context, int32_t severity, const char* text);
@@ -296,8 +303,10 @@ COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* dat
  * be captured in a CUDA graph when a call of the same kind and size has run before, or was
  * explained and its choice is made ready by each rank alone; a rank that does not come within the
  * call's timeout ends the wait on the GPU and, on every rank, all calls that are enqueued or
- * captured behind it, which cotune_group_check and every later call tell. Registered buffers of a
- * call that failed may be written until every rank has destroyed its group. */
+ * captured behind it, which cotune_group_check and every later call tell. Replays of captured calls
+ * that run by NCCL have no deadline: a rank whose death is known ends them, and one that is only
+ * late is waited for without end. Registered buffers of a call that failed may be written until
+ * every rank has destroyed its group. */
 
 /* count elements and blocks as in NCCL:
  *                  send               receive
@@ -460,7 +469,9 @@ typedef struct cotune_tune_report {
 /* Measures on all ranks, agrees, and runs calls by the result from then on; what was tuned or
  * loaded before stays for other collectives and sizes. options and report may be NULL. On CUDA
  * memory it waits for the group's stream first, and graphs that hold calls of the group are
- * captured anew afterwards. COTUNE_ERROR_ENVIRONMENT when no choice ran at any size. */
+ * captured anew afterwards. COTUNE_ERROR_ENVIRONMENT when no choice ran at any size. Where only the
+ * save of the database fails, the call gives that error, and calls run by the result all the same.
+ * Options that are wrong on one rank are an error on all. */
 COTUNE_API cotune_result cotune_tune(cotune_group* group, const cotune_tune_options* options,
                                      cotune_tune_report* report);
 

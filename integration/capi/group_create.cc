@@ -270,15 +270,10 @@ cotune_result HandOver(cotune_group* parent, cotune_group** group, cotune_error*
         return COTUNE_SUCCESS;
       }
       failure = std::move(made.error());
-    } catch (const std::exception& exception) {
-      failure = {ErrorCode::kInternal, "making the group failed", "", exception.what(), "", {}};
     } catch (...) {
-      failure = {ErrorCode::kInternal,
-                 "making the group failed",
-                 "",
-                 "an exception that is no std::exception",
-                 "",
-                 {}};
+      const char* const what = "making the group failed";
+      failure =
+          parent == nullptr ? ErrorOfException(what) : StopForException(*parent, what, StopInDoubt);
     }
   }
   if (parent != nullptr) {

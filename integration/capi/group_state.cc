@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -112,6 +113,30 @@ Error AsStopped(cotune_group& group, const Error& failure) {
 
 Error StopInDoubt(cotune_group& group, const Error& failure) {
   if (LeavesDoubt(failure.code)) group.job().stop().SetAll(failure);
+  return AsStopped(group, failure);
+}
+
+Error ErrorOfException(const char* what) {
+  std::string text = "an exception that is no std::exception";
+  try {
+    throw;
+  } catch (const std::exception& exception) {
+    text = exception.what();
+  } catch (...) {
+    // The text above says all that is known.
+  }
+  return {ErrorCode::kInternal, what, "", text, "", {}};
+}
+
+Error StopForException(cotune_group& group, const char* what, Judge judge) {
+  Error failure = ErrorOfException(what);
+  // A forked child has no group to stop, and a stuck call still uses this one.
+  if (!IsUsable(group)) return failure;
+  if (judge == StopInDoubt) {
+    group.job().stop().SetAll(failure);
+  } else {
+    group.job().stop().Set(failure);
+  }
   return AsStopped(group, failure);
 }
 

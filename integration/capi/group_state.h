@@ -3,7 +3,6 @@
 #define COTUNE_INTEGRATION_CAPI_GROUP_STATE_H_
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -122,6 +121,12 @@ inline bool IsUsable(const cotune_group& group) {
   return group.home.IsHere() && group.job().stuck() == nullptr && !group.job().stop().is_set();
 }
 
+// The error for the exception that is being handled, for a catch block. `what` says what failed.
+Error ErrorOfException(const char* what);
+// The same error, after which a group that could be used is stopped as `judge` would stop it: the
+// exception leaves it open what this rank has done of what the others did.
+Error StopForException(cotune_group& group, const char* what, Judge judge);
+
 // Runs `body`, which gives a Status, for a group that must not be NULL and can be used. Nothing is
 // thrown out.
 template <typename Body>
@@ -132,12 +137,9 @@ cotune_result Guard(cotune_group* group, const Body& body, Judge judge = AsStopp
     const Status status = body(*group);
     if (status) return COTUNE_SUCCESS;
     return Remember(*group, tl::make_unexpected(judge(*group, status.error())));
-  } catch (const std::exception& exception) {
-    return Remember(
-        *group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "", exception.what()));
   } catch (...) {
-    return Remember(*group, Fail(ErrorCode::kInternal, "a call failed inside cotune", "",
-                                 "an exception that is no std::exception"));
+    return Remember(*group, tl::make_unexpected(
+                                StopForException(*group, "a call failed inside cotune", judge)));
   }
 }
 

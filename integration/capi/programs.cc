@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -92,11 +91,8 @@ cotune_result WithError(cotune_error* error, const Body& body) noexcept {
     if (status) return COTUNE_SUCCESS;
     WriteError(status.error(), error);
     return ResultOf(status.error().code);
-  } catch (const std::exception& exception) {
-    WriteError({ErrorCode::kInternal, "a call failed inside cotune", "", exception.what(), "", {}},
-               error);
   } catch (...) {
-    WriteError({ErrorCode::kInternal, "a call failed inside cotune", "", "", "", {}}, error);
+    WriteError(ErrorOfException("a call failed inside cotune"), error);
   }
   return COTUNE_ERROR_INTERNAL;
 }

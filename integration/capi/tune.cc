@@ -142,7 +142,7 @@ class ProgressOfCaller final : public StageObserver {
     });
     if (cls.program_digest != 0 && node != nodes_.end()) {
       const Program& program = node->program;
-      const std::string name = "program " + program.graph().name();
+      std::string name = "program " + program.graph().name();
       if (!program.graph().has_rows()) return name;
       return fmt::format("{}, {}", name,
                          Counted(static_cast<int64_t>(program.RowsAt(problem)), "row"));
@@ -239,10 +239,11 @@ Status CheckWinners(const TuneReport& report) {
       "cotune_tune", report.cells_without_winner.front().winner.error().ToText());
 }
 
-// Waits for the calls that were enqueued before, on all ranks: a tune uses the same scratch.
-Status AwaitIdle(cotune_group& group) {
+// Waits for the calls that were enqueued before, on all ranks, because a tune uses the same
+// scratch. `own` says whether this rank can tune. All ranks hear of one that cannot.
+Status AwaitIdle(cotune_group& group, Status own) {
   Job& job = group.job();
-  Status own = job.device().Attach();
+  if (own) own = job.device().Attach();
   if (own) {
     own = job.device().Synchronize(group.stream,
                                    DeadlineAfter(job.clock().now_ns(), group.call_timeout_ns));
@@ -251,8 +252,8 @@ Status AwaitIdle(cotune_group& group) {
   const auto all =
       ExchangeRecords(job.exchange(), "idle before tuning", StepRecord<Done>::FromStatus(own), 0,
                       DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
-  if (!own) return own;
   if (!all) return Propagate(all);
+  if (!own) return own;
   if (std::optional<Error> failure = all->FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
@@ -285,50 +286,83 @@ MeasuredWinners BaseOf(const cotune_group& group, NumericsRule before, NumericsR
   return is_narrowed ? MeasuredWinners() : group.winners;
 }
 
-Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
+// What a caller asks for.
+struct TuneOrder {
+  cotune_tune_options options{};
+  TuningSettings settings;
+  TuneRequest request;
+};
+
+// kUsage for options that this rank alone finds wrong.
+Result<TuneOrder> OrderOf(const cotune_group& group, const cotune_tune_options* given) {
   Job& job = group.job();
   const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
   if (!options) return Propagate(options);
   if (Status fits = CheckDuration(options->budget_ns, "budget_ns", "cotune_tune_options",
                                   "the setting budget");
       !fits) {
-    return fits;
+    return Propagate(fits);
   }
-  const TuningSettings before = job.settings();
-  const Result<TuningSettings> settings = SettingsOf(*options, before);
+  Result<TuningSettings> settings = SettingsOf(*options, job.settings());
   if (!settings) return Propagate(settings);
   Result<TuneRequest> request = RequestOf(*options, job);
   if (!request) return Propagate(request);
-  NameDatabase(options->database_path, group, *request);
-  request->base = BaseOf(group, before.numerics, settings->numerics);
-  ProgressOfCaller progress(*options, request->nodes);
-  request->listener = &progress;
-  // Tuning uses the group on a stream of its own.
-  if (Status idle = AwaitIdle(group); !idle) return idle;
-  job.set_settings(*settings);
-  const Result<TuneReport> report = RunTune(job, *request);
-  job.set_settings(before);
-  if (!report) return Propagate(report);
-  if (report->save_failure) {
-    if (!request->database_is_optional) return tl::make_unexpected(*report->save_failure);
-    if (job.rank() == 0) EmitLine(group.log(), Severity::kWarning, report->save_failure->ToText());
-  }
-  WriteReport(*report, out);
-  if (!report->outcome.committed) return {};
-  if (Status tuned = CheckWinners(*report); !tuned) return tuned;
-  Collect(group, *request, *report);
+  return TuneOrder{*options, *settings, std::move(*request)};
+}
+
+// Runs calls by what the ranks have agreed on.
+Status PutInForce(cotune_group& group, const TuneOrder& order, const TuneReport& report) {
+  Job& job = group.job();
+  if (Status tuned = CheckWinners(report); !tuned) return tuned;
+  Collect(group, order.request, report);
   // Calls that the table has no row for, and parts of programs, follow the rule of the table.
-  TuningSettings after = before;
-  after.numerics = settings->numerics;
+  TuningSettings after = job.settings();
+  after.numerics = order.settings.numerics;
   job.set_settings(after);
   // The ranks have agreed on this table, and on no other.
-  group.winners = report->outcome.winners;
-  group.SetTable(report->outcome.table);
+  group.winners = report.outcome.winners;
+  group.SetTable(report.outcome.table);
   group.table_text =
       fmt::format("calls run by what this program has tuned: {}",
                   Counted(static_cast<int64_t>(group.winners.size()), "measured size"));
   group.table_severity = Severity::kInfo;
   return {};
+}
+
+// The failure to save what was tuned. A database that is optional is a warning, but not where a
+// rank does not know what became of the others.
+Status SaveStatus(const cotune_group& group, const TuneOrder& order, const TuneReport& report) {
+  if (!report.save_failure) return {};
+  const bool is_tolerated =
+      order.request.database_is_optional && !LeavesDoubt(report.save_failure->code);
+  if (!is_tolerated) return tl::make_unexpected(*report.save_failure);
+  if (group.job().rank() == 0) {
+    EmitLine(group.log(), Severity::kWarning, report.save_failure->ToText());
+  }
+  return {};
+}
+
+Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_report* out) {
+  Job& job = group.job();
+  Result<TuneOrder> order = OrderOf(group, given);
+  // Tuning uses the group on a stream of its own.
+  const Status own = order ? Status() : Status(Propagate(order));
+  if (Status idle = AwaitIdle(group, own); !idle) return idle;
+  TuneRequest& request = order->request;
+  const TuningSettings before = job.settings();
+  NameDatabase(order->options.database_path, group, request);
+  request.base = BaseOf(group, before.numerics, order->settings.numerics);
+  ProgressOfCaller progress(order->options, request.nodes);
+  request.listener = &progress;
+  job.set_settings(order->settings);
+  const Result<TuneReport> report = RunTune(job, request);
+  job.set_settings(before);
+  if (!report) return Propagate(report);
+  WriteReport(*report, out);
+  const Status tuned = report->outcome.committed ? PutInForce(group, *order, *report) : Status();
+  const Status saved = SaveStatus(group, *order, *report);
+  const bool leaves_doubt = !saved && LeavesDoubt(saved.error().code);
+  return tuned || leaves_doubt ? saved : tuned;
 }
 
 Status Write(const cotune_group& group, const std::string& path) {
@@ -345,9 +379,13 @@ Status Write(const cotune_group& group, const std::string& path) {
 }
 
 Status Save(cotune_group& group, const char* path) {
-  if (path == nullptr) return Fail(ErrorCode::kUsage, "the path is NULL", "cotune_save");
   Job& job = group.job();
-  const Status own = job.rank() == 0 ? Write(group, path) : Status{};
+  Status own;
+  if (path == nullptr) {
+    own = Fail(ErrorCode::kUsage, "the path is NULL", "cotune_save");
+  } else if (job.rank() == 0) {
+    own = Write(group, path);
+  }
   return ShareRankZeroStatus(job, own, "save database");
 }
 

@@ -10,10 +10,12 @@
  *   cotune::reduce_scatter(Tensor x, str reduce_op, int world_size, str group_name) -> Tensor
  *   cotune::all_to_all(Tensor x, str group_name) -> Tensor
  *   cotune::broadcast(Tensor x, int root, str group_name) -> Tensor
- * `program` is a text of docs/programs.md. `manifest` is "" or a JSON array of objects
- * {"program": text, "rows": [numbers]}: the programs that are tuned together, in one meeting of the
- * ranks, before the operator runs for the first time with that manifest on that group. Operands are
- * contiguous. On CUDA an operator enqueues on PyTorch's current stream.
+ * `program` is a text of docs/programs.md. `manifest` is "", or lists the programs that are tuned
+ * together, in one meeting of the ranks, before the operator runs for the first time with that
+ * manifest on that group: "rows 8,32: PROGRAM | rows 1: PROGRAM" gives each program's numbers of
+ * rows (1 where it has no R) in front of its text. Operands are contiguous. On CUDA an operator
+ * enqueues on PyTorch's current stream. `inputs` may hold one tensor more than the program
+ * declares, which is not read: it orders the operators of a compiled graph.
  *
  * A group whose ranks find out in a tune that they differ in what they compiled becomes plain on
  * all of them: from then on its programs run step by step by PyTorch's own collectives (the

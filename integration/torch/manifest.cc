@@ -1,30 +1,51 @@
 #include "integration/torch/manifest.h"
 
+#include <charconv>
 #include <utility>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
 
 namespace cotune::torch_operators {
 namespace {
+
+constexpr std::string_view kSpaces = " \t\r\n";
+constexpr std::string_view kRowsWord = "rows ";
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
+    end = text.find(separator, begin);
+    parts.push_back(Trimmed(text.substr(begin, end - begin)));
+  }
+  return parts;
+}
 
 tl::unexpected<std::string> Wrong(std::string what) {
   return tl::make_unexpected("the manifest of a compiled graph cannot be read: " + std::move(what));
 }
 
-tl::expected<ManifestNode, std::string> NodeOf(const nlohmann::json& node, size_t index) {
-  const auto program = node.is_object() ? node.find("program") : node.end();
-  const auto rows = node.is_object() ? node.find("rows") : node.end();
-  if (!node.is_object() || program == node.end() || !program->is_string() || rows == node.end() ||
-      !rows->is_array()) {
-    return Wrong(fmt::format("node {} is not an object with a program and its rows", index + 1));
+tl::expected<ManifestNode, std::string> NodeOf(std::string_view text, size_t index) {
+  const size_t colon = text.find(':');
+  const std::string_view head = text.substr(0, colon);
+  const std::string_view program =
+      colon == std::string_view::npos ? std::string_view() : Trimmed(text.substr(colon + 1));
+  if (!head.starts_with(kRowsWord) || program.empty()) {
+    return Wrong(fmt::format("part {} is not \"rows NUMBERS: PROGRAM\"", index + 1));
   }
-  ManifestNode result{program->get<std::string>(), {}};
-  for (const nlohmann::json& each : *rows) {
-    if (!each.is_number_unsigned() || each.get<uint64_t>() == 0) {
-      return Wrong(fmt::format("node {} has the rows {}", index + 1, each.dump()));
+  ManifestNode result{std::string(program), {}};
+  for (const std::string_view each : Split(head.substr(kRowsWord.size()), ',')) {
+    uint64_t rows = 0;
+    const auto [end, error] = std::from_chars(each.data(), each.data() + each.size(), rows);
+    if (error != std::errc() || end != each.data() + each.size() || rows == 0) {
+      return Wrong(fmt::format("part {} has the rows \"{}\"", index + 1, each));
     }
-    result.rows.push_back(each.get<uint64_t>());
+    result.rows.push_back(rows);
   }
   return result;
 }
@@ -32,12 +53,9 @@ tl::expected<ManifestNode, std::string> NodeOf(const nlohmann::json& node, size_
 }  // namespace
 
 tl::expected<std::vector<ManifestNode>, std::string> ParseManifest(std::string_view text) {
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) return Wrong("it is no JSON");
-  if (!document.is_array()) return Wrong("it is no JSON array");
   std::vector<ManifestNode> nodes;
-  for (size_t i = 0; i < document.size(); ++i) {
-    auto node = NodeOf(document[i], i);
+  for (const std::string_view each : Split(text, '|')) {
+    auto node = NodeOf(each, nodes.size());
     if (!node) return tl::make_unexpected(std::move(node.error()));
     nodes.push_back(std::move(*node));
   }

@@ -13,11 +13,11 @@ namespace cotune::torch_operators {
 
 struct ManifestNode {
   std::string program;         // as text
-  std::vector<uint64_t> rows;  // that are tuned; empty: the program has no R
+  std::vector<uint64_t> rows;  // that are tuned; not empty
   bool operator==(const ManifestNode&) const = default;
 };
 
-// Reads the JSON text of cotune_torch.h. The error says what is wrong with it.
+// Reads the text that cotune_torch.h describes. The error says what is wrong with it.
 tl::expected<std::vector<ManifestNode>, std::string> ParseManifest(std::string_view text);
 
 }  // namespace cotune::torch_operators

@@ -8,16 +8,12 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(ManifestTest, HoldsProgramsAndTheirRows) {
-  const auto nodes =
-      ParseManifest(R"([{"program": "a\nb", "rows": [1, 64]}, {"program": "c", "rows": []}])");
+  const auto nodes = ParseManifest("rows 1,64: program a; %0 = input f32 [R, 8] | rows 8 :b ");
   ASSERT_TRUE(nodes) << nodes.error();
-  EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"a\nb", {1, 64}}, ManifestNode{"c", {}}));
-  const auto none = ParseManifest("[]");
-  ASSERT_TRUE(none) << none.error();
-  EXPECT_THAT(*none, IsEmpty());
+  EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"program a; %0 = input f32 [R, 8]", {1, 64}},
+                                  ManifestNode{"b", {8}}));
 }
 
 TEST(ManifestTest, SaysWhatIsWrong) {
@@ -25,15 +21,19 @@ TEST(ManifestTest, SaysWhatIsWrong) {
     const auto nodes = ParseManifest(text);
     return nodes ? "none" : nodes.error();
   };
-  EXPECT_THAT(error_of(""), HasSubstr("it is no JSON"));
-  EXPECT_THAT(error_of("[{"), HasSubstr("it is no JSON"));
-  EXPECT_THAT(error_of("{}"), HasSubstr("it is no JSON array"));
-  EXPECT_THAT(error_of("[3]"), HasSubstr("node 1 is not an object with a program and its rows"));
-  EXPECT_THAT(error_of(R"([{"program": "a", "rows": []}, {"program": "a"}])"), HasSubstr("node 2"));
-  EXPECT_THAT(error_of(R"([{"program": 1, "rows": []}])"), HasSubstr("node 1"));
-  EXPECT_THAT(error_of(R"([{"program": "a", "rows": [0]}])"), HasSubstr("node 1 has the rows 0"));
-  EXPECT_THAT(error_of(R"([{"program": "a", "rows": [-1]}])"), HasSubstr("rows -1"));
-  EXPECT_THAT(error_of(R"([{"program": "a", "rows": [1.5]}])"), HasSubstr("rows 1.5"));
+  for (const std::string_view text : {"", "|", "rows", "rows 1", "rows 1:", "rows: a", "a",
+                                      R"([{"program": "a", "rows": [1]}])"}) {
+    EXPECT_THAT(error_of(text), HasSubstr("part 1 is not \"rows NUMBERS: PROGRAM\"")) << text;
+  }
+  EXPECT_THAT(error_of("rows 1: a | b"), HasSubstr("part 2 is not"));
+  EXPECT_THAT(error_of("rows 1: a |"), HasSubstr("part 2 is not"));
+  EXPECT_THAT(error_of("rows : a"), HasSubstr("part 1 has the rows \"\""));
+  EXPECT_THAT(error_of("rows 1,: a"), HasSubstr("part 1 has the rows \"\""));
+  EXPECT_THAT(error_of("rows 0: a"), HasSubstr("part 1 has the rows \"0\""));
+  EXPECT_THAT(error_of("rows 1: a | rows -1: b"), HasSubstr("part 2 has the rows \"-1\""));
+  EXPECT_THAT(error_of("rows 1.5: a"), HasSubstr("rows \"1.5\""));
+  EXPECT_THAT(error_of("rows 1,,2: a"), HasSubstr("rows \"\""));
+  EXPECT_THAT(error_of("rows 18446744073709551616: a"), HasSubstr("rows \"18446744073709551616\""));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
     cotune_tune_node node{};
     node.struct_size = sizeof(node);
     node.program = programs.back().get();
-    node.sizes = each.rows.empty() ? nullptr : each.rows.data();
+    node.sizes = each.rows.data();
     node.size_count = each.rows.size();
     nodes.push_back(node);
   }
@@ -137,7 +137,6 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   const auto nodes = ParseManifest(manifest);
   if (!nodes) throw OperatorError("cotune: " + nodes.error());
   tuned_manifests_.insert(text);
-  if (nodes->empty()) return;
   listen(EventOf(COTUNE_TORCH_TUNE_BEGINS, name_, text, group_));
   event.result = TuneNodes(*nodes, event, listen);
   std::string error;
@@ -159,9 +158,11 @@ bool NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
       !run.manifest.empty() && !wishes_.is_untuned && !tuned_manifests_.contains(run.manifest);
   if (is_new) Tune(run.manifest, listen);
   if (is_plain_) return false;
-  const cotune_result result =
-      cotune_program_run(group_, Parsed(run.program), run.inputs.data(), run.inputs.size(),
-                         run.outputs.data(), run.outputs.size());
+  const cotune_program* program = Parsed(run.program);
+  size_t inputs = run.inputs.size();
+  if (inputs == cotune_program_input_count(program) + 1) --inputs;
+  const cotune_result result = cotune_program_run(group_, program, run.inputs.data(), inputs,
+                                                  run.outputs.data(), run.outputs.size());
   if (result != COTUNE_SUCCESS) Raise("a program");
   return true;
 }

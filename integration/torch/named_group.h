@@ -33,7 +33,7 @@ struct TuneWishes {
 
 // One call of cotune::program.
 struct ProgramRun {
-  std::span<const cotune_tensor> inputs;
+  std::span<const cotune_tensor> inputs;  // as many as the program has, or one more
   std::span<const cotune_tensor> outputs;
   std::string_view program;
   std::string_view manifest;

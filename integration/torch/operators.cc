@@ -25,12 +25,13 @@ using torch::stable::Tensor;
 // As many as a program may have.
 constexpr size_t kOperandsMax = 16;
 
-using Operands = std::array<cotune_tensor, kOperandsMax>;
+// One more: see cotune_torch.h.
+using Operands = std::array<cotune_tensor, kOperandsMax + 1>;
 
 // All on one device, which is given.
 std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, const char* what,
                                           int32_t device, Operands& operands) {
-  if (tensors.size() > kOperandsMax) {
+  if (tensors.size() > operands.size()) {
     throw OperatorError(fmt::format("cotune: {} {}s are given; a program has {} at most",
                                     tensors.size(), what, kOperandsMax));
   }
@@ -140,10 +141,27 @@ uint64_t CountOf(const cotune_tensor& tensor) {
   return count;
 }
 
+// A bool travels as a byte that is 0 or 1, which other reductions do not keep.
+void CheckReduces(const Tensor& x, const Reduction& reduction, const char* what) {
+  if (x.scalar_type() != torch::headeronly::ScalarType::Bool) return;
+  if (reduction.value == COTUNE_REDUCE_MIN || reduction.value == COTUNE_REDUCE_MAX) return;
+  throw OperatorError(fmt::format(
+      "cotune: {} of bool takes min or max, and not {}; cast the tensor to a dtype of numbers",
+      what, reduction.name));
+}
+
+// The shapes of a call come from its world_size.
+void CheckWorldSize(cotune_group* group, int64_t world_size, const char* what) {
+  if (world_size == cotune_group_size(group)) return;
+  throw OperatorError(fmt::format("cotune: {} is given world_size={}, and the group has {} ranks",
+                                  what, world_size, cotune_group_size(group)));
+}
+
 Tensor AllReduce(const Tensor& given, std::string reduce_op, const std::string& group_name) {
   const Tensor x = torch::stable::contiguous(given);
   Tensor result = torch::stable::new_empty(x, x.sizes());
   const Reduction reduction = ReductionOf(std::move(reduce_op));
+  CheckReduces(x, reduction, "all_reduce");
   const std::string operation = fmt::format("all_reduce {} %x", reduction.name);
   RunCollective(
       x, result, group_name,
@@ -161,6 +179,7 @@ Tensor AllGather(const Tensor& given, int64_t world_size, const std::string& gro
   RunCollective(
       x, result, group_name,
       {"all_gather %x", "R/n", [&](cotune_group* group, const auto& send, const auto& to) {
+         CheckWorldSize(group, world_size, "all_gather");
          return cotune_all_gather(group, send.data, to.data, CountOf(send), send.dtype);
        }});
   return result;
@@ -172,10 +191,12 @@ Tensor ReduceScatter(const Tensor& given, std::string reduce_op, int64_t world_s
   const std::vector<int64_t> sizes = SizesTimes(x, 1, world_size, "reduce_scatter");
   Tensor result = torch::stable::new_empty(x, {sizes.data(), sizes.size()});
   const Reduction reduction = ReductionOf(std::move(reduce_op));
+  CheckReduces(x, reduction, "reduce_scatter");
   const std::string operation = fmt::format("reduce_scatter {} %x", reduction.name);
   RunCollective(
       x, result, group_name,
       {operation.c_str(), "R", [&](cotune_group* group, const auto& send, const auto& to) {
+         CheckWorldSize(group, world_size, "reduce_scatter");
          return cotune_reduce_scatter(group, send.data, to.data, CountOf(to), send.dtype,
                                       reduction.value);
        }});

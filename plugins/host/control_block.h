@@ -60,6 +60,15 @@ constexpr GroupFailure UnpackFailure(uint32_t bits) {
           static_cast<uint8_t>(bits >> 24)};
 }
 
+// Returns whether a word other than 0 is a failure of a group of this size. Every process of the
+// group can write to the word, so after a stray write it may hold anything.
+constexpr bool IsFailure(uint32_t bits, int world_size) {
+  const GroupFailure failure = UnpackFailure(bits);
+  return failure.kind > GroupFailure::Kind::kNone &&
+         failure.kind <= GroupFailure::Kind::kOtherCall && failure.culprit < world_size &&
+         failure.reporter < world_size;
+}
+
 inline constexpr uint32_t kCallsKept = 4;
 inline constexpr uint32_t kProcessorWords = 128;  // a bit for each processor that Linux can have
 

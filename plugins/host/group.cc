@@ -418,13 +418,20 @@ void Group::Abort() {
 
 std::optional<Failure> Group::Health() const {
   const ControlBlock& control = segment_.control();
-  const GroupFailure failure = UnpackFailure(control.failure.load(std::memory_order_acquire));
+  const uint32_t bits = control.failure.load(std::memory_order_acquire);
+  if (bits == 0) return std::nullopt;
+  if (!IsFailure(bits, world_size_)) {
+    return Failure{
+        COTUNE_INTERNAL, 0, -1,
+        fmt::format("the shared memory of group '{}' is damaged: the word of its failure "
+                    "is {:#x}; does a rank write outside of its buffers?",
+                    name_, bits)};
+  }
+  const GroupFailure failure = UnpackFailure(bits);
   const int culprit = failure.culprit;
   const std::string reporter =
       failure.reporter == rank_ ? "" : ", seen by " + NameOf(failure.reporter);
   switch (failure.kind) {
-    case GroupFailure::Kind::kNone:
-      return std::nullopt;
     case GroupFailure::Kind::kAborted:
       return Failure{COTUNE_ABORTED, 0, -1, fmt::format("{} aborted the group", NameOf(culprit))};
     case GroupFailure::Kind::kDied:
@@ -443,6 +450,7 @@ std::optional<Failure> Group::Health() const {
                       NameOf(culprit), reporter)};
     case GroupFailure::Kind::kOtherCall:
       return Failure{COTUNE_PEER_FAILED, 0, culprit, WhyCallsDiffer(failure)};
+    case GroupFailure::Kind::kNone:
     case GroupFailure::Kind::kLate:
       break;
   }

@@ -170,10 +170,13 @@ void Group::ProbePeers() {
 std::string Group::WhyPeersAreUnreadable() const {
   const uint32_t unreadable = segment_.control().unreadable.load();
   if (unreadable == 0) return "";
+  const std::string tried = unreadable <= static_cast<uint32_t>(world_size_)
+                                ? NameOf(static_cast<int>(unreadable) - 1)
+                                : "an unknown rank";
   return fmt::format(
       "the system does not let the ranks read each other's memory, tried with {}; see "
       "/proc/sys/kernel/yama/ptrace_scope and the container's seccomp profile",
-      NameOf(static_cast<int>(unreadable) - 1));
+      tried);
 }
 
 std::optional<GroupFailure> Group::MemberThatIsGone() const {

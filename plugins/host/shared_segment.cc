@@ -86,7 +86,8 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
     return NoMemory("reservation", segment.bytes_, EFBIG,
                     "raise `ulimit -f`, or lower the setting host.slot_bytes");
   }
-  segment.file_ = sdk::Descriptor(memfd_create("cotune_host_group", MFD_CLOEXEC));
+  segment.file_ =
+      sdk::Descriptor(memfd_create("cotune_host_group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!segment.file_.is_open()) {
     return NoMemory("memfd_create", segment.bytes_, errno, "see `ulimit -n` and free memory");
   }
@@ -94,6 +95,10 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
       fallocate(segment.file_.get(), 0, 0, static_cast<off_t>(kControlBytes)) != 0) {
     return NoMemory("reservation", segment.bytes_, errno, "see free memory and the memory cgroup");
   }
+  // A process that made the file smaller would end all ranks by SIGBUS. A system without seals goes
+  // on without this protection.
+  static_cast<void>(
+      fcntl(segment.file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
   if (auto mapped = segment.Map(); !mapped) return Propagate(mapped);
   uint8_t* token = segment.control().token;
   constexpr auto kTokenBytes = sizeof(ControlBlock::token);

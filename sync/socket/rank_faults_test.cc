@@ -1,4 +1,4 @@
-// Four real processes; one of them is killed, stopped or late at each point of the protocol.
+// Four real processes; one of them is killed, stopped or late at one of seven points.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -14,6 +15,7 @@ namespace cotune::gputest {
 namespace {
 
 constexpr uint64_t kFindingsPrinted = 20;
+constexpr int64_t kCaseCount = 10'000;
 
 ErrorCode CodeOf(cotune_result result) {
   switch (result) {
@@ -70,7 +72,14 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
   options.plugin_path = plugins.empty() ? nullptr : plugins.c_str();
   options.backends = backends.empty() ? nullptr : backends.c_str();
   options.call_timeout_ns = rank->deadline_ns_;
-  options.ignores_database = 1;  // tests do not hang on what this machine has tuned
+  rank->forced_choice_ = flags.Text("choice", "");
+  const Result<Collective> collective = ParseCollective(flags.Text("collective", "all_reduce"));
+  if (!collective) return Propagate(collective);
+  rank->case_collective_ = *collective;
+  rank->case_count_ = static_cast<uint64_t>(flags.Number("count", kCaseCount));
+  rank->is_case_symmetric_ = flags.Number("symmetric", 0) != 0;
+  // Tests do not hang on what this machine has tuned.
+  options.ignores_database = rank->forced_choice_.empty() ? 1 : 0;
   cotune_error error{};
   error.struct_size = sizeof(error);
   cotune_group* group = nullptr;
@@ -90,7 +99,47 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
       return Propagate(s);
     }
   }
+  if (rank->forced_choice_.empty()) return rank;
+  if (Status s = rank->CheckForced(group, rank->forced_choice_); !s) return Propagate(s);
+  std::printf("forced %s\n", rank->forced_choice_.c_str());
   return rank;
+}
+
+Problem ApiRank::CaseProblem(const cotune_group* group) const {
+  return ProblemFor(group, case_collective_, Dtype::kBf16, Reduction::kSum, case_count_);
+}
+
+Result<void*> ApiRank::Allocate(cotune_group* group, uint64_t bytes) {
+  if (!is_case_symmetric_) return memory_->Allocate(bytes);
+  void* data = nullptr;
+  Status made = StatusOf(group, cotune_memory_allocate(group, bytes, &data), "memory_allocate");
+  if (!made) return Propagate(made);
+  return data;
+}
+
+Status ApiRank::CheckForced(cotune_group* group, const std::string& choice) const {
+  if (cotune_table_digest(group) == 0) {
+    return Fail(ErrorCode::kDatabase, "the group has no table", "", choice);
+  }
+  if (is_case_symmetric_) return {};
+  const Problem problem = CaseProblem(group);
+  cotune_call call{};
+  call.struct_size = sizeof(call);
+  call.collective = static_cast<cotune_collective>(problem.cls.collective);
+  call.dtype = static_cast<cotune_dtype>(problem.cls.dtype);
+  call.reduction = static_cast<cotune_reduction>(problem.cls.reduction);
+  call.count = problem.count;
+  std::array<char, 65536> buffer{};
+  Status explained =
+      StatusOf(group, cotune_explain_json(group, &call, buffer.data(), buffer.size(), nullptr),
+               "explain_json");
+  if (!explained) return explained;
+  std::string text(buffer.data());
+  std::erase(text, ' ');
+  const bool runs = text.find(fmt::format("\"choice\":\"{}\"", choice)) != std::string::npos &&
+                    text.find("\"source\":\"table\"") != std::string::npos;
+  if (runs) return {};
+  return Fail(ErrorCode::kDatabase, "another choice runs", choice, text.substr(0, 400));
 }
 
 Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int32_t>& ranks) {

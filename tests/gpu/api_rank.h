@@ -32,7 +32,10 @@ void PrintNow(const char* event, const char* text);
 // The result of a call of the C API, as a Status with the group's own text.
 Status StatusOf(cotune_group* group, cotune_result result, std::string_view call);
 
-// Flags as of Rank::Join. One thread.
+// Flags as of Rank::Join. With --choice ID the groups of all ranks begin with the database that
+// COTUNE_DATABASE names, which has to make that choice run (force_case.cc writes such ones);
+// without it they begin with the default choices. --collective, --count and --symmetric 1 say what
+// the calls of a case are. One thread.
 class ApiRank {
  public:
   static Result<std::unique_ptr<ApiRank>> Join(const Flags& flags);
@@ -49,6 +52,15 @@ class ApiRank {
     void* stream = nullptr;
   };
   Result<Subgroup> Split(const char* name, const std::vector<int32_t>& ranks);
+
+  // The call that the flags name, of bf16; without flags an all_reduce of 10,000 elements.
+  Problem CaseProblem(const cotune_group* group) const;
+  // Memory for it. Collective where --symmetric says so: then it is registered with this group.
+  Result<void*> Allocate(cotune_group* group, uint64_t bytes);
+  // Whether the table of the group makes this choice run for the case's calls. What runs on
+  // registered buffers is no question that cotune_explain answers: there the runner looks for the
+  // warning that calls run the default choice.
+  Status CheckForced(cotune_group* group, const std::string& choice) const;
 
   // Starts a call of this problem.
   static Status Call(cotune_group* group, const Problem& problem, const void* send, void* recv);
@@ -71,6 +83,10 @@ class ApiRank {
  private:
   ApiRank() = default;
 
+  std::string forced_choice_;  // "": none
+  Collective case_collective_ = Collective::kAllReduce;
+  uint64_t case_count_ = 0;
+  bool is_case_symmetric_ = false;
   int64_t deadline_ns_ = 0;
   int rank_ = -1;                       // also when the group has gone
   std::unique_ptr<CallMemory> memory_;  // outlives the group: its graphs and kernels use it
@@ -99,6 +115,9 @@ Status RunForeign(ApiRank& rank,
 // Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1;
 // --program 1: of a program.
 Status RunLate(ApiRank& rank, const Flags& flags);
+// Ranks that load different tables run by that of rank 0: --own FILE makes --choice run, --other
+// FILE makes --other-choice run.
+Status RunTables(ApiRank& rank, const Flags& flags);
 // Rank --odd calls with another --what: count, collective, dtype, reduction, root or program.
 Status RunMismatch(ApiRank& rank, const Flags& flags);
 

@@ -16,7 +16,7 @@ struct Case {
 constexpr Case kCases[] = {
     {"chain", RunChain}, {"tuned", RunTuned},           {"streams", RunStreams},
     {"fault", RunFault}, {"mismatch", RunMismatch},     {"foreign", RunForeign},
-    {"late", RunLate},   {"programs", RunProgramCalls},
+    {"late", RunLate},   {"programs", RunProgramCalls}, {"tables", RunTables},
 };
 
 int Report(const Error& error) {

@@ -30,6 +30,13 @@ Status RunSameBits(Rank& rank, const Flags& flags);
 // and odd ones.
 Status RunPrograms(Rank& rank, const Flags& flags);
 
+// Runs nothing: writes a database of one row for each of --requests,
+// "NAME:COLLECTIVE:COUNT:plain|symmetric:PARTS" separated by ';', as --folder/NAME.tdb. The row
+// makes calls of that collective of bf16 (sum) run by a listed choice whose id has all PARTS, which
+// '+' separates; the default choice only where there is no other. Rank 0 prints "forces NAME ID"
+// for each. Of two rows for the same calls, the later one is the newer.
+Status RunForce(Rank& rank, const Flags& flags);
+
 }  // namespace cotune::gputest
 
 #endif  // COTUNE_TESTS_GPU_CASES_H_

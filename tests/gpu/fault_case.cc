@@ -11,8 +11,8 @@
 namespace cotune::gputest {
 namespace {
 
-constexpr uint64_t kCount = 10'000;
-constexpr uint64_t kRows = 5;  // of a program with as many elements
+constexpr uint64_t kCount = 10'000;  // of a program
+constexpr uint64_t kRows = 5;
 
 }  // namespace
 
@@ -26,10 +26,10 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   const bool in_graph = flags.Number("graph", 0) != 0;
   const bool blocks = flags.Number("blocks", 0) != 0;
   const int64_t queue = flags.Number("queue", 1);
-  const Problem problem =
-      ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum, kCount);
-  const Result<void*> send = rank.memory().Allocate(kCount * 2);
-  const Result<void*> recv = rank.memory().Allocate(kCount * 2);
+  const Problem problem = rank.CaseProblem(rank.group());
+  const uint64_t width = SizeBytes(problem.cls.dtype);
+  const Result<void*> send = rank.Allocate(rank.group(), problem.send_elements() * width);
+  const Result<void*> recv = rank.Allocate(rank.group(), problem.recv_elements() * width);
   if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
   std::function<Status()> call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
   std::unique_ptr<ApiProgram> program;

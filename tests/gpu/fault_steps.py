@@ -1,10 +1,50 @@
 """Steps in which a rank is lost, makes another call or comes late, and what its peers have to say of it."""
 
+import dataclasses
 import re
 import time
+from collections.abc import Callable
 
 from rank_processes import transcript
 from step_types import CHECK_CALLS, Outcome, Step, Tree, rank_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced:
+    """A choice that the calls of a step run by, in place of the default choice."""
+
+    name: str
+    arguments: Callable[[], list[str]]  # of the program `calls`; called when the step runs
+    variables: dict[str, str]  # of its environment
+
+    def judge(self, ends) -> str:
+        """Why the choice has not run, or ''. Each rank looks at the table itself; that calls have no row in it is a
+        warning of rank 0."""
+        for rank, end in enumerate(ends):
+            if re.search(r"^forced ", end.output, re.MULTILINE) is None:
+                return f"rank {rank} did not get as far as to have a table of one choice"
+            if re.search(r"run the default choice|is left out", end.output) is not None:
+                return f"rank {rank} did not run by {self.name}"
+        return ""
+
+
+DEFAULT = Forced("", lambda: [], {})
+
+
+def run_with_choice(tree: Tree, step: Step, command: list[str], choice: Forced, wait, judge) -> Outcome:
+    """wait: until the ranks have done their part; judge: why they have not behaved, or ''."""
+    # Databases are written before the time of the step begins.
+    command = [*command, *choice.arguments()]
+    with tree.processes(command, step.ranks, choice.variables) as processes:
+        wait(processes)
+        ends = processes.ends()
+    why = judge(ends) or (choice.judge(ends) if choice.name else "")
+    return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+
+
+def by_choice(choice: Forced, backend: str) -> str:
+    return f"{backend} by {choice.name}" if choice.name else backend
+
 
 # ---- Steps in which a rank is lost ----
 
@@ -64,7 +104,8 @@ KNOWN_DEATH_S = 1.0
 LONG_TIMEOUT_S = 600.0
 
 
-def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph: bool) -> Step:
+def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph: bool,
+                     choice: Forced = DEFAULT) -> Step:
     """A rank is killed while the others sit in cuStreamSynchronize, with calls whose timeout is far away."""
     victim = ranks - 1
     command = [tree.program("calls"), "fault", "--victim", str(victim), "--how", "kill", "--at", "20", "--blocks", "1",
@@ -72,15 +113,15 @@ def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph:
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
-        with tree.processes(command, step.ranks) as processes:
-            processes.wait(processes.began + step.limit_s - ENDING_S, but=(victim,))
-            ends = processes.ends()
-        why = judge_fault(ends, victim, KNOWN_DEATH_S)
-        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+        return run_with_choice(
+            tree, step, command, choice,
+            lambda processes: processes.wait(processes.began + step.limit_s - ENDING_S, but=(victim,)),
+            lambda ends: judge_fault(ends, victim, KNOWN_DEATH_S))
 
     where = f", {queue} calls queued" if queue > 1 else ""
     where += ", in a graph" if in_graph else ""
-    return Step(f"killed: known at once in cuStreamSynchronize{where}, {backend}", "faults", ranks, tree.patience_s(60), run)
+    return Step(f"killed: known at once in cuStreamSynchronize{where}, {by_choice(choice, backend)}", "faults", ranks,
+                tree.patience_s(60), run)
 
 
 def fault_steps(tree: Tree, ranks: int) -> list[Step]:
@@ -212,22 +253,22 @@ def judge_late(ends, victim: int, deadline_s: float, delay_s: float) -> str:
 
 
 def late_step(tree: Tree, delay: float, victim: int, ranks: int, backend: str, in_graph: bool,
-              of_program: bool = False) -> Step:
+              of_program: bool = False, choice: Forced = DEFAULT) -> Step:
     delay_s = delay * LATE_DEADLINE_S
     command = [tree.program("calls"), "late", "--victim", str(victim), "--delay-ms", str(int(delay_s * 1000)),
-               "--calls", "20", "--graph", str(int(in_graph)), "--program", str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
+               "--calls", "3" if choice.name else "20", "--graph", str(int(in_graph)), "--program",
+               str(int(of_program)), "--deadline-ms", str(int(LATE_DEADLINE_S * 1000)),
                "--memory", tree.memory, "--plugins", tree.plugins, "--backends", backend]
 
     def run(step: Step) -> Outcome:
-        with tree.processes(command, step.ranks) as processes:
-            processes.wait(processes.began + step.limit_s)
-            ends = processes.ends()
-        why = judge_late(ends, victim, LATE_DEADLINE_S, delay_s)
-        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+        return run_with_choice(tree, step, command, choice,
+                               lambda processes: processes.wait(processes.began + step.limit_s),
+                               lambda ends: judge_late(ends, victim, LATE_DEADLINE_S, delay_s))
 
     where = " in a graph" if in_graph else ""
     where += " in calls of a program" if of_program else ""
-    return Step(f"late: rank {victim} by {delay} deadlines{where}, {backend}", "faults", ranks, tree.patience_s(60), run)
+    return Step(f"late: rank {victim} by {delay} deadlines{where}, {by_choice(choice, backend)}", "faults", ranks,
+                tree.patience_s(60), run)
 
 
 def late_steps(tree: Tree, ranks: int) -> list[Step]:

@@ -13,17 +13,14 @@
 namespace cotune::gputest {
 namespace {
 
-constexpr uint64_t kCount = 10'000;
-constexpr uint64_t kRows = 5;  // of a program with as many elements
+constexpr uint64_t kCount = 10'000;  // of a program
+constexpr uint64_t kRows = 5;
 
-// Calls with buffers and data of their own each: of an all_reduce, or of a program.
+// Calls with buffers and data of their own each: of one collective, or of a program.
 class LateCalls {
  public:
   LateCalls(ApiRank& rank, size_t calls)
-      : rank_(rank),
-        problem_(ProblemFor(rank.group(), Collective::kAllReduce, Dtype::kBf16, Reduction::kSum,
-                            kCount)),
-        buffers_(calls) {}
+      : rank_(rank), problem_(rank.CaseProblem(rank.group())), buffers_(calls) {}
 
   size_t count() const { return buffers_.size(); }
 
@@ -35,11 +32,13 @@ class LateCalls {
         each.program = std::move(*made);
         continue;
       }
-      for (void** data : {&each.send, &each.recv}) {
-        const Result<void*> allocated = rank_.memory().Allocate(kCount * 2);
-        if (!allocated) return Propagate(allocated);
-        *data = *allocated;
-      }
+      const Result<void*> send =
+          rank_.Allocate(rank_.group(), problem_.send_elements() * SizeBytes(problem_.cls.dtype));
+      if (!send) return Propagate(send);
+      const Result<void*> recv = rank_.Allocate(rank_.group(), recv_bytes());
+      if (!recv) return Propagate(recv);
+      each.send = *send;
+      each.recv = *recv;
     }
     return {};
   }
@@ -51,7 +50,7 @@ class LateCalls {
         if (Status s = each.program->Fill(Salt(i)); !s) return s;
         continue;
       }
-      const std::vector<std::byte> poison(kCount * 2, std::byte{0xA5});
+      const std::vector<std::byte> poison(recv_bytes(), std::byte{0xA5});
       if (Status s = rank_.memory().Write(each.recv, poison); !s) return s;
       const auto sent = SendData(problem_, rank_.rank(), Pattern::kExact, Salt(i));
       if (Status s = rank_.memory().Write(each.send, sent); !s) return s;
@@ -79,7 +78,7 @@ class LateCalls {
         if (Status s = each.program->Check(Salt(i), what); !s) return s;
         continue;
       }
-      const auto answer = rank_.memory().Read(each.recv, kCount * 2);
+      const auto answer = rank_.memory().Read(each.recv, recv_bytes());
       if (!answer) return Propagate(answer);
       rank_.Expect(problem_, what, RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)),
                    *answer);
@@ -91,8 +90,9 @@ class LateCalls {
   struct Buffers {
     void* send = nullptr;
     void* recv = nullptr;
-    std::unique_ptr<ApiProgram> program{};  // nullptr: an all_reduce
+    std::unique_ptr<ApiProgram> program{};  // nullptr: a collective
   };
+  uint64_t recv_bytes() const { return problem_.recv_elements() * SizeBytes(problem_.cls.dtype); }
   static uint32_t Salt(size_t call) { return static_cast<uint32_t>(call) + 1; }
 
   ApiRank& rank_;

@@ -17,7 +17,7 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"values", RunValues},      {"graphs", RunGraphs},     {"sequence", RunSequence},
-    {"same_bits", RunSameBits}, {"programs", RunPrograms},
+    {"same_bits", RunSameBits}, {"programs", RunPrograms}, {"force", RunForce},
 };
 
 // The runner reads this line of every rank.

@@ -16,6 +16,7 @@ sys.path.insert(0, "tests/gpu")
 
 import cli_steps  # noqa: E402
 import fault_steps  # noqa: E402
+import forced_steps  # noqa: E402
 import runner  # noqa: E402
 import step_types  # noqa: E402
 import steps as gpu_steps  # noqa: E402
@@ -32,6 +33,7 @@ TREE_FILES = {
     "tests/gpu/runner.py": "tests/gpu/runner.py",
     "tests/gpu/cli_steps.py": "tests/gpu/cli_steps.py",
     "tests/gpu/fault_steps.py": "tests/gpu/fault_steps.py",
+    "tests/gpu/forced_steps.py": "tests/gpu/forced_steps.py",
     "tests/gpu/program_steps.py": "tests/gpu/program_steps.py",
     "tests/gpu/step_types.py": "tests/gpu/step_types.py",
     "tests/gpu/steps.py": "tests/gpu/steps.py",
@@ -102,7 +104,11 @@ class TreeTest(unittest.TestCase):
                      "programs: every choice of random ones (4 ranks)", "programs: C API, in one graph, nccl (2 ranks)",
                      "cotune tune --program add_residual_norm.cotune (4 ranks)",
                      "rank 3 by SIGSTOP in a graph in calls of a program, cuda",
-                     "mismatch: rank 3 calls with another program, calls compared, nccl (4 ranks)"):
+                     "mismatch: rank 3 calls with another program, calls compared, nccl (4 ranks)",
+                     "50 calls queued, cuda by copy_engine_segments (4 ranks)",
+                     "50 calls queued, in a graph, nccl by nccl_ring (4 ranks)",
+                     "late: rank 3 by 1.5 deadlines, cuda by zero_copy (4 ranks)",
+                     "mismatch: ranks load different tables and run by that of rank 0, cuda (4 ranks)"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
     def test_eight_gpus_are_tested_in_all_numbers_and_as_two_groups_of_four(self):
@@ -133,6 +139,22 @@ class TreeTest(unittest.TestCase):
             self.assertIn("calls compared", step.name)
             outcome = step.run(step)
             self.assertTrue(outcome.ok, outcome.text)
+
+    def test_a_choice_is_forced_and_one_that_does_not_run_is_found(self):
+        tree = self.tree()
+        databases = forced_steps.Databases(tree, 2)
+        right = forced_steps.forced(databases, forced_steps.kinds(tree, 2)[0])
+        self.assertIn("host/ring", databases.choice("ring"))
+        self.assertIn("host/one_shot", databases.choice("second"))
+        with self.assertRaisesRegex(RuntimeError, "no choice is forced for third"):
+            databases.choice("third")
+        other = fault_steps.Forced("ring", right.arguments, {"COTUNE_DATABASE": str(databases.path("second"))})
+        none = fault_steps.Forced("ring", right.arguments, {"COTUNE_DATABASE": str(databases.path("third"))})
+        for choice, why in ((right, ""), (other, "another choice runs"), (none, "the group has no table")):
+            step = fault_steps.late_step(tree, 0.5, 1, 2, "host", False, choice=choice)
+            outcome = step.run(step)
+            self.assertEqual(outcome.ok, not why, outcome.text)
+            self.assertIn(why, outcome.text)
 
     def test_the_variables_of_a_step_reach_its_ranks(self):
         step = step_types.rank_step(self.tree(), "a case", "calls", 2, 60, "calls", ["chain"], ("host",),
@@ -189,8 +211,8 @@ class TreeTest(unittest.TestCase):
                 ["programs", "--seeds", "1-2", "--set", f"fake.script=choice only default; parts {word}"], ("fake",))
             outcome = step.run(step)
             self.assertEqual(outcome.ok, is_right, outcome.text)
-        self.assertRegex(outcome.text, r"rank 1: random program 1 of 7 rows by fake/only, plain call: output \d: 1 of 7 elements are wrong, "
-                         "the first in row 6")
+        self.assertRegex(outcome.text, r"rank \d: random program \d of \d rows by fake/only, plain call: output \d: "
+                         r"\d+ of \d+ elements are wrong, the first in row \d")
 
     def test_a_byte_behind_the_buffer_is_found(self):
         outcome = self.run_with_fake("overruns_on=0")
@@ -303,6 +325,14 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("rank 0 waited for 3.0 s", judged(1.5, end("4000000000 error rank 1"), late))
         self.assertIn("did not get to the end", judged(0.5, fine, RankEnd(1, "began at_ns=1 \n")))
         self.assertIn("wrong data", judged(0.5, fine, RankEnd(0, fine.output + "wrong: rank 1: x\n")))
+
+    def test_a_forced_choice_has_to_run(self):
+        choice = fault_steps.Forced("ring", lambda: [], {})
+        good = RankEnd(5, "forced host/ring\n")
+        self.assertEqual(choice.judge([good, good]), "")
+        self.assertIn("rank 1 did not get as far", choice.judge([good, RankEnd(1, "")]))
+        warned = RankEnd(5, good.output + "calls of all_reduce run the default choice: the table has other calls\n")
+        self.assertIn("rank 0 did not run by ring", choice.judge([warned, good]))
 
     def test_a_dropped_choice_and_multicast_are_failures(self):
         tree = step_types.Tree(pathlib.Path("/"), pathlib.Path("/"), "host")

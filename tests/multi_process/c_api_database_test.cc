@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -160,6 +162,58 @@ TEST_F(CApiDatabase, IsNoConditionOfATuneThatAsksForTheGroupsOwn) {
               Contains(AllOf(StartsWith("log 2 what is tuned is not kept"), HasSubstr(blocked))));
   EXPECT_THAT(reports_[1], ElementsAre("tune 0 ", "call 0 ", "call 0 ", "tuned"));
   EXPECT_THAT(reports_[0], Contains("tuned"));
+}
+
+// The folder is gone when the ranks have measured. What they have agreed on is in force.
+TEST_F(CApiDatabase, ThatCannotBeSavedLeavesTheTunedTableInForce) {
+  const std::string folder = folder_.path() + "/gone";
+  std::filesystem::create_directory(folder);
+  RunRanks(2, [&](cotune_group* group, int rank, TestLink& link) {
+    constexpr uint64_t kBytes = 256;
+    const std::string path = folder + "/tuned.tdb";
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+    options.sizes_bytes = &kBytes;
+    options.size_count = 1;
+    options.database_path = path.c_str();
+    options.progress_context = const_cast<std::string*>(&folder);
+    if (rank == 0) {
+      options.progress = [](void* context, int32_t, int32_t, const char*) {
+        std::filesystem::remove_all(*static_cast<std::string*>(context));
+      };
+    }
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    Say(link, "tune", group, cotune_tune(group, &options, &report));
+    link.Report("is_tuned " + std::to_string(report.is_tuned));
+    CallAndExplain(group, link);
+    Say(link, "save", group, cotune_save(group, database_.c_str()));
+  });
+  const auto failed = AllOf(StartsWith("tune 3 "), HasSubstr(folder));
+  EXPECT_THAT(reports_[0],
+              ElementsAre(failed, "is_tuned 1", StartsWith("log 1 calls run by what this program"),
+                          "call 0 ", "call 0 ", "tuned", "save 0 "));
+  EXPECT_THAT(reports_[1],
+              ElementsAre(failed, "is_tuned 1", "call 0 ", "call 0 ", "tuned", "save 0 "));
+}
+
+TEST_F(CApiDatabase, IsTakenFromWhereTheSettingsFileNamesIt) {
+  TuneInto(database_);
+  const std::string config = folder_.path() + "/config.toml";
+  std::ofstream(config) << "database = \"" << database_ << "\"\n";
+  setenv("COTUNE_CONFIG", config.c_str(), 1);
+  RunRanks(2, [](cotune_group* group, int, TestLink& link) {
+    CallAndExplain(group, link);
+    cotune_group* const turned = Split(group, "turned", {1, 0}, link);
+    if (turned != nullptr) CallAndExplain(turned, link);
+    cotune_group_destroy(turned);
+  });
+  const auto line = StartsWith("log 1 calls run by the tuned database " + database_);
+  EXPECT_THAT(reports_[0],
+              ElementsAre(line, "call 0 ", "call 0 ", "tuned", "call 0 ", "call 0 ", "tuned"));
+  EXPECT_THAT(reports_[1],
+              ElementsAre("call 0 ", "call 0 ", "tuned", line, "call 0 ", "call 0 ", "tuned"));
 }
 
 TEST_F(CApiDatabase, IsNotLookedForWhereOneRankDoesNotWantItUntilItIsAskedFor) {

@@ -1,50 +1,17 @@
-// Groups of the C API when a rank is lost or in doubt, and when ranks differ: real processes, only
+// Groups of the C API when a rank is lost, and when ranks differ: real processes, only
 // cotune.h, the shared library and plugins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstring>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "fmt/format.h"
 #include "integration/capi/cotune.h"
 #include "tests/multi_process/testing/c_api_ranks.h"
 #include "tests/multi_process/testing/rank_processes.h"
-
-namespace cotune {
-namespace {
-
-// How many frames that let ranks use a table this process may still send before it dies; negative:
-// it does not count.
-std::atomic<int> go_frames_left = -1;
-
-// Frame { decision { channel, call, ruling: GO } } behind its length, see sync/wire/wire.proto:
-// field 7 of the frame, and field 3 of the decision, which comes last.
-bool IsGo(std::string_view bytes) {
-  constexpr char kDecision = 0x3A;
-  constexpr std::string_view kRulingGo("\x18\x03", 2);
-  return bytes.size() > 6 && bytes[4] == kDecision && bytes.ends_with(kRulingGo);
-}
-
-}  // namespace
-}  // namespace cotune
-
-// Takes the place of the C library's function for the shared library under test too.
-extern "C" __attribute__((visibility("default"))) ssize_t send(int socket, const void* data,
-                                                               size_t size, int flags) {
-  if (cotune::go_frames_left >= 0 && cotune::IsGo({static_cast<const char*>(data), size}) &&
-      cotune::go_frames_left-- == 0) {
-    kill(getpid(), SIGKILL);
-  }
-  return syscall(SYS_sendto, socket, data, size, flags, nullptr, 0);
-}
 
 namespace cotune {
 namespace {
@@ -59,92 +26,6 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 class CApiFaults : public CApiRanks {};
-
-// Every call that a group has, after it was stopped.
-void SayAllCalls(TestLink& link, cotune_group* group, const std::string& database) {
-  float x[4] = {};
-  void* memory = nullptr;
-  Say(link, "later", group, Reduce(group));
-  Say(link, "later", group, cotune_all_gather(group, x, x, 1, COTUNE_F32));
-  Say(link, "later", group, cotune_load(group, database.c_str()));
-  Say(link, "later", group, cotune_save(group, database.c_str()));
-  Say(link, "later", group, Tune(group, 256));
-  Say(link, "later", group, cotune_group_check(group));
-  Say(link, "later", group, cotune_memory_allocate(group, 64, &memory));
-  Say(link, "later", group, cotune_memory_free(group, x));
-  const int32_t own = cotune_group_rank(group);
-  cotune_group* part = nullptr;
-  cotune_error error{};
-  error.struct_size = sizeof(error);
-  const cotune_result split = cotune_group_split(group, "later", &own, 1, &part, &error);
-  link.Report(fmt::format("later {} {}", split, error.text));
-  cotune_call call{};
-  call.struct_size = sizeof(call);
-  call.collective = COTUNE_COLLECTIVE_ALL_REDUCE;
-  call.dtype = COTUNE_F32;
-  call.reduction = COTUNE_REDUCE_SUM;
-  Say(link, "later", group, cotune_explain(group, &call, nullptr, 0, nullptr));
-}
-
-// The coordinator dies between the two frames that let the ranks of a subgroup, which it is not in,
-// use the table that both have recorded. One of them has it; the other does not know, and stops.
-TEST_F(CApiFaults, ARankThatDoesNotHearOfTheAgreementNeverRunsByTheOldTable) {
-  RankProcesses ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.Start([this, rank](TestLink& link) {
-      cotune_group* const group = Create(rank, 3, link);
-      if (group == nullptr) return 1;
-      if (rank == 0) {
-        link.AwaitWord();
-        go_frames_left = 1;
-        link.Report("armed");
-        link.AwaitWord();  // no word comes: the coordinator's thread ends the process
-        return 1;
-      }
-      cotune_group* const tuned = Split(group, "tuned", {1, 2}, link);
-      if (tuned == nullptr) return 1;
-      Say(link, "tune", tuned, Tune(tuned, 256));
-      Say(link, "save", tuned, cotune_save(tuned, database_.c_str()));
-      cotune_group* const pair = Split(group, "pair", {1, 2}, link);
-      if (pair == nullptr) return 1;
-      cotune_group* const child = Split(pair, "child", {0, 1}, link);
-      if (child == nullptr) return 1;
-      link.Report("ready");
-      link.AwaitWord();
-      const cotune_result loaded = cotune_load(pair, database_.c_str());
-      Say(link, "loaded", pair, loaded);
-      if (loaded == COTUNE_SUCCESS) {
-        // The other rank has stopped, and frees this one, which waits for it.
-        Say(link, "call", pair, Reduce(pair));
-      } else {
-        SayAllCalls(link, pair, database_);
-        Say(link, "child", child, Reduce(child));
-      }
-      cotune_group_destroy(child);
-      cotune_group_destroy(pair);
-      cotune_group_destroy(tuned);
-      cotune_group_destroy(group);
-      return 0;
-    });
-  }
-  for (size_t rank : {1, 2}) {
-    ASSERT_TRUE(ranks.WaitForLine(rank, "ready", kPatienceNs)) << ranks.Transcript();
-  }
-  ranks.Say(0);
-  ASSERT_TRUE(ranks.WaitForLine(0, "armed", kPatienceNs)) << ranks.Transcript();
-  for (size_t rank : {1, 2}) ranks.Say(rank);
-  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
-  SCOPED_TRACE(ranks.Transcript());
-  EXPECT_EQ(ranks.ExitOf(0), -SIGKILL);
-  // Frames go to the ranks in the order of the group.
-  EXPECT_THAT(ranks.LinesOf(1, "loaded "), ElementsAre("0 "));
-  ASSERT_THAT(ranks.LinesOf(2, "loaded "),
-              ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 0"))));
-  const std::string doubt = ranks.LinesOf(2, "loaded ").front();
-  EXPECT_THAT(ranks.LinesOf(2, "later "), AllOf(SizeIs(10), Each(doubt)));
-  EXPECT_THAT(ranks.LinesOf(2, "child "), ElementsAre(doubt));
-  EXPECT_THAT(ranks.LinesOf(1, "call "), ElementsAre(testing::Not(StartsWith("0"))));
-}
 
 TEST_F(CApiFaults, RanksThatDifferDeclineAndGoOn) {
   RankProcesses ranks;
@@ -186,6 +67,49 @@ TEST_F(CApiFaults, RanksThatDifferDeclineAndGoOn) {
     EXPECT_THAT(ranks.LinesOf(rank, "the table"), IsEmpty()) << ranks.Transcript();
     EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 ", "0 ")) << ranks.Transcript();
     EXPECT_THAT(ranks.LinesOf(rank, "again "), ElementsAre("0 ")) << ranks.Transcript();
+  }
+}
+
+// One rank makes a mistake in what it asks for. No rank waits for one that has returned.
+TEST_F(CApiFaults, AMistakeOfOneRankIsToldToAllAndTheGroupGoesOn) {
+  RankProcesses ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 3, link);
+      if (group == nullptr) return 1;
+      constexpr uint64_t kBytes = 256;
+      const auto tune = [&](const char* what, const auto& make_mistake) {
+        cotune_tune_options options{};
+        options.struct_size = sizeof(options);
+        options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+        options.sizes_bytes = &kBytes;
+        options.size_count = 1;
+        if (rank == 1) make_mistake(options);
+        Say(link, what, group, cotune_tune(group, &options, nullptr));
+      };
+      tune("mistake", [](cotune_tune_options& options) { options.struct_size = 2; });
+      tune("mistake", [](cotune_tune_options& options) { options.budget_ns = -1; });
+      tune("mistake", [](cotune_tune_options& options) { options.numerics = 77; });
+      tune("mistake", [](cotune_tune_options& options) { options.collectives = 1; });
+      tune("mistake", [](cotune_tune_options& options) { options.node_count = 1; });
+      const char* const path = rank == 1 ? nullptr : database_.c_str();
+      Say(link, "mistake", group, cotune_save(group, path));
+      tune("tuned", [](cotune_tune_options&) {});
+      Say(link, "call", group, Reduce(group));
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
+  SCOPED_TRACE(ranks.Transcript());
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks.ExitOf(rank), 0);
+    EXPECT_THAT(ranks.LinesOf(rank, "mistake "), AllOf(SizeIs(6), Each(StartsWith("2 "))));
+    if (rank != 1) {
+      EXPECT_THAT(ranks.LinesOf(rank, "mistake "), Each(HasSubstr("rank 1")));
+    }
+    EXPECT_THAT(ranks.LinesOf(rank, "tuned "), ElementsAre("0 "));
+    EXPECT_THAT(ranks.LinesOf(rank, "call "), ElementsAre("0 "));
   }
 }
 

@@ -75,7 +75,7 @@ TEST_P(CApiRandomPrograms, GiveWhatTheEvaluatorGives) {
   RunRanks(world_size, [&](cotune_group* group, int rank, TestLink& link) {
     for (uint64_t seed = 0; seed < kPrograms; ++seed) {
       const std::string text =
-          RandomProgram(seed * 8 + static_cast<uint64_t>(world_size), world_size);
+          RandomProgram(seed * 8 + static_cast<uint64_t>(world_size), world_size, kAnyCollectives);
       const Result<ProgramGraph> graph = ProgramGraph::Parse(text);
       if (!graph) {
         link.Report("wrong text: " + graph.error().ToText() + "\n" + text);
@@ -191,8 +191,8 @@ void ReportRow(TestLink& link, const std::function<void(char* to, size_t size)>&
 }
 
 // The scripted backend, with parts of the host backend. Its quick choice is listed below 2 KiB
-// only, and what it is quicker by is more than what a busy machine adds to most calls: of 20 samples
-// three may be off by any time before an interval is.
+// only, and what it is quicker by is more than what a busy machine adds to most calls: of 20
+// samples three may be off by any time before an interval is.
 TEST_F(CApiPrograms, BothModesFindTheSameWinnersOfTheScriptedBackend) {
   constexpr int kRanks = 2;
   constexpr char kSequence[] =

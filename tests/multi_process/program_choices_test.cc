@@ -33,7 +33,7 @@ constexpr int64_t kPatienceNs = 300 * kSecondNs;
 constexpr uint64_t kProgramsByAny = 30;
 constexpr uint64_t kProgramsBySame = 20;
 #else
-constexpr uint64_t kProgramsByAny = 150;
+constexpr uint64_t kProgramsByAny = 400;
 constexpr uint64_t kProgramsBySame = 100;
 #endif
 using Bytes = std::vector<std::byte>;
@@ -263,8 +263,8 @@ TEST_P(ProgramChoices, AllGiveWhatTheEvaluatorGives) {
       }
       size_t choices = 0;
       for (uint64_t seed = 0; seed < kPrograms; ++seed) {
-        const std::string text =
-            RandomProgram(100'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size);
+        const std::string text = RandomProgram(
+            100'000 + seed * 8 + static_cast<uint64_t>(world_size), world_size, kAnyCollectives);
         static constexpr uint64_t kRows[] = {1, 0, 3, 7, 30};
         const uint64_t rows = kRows[seed % std::size(kRows)];
         const std::string wrong =

@@ -14,6 +14,9 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import parallel
 
 WIDTH = 32
 # A multiple of every number of ranks.
@@ -84,10 +87,32 @@ class _Exchanged(torch.autograd.Function):
         return funcol.all_to_all_single(grad.contiguous(), None, None, ctx.group), None
 
 
+class _Unsharded(torch.autograd.Function):
+    """all_gather of a parameter's shard forward, the mean of its gradients backward."""
+
+    @staticmethod
+    def forward(ctx, shard, group):
+        ctx.group = group
+        return funcol.all_gather_tensor(shard, 0, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if torch.compiler.is_compiling():
+            return funcol.reduce_scatter_tensor(grad.contiguous(), "avg", 0, ctx.group), None
+        # gloo has no average.
+        return funcol.reduce_scatter_tensor(grad.contiguous(), "sum", 0, ctx.group) / ctx.group.size(), None
+
+
 class Model(nn.Module):
-    """The weights of rank `rank` of `world`, which differ where a parallel model's differ."""
+    """The weights of rank `rank` of `world`, which differ where a parallel model's differ.
+
+    has_same_input: all ranks have the same input; if not, each has rows of its own.
+    is_one_graph: it compiles without a break.
+    """
 
     dtype = torch.float32
+    has_same_input = True
+    is_one_graph = True
 
     def __init__(self, group: dist.ProcessGroup):
         super().__init__()
@@ -155,6 +180,8 @@ class LlamaBlock(Model):
 class SequenceParallel(Model):
     """reduce_scatter, residual, norm on a share of the rows, all_gather."""
 
+    has_same_input = False
+
     def forward(self, x):
         whole = _Gathered.apply(x, 0, self.group)
         share = _Scattered.apply(torch.relu(whole @ self.w1) @ self.w2, 0, self.group)
@@ -178,6 +205,8 @@ class ScatterColumns(Model):
 
 class MoeDispatch(Model):
     """all_to_all with equal splits, experts, all_to_all back, gates."""
+
+    has_same_input = False
 
     def forward(self, x):
         gates = torch.sigmoid(x @ self.gate).mean(-1, keepdim=True)
@@ -224,13 +253,73 @@ class SharedResult(Model):
         return early, late, total.sum(-1, keepdim=True)
 
 
+class SimpleFsdp(Model):
+    """Data parallel with sharded parameters: each is gathered where it is used, as SimpleFSDP does it."""
+
+    has_same_input = False
+
+    def __init__(self, group: dist.ProcessGroup):
+        super().__init__(group)
+        own = torch.Generator().manual_seed(200 + group.rank())
+        self.w1 = self._weight((WIDTH // self.world, HIDDEN), own)
+        self.w2 = self._weight((HIDDEN // self.world, WIDTH), own)
+        self.gamma = self._weight((WIDTH // self.world,), own)
+
+    def forward(self, x):
+        w1, w2, gamma = (_Unsharded.apply(shard, self.group) for shard in (self.w1, self.w2, self.gamma))
+        return F.rms_norm(x + torch.relu(x @ w1) @ w2, (WIDTH,), gamma, 1e-6)
+
+
+class _Mlp(nn.Module):
+    """The same weights on all ranks, before they are distributed."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, HIDDEN, bias=False), nn.Linear(HIDDEN, WIDTH, bias=False)
+        common = torch.Generator().manual_seed(8)
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.copy_(torch.randn(weight.shape, generator=common) / 6)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+class DtensorTp(Model):
+    """Tensor parallel by DTensor: ColwiseParallel and RowwiseParallel, residual, norm. On the CPU only."""
+
+    def __init__(self, group: dist.ProcessGroup):
+        super().__init__(group)
+        plan = {"up": parallel.ColwiseParallel(), "down": parallel.RowwiseParallel()}
+        self.mlp = parallel.parallelize_module(_Mlp(), DeviceMesh.from_group(group, "cpu"), plan)
+
+    def forward(self, x):
+        return F.rms_norm(x + self.mlp(x), (WIDTH,), self.gamma, 1e-6)
+
+
+class FullyShard(Model):
+    """FSDP2, whose collectives run in hooks outside of the graphs, and an all_reduce inside of one. On the CPU only."""
+
+    has_same_input = False
+    is_one_graph = False
+
+    def __init__(self, group: dist.ProcessGroup):
+        super().__init__(group)
+        self.mlp = fully_shard(_Mlp(), mesh=DeviceMesh.from_group(group, "cpu"))
+
+    def forward(self, x):
+        return torch.relu(self.reduced(self.mlp(x)) + self.bias)
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One model; `collectives` is how many of its forward pass cotune takes at least."""
+    """One model; `collectives` is how many of its forward pass cotune takes at least, and `may_leave` says that it leaves
+    some alone."""
 
     name: str
     model: Callable[[dist.ProcessGroup], Model]
     collectives: int
+    may_leave: bool = False
 
     @property
     def trains(self) -> bool:
@@ -252,9 +341,13 @@ CASES = [
     Case("scatter_columns", ScatterColumns, 1),
     Case("moe_dispatch", MoeDispatch, 2),
     Case("broadcast", Broadcast, 1),
-    Case("buckets", Buckets, 1),
+    Case("buckets", Buckets, 1, may_leave=True),
     Case("softmax_head", SoftmaxHead, 1),
     Case("shared_result", SharedResult, 1),
+    # Inference waits for two of its three gathers behind other work.
+    Case("simple_fsdp", SimpleFsdp, 1, may_leave=True),
+    Case("dtensor_tp", DtensorTp, 1),
+    Case("fully_shard", FullyShard, 1),
 ]
 
 

@@ -8,7 +8,7 @@ import models
 from testing.torchrun import Tree
 
 # What every run has; the others are exhaustive.
-EVERY_RUN = ("tp_linear", "residual_norm", "bf16_norm", "sequence_parallel", "moe_dispatch", "buckets")
+EVERY_RUN = ("tp_linear", "residual_norm", "bf16_norm", "sequence_parallel", "moe_dispatch", "buckets", "simple_fsdp")
 
 
 def is_exhaustive() -> bool:
@@ -35,6 +35,9 @@ class ModelsTest(unittest.TestCase):
         for record in records:
             self.assertEqual(record["error"], "", record)
             self.assertGreaterEqual(record["collectives"], cases[record["case"]].collectives, record)
+            self.assertTrue(all(record["left"]), record)  # each has a reason
+            if not cases[record["case"]].may_leave:
+                self.assertEqual(record["left"], [], record)
             # The operators ran on a group of cotune, and not by PyTorch's own collectives.
             self.assertEqual(record["plain"], 0, record)
 

@@ -8,18 +8,26 @@ Prints one JSON object a line on rank 0: {"case", "error": "" or what differs on
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 import threading
+import time
+from collections.abc import Callable
 
 import placement
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch.distributed import distributed_c10d
 
 import cotune.torch
 
 # Bytes of the collectives that run on two streams at once.
 SIZES_BYTES = (4 << 10, 1 << 20, 32 << 20)
 CALLS = 10
+# Rank 1 waits no longer than this for rank 0 to have enqueued a replay.
+LATE_S = 10
 
 
 def given(count: int, rank: int, seed: int, device: torch.device) -> torch.Tensor:
@@ -136,10 +144,127 @@ def check_thread(device: torch.device) -> str:
     return "" if results and torch.equal(results[0].cpu(), sum_of(2000, 11)) else "wrong values in a second thread"
 
 
+def check_late_replay(device: torch.device) -> str:
+    """Rank 1 begins a call only when rank 0 has enqueued its own: on a GPU, the replay of a CUDA graph."""
+    if os.environ.get("COTUNE_SHARED_GPUS") == "1":
+        raise Skipped("ranks that share a GPU run in turns")
+    is_cuda, rank = device.type == "cuda", dist.get_rank()
+    call = torch.compile(
+        lambda x: torch.relu(funcol.all_reduce(x * 2, "sum", dist.group.WORLD) + 1),
+        fullgraph=True,
+        mode="reduce-overhead" if is_cuda else "default",
+    )
+    store = distributed_c10d._get_default_store()
+    errors = []
+    for turn in range(8):
+        x = given(4096, rank, 20 + turn, device)
+        # The first calls tune, warm up and capture; ranks wait for each other in them.
+        key = f"late_replay/{turn}" if turn >= 4 and not errors else ""
+        if key and rank == 0 and not is_cuda:
+            store.set(key, "1")  # a call on the CPU ends only when all ranks are in it
+        if key and rank == 1:
+            try:
+                store.wait([key], datetime.timedelta(seconds=LATE_S))
+            except RuntimeError:  # DistStoreError among them
+                errors.append(f"turn {turn}: rank 0 did not come out of its call")
+            time.sleep(0.1)
+        result = call(x)
+        if key and rank == 0 and is_cuda:
+            store.set(key, "1")
+        if not torch.equal(result.cpu(), torch.relu(2 * sum_of(4096, 20 + turn) + 1)):
+            errors.append(f"turn {turn}: wrong values")
+    return ", ".join(errors[:2])
+
+
+def check_tune_between(device: torch.device) -> str:
+    """The first run, which tunes, has work of the user in front of it and behind it on the same stream."""
+    width, rows, seed = (2048 if device.type == "cuda" else 64), 24, 31
+    one = torch.eye(width, device=device)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            x = x @ one
+        total = funcol.all_reduce(x, "sum", dist.group.WORLD) * 3
+        for _ in range(10):
+            total = total @ one
+        return total - 2
+
+    x = given(rows * width, dist.get_rank(), seed, device).view(rows, width)
+    kept = x.clone()
+    result = torch.compile(function, fullgraph=True)(x)
+    x.zero_()  # behind the call, so that the call has read it
+    after = torch.compile(function, fullgraph=True)(kept)
+    right = 3 * sum_of(rows * width, seed).view(rows, width) - 2
+    if not torch.equal(result.cpu(), right):
+        return "wrong values in the run that tunes"
+    return "" if torch.equal(after.cpu(), right) else "wrong values in the run behind it"
+
+
+def check_memory(device: torch.device, allocate: Callable[[], torch.Tensor]) -> str:
+    """Memory of another allocator as operand: plain memory to cotune."""
+    x, reason = None, ""
+    try:
+        x = allocate()
+    except (ImportError, AttributeError, RuntimeError, TypeError) as failure:
+        reason = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
+    reasons = [None] * dist.get_world_size()
+    dist.all_gather_object(reasons, reason)
+    if any(reasons):
+        raise Skipped(next(each for each in reasons if each))
+    for seed in (41, 42):
+        x.copy_(given(x.numel(), dist.get_rank(), seed, device))
+        result = torch.ops.cotune.all_reduce(x, "sum", name())
+        if not torch.equal(result.cpu(), sum_of(x.numel(), seed)):
+            return "wrong values"
+    return ""
+
+
+def check_symmetric_memory(device: torch.device) -> str:
+    def allocate() -> torch.Tensor:
+        from torch.distributed import _symmetric_memory
+
+        return _symmetric_memory.empty(8192, dtype=torch.float32, device=device)
+
+    return check_memory(device, allocate)
+
+
+def check_memory_pool(device: torch.device) -> str:
+    pools = []  # a pool outlives its tensors
+
+    def allocate() -> torch.Tensor:
+        pools.append(torch.cuda.MemPool())
+        with torch.cuda.use_mem_pool(pools[0]):
+            return torch.empty(8192, device=device)
+
+    return check_memory(device, allocate)
+
+
+class Skipped(Exception):
+    """This case cannot run here, on any rank; the message says why."""
+
+
 CASES = {
     "side_stream": check_side_stream, "graph": check_graph, "beside_the_process_group": check_beside,
-    "gradient": check_gradient, "thread": check_thread,
+    "gradient": check_gradient, "thread": check_thread, "late_replay": check_late_replay,
+    "tune_between": check_tune_between, "symmetric_memory": check_symmetric_memory, "memory_pool": check_memory_pool,
 }  # fmt: skip
+ON_CPU = ("late_replay", "tune_between")
+
+
+def run(case: str, device: torch.device) -> dict[str, str]:
+    """The record of a case, less its name: "error", and "skipped" if it is."""
+    if device.type == "cpu" and case not in ON_CPU:
+        return {"error": "", "skipped": "the CPU has no streams and no memory of other allocators"}
+    if case == "beside_the_process_group" and "cuda:nccl" not in str(dist.get_backend_config()):
+        # gloo waits on the host for what stands in front of it on the GPU.
+        return {"error": "", "skipped": "the process group is not NCCL's"}
+    errors = [None] * dist.get_world_size()
+    try:
+        error = CASES[case](device)
+    except Skipped as reason:
+        return {"error": "", "skipped": str(reason)}
+    dist.all_gather_object(errors, error)
+    return {"error": "; ".join(f"rank {rank}: {each}" for rank, each in enumerate(errors) if each)}
 
 
 def main() -> None:
@@ -148,18 +273,10 @@ def main() -> None:
     arguments = parser.parse_args()
     device = placement.placement_of(arguments).begin()
     cotune.torch.enable()
-    has_nccl = "cuda:nccl" in str(dist.get_backend_config())
-    for case, check in CASES.items():
-        if check is check_beside and not has_nccl:
-            # gloo waits on the host for what stands in front of it on the GPU.
-            if dist.get_rank() == 0:
-                print(json.dumps({"case": case, "error": "", "skipped": "the process group is not NCCL's"}), flush=True)
-            continue
-        errors = [None] * dist.get_world_size()
-        dist.all_gather_object(errors, check(device))
+    for case in CASES:
+        record = run(case, device)
         if dist.get_rank() == 0:
-            text = "; ".join(f"rank {rank}: {each}" for rank, each in enumerate(errors) if each)
-            print(json.dumps({"case": case, "error": text}), flush=True)
+            print(json.dumps({"case": case, **record}), flush=True)
     dist.destroy_process_group()
 
 

@@ -26,9 +26,9 @@ DESCRIPTION = """Compiles the models of tests/torch/models.py with cotune.torch 
 graphs, and compares every value with an eager run on the CPU; runs the operators on streams and beside the process
 group's own collectives; runs the two PyTorch examples. Needs python3 with torch 2.11 or newer."""
 EXIT_CODES = "exit codes: 0 all passed; 1 not; 2 usage; 3 no GPU, or no torch"
-MODELS = "tp_linear,residual_norm,bf16_norm,llama_block,sequence_parallel,gather_columns,scatter_columns,moe_dispatch,broadcast,buckets,softmax_head,shared_result"  # noqa: E501  fmt: skip
+MODELS = "tp_linear,residual_norm,bf16_norm,llama_block,sequence_parallel,gather_columns,scatter_columns,moe_dispatch,broadcast,buckets,softmax_head,shared_result,simple_fsdp"  # noqa: E501  fmt: skip
 # Without the ones whose collectives stay the process group's: only NCCL's can be captured.
-CAPTURED_MODELS = MODELS.replace("buckets,", "")
+CAPTURED_MODELS = MODELS.replace("buckets,", "").replace(",simple_fsdp", "")
 LIMIT_S = 400
 QUICK_MODELS = "residual_norm,llama_block,moe_dispatch"
 
@@ -50,9 +50,10 @@ def steps(quick: bool) -> list[Step]:
     models = "tests/torch/model_ranks.py"
     graphs = ("--modes", "static", "--compile-mode", "reduce-overhead")
     return [
-        Step("streams", "tests/torch/stream_ranks.py", (), "cuda"),
+        Step("streams", "tests/torch/stream_ranks.py"),
         Step("inference", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "inference")),
         Step("training", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "training")),
+        Step("values", "tests/torch/value_ranks.py"),
         Step("cuda_graphs", models, ("--cases", captured, "--steps", "inference", *graphs), "cuda"),
         Step("example_tp_linear", "examples/tp_linear.py", is_example=True),
         Step("example_llama_block", "examples/llama_block.py", is_example=True),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugins/cuda/cpu_runner/fiber_scheduler.h"
+#include "plugins/cuda/cpu_runner/kernel_call.h"
 #include "plugins/cuda/cpu_runner/sdk_problem.h"
 
 namespace cotune::cuda::cpu {
@@ -51,6 +52,12 @@ void CopyBytes(const Bytes& from, size_t from_offset, Bytes& to, size_t to_offse
   std::memcpy(to.data() + to_offset, from.data() + from_offset, bytes);
 }
 
+// Whether the caller's buffers are as GiveBack has left them.
+bool AreGivenBack(const Bytes& sent, const Bytes& received) {
+  return sent == Bytes(sent.size(), kSentBefore) &&
+         received == Bytes(received.size(), kNotReceived);
+}
+
 std::string DifferenceOf(const Problem& call, int rank, const Bytes& expected, const Bytes& result,
                          const Bytes& later) {
   const std::string where = fmt::format("{} {} count {} rank {} of {}", call.collective, call.type,
@@ -66,9 +73,10 @@ std::string DifferenceOf(const Problem& call, int rank, const Bytes& expected, c
 
 }  // namespace
 
-void CopyBarrier(RanksOnCpu& ranks, int rank) {
+void CopyBarrier(RanksOnCpu& ranks, int rank, const CallRecord& of_call) {
   KernelArguments call{};
   call.segment = -1;
+  call.call = of_call;
   ranks.Launch(rank, MovingKernel(ranks.world_size()).function, call, {.blocks = 1, .threads = 8});
 }
 
@@ -83,26 +91,29 @@ MovingCall::MovingCall(const sdk::Problem& problem, std::vector<Bytes> inputs, u
       call_(ProblemInWords(problem)),
       inputs_(std::move(inputs)),
       sent_(inputs_),
-      received_(inputs_.size(),
-                Bytes(ReceiveElements(call_) * ElementBytes(call_.type), kNotReceived)),
       results_(inputs_.size()) {
-  if (!problem.in_place) return;
-  for (size_t r = 0; r < inputs_.size(); ++r) {
-    const bool is_gather = problem.collective == Collective::kAllGather;
-    if (!is_gather && static_cast<int>(r) != problem.root) continue;
-    const size_t at = is_gather ? r * inputs_[r].size() : 0;
-    // Not memcpy: with no elements these point nowhere.
-    std::copy(inputs_[r].begin(), inputs_[r].end(),
-              received_[r].begin() + static_cast<ptrdiff_t>(at));
-  }
+  for (size_t r = 0; r < inputs_.size(); ++r) received_.push_back(ReceiveBefore(r));
+}
+
+Bytes MovingCall::ReceiveBefore(size_t rank) const {
+  Bytes before(ReceiveElements(call_) * ElementBytes(call_.type), kNotReceived);
+  const bool is_gather = problem_.collective == Collective::kAllGather;
+  const bool has_data = is_gather || static_cast<int>(rank) == problem_.root;
+  if (!problem_.in_place || !has_data) return before;
+  const Bytes& input = inputs_[rank];
+  const size_t at = is_gather ? rank * input.size() : 0;
+  // Not memcpy: with no elements these point nowhere.
+  std::copy(input.begin(), input.end(), before.begin() + static_cast<ptrdiff_t>(at));
+  return before;
 }
 
 void MovingCall::Run(RanksOnCpu& ranks, int rank) {
   const auto r = static_cast<size_t>(rank);
   const CopyList copies = CopiesOf(problem_, rank);
   if (copies.own[0]) CopyHere(ranks, rank, *copies.own[0]);
-  CopyBarrier(ranks, rank);
+  CopyBarrier(ranks, rank, Record());
   for (size_t phase = 0; phase < copies.phases.size(); ++phase) {
+    between_launches_(rank, phase);
     const auto& own = copies.own[phase + 1];
     // The own copy runs beside the others: before, between or after them.
     size_t own_at = (salt_ + r) % (copies.phases[phase].size() + 1);
@@ -112,24 +123,37 @@ void MovingCall::Run(RanksOnCpu& ranks, int rank) {
       Copy(r, copy);
     }
     if (own_at == 0 && own) CopyHere(ranks, rank, *own);
-    CopyBarrier(ranks, rank);
+    CopyBarrier(ranks, rank, Record());
   }
   results_[r] = GiveBack(sent_[r], received_[r]);
 }
 
 std::string MovingCall::Difference() const {
   for (int rank = 0; rank < problem_.world_size; ++rank) {
-    const auto r = static_cast<size_t>(rank);
-    std::string difference =
-        DifferenceOf(call_, rank, ExpectedOutput(call_, rank, inputs_), results_[r], received_[r]);
-    if (!difference.empty()) return difference + (problem_.in_place ? ", in place" : "");
+    if (std::string difference = DifferenceAt(rank); !difference.empty()) return difference;
   }
   return "";
 }
 
-bool MovingCall::IsUntouchedAt(int rank) const {
+std::string MovingCall::DifferenceAt(int rank) const {
   const auto r = static_cast<size_t>(rank);
-  return sent_[r] == inputs_[r] && received_[r] == Bytes(received_[r].size(), kNotReceived);
+  const std::string difference =
+      DifferenceOf(call_, rank, ExpectedOutput(call_, rank, inputs_), results_[r], received_[r]);
+  return difference.empty() || !problem_.in_place ? difference : difference + ", in place";
+}
+
+bool MovingCall::IsUntouchedBefore(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  return sent_[r] == inputs_[r] && received_[r] == ReceiveBefore(r);
+}
+
+bool MovingCall::IsUntouchedAfter(int rank) const {
+  return AreGivenBack(sent_[static_cast<size_t>(rank)], received_[static_cast<size_t>(rank)]);
+}
+
+CallRecord MovingCall::Record() const {
+  return RecordOf(fmt::format("{} {} by copies", call_.collective, call_.type), call_.count,
+                  call_.root);
 }
 
 // A kernel copies the data that stays on this rank; never in place.
@@ -163,16 +187,22 @@ AddingCall::AddingCall(const KernelVariant& kernel, std::vector<Bytes> inputs, s
       call_(ReductionOf(kernel, inputs[0].size() / ElementBytes(kernel.type))),
       inputs_(std::move(inputs)),
       results_(inputs_.size()) {
-  for (const Bytes& input : inputs_) {
-    sent_.push_back(Bytes(misalignment, 0x11));
-    sent_.back().insert(sent_.back().end(), input.begin(), input.end());
+  for (size_t r = 0; r < inputs_.size(); ++r) {
+    sent_.push_back(SendBefore(r));
     received_.push_back(Bytes(sent_.back().size() + kGuardBytes, kNotReceived));
   }
+}
+
+Bytes AddingCall::SendBefore(size_t rank) const {
+  Bytes before(misalignment_, 0x11);
+  before.insert(before.end(), inputs_[rank].begin(), inputs_[rank].end());
+  return before;
 }
 
 void AddingCall::Run(RanksOnCpu& ranks, int rank) {
   const sdk::Problem problem = SdkProblem(call_, /*is_symmetric=*/true);
   Launch(ranks, rank, -1);
+  between_launches_(rank, 0);
   CopyAll(rank, SegmentCopiesOf(problem, rank, 0).scatter);
   constexpr int kSegments = kCopySegments;
   for (int segment = 0; segment < kSegments; ++segment) {
@@ -183,6 +213,7 @@ void AddingCall::Run(RanksOnCpu& ranks, int rank) {
     if (copies_first) CopyAll(rank, copies);
     Launch(ranks, rank, segment);
     if (!copies_first) CopyAll(rank, copies);
+    between_launches_(rank, static_cast<size_t>(segment) + 1);
   }
   for (int segment = 1; segment < kSegments; ++segment) {
     CopyAll(rank, SegmentCopiesOf(problem, rank, segment).gather);
@@ -194,16 +225,30 @@ void AddingCall::Run(RanksOnCpu& ranks, int rank) {
 
 std::string AddingCall::Difference() const {
   for (int rank = 0; rank < call_.world_size; ++rank) {
-    const auto r = static_cast<size_t>(rank);
-    Bytes expected(misalignment_, kNotReceived);
-    const Bytes sums = ExpectedOutput(call_, rank, inputs_);
-    expected.insert(expected.end(), sums.begin(), sums.end());
-    expected.insert(expected.end(), kGuardBytes, kNotReceived);
-    std::string difference = DifferenceOf(call_, rank, expected, results_[r], received_[r]);
-    if (!difference.empty()) return difference;
+    if (std::string difference = DifferenceAt(rank); !difference.empty()) return difference;
   }
   return "";
 }
+
+std::string AddingCall::DifferenceAt(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  Bytes expected(misalignment_, kNotReceived);
+  const Bytes sums = ExpectedOutput(call_, rank, inputs_);
+  expected.insert(expected.end(), sums.begin(), sums.end());
+  expected.insert(expected.end(), kGuardBytes, kNotReceived);
+  return DifferenceOf(call_, rank, expected, results_[r], received_[r]);
+}
+
+bool AddingCall::IsUntouchedBefore(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  return sent_[r] == SendBefore(r) && received_[r] == Bytes(received_[r].size(), kNotReceived);
+}
+
+bool AddingCall::IsUntouchedAfter(int rank) const {
+  return AreGivenBack(sent_[static_cast<size_t>(rank)], received_[static_cast<size_t>(rank)]);
+}
+
+CallRecord AddingCall::Record() const { return RecordOf(NameOf(kernel_), call_.count, 0); }
 
 Bytes AddingCall::Received(int rank) const {
   const Bytes& all = results_[static_cast<size_t>(rank)];
@@ -220,6 +265,7 @@ void AddingCall::Launch(RanksOnCpu& ranks, int rank, int segment) {
   call.recv = at(received_, static_cast<size_t>(rank));
   call.count = call_.count;
   call.segment = segment;
+  call.call = Record();
   for (size_t r = 0; r < sent_.size(); ++r) {
     call.peer_send[r] = at(sent_, r);
     call.peer_recv[r] = at(received_, r);

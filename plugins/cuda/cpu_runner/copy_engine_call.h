@@ -5,7 +5,9 @@
 #define COTUNE_PLUGINS_CUDA_CPU_RUNNER_COPY_ENGINE_CALL_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/cuda/choices/copy_list.h"
@@ -15,8 +17,12 @@
 
 namespace cotune::cuda::cpu {
 
-// A launch in which the ranks wait for each other. From a program.
-void CopyBarrier(RanksOnCpu& ranks, int rank);
+// A launch in which the ranks wait for each other, as part of a call. From a program.
+void CopyBarrier(RanksOnCpu& ranks, int rank, const CallRecord& of_call = {});
+
+// Called by a rank's program between the launches of a call, `place` counted from 0: a stream may
+// stand still there.
+using BetweenLaunches = std::function<void(int rank, size_t place)>;
 
 // A collective that only moves data. Its buffers belong to it only while it runs.
 class MovingCall {
@@ -28,13 +34,21 @@ class MovingCall {
 
   // From a program.
   void Run(RanksOnCpu& ranks, int rank);
+  void set_between_launches(BetweenLaunches call) { between_launches_ = std::move(call); }
   // Empty when every rank got what it must get, and nothing was written after the end.
   std::string Difference() const;
-  // True when no byte of the rank's buffers has changed, as before it runs. The buffers are not the
-  // same ones.
-  bool IsUntouchedAt(int rank) const;
+  // The same for one rank.
+  std::string DifferenceAt(int rank) const;
+  // Before the rank's call: whether no byte of its buffers has changed. After it: whether none has
+  // since the rank had them back. For calls that fail, too.
+  bool IsUntouchedBefore(int rank) const;
+  bool IsUntouchedAfter(int rank) const;
+  // The call as its ranks compare it; in place or not is no difference.
+  CallRecord Record() const;
 
  private:
+  // The content of a receive buffer at the beginning.
+  Bytes ReceiveBefore(size_t rank) const;
   void CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy);
   void Copy(size_t rank, const BufferCopy& copy);
 
@@ -45,6 +59,7 @@ class MovingCall {
   std::vector<Bytes> sent_;
   std::vector<Bytes> received_;
   std::vector<Bytes> results_;  // of each rank, when its call had ended
+  BetweenLaunches between_launches_ = [](int, size_t) {};
 };
 
 // all_reduce in segments. What runs beside an adding up runs before it or after it, by rank: in
@@ -58,14 +73,21 @@ class AddingCall {
 
   // From a program.
   void Run(RanksOnCpu& ranks, int rank);
-  // As that of MovingCall.
+  // These are as those of MovingCall.
+  void set_between_launches(BetweenLaunches call) { between_launches_ = std::move(call); }
   std::string Difference() const;
+  std::string DifferenceAt(int rank) const;
+  bool IsUntouchedBefore(int rank) const;
+  bool IsUntouchedAfter(int rank) const;
+  CallRecord Record() const;
   // Returns the receive buffer of a rank as it was when the rank's call had ended.
   Bytes Received(int rank) const;
 
  private:
   void Launch(RanksOnCpu& ranks, int rank, int segment);
   void CopyAll(int rank, const std::vector<BufferCopy>& copies);
+  // The send buffer of a rank at the beginning.
+  Bytes SendBefore(size_t rank) const;
 
   const KernelVariant& kernel_;
   size_t misalignment_;
@@ -75,6 +97,7 @@ class AddingCall {
   std::vector<Bytes> sent_;
   std::vector<Bytes> received_;
   std::vector<Bytes> results_;  // of each rank, when its call had ended
+  BetweenLaunches between_launches_ = [](int, size_t) {};
 };
 
 }  // namespace cotune::cuda::cpu

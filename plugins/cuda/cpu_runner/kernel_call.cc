@@ -159,16 +159,20 @@ std::string Call::DifferenceAt(int rank) const {
   return "";
 }
 
-CallRecord Call::Record() const {
-  const auto word_of = [](const std::string& text) {
-    return static_cast<unsigned int>(std::hash<std::string>()(text));
-  };
+CallRecord Call::Record() const { return RecordOf(NameOf(variant_), shape_.count, shape_.root); }
+
+CallRecord RecordOf(const std::string& choice, uint64_t count, int root) {
+  const std::string call = choice + " " + std::to_string(count) + " " + std::to_string(root);
   CallRecord record{};
-  record.word[1] = word_of(NameOf(variant_) + " " + std::to_string(shape_.count) + " " +
-                           std::to_string(shape_.root));
-  record.word[2] = static_cast<unsigned int>(shape_.root) << 8;
-  record.word[3] = static_cast<unsigned int>(shape_.count);
+  record.word[1] = static_cast<unsigned int>(std::hash<std::string>()(call));
+  record.word[2] = static_cast<unsigned int>(root) << 8;
+  record.word[3] = static_cast<unsigned int>(count);
   return record;
+}
+
+bool IsSameCall(const CallRecord& seen, const CallRecord& call) {
+  return seen.word[1] == call.word[1] && (seen.word[2] & ~0xFFu) == call.word[2] &&
+         seen.word[3] == call.word[3];
 }
 
 std::vector<const KernelVariant*> Variants(const VariantFilter& f) {

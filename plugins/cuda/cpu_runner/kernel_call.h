@@ -95,6 +95,11 @@ std::vector<const KernelVariant*> OneOfEachKind(const VariantFilter& filter);
 
 std::string NameOf(const KernelVariant& variant);
 
+// A call as its ranks compare it. choice: the name of all that decides what runs.
+CallRecord RecordOf(const std::string& choice, uint64_t count, int root);
+// Whether a kernel has seen this call, whatever its number was.
+bool IsSameCall(const CallRecord& seen, const CallRecord& call);
+
 }  // namespace cotune::cuda::cpu
 
 #endif  // COTUNE_PLUGINS_CUDA_CPU_RUNNER_KERNEL_CALL_H_

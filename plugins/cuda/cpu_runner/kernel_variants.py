@@ -145,7 +145,7 @@ def copy_engine() -> list[dict]:
         + variants(*add_up, ["F32"], ["SUM"], WORLDS)
         + variants(*add_up, ["F64", "F16"], ["SUM"], [3])
         + variants(*add_up, ["BF16", "U8"], ["AVERAGE"], [3])
-        + variants(*add_up, ["I64"], ["MAX"], [3])
+        + variants(*add_up, ["I64", "F32"], ["MAX"], [3])
     )
 
 

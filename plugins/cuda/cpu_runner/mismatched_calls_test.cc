@@ -12,11 +12,6 @@ namespace {
 
 constexpr uint64_t kNever = 1ull << 50;
 
-bool IsSame(const CallRecord& seen, const CallRecord& call) {
-  return seen.word[1] == call.word[1] && (seen.word[2] & ~0xFFu) == call.word[2] &&
-         seen.word[3] == call.word[3];
-}
-
 // The odd rank makes another call after one that all make; the deadline is never. Then all make one
 // more.
 void ExpectAllFail(Call& before, Call& call, Call& other, int world_size, int odd,
@@ -37,12 +32,12 @@ void ExpectAllFail(Call& before, Call& call, Call& other, int world_size, int od
     ASSERT_EQ(PoisonKind(failure.poison), kMismatch) << what << " rank " << rank;
     const bool is_odd_reporter = PoisonReporter(failure.poison) == odd;
     ASSERT_NE(is_odd_reporter, PoisonPeer(failure.poison) == odd) << what << " rank " << rank;
-    EXPECT_TRUE(IsSame(failure.own_call, (rank == odd ? other : call).Record()))
+    EXPECT_TRUE(IsSameCall(failure.own_call, (rank == odd ? other : call).Record()))
         << what << " rank " << rank;
     // A rank that another one has told of it may not have heard of the other call itself.
     const bool is_told = PoisonReporter(failure.poison) != rank;
-    if (is_told && IsSame(failure.other_call, failure.own_call)) continue;
-    EXPECT_TRUE(IsSame(failure.other_call, (rank == odd ? call : other).Record()))
+    if (is_told && IsSameCall(failure.other_call, failure.own_call)) continue;
+    EXPECT_TRUE(IsSameCall(failure.other_call, (rank == odd ? call : other).Record()))
         << what << " rank " << rank;
     EXPECT_EQ(failure.other == odd, rank != odd) << what << " rank " << rank;
     EXPECT_EQ(failure.number, 2u) << what << " rank " << rank;

@@ -31,6 +31,7 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
 def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
     """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
     start.start()
+    groups.drop_stale()
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
     if tune:
         groups.configure(TuneSettings.of(**tune))
@@ -72,7 +73,7 @@ def explain() -> str:
     """What became of each collective of each graph, and what each process group runs by; text."""
     lines = [decisions.explain().rstrip("\n")]
     for entry in groups.entries():
-        what = f"plain: {entry.reason}" if entry.group is None else f"a group of cotune on {entry.device}"
+        what = f"plain: {entry.reason}" if entry.is_plain else f"a group of cotune on {entry.device}"
         lines.append(f"group {entry.name}: {what}")
     return "\n".join(lines) + "\n"
 

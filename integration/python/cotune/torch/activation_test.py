@@ -9,8 +9,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from cotune.torch import activation, compat, decisions
 from cotune.torch.graph_pass import CotunePass
@@ -120,7 +122,29 @@ class ActivationTest(unittest.TestCase):
         uuid = CotunePass(Settings()).uuid()
         self.assertEqual(uuid, CotunePass(Settings()).uuid())
         self.assertNotEqual(uuid, CotunePass(Settings(prologues=False)).uuid())
+        with mock.patch.object(compat, "probed_values", lambda: (("f8_e4m3_saturates", None),)):
+            self.assertNotEqual(uuid, CotunePass(Settings()).uuid())
         self.assertEqual(pickle.loads(pickle.dumps(uuid)), uuid)
+
+    def test_uuid_follows_the_process_groups(self) -> None:
+        uuids = [CotunePass().uuid()]
+        try:
+            for backend, world_size in (("", 0), ("fake", 2), ("fake", 4), ("gloo", 1)):
+                dist.destroy_process_group() if dist.is_initialized() else None
+                if backend:
+                    store = FakeStore() if backend == "fake" else dist.HashStore()
+                    dist.init_process_group(backend, store=store, rank=0, world_size=world_size)
+                uuids.append(CotunePass().uuid())
+                self.assertEqual(pickle.loads(pickle.dumps(uuids[-1])), CotunePass().uuid())
+        finally:
+            dist.destroy_process_group()
+            fake_group()
+        self.assertEqual(uuids[0], uuids[2])  # a fake group of two, as in the set-up
+        self.assertEqual(len({repr(each) for each in uuids}), 4)
+
+    def test_uuid_where_torch_has_no_list_of_process_groups(self) -> None:
+        with mock.patch.object(compat, "process_groups", lambda: None):
+            self.assertIsNone(CotunePass().uuid())
 
     def test_copies_report_to_the_same_list(self) -> None:
         activation.enable(export=True)

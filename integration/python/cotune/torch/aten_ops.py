@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from cotune.torch import sizes
+from cotune.torch import compat, sizes
 from cotune.torch.program_text import COMPUTED_FLOATS, Number, Operand, Program, Refusal
 
 aten = torch.ops.aten
@@ -27,6 +27,7 @@ class Context(Protocol):
 
     program: Program
     word: str  # the dtype of the node's result
+    device_type: str  # "cpu" or "cuda"
 
     def operand(self, argument: Any, dtype: str = "") -> Operand:
         """The operand for an argument, cast to `dtype` if that is given."""
@@ -178,10 +179,14 @@ def _pow(context: Context, arguments: dict[str, Any]) -> int:
         wide = program.cast(x, "f32") if dtype in ("f16", "bf16") else x
         cube = program.op("mul", program.op("mul", wide, wide), wide)
         return program.cast(cube, dtype)
-    roots = {0.5: "sqrt", -0.5: "rsqrt"}
-    if exponent not in roots or dtype not in COMPUTED_FLOATS:
+    if exponent not in (0.5, -0.5) or dtype not in COMPUTED_FLOATS:
         raise Refusal(f"pow has the exponent {exponent}")
-    return program.op(roots[exponent], x)
+    if exponent == 0.5:
+        # Compiled code calls sqrt, too; eager f16 gives other values for -0 and -inf.
+        return program.op("sqrt", x)
+    # Compiled code calls pow: 0 for -inf and inf for -0, where rsqrt gives NaN and -inf.
+    root = program.op("rsqrt", program.op("add", x, Number(0.0)))
+    return program.op("where", program.op("equal", x, Number(-math.inf)), Number(0.0), root)
 
 
 # Bounds.
@@ -283,7 +288,22 @@ def _cast(context: Context, argument: Any) -> int:
     x = context.operand(argument)
     if context.word not in sizes.DTYPES:
         raise Refusal(f"programs have no {context.word}")
+    if context.word in _F8_MAX and compat.f8_saturates(context.word, context.device_type):
+        x = _saturated(context.program, x, context.word)
     return context.program.cast(x, context.word)
+
+
+_F8_MAX = {"f8_e4m3": 448.0, "f8_e5m2": 57344.0}
+
+
+def _saturated(program: Program, x: int, word: str) -> int:
+    """A value within the range of an 8-bit float, beyond which a program's cast gives NaN or infinity. NaN stays."""
+    dtype = program.types[x].dtype
+    if dtype in ("f8_e4m3", "i8", "u8", word):
+        return x
+    if dtype == "f8_e5m2":
+        x = program.cast(x, "f32")
+    return program.op("clamp", x, low=-_F8_MAX[word], high=_F8_MAX[word])
 
 
 @_rule(prims.convert_element_type.default, is_cheap=True)

@@ -65,8 +65,6 @@ def _root(source: Any, world_size: int) -> int:
 
 
 def _check_splits(arguments: dict[str, Any], world_size: int, settings: Settings) -> None:
-    if not settings.all_to_all:
-        raise Refusal("the settings leave all_to_all")
     splits = [*arguments["output_split_sizes"], *arguments["input_split_sizes"]]
     if len(splits) != 2 * world_size:
         raise Refusal("it has no split for each rank")
@@ -75,10 +73,17 @@ def _check_splits(arguments: dict[str, Any], world_size: int, settings: Settings
         raise Refusal("its splits are uneven")
     facts = sizes.facts_of(arguments.get("input", arguments.get("self")))
     rows = facts.dims[0] if facts is not None and facts.dims else None
-    if isinstance(first, int) and rows != first * world_size:
+    if isinstance(first, fx.Node):
+        if not _is_share(first, rows, world_size):
+            raise Refusal("its splits cannot be shown to be even on all ranks")
+        return
+    if rows != first * world_size:
         raise Refusal("its splits are not an equal share of the rows")
-    if isinstance(first, fx.Node) and not _is_share(first, rows, world_size):
-        raise Refusal("its splits cannot be shown to be even on all ranks")
+    if not settings.all_to_all:
+        raise Refusal(
+            "its splits are even on this rank, which says nothing about the others; give all_to_all=True where "
+            "the splits of all ranks are equal"
+        )
 
 
 def _is_share(split: fx.Node, rows: Any, world_size: int) -> bool:

@@ -6,6 +6,7 @@ cannot work without it. Nothing of torch is patched.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
@@ -122,6 +123,13 @@ def collective_overload(name: str) -> Any | None:
     return getattr(packet, "default", None)
 
 
+def global_rank() -> int:
+    """The rank of this process; 0 where torch.distributed is not initialised."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 0
+    return torch.distributed.get_rank()
+
+
 def resolve_group(name: str) -> Any | None:
     """The process group of that name; None where there is none."""
     resolve = _fetch("torch.distributed.distributed_c10d", "_resolve_process_group")
@@ -167,7 +175,38 @@ def overlap_passes() -> list[str]:
     return on
 
 
-# Sizes. A SymInt's private node holds its sympy expression, its hint and its shape environment.
+# Casts.
+
+
+@functools.cache
+def f8_saturates(word: str, device_type: str) -> bool:
+    """Whether compiled code casts what lies beyond an 8-bit float to its largest value, not to NaN or infinity.
+
+    Code for the CPU casts as eager torch does: e5m2 has infinities, and e4m3 has changed between
+    versions. Code for CUDA casts by an instruction that saturates, whatever eager torch does there
+    (seen with torch 2.11 on H100).
+    """
+    if device_type == "cuda":
+        return True
+    if word == "f8_e5m2":
+        return False
+    with _no_modes():
+        cast = torch.tensor([1000.0]).to(torch.float8_e4m3fn)
+        return not bool(cast.float().isnan())
+
+
+def _no_modes() -> Any:
+    """A context in which tensors are real: a pass runs while torch makes fake ones."""
+    disable = _fetch("torch.utils._python_dispatch", "_disable_current_modes")
+    return contextlib.nullcontext() if disable is None else disable()
+
+
+def probed_values() -> tuple[tuple[str, bool], ...]:
+    """What was probed by running torch, and decides how graphs are rewritten."""
+    return (("f8_e4m3_saturates", f8_saturates("f8_e4m3", "cpu")),)
+
+
+# Sizes. A SymInt's private node holds its sympy expression.
 
 
 def size_expression(size: Any) -> Any:
@@ -179,30 +218,6 @@ def size_expression(size: Any) -> Any:
     except AttributeError as error:
         raise Unsupported(f"torch {torch.__version__}: a SymInt has no node.expr") from error
     return int(expression) if expression.is_Integer else expression
-
-
-def size_hint(size: Any) -> int | None:
-    """The value that a size had when the graph was traced; None where it is not known."""
-    if isinstance(size, int):
-        return size
-    hint = getattr(size.node, "hint", None)
-    return int(hint) if isinstance(hint, int) else None
-
-
-def size_bounds(size: Any, expression: Any) -> tuple[int, int | None]:
-    """The least and the largest value of an expression in the symbols of `size`.
-
-    None stands for no upper bound.
-    """
-    try:
-        found = size.node.shape_env.bound_sympy(expression)
-        lower, upper = found.lower, found.upper
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return 0, None
-    least = int(lower) if getattr(lower, "is_Integer", False) else 0
-    most = int(upper) if getattr(upper, "is_Integer", False) else None
-    # What stands for infinity in torch is an integer near the end of int64 at times.
-    return max(least, 0), most if most is not None and most < 2**62 else None
 
 
 def floor_division(left: Any, right: Any) -> Any | None:
@@ -218,6 +233,30 @@ def is_floor_division(expression: Any) -> bool:
 
 
 # Process groups.
+
+
+def process_groups() -> dict[str, tuple[int, bool]] | None:
+    """The size of each process group of this process by its name, and whether its backend is fake.
+
+    None where this torch keeps no list of them.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return {}
+    names = getattr(_fetch("torch.distributed.distributed_c10d", "_world"), "pg_names", None)
+    if names is None:
+        return None
+    return {
+        str(name): (group.size(), "fake" in group_backend(group))
+        for group, name in names.copy().items()
+    }
+
+
+def global_ranks(group: Any) -> list[int]:
+    """The rank of each member in the default group; its rank in the group where that is not known."""
+    try:
+        return list(torch.distributed.get_process_group_ranks(group))
+    except (RuntimeError, ValueError, KeyError):
+        return list(range(group.size()))
 
 
 def group_timeout_s(group: Any, device: int) -> float:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 import threading
 from typing import Any
+
+from cotune.torch import compat
+from cotune.torch.log import log
 
 GRAPHS_KEPT = 256
 
@@ -33,12 +37,16 @@ class ProgramDecision:
 
 @dataclasses.dataclass
 class LeftDecision:
-    """A collective that is left alone: node, operator, group and reason."""
+    """A collective that is left alone: node, operator, group and reason.
+
+    `is_unsupported`: programs lack its dtype, its layout or its kind, whatever the settings are.
+    """
 
     node: str
     operator: str
     group: str
     reason: str
+    is_unsupported: bool = False
 
 
 @dataclasses.dataclass
@@ -55,6 +63,7 @@ class GraphDecision:
 _graphs: collections.deque[GraphDecision] = collections.deque(maxlen=GRAPHS_KEPT)
 _lock = threading.Lock()
 _count = 0
+_has_warned = False
 
 
 def record(
@@ -67,6 +76,25 @@ def record(
     with _lock:
         _graphs.append(GraphDecision(_count, nodes, seconds, programs, left))
         _count += 1
+    _warn_once([each for each in left if each.is_unsupported])
+
+
+def _warn_once(unsupported: list[LeftDecision]) -> None:
+    """Warns about the first graph of the process with such collectives; on global rank 0."""
+    global _has_warned
+    with _lock:
+        if _has_warned or not unsupported:
+            return
+        _has_warned = True
+    log.log(
+        logging.WARNING if compat.global_rank() == 0 else logging.INFO,
+        "cotune leaves %s of this graph to PyTorch: %s (%s): %s; cotune.torch.explain() lists %s",
+        _count_text(unsupported, "collective"),
+        unsupported[0].node,
+        unsupported[0].operator,
+        unsupported[0].reason,
+        "it" if len(unsupported) == 1 else "them",
+    )
 
 
 def clear() -> None:

@@ -11,9 +11,11 @@ import ctypes
 import dataclasses
 import datetime
 import json
+import logging
 import os
 import pathlib
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -28,6 +30,12 @@ from cotune.torch.log import log
 
 # How much of an error goes through the store.
 _REASON_CHARACTERS_MAX = 1000
+# A meeting that lasts longer names the ranks that are missing.
+LATE_S = 10.0
+# A rank may need the whole timeout to find that a group cannot be made; the others wait for its word.
+_WORD_GRACE_S = 30.0
+# What a rank of a meeting has not done when its word is missing.
+_STEPS = {"ready": "come to its first operator", "made": "made its group for the operators"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +104,8 @@ class GroupEntry:
     Attributes:
       name: of the process group.
       device: "host", or "cuda:N".
-      group: None: plain.
-      reason: why it is plain; "" for a group.
+      group: None where none could be made.
+      reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
     """
 
     name: str
@@ -105,9 +113,23 @@ class GroupEntry:
     group: Group | None
     reason: str
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether programs run by PyTorch's own collectives."""
+        return self.group is None or self.reason != ""
 
-_lock = threading.Lock()
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Life:
+    """The process group that a name stands for. Another one may have the name later."""
+
+    process_group: weakref.ref[Any]
+
+
+# Reentrant: a garbage collection in a thread that holds it may run the finaliser of a process group.
+_lock = threading.RLock()
 _entries: dict[tuple[str, bool], GroupEntry] = {}
+_lives: dict[str, _Life] = {}
 _settings = TuneSettings()
 
 
@@ -121,7 +143,8 @@ def configure(settings: TuneSettings) -> None:
 def entries() -> list[GroupEntry]:
     """The groups of this process, in the order of their making."""
     with _lock:
-        return list(_entries.values())
+        # The copy stays whole when a finaliser drops an entry meanwhile.
+        return list(_entries.copy().values())
 
 
 def group_of(name: str) -> Group | None:
@@ -130,8 +153,15 @@ def group_of(name: str) -> Group | None:
     It is used by one thread at a time, and not while an operator of that group runs.
     """
     with _lock:
-        found = [each.group for (each_name, _), each in _entries.items() if each_name == name]
-    return next((each for each in found if each is not None), None)
+        found = [each for (each_name, _), each in _entries.copy().items() if each_name == name]
+    return next((each.group for each in found if not each.is_plain), None)
+
+
+def become_plain(name: str, is_on_host: bool, reason: str) -> None:
+    """Notes that the operators do not use the group any more. It lives until its process group is destroyed."""
+    with _lock:
+        if (entry := _entries.get((name, is_on_host))) is not None:
+            entry.reason = reason
 
 
 def _place(device: int) -> str:
@@ -145,43 +175,95 @@ def _host_id() -> str:
     return f"{boot}/{shared.st_dev}"
 
 
-def _readiness() -> str:
-    """Why this rank cannot make a group; "" when it can."""
+def _reason_of(failure: Exception) -> str:
+    """One line for the other ranks; never empty."""
+    is_ours = isinstance(failure, (CotuneError, compat.Unsupported))
+    text = str(failure) if is_ours and str(failure) else f"{type(failure).__name__}: {failure}"
+    return text[:_REASON_CHARACTERS_MAX]
+
+
+def _readiness() -> dict[str, str]:
+    """The host of this rank, or the reason why it cannot make a group. Raises nothing: the other ranks wait for it."""
     try:
         _native.library()
         library.load()
-    except (CotuneError, compat.Unsupported, OSError) as failure:
-        return str(failure)
-    return ""
+        return {"reason": "", "host": _host_id()}
+    except Exception as failure:  # noqa: BLE001
+        return {"reason": _reason_of(failure), "host": ""}
 
 
 class _Meeting:
-    """The ranks of a process group, by its store: each says a word and reads those of all others."""
+    """The ranks of a process group meet by its store: each writes a word and reads those of all others."""
 
-    def __init__(self, process_group: Any, device: int, timeout_s: float):
+    def __init__(self, name: str, process_group: Any, device: int):
+        self.name = name
         self.rank = process_group.rank()
         self.size = process_group.size()
-        self._timeout = datetime.timedelta(seconds=timeout_s)
+        self.global_ranks = compat.global_ranks(process_group)
         store = process_group.get_group_store()
         try:
             store = store.clone()
         except (RuntimeError, AttributeError):
             pass  # a store without connections
         kind = "host" if device < 0 else "cuda"
-        arrivals = store.add(f"cotune/{kind}/arrivals", 1)
-        # A store may outlive a process group, and hold what its ranks have said.
+        members = "-".join(str(rank) for rank in self.global_ranks)
+        self._all_attempts = torch.distributed.PrefixStore(f"cotune/{kind}/{members}", store)
+        arrivals = self._all_attempts.add("arrivals", 1)
+        # A store may outlive a process group, and hold what its ranks have written.
         attempt = (arrivals - 1) // self.size
-        self.store = torch.distributed.PrefixStore(f"cotune/{kind}/{attempt}", store)
+        self.store = torch.distributed.PrefixStore(str(attempt), self._all_attempts)
 
-    def share(self, step: str, word: dict[str, str]) -> list[dict[str, str]]:
+    def share(self, step: str, word: dict[str, str], timeout_s: float) -> list[dict[str, str]]:
+        """Raises TimeoutError, which names the ranks whose word is missing at the end of the timeout."""
         self.store.set(f"{step}/{self.rank}", json.dumps(word))
         keys = [f"{step}/{rank}" for rank in range(self.size)]
-        self.store.wait(keys, self._timeout)
+        self._wait(step, keys, timeout_s)
         return [json.loads(self.store.get(key)) for key in keys]
 
+    def withdraw(self) -> None:
+        """Lets a later first run of this rank meet the others, after a meeting to which not all have come."""
+        self.store.delete_key(f"ready/{self.rank}")
+        self._all_attempts.add("arrivals", -1)
 
-def _first_reason(words: list[dict[str, str]]) -> str:
-    for rank, word in enumerate(words):
+    def _wait(self, step: str, keys: list[str], timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        has_warned = False
+        while True:
+            begin_s = time.monotonic()
+            # A timeout of 0 is none.
+            slice_s = max(0.01, min(LATE_S, deadline_s - begin_s))
+            try:
+                self.store.wait(keys, datetime.timedelta(seconds=slice_s))
+                return
+            except RuntimeError:
+                # Torch has no class of its own for a timeout; a store that is gone fails sooner.
+                if time.monotonic() - begin_s < 0.9 * slice_s:
+                    raise
+            late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            if late and time.monotonic() >= deadline_s:
+                raise TimeoutError(self._late_text(step, late, timeout_s))
+            if late and not has_warned:
+                has_warned = True
+                # Of all ranks that wait the first one warns.
+                is_first = all(rank in late for rank in range(self.rank))
+                log.log(logging.WARNING if is_first else logging.INFO, "%s", self._late_text(step, late, slice_s))
+
+    def _late_text(self, step: str, late: list[int], seconds: float) -> str:
+        who = ", ".join(f"rank {self.global_ranks[rank]}" for rank in late)
+        text = (
+            f"rank {self.global_ranks[self.rank]} has waited for {seconds:g} s, since each of these has not "
+            f"{_STEPS[step]} of process group {self.name!r}: {who}"
+        )
+        if step != "ready":
+            return text
+        return (
+            f"{text}. They may be compiling, or run this graph without cotune: where cotune.torch.enable() was not "
+            "called, or with another PyTorch, other options, or another graph"
+        )
+
+
+def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
+    for rank, word in zip(global_ranks, words, strict=True):
         if word["reason"]:
             return f"rank {rank}: {word['reason']}"
     hosts = {word.get("host", "") for word in words}
@@ -194,30 +276,36 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     """Collective over the ranks of the process group."""
     place = _place(device)
     timeout_s = compat.group_timeout_s(process_group, device)
-    meeting = _Meeting(process_group, device, timeout_s)
-    ready = meeting.share("ready", {"reason": _readiness(), "host": _host_id()})
-    if reason := _first_reason(ready):
-        return GroupEntry(name, place, None, reason)
-    group, failure = None, ""
+    meeting = _Meeting(name, process_group, device)
     try:
-        group = Group(
-            meeting.rank,
-            meeting.size,
-            store=_StoreOfGroup(meeting.store),
-            memory="host" if device < 0 else "cuda",
-            join_timeout_s=timeout_s,
-            call_timeout_s=timeout_s,
-            log=log,
-            ignores_database=_settings.database is None,
-        )
-    except CotuneError as error:
-        failure = str(error)[:_REASON_CHARACTERS_MAX]
-    made = meeting.share("made", {"reason": failure})
-    if reason := _first_reason(made):
-        if group is not None:
-            group.destroy()
+        ready = meeting.share("ready", _readiness(), timeout_s)
+    except TimeoutError:
+        meeting.withdraw()
+        raise
+    if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
-    return GroupEntry(name, place, group, "")
+    group, failure, is_agreed = None, "", False
+    try:
+        try:
+            group = Group(
+                meeting.rank,
+                meeting.size,
+                store=_StoreOfGroup(meeting.store),
+                memory="host" if device < 0 else "cuda",
+                join_timeout_s=timeout_s,
+                call_timeout_s=timeout_s,
+                log=log,
+                ignores_database=_settings.database is None,
+            )
+        except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
+            failure = _reason_of(error)
+        made = meeting.share("made", {"reason": failure}, timeout_s + _WORD_GRACE_S)
+        reason = _first_reason(made, meeting.global_ranks)
+        is_agreed = reason == ""
+    finally:
+        if group is not None and not is_agreed:
+            group.destroy()
+    return GroupEntry(name, place, group if is_agreed else None, reason)
 
 
 def _why_plain(process_group: Any) -> str:
@@ -245,28 +333,52 @@ def _register(entry: GroupEntry, device: int, settings: TuneSettings) -> None:
         raise RuntimeError(f"group {entry.name!r} on {entry.device} was not accepted ({result})")
 
 
-def drop(name: str) -> None:
-    """Forgets the groups of that name, which are destroyed. No operator of them runs afterwards."""
+def drop(name: str, life: _Life | None = None) -> None:
+    """Forgets the groups of that name, which are destroyed. No operator of them runs afterwards.
+
+    With a life, it forgets them only if the name still stands for that process group.
+    """
+    with _lock:
+        if life is not None and _lives.get(name) is not life:
+            return
+        _lives.pop(name, None)
+        dropped = [_entries.pop(key) for key in _entries.copy() if key[0] == name]
     if library.is_there():
         library.load().cotune_torch_group_unregister(name.encode())
-    with _lock:
-        dropped = [_entries.pop(key) for key in list(_entries) if key[0] == name]
     for entry in dropped:
         if entry.group is not None:
             entry.group.destroy()
 
 
-def _drop_in(process: int, name: str) -> None:
+def drop_stale() -> None:
+    """Forgets the groups whose process group was destroyed, also where another one has its name now."""
+    with _lock:
+        lives = _lives.copy()
+    for name, life in lives.items():
+        found = compat.resolve_group(name)
+        if found is None or found is not life.process_group():
+            drop(name, life)
+
+
+def _drop_in(process: int, name: str, life: _Life) -> None:
     # A child that was forked has the finalizers of its parent, too.
     if os.getpid() == process:
-        drop(name)
+        drop(name, life)
+
+
+def _drop_at_end_of(process_group: Any, name: str, life: _Life) -> None:
+    """Either object may be held by somebody beyond the destruction of the process group."""
+    for each in (process_group, compat.object_of_group_life(process_group)):
+        weakref.finalize(each, _drop_in, os.getpid(), name, life)
 
 
 def resolve(name: str, device: int) -> None:
     """Makes and registers the group of a process group; collective over its ranks.
 
-    Raises RuntimeError where there is no such process group, and what its store raises.
+    Raises RuntimeError where there is no such process group, TimeoutError where ranks do not come, and what its
+    store raises.
     """
+    drop_stale()
     process_group = compat.resolve_group(name)
     if process_group is None:
         raise RuntimeError(
@@ -278,25 +390,27 @@ def resolve(name: str, device: int) -> None:
             entry = GroupEntry(name, _place(device), None, reason)
         else:
             entry = _make(name, process_group, device)
-    if entry.group is None and process_group.rank() == 0:
-        log.warning(
+    if entry.group is None:
+        log.log(
+            logging.WARNING if process_group.rank() == 0 else logging.INFO,
             "programs of process group %r run by PyTorch's own collectives, on all of its ranks: %s",
             name,
             entry.reason,
         )
     with _lock:
         settings = _settings
-        first = all(each != name for each, _ in _entries)
+        known = _lives.get(name)
+        life = known or _Life(weakref.ref(process_group))
+        _lives[name] = life
         _entries[name, device < 0] = entry
     _register(entry, device, settings)
-    if first:
-        weakref.finalize(
-            compat.object_of_group_life(process_group), _drop_in, os.getpid(), name
-        )
+    if known is None:
+        _drop_at_end_of(process_group, name, life)
 
 
 def ensure(name: str, device: int) -> None:
     """The same where no operator of the group has run on such a device yet."""
+    drop_stale()
     with _lock:
         known = (name, device < 0) in _entries
     if not known:

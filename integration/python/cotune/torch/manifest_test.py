@@ -1,4 +1,4 @@
-"""The row counts for which programs are tuned."""
+"""The row counts for which programs are tuned, and the text that carries them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from cotune.torch import manifest
 from cotune.torch.testing.graphs import explained, fake_group
 
 
-def _rows(function, *tensors: torch.Tensor, least: int = 2, most: int | None = None) -> list[int]:
-    for each in tensors:
-        bounds = {} if most is None else {"min": least, "max": most}
-        torch._dynamo.mark_dynamic(each, 0, **bounds)
-    (program,) = explained(function, *tensors)["programs"]
-    return program["rows"]
-
-
-class ManifestTest(unittest.TestCase):
+class RowsTest(unittest.TestCase):
     def setUp(self) -> None:
         self.group = fake_group()
 
@@ -29,32 +21,52 @@ class ManifestTest(unittest.TestCase):
     def _all_gather(self, x: torch.Tensor) -> torch.Tensor:
         return funcol.all_gather_tensor(x, 0, self.group) + 1
 
+    def _rows(self, function, x: torch.Tensor, **bounds: int) -> list[int]:
+        torch._dynamo.mark_dynamic(x, 0, **bounds)
+        (program,) = explained(function, x)["programs"]
+        return program["rows"]
+
     def test_static_rows(self) -> None:
         (program,) = explained(self._all_reduce, torch.ones(48, 8))["programs"]
         self.assertEqual(program["rows"], [48])
 
-    def test_symbolic_rows_go_by_steps_of_four_around_the_hint(self) -> None:
-        found = _rows(self._all_reduce, torch.ones(48, 8))
-        self.assertEqual(found, [3, 12, 48, 192, 768, 1024])
-        self.assertEqual(_rows(self._all_reduce, torch.ones(512, 8))[-1], 2048)
+    def test_symbolic_rows_lie_on_a_grid_from_1_kib_to_64_mib(self) -> None:
+        found = self._rows(self._all_reduce, torch.ones(48, 8))
+        self.assertEqual(found, [64 * 4**step for step in range(8)])
+        self.assertEqual(self._rows(self._all_reduce, torch.ones(48, 4))[:2], [64, 256])
+        found = self._rows(self._all_reduce, torch.ones(16, 256))
+        self.assertEqual(found, [4**step for step in range(9)])
+        found = self._rows(self._all_reduce, torch.ones(16, 65536))
+        self.assertEqual(found, [1, 4, 16, 64, 256])
 
-    def test_rows_stay_within_the_bounds(self) -> None:
-        found = _rows(self._all_reduce, torch.ones(48, 8), least=10, most=100)
-        self.assertEqual(found, [12, 48, 100])
+    def test_sizes_at_the_time_of_tracing_and_their_bounds_do_not_count(self) -> None:
+        found = self._rows(self._all_reduce, torch.ones(48, 8))
+        self.assertEqual(self._rows(self._all_reduce, torch.ones(10001, 8)), found)
+        self.assertEqual(self._rows(self._all_reduce, torch.ones(48, 8), min=10, max=100), found)
 
     def test_rows_of_shares_are_multiples_of_the_ranks(self) -> None:
-        found = _rows(self._all_gather, torch.ones(15, 8))
-        self.assertIn(30, found)
-        self.assertTrue(all(rows % 2 == 0 for rows in found), found)
+        found = self._rows(self._all_gather, torch.ones(15, 8))
+        self.assertEqual(found, [2 * 4**step for step in range(2, 11)])
 
-    def test_bytes_are_bounded(self) -> None:
-        found = _rows(self._all_reduce, torch.ones(16, 65536))
-        self.assertEqual(max(found), manifest.BYTES_MAX // (65536 * 4))
 
-    def test_hint_stays_beyond_the_bytes(self) -> None:
-        found = manifest._geometric(5000, 2, 256, 1)
-        self.assertIn(5000, found)
-        self.assertLessEqual(max(rows for rows in found if rows != 5000), 256)
+class TextTest(unittest.TestCase):
+    def test_text_is_read_back(self) -> None:
+        entries = {"program a; %0 = input f32 [R, 8]; return %0": [8, 32], "program b": [1]}
+        text = manifest.manifest_text(entries)
+        self.assertEqual(
+            text, "rows 8,32: program a; %0 = input f32 [R, 8]; return %0 | rows 1: program b"
+        )
+        self.assertEqual(dict(manifest.parse_manifest(text)), entries)
+
+    def test_texts_that_cannot_be_arguments(self) -> None:
+        self.assertEqual(manifest.why_no_argument("the name", "tp_0"), "")
+        for text, part in (
+            ('a"', "quotation"),
+            ("a\\", "backslash"),
+            ("a\nb", "line break"),
+            ("a|b", "bar"),
+        ):
+            self.assertRegex(manifest.why_no_argument("the name", text), f"the name has .*{part}")
 
 
 if __name__ == "__main__":

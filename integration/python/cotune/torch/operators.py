@@ -36,6 +36,15 @@ def register() -> None:
             lower.make_fallback(overload, layout_constraint=lower.require_contiguous, warn=False)
 
 
+def check_reduces(x: torch.Tensor, reduce_op: str, name: str) -> None:
+    """Raises RuntimeError for a reduction of bool whose result is no bool."""
+    if x.dtype == torch.bool and reduce_op.lower() not in ("min", "max"):
+        raise RuntimeError(
+            f"cotune: {name} of bool takes min or max, and not {reduce_op}; cast the tensor to a "
+            "dtype of numbers"
+        )
+
+
 def _check_dims(x: torch.Tensor, name: str) -> None:
     torch._check(x.dim() > 0, lambda: f"cotune::{name} takes a tensor of one dimension or more")
 
@@ -49,6 +58,7 @@ def _register_fakes() -> None:
 
     @fake("cotune::all_reduce")
     def _(x: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
+        check_reduces(x, reduce_op, "all_reduce")
         return x.new_empty(x.shape)
 
     @fake("cotune::all_gather")
@@ -59,6 +69,7 @@ def _register_fakes() -> None:
     @fake("cotune::reduce_scatter")
     def _(x: torch.Tensor, reduce_op: str, world_size: int, group_name: str) -> torch.Tensor:
         _check_dims(x, "reduce_scatter")
+        check_reduces(x, reduce_op, "reduce_scatter")
         torch._check(
             x.shape[0] % world_size == 0,
             lambda: f"cotune::reduce_scatter: {x.shape[0]} rows are no multiple of {world_size}",
@@ -88,7 +99,7 @@ def _register_gradients() -> None:
     autograd = torch.library.register_autograd
 
     def keep_reduction(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.reduce_op, ctx.group_name = inputs[1], inputs[-1]
+        ctx.reduce_op, ctx.group_name = inputs[1].lower(), inputs[-1]
         ctx.world_size = inputs[2] if len(inputs) == 4 else 0
 
     def all_reduce_gradient(ctx: Any, gradient: torch.Tensor) -> Any:

@@ -42,6 +42,17 @@ class FakesTest(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "one dimension"):
                 ops.all_gather(torch.empty(()), 2, "g")
 
+    def test_bool_is_not_summed(self) -> None:
+        ops = torch.ops.cotune
+        with FakeTensorMode():
+            mask = torch.empty(6, 5, dtype=torch.bool)
+            self.assertEqual(ops.all_reduce(mask, "MAX", "g").dtype, torch.bool)
+            for reduce_op in ("sum", "avg", "product"):
+                with self.assertRaisesRegex(RuntimeError, "bool takes min or max"):
+                    ops.all_reduce(mask, reduce_op, "g")
+                with self.assertRaisesRegex(RuntimeError, "bool takes min or max"):
+                    ops.reduce_scatter(mask, reduce_op, 2, "g")
+
     def test_register_twice(self) -> None:
         operators.register()
         operators.register()
@@ -64,6 +75,9 @@ def _gradients(rank: int, world_size: int) -> dict[str, Any]:
         weights = torch.arange(1.0, y.numel() + 1).reshape(y.shape) * (rank + 1)
         (y * weights).sum().backward()
         found[name] = x.grad
+    x = torch.ones(4, 3, requires_grad=True)
+    ops.reduce_scatter(x, "SUM", world_size, group).sum().backward()
+    found["SUM"] = x.grad
     try:
         x = torch.ones(4, 3, requires_grad=True)
         ops.all_reduce(x, "max", group).sum().backward()
@@ -85,6 +99,7 @@ class GradientsTest(unittest.TestCase):
                 "reduce_scatter": torch.cat([weights[:2] * scale for scale in both]),
                 "all_to_all": torch.cat([weights[own] * scale for scale in both]),
                 "broadcast": 3 * small if rank == 1 else torch.zeros(4, 3),
+                "SUM": torch.ones(4, 3),
             }
             for name, want in wanted.items():
                 with self.subTest(operator=name, rank=rank):

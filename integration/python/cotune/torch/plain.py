@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from cotune.torch import compat, sizes
-from cotune.torch.program_text import ONE, REDUCING, Node, Number, Program, parse
+from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
 
 _SCALE_MIN = 1e-12
 _LARGEST = {"i8": 127.0, "f8_e4m3": 448.0, "f8_e5m2": 57344.0}
@@ -44,23 +44,28 @@ def run_plain(
     """Runs a program text and writes its outputs.
 
     Tensors have any shape; their row-major elements are rows and columns of the program's values.
+    One input more than the program declares is not read: it orders the calls of a graph.
     Raises ValueError for tensors that do not fit, and Refusal for what is no program.
     """
     parsed = _parsed(program)
+    if len(inputs) == len(parsed.inputs) + 1:
+        inputs = inputs[:-1]
+    inputs, outputs = [_as_bytes(each) for each in inputs], [_as_bytes(each) for each in outputs]
     if (len(inputs), len(outputs)) != (len(parsed.inputs), len(parsed.outputs)):
         raise ValueError(
             f"the program has {len(parsed.inputs)} inputs and {len(parsed.outputs)} outputs, and "
             f"the call has {len(inputs)} and {len(outputs)}"
         )
     with torch.no_grad():
-        results = _Run(parsed, inputs, group_name).results()
-        for output, result in zip(outputs, results, strict=True):
-            if output.numel() != result.numel() or output.dtype != result.dtype:
-                raise ValueError(
-                    f"an output is {output.dtype} of {tuple(output.shape)}, and its value is "
-                    f"{result.dtype} of {tuple(result.shape)}"
-                )
+        run = _Run(parsed, inputs, group_name)
+        run.check_outputs(outputs)
+        for output, result in zip(outputs, run.results(), strict=True):
             output.copy_(result.reshape(output.shape))
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of bool as the u8 that stands for it in programs."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
 class _Run:
@@ -74,17 +79,44 @@ class _Run:
             raise ValueError(f"there is no group '{group_name}' in this process")
         self._world_size = group.size()
         self._device = inputs[0].device
+        self._operands = [
+            self._operand(each, type_.dtype, type_.columns)
+            for each, type_ in zip(inputs, program.inputs, strict=True)
+        ]
+        self._rows = self._rows_of_operands()
         self._values: list[torch.Tensor] = []
-        given, nodes = iter(inputs), iter(program.nodes)
-        for value, type_ in enumerate(program.types):
-            if program.is_input(value):
-                self._values.append(self._operand(next(given), type_.dtype, type_.columns))
-            else:
-                self._values.append(self._result(next(nodes)))
-        self._check_rows()
+
+    def check_outputs(self, outputs: list[torch.Tensor]) -> None:
+        """Raises ValueError for outputs that do not fit, before anything is moved."""
+        for output, (value, _) in zip(outputs, self._program.outputs, strict=True):
+            type_ = self._program.types[value]
+            wanted = sizes.DTYPES[type_.dtype], self._rows[type_.rows] * type_.columns
+            if (output.dtype, output.numel()) != wanted:
+                raise ValueError(
+                    f"an output is {output.dtype} of {tuple(output.shape)}, and its value is "
+                    f"{wanted[0]} of {self._rows[type_.rows]} rows and {type_.columns} columns on "
+                    f"{self._world_size} ranks"
+                )
 
     def results(self) -> list[torch.Tensor]:
+        """The values of the outputs; runs the program."""
+        given, nodes = iter(self._operands), iter(self._program.nodes)
+        for value in range(len(self._program.types)):
+            is_input = self._program.is_input(value)
+            self._values.append(next(given) if is_input else self._result(next(nodes)))
         return [self._values[value] for value, _ in self._program.outputs]
+
+    def _rows_of_operands(self) -> dict[str, int]:
+        """What 1, R and R/n are by the operands."""
+        counts = {ONE: 1}
+        for operand, type_ in zip(self._operands, self._program.inputs, strict=True):
+            rows = counts.setdefault(type_.rows, operand.shape[0])
+            if operand.shape[0] != rows:
+                raise ValueError(f"a value has {operand.shape[0]} rows, and others have {rows}")
+        whole = counts.get(ALL, counts.get(SHARE, 0) * self._world_size)
+        if counts.get(SHARE, whole // self._world_size) != whole // self._world_size:
+            raise ValueError(f"values of R and R/n rows have {whole} and {counts[SHARE]} rows")
+        return {ONE: 1, ALL: whole, SHARE: whole // self._world_size}
 
     @staticmethod
     def _operand(tensor: torch.Tensor, word: str, columns: int) -> torch.Tensor:
@@ -94,13 +126,6 @@ class _Run:
                 f"of {columns} columns"
             )
         return tensor.reshape(-1, columns)
-
-    def _check_rows(self) -> None:
-        counts: dict[str, int] = {ONE: 1}
-        for type_, value in zip(self._program.types, self._values, strict=True):
-            rows = value.shape[0]
-            if counts.setdefault(type_.rows, rows) != rows:
-                raise ValueError(f"a value has {rows} rows, and others have {counts[type_.rows]}")
 
     def _result(self, node: Node) -> torch.Tensor:
         if node.is_collective:
@@ -125,7 +150,8 @@ class _Run:
     def _wide(self, operand: int | Number, dtype: torch.dtype) -> torch.Tensor:
         if isinstance(operand, Number):
             number = operand.value if dtype.is_floating_point else int(operand.value)
-            return torch.tensor(number, dtype=dtype, device=self._device)
+            # torch.tensor would copy from the host, which no CUDA graph captures.
+            return torch.full((), number, dtype=dtype, device=self._device)
         return self._values[operand].to(dtype)
 
     def _where(self, node: Node) -> torch.Tensor:
@@ -198,7 +224,8 @@ def _quantize(node: Node, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 def _scale(node: Node, x: torch.Tensor) -> torch.Tensor:
     largest = x.abs().amax(-1, keepdim=True)
-    return torch.maximum(largest, torch.tensor(_SCALE_MIN, dtype=x.dtype)) / _LARGEST[node.to]
+    least = torch.full((), _SCALE_MIN, dtype=x.dtype, device=x.device)
+    return torch.maximum(largest, least) / _LARGEST[node.to]
 
 
 def _clamp(node: Node, x: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -126,6 +127,29 @@ class PlainTest(unittest.TestCase):
             _local(body, x[:, :1].clone(), dtype=torch.int8),
             torch.where(x[:, :1] < 0, -127, 127).to(torch.int8),
         )
+
+    def test_nothing_is_copied_from_the_host(self) -> None:
+        # A CUDA graph captures no such copy, as torch.tensor makes one.
+        x = self.x[1:].contiguous()
+        body = "%s = quantize_scale %x, to=i8\n%z = mul %x, 0.5\n%y = quantize %z, %s, to=i8"
+        with unittest.mock.patch.object(torch, "tensor", side_effect=AssertionError):
+            _local(body, x[:, :1].clone(), dtype=torch.int8)
+
+    def test_one_input_more_than_declared_is_not_read(self) -> None:
+        group = dist.group.WORLD.group_name
+        text = "%x = input f32 [R, 16]\n%y = all_reduce sum %x\nreturn %y"
+        output, more = torch.empty(8, 16), torch.zeros(3, dtype=torch.float64)
+        plain.run_plain([self.x, more], [output], text, group)
+        self._same(output, self.x)
+        with self.assertRaisesRegex(ValueError, "1 inputs .* has 3"):
+            plain.run_plain([self.x, more, more], [output], text, group)
+
+    def test_bool_is_u8(self) -> None:
+        group = dist.group.WORLD.group_name
+        text = "%x = input u8 [R, 16]\n%y = all_reduce max %x\nreturn %y"
+        output = torch.empty(8, 16, dtype=torch.bool)
+        plain.run_plain([self.x > 0], [output], text, group)
+        self.assertTrue(torch.equal(output, self.x > 0))
 
     def test_what_does_not_fit_is_an_error(self) -> None:
         group = dist.group.WORLD.group_name

@@ -131,6 +131,7 @@ class Emission:
     ):
         self.region = region
         self.program = region.program
+        self.device_type = region.device.type
         self.operands = operands
         self.facts = facts
         self.word = facts.word

@@ -33,10 +33,11 @@ _COLLECTIVES = {
 
 @dataclasses.dataclass
 class Left:
-    """A collective that is left alone."""
+    """A collective that is left alone; `is_unsupported`: programs lack its dtype, layout or kind."""
 
     node: fx.Node
     reason: str
+    is_unsupported: bool = False
 
 
 class Sweep:
@@ -115,9 +116,9 @@ class Sweep:
     def _visit(self, node: fx.Node) -> None:
         target = node.target
         if target in self._kinds:
-            reason = self._start(node, self._kinds[target])
-            if reason:
-                self.left.append(Left(node, reason))
+            left = self._start(node, self._kinds[target])
+            if left is not None:
+                self.left.append(left)
             return
         if target is self._wait:
             region = self._of.get(node.args[0])
@@ -126,7 +127,8 @@ class Sweep:
                 region.views.add(node)
             return
         if getattr(target, "namespace", "") == self._namespace:
-            self.left.append(Left(node, f"programs have no {target._schema.name.split('::')[1]}"))
+            name = target._schema.name.split("::")[1]
+            self.left.append(Left(node, f"programs have no {name}", is_unsupported=True))
             return
         # The last node of a composite joins for all of it.
         if node not in self._composites.absorbed:
@@ -251,26 +253,28 @@ class Sweep:
             return False
         return torch.Tag.pointwise not in target.tags
 
-    def _start(self, node: fx.Node, kind: str) -> str:
-        """Starts a region with a collective, or adds it to one. Returns why it is left alone."""
+    def _start(self, node: fx.Node, kind: str) -> Left | None:
+        """Starts a region with a collective, or adds it to one; None, or why it is left alone."""
         arguments = aten_ops.arguments_of(node)
         group = arguments["group_name"]
+        reason = self._why_not_tried(node, kind, group)
+        if reason:
+            return Left(node, reason)
+        world_size = self._group_facts(group).world_size
+        try:
+            made = collective_node(kind, arguments, world_size, self._settings)
+            self._join_or_open(node, kind, made, group, world_size)
+        except Refusal as refusal:
+            return Left(node, str(refusal), is_unsupported=True)
+        return None
+
+    def _why_not_tried(self, node: fx.Node, kind: str, group: Any) -> str:
+        """Why the group, the settings or the work beside it leave a collective alone."""
         if isinstance(group, fx.Node):
             return "its group is a value of the graph"
         if not isinstance(group, str):
             return "its group has no name"
-        known = self._group_facts(group)
-        if known.reason:
-            return known.reason
-        reason = self._why_asynchronous(node)
-        if reason:
-            return reason
-        try:
-            made = collective_node(kind, arguments, known.world_size, self._settings)
-            self._join_or_open(node, kind, made, group, known.world_size)
-        except Refusal as refusal:
-            return str(refusal)
-        return ""
+        return self._group_facts(group).reason or self._why_asynchronous(node)
 
     def _why_asynchronous(self, node: fx.Node) -> str:
         users = list(node.users)

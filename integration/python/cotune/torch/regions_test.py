@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import operator
 import unittest
+from unittest import mock
 
 import torch
+import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
 
-from cotune.torch import graph_pass
+from cotune.torch import compat, decisions, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
-from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, fake_group
+from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, explained, fake_group
+
+
+def _programs(graph: GraphBuilder) -> list[torch.fx.Node]:
+    return [node for node in graph.graph.nodes if "program" in node.kwargs]
 
 
 def _lines(decision) -> list[list[str]]:
@@ -110,6 +116,63 @@ class RegionsTest(unittest.TestCase):
         mean = self.graph.call(aten.mean.dim, self.graph.all_reduce(x), [-1], True)
         lines = _lines(self.graph.rewritten(mean))[0]
         self.assertEqual(lines[2:4], ["%2 = row_mean %1", "%3 = cast %2, to=bf16"])
+
+    def test_casts_to_8_bit_floats_saturate_where_compiled_torch_does(self) -> None:
+        cases = (("f8_e4m3", torch.float8_e4m3fn, "448"), ("f8_e5m2", torch.float8_e5m2, "57344"))
+        for word, dtype, largest in cases:
+            for saturates in (True, False):
+                with self.subTest(word=word, saturates=saturates):
+                    self.graph = GraphBuilder()
+                    total = self.graph.all_reduce(self.graph.input(8, 16))
+                    convert = torch.ops.prims.convert_element_type.default
+                    narrow = self.graph.call(convert, total, dtype)
+                    with mock.patch.object(compat, "f8_saturates", lambda of, device: of == word and saturates):
+                        lines = _lines(self.graph.rewritten(narrow))[0]
+                    clamp, cast = f"%2 = clamp %1, low=-{largest}, high={largest}", f"%3 = cast %2, to={word}"
+                    self.assertEqual(lines[2:4], [clamp, cast] if saturates else [f"%2 = cast %1, to={word}", lines[3]])
+
+    def test_what_saturates_on_each_device(self) -> None:
+        self.assertTrue(compat.f8_saturates("f8_e4m3", "cuda"))
+        self.assertTrue(compat.f8_saturates("f8_e5m2", "cuda"))
+        self.assertFalse(compat.f8_saturates("f8_e5m2", "cpu"))
+        eager = torch.tensor([1000.0]).to(torch.float8_e4m3fn).float()
+        self.assertEqual(compat.f8_saturates("f8_e4m3", "cpu"), not bool(eager.isnan()))
+
+    def test_one_warning_says_that_programs_lack_something(self) -> None:
+        decisions._has_warned = False
+        with self.assertNoLogs("cotune.torch", "WARNING"):
+            self.graph.rewritten(self.graph.all_reduce(self.graph.input(8, 16)), reason="fake")
+        with self.assertLogs("cotune.torch", "WARNING") as logs:
+            for _ in range(2):
+                self.graph = GraphBuilder()
+                operands = [self.graph.input(8, 16, dtype=torch.int16) for _ in range(3)]
+                self.graph.rewritten(*(self.graph.all_reduce(each) for each in operands))
+        (line,) = logs.output
+        self.assertIn("leaves 3 collectives of this graph to PyTorch: ", line)
+        self.assertIn("(all_reduce): programs have no int16; cotune.torch.explain() lists", line)
+
+    def test_operands_and_outputs_end_in_the_columns_of_the_program(self) -> None:
+        x = self.graph.input(16)
+        work = self.graph.graph.call_function(c10d.all_gather_into_tensor.default, (x, 2, "0"))
+        work.meta["val"] = x.meta["val"].new_empty(32)
+        gathered = self.graph.wait(work)
+        large = self.graph.all_reduce(self.graph.input(3 * 65536))
+        share = self.graph.graph.call_function(
+            c10d.reduce_scatter_tensor.default, (self.graph.input(32), "sum", 2, "0")
+        )
+        share.meta["val"] = x.meta["val"].new_empty(16)
+        outputs = gathered, large, self.graph.wait(share)
+        shapes = [tuple(each.meta["val"].shape) for each in outputs]
+        decision = self.graph.rewritten(*outputs)
+        self.assertEqual(len(decision.programs), 3)
+        given = {
+            tuple(each.meta["val"].shape)
+            for node in self.graph.graph.nodes
+            for each in (*node.kwargs.get("inputs", ()), *node.kwargs.get("outputs", ()))
+        }
+        self.assertEqual(given, {(16,), (2, 16), (3, 65536)})
+        left = self.graph.graph.output_node().args[0]
+        self.assertEqual([tuple(each.meta["val"].shape) for each in left], shapes)
 
     def test_bool_leaves_as_bool(self) -> None:
         total = self.graph.all_reduce(self.graph.input(8, 16))
@@ -260,6 +323,35 @@ class LeftAloneTest(unittest.TestCase):
                 self.assertIn(part, self._reason(self.graph.wait(work)))
 
 
+    def test_equal_splits_by_the_settings(self) -> None:
+        for taken in (False, True):
+            with self.subTest(all_to_all=taken):
+                self.graph = GraphBuilder()
+                x = self.graph.input(8, 16)
+                work = self.graph.graph.call_function(
+                    c10d.all_to_all_single.default, (x, [4, 4], [4, 4], "0")
+                )
+                work.meta["val"] = x.meta["val"]
+                decision = self.graph.rewritten(self.graph.wait(work), all_to_all=taken)
+                self.assertEqual(len(decision.programs), int(taken))
+                if not taken:
+                    self.assertIn("give all_to_all=True", decision.left[0].reason)
+
+    def test_splits_that_are_the_share_by_their_expression(self) -> None:
+        name = fake_group()
+
+        def exchanged(x: torch.Tensor) -> torch.Tensor:
+            return funcol.all_to_all_single(x, None, None, name) + 1
+
+        x = torch.ones(8, 16)
+        torch._dynamo.mark_dynamic(x, 0)
+        try:
+            decision = explained(exchanged, x)
+        finally:
+            torch.distributed.destroy_process_group()
+        self.assertEqual(len(decision["programs"]), 1, decision)
+
+
 class GroupsTest(unittest.TestCase):
     def test_torch_distributed_is_not_initialised(self) -> None:
         if torch.distributed.is_initialized():
@@ -286,10 +378,54 @@ class RewriteTest(unittest.TestCase):
             y = graph.all_reduce(graph.input(8, 16), group)
             outputs.append(graph.call(aten.add.Tensor, y, float(len(outputs))))
         graph.rewritten(*outputs)
-        programs = [n for n in graph.graph.nodes if "program" in n.kwargs]
+        programs = _programs(graph)
         self.assertEqual([bool(n.kwargs["manifest"]) for n in programs], [True, True, False, False])
         for node in programs[:2]:
-            self.assertEqual(node.kwargs["manifest"].count('"program"'), 2)
+            self.assertEqual(node.kwargs["manifest"].count("program"), 2)
+
+    def test_each_program_reads_a_result_of_the_one_before_it(self) -> None:
+        graph = GraphBuilder()
+        outputs = []
+        for group in ("0", "1", "0"):
+            total = graph.all_reduce(graph.input(8, 16), group)
+            row = graph.call(aten.amax.default, total, [-1], True)
+            outputs += [total, graph.call(aten.mul.Tensor, row, float(len(outputs) + 2))]
+        graph.rewritten(*outputs)
+        first, *others = _programs(graph)
+        self.assertEqual(len(first.kwargs["inputs"]), 1)
+        for before, node in zip((first, *others), others, strict=False):
+            *_, last = node.kwargs["inputs"]
+            self.assertEqual(len(node.kwargs["inputs"]), 2)
+            # The smallest of its results.
+            self.assertEqual(tuple(last.meta["val"].shape), (8, 1))
+            self.assertIs(last.args[0].args[0], before)
+
+    def test_program_that_reads_the_one_before_it_has_no_further_input(self) -> None:
+        graph = GraphBuilder()
+        x, y = graph.input(8, 16), graph.input(8, 16)
+        first, second = graph.all_reduce(x), graph.all_reduce(y)
+        graph.rewritten(first, graph.call(aten.mul.Tensor, second, first))
+        self.assertEqual([len(each.kwargs["inputs"]) for each in _programs(graph)], [1, 2])
+
+    def test_chain_follows_the_final_order(self) -> None:
+        graph = GraphBuilder()
+        x, y, weight = graph.input(16, 16), graph.input(16, 16), graph.input(16, 16)
+        first = graph.all_reduce(x)
+        second = graph.all_reduce(y)
+        product = graph.call(aten.mm.default, second, weight)
+        # The first region ends behind the second one, and reads what depends on it.
+        graph.rewritten(second, graph.call(aten.add.Tensor, first, product))
+        early, late = _programs(graph)
+        self.assertEqual(list(early.kwargs["inputs"]), [y])
+        self.assertTrue(early.kwargs["manifest"])
+        self.assertFalse(late.kwargs["manifest"])
+        self.assertIs(late.kwargs["inputs"][-1].args[0].args[0], early)
+
+    def test_group_whose_name_cannot_be_an_argument(self) -> None:
+        graph = GraphBuilder()
+        decision = graph.rewritten(graph.all_reduce(graph.input(8, 16), 'a "b"'))
+        self.assertEqual(decision.programs, [])
+        self.assertIn("name of its group has a quotation mark", decision.left[0].reason)
 
     def test_results_are_those_of_the_nodes(self) -> None:
         graph = GraphBuilder()

@@ -1,18 +1,22 @@
-"""What the user sees of a tune: one table on group rank 0, and nothing elsewhere."""
+"""What the user sees of a tune: one table of each group on global rank 0; other ranks only log."""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import sys
 import threading
 import time
 from typing import Any
 
+import torch
+
 from cotune import _native
 from cotune.constants import Result
-from cotune.torch import library
+from cotune.torch import groups, library
 from cotune.torch.log import log
+from cotune.torch.manifest import parse_manifest
 from cotune.torch.program_text import numbered_statements
 
 # Choices of one size that the table shows; `explain` shows all.
@@ -28,7 +32,7 @@ _shows_tables = True
 
 
 def show_tables(shows: bool) -> None:
-    """Whether a tune prints its table on group rank 0, to standard error."""
+    """Whether a tune prints its table on global rank 0, to standard error."""
     global _shows_tables
     _shows_tables = shows
 
@@ -100,71 +104,90 @@ def table(group: int, manifest: str) -> str:
     """The table of all programs and sizes of a manifest that the group can explain."""
     ranks = _native.library().cotune_group_size(group)
     lines = []
-    for node in json.loads(manifest):
-        for rows in node["rows"] or [None]:
-            answer = _explained(group, node["program"], rows or 1)
+    for text, counts in parse_manifest(manifest):
+        for rows in counts:
+            answer = _explained(group, text, rows)
             if answer is not None:
-                lines += _size_lines(node["program"], rows, ranks, answer)
+                lines += _size_lines(text, rows, ranks, answer)
     return "\n".join(lines)
 
 
 def _begins(name: str, manifest: str, ranks: int) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
-    nodes = json.loads(manifest)
-    sizes = sum(max(1, len(node["rows"])) for node in nodes)
+    nodes = parse_manifest(manifest)
+    sizes = sum(len(rows) for _, rows in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
 
-def _measures(tune: library.Tune, name: str) -> None:
+def _is_first_process(group_rank: int) -> bool:
+    """Whether this process prints: one of all, and not one of each group."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return group_rank == 0
+
+
+def _show(text: str, prints: bool) -> None:
+    if prints:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        log.info("%s", text)
+
+
+def _measures(tune: library.Tune, name: str, prints: bool) -> None:
     now = time.monotonic()
     with _lock:
         if now - _told_s.get(name, now) < _PROGRESS_S:
             return
         _told_s[name] = now
     what = tune.what.decode(errors="replace")
-    print(f"cotune: tuning, {tune.cell} of {tune.cells}: {what}", file=sys.stderr, flush=True)
+    _show(f"cotune: tuning, {tune.cell} of {tune.cells}: {what}", prints)
 
 
-def _has_ended(tune: library.Tune, name: str, manifest: str) -> None:
+def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, prints: bool) -> None:
+    # All ranks of the group come here; one of them warns.
+    level = logging.WARNING if group_rank == 0 else logging.INFO
     with _lock:
         seconds = time.monotonic() - _begun_s.pop(name, time.monotonic())
     error = tune.error.decode(errors="replace")
     if tune.result == Result.ERROR_DISAGREEMENT:
-        log.warning(
-            "the ranks of process group %r have compiled different programs, so that all of them run these by "
+        log.log(
+            level, "the ranks of process group %r have compiled different programs, so that all of them run these by "
             "PyTorch's own collectives from now on: %s", name, error,
         )  # fmt: skip
     elif tune.result != Result.SUCCESS:
-        log.warning("programs of process group %r are not tuned: %s", name, error)
+        log.log(level, "programs of process group %r are not tuned: %s", name, error)
     elif not tune.report.is_tuned:
-        log.warning(
-            "programs of process group %r are not tuned: a rank missed the pre-sync window; calls run by the "
+        log.log(
+            level, "programs of process group %r are not tuned: a rank missed the pre-sync window; calls run by the "
             "table that there was", name,
         )  # fmt: skip
     elif tune.report.measured == 0:
         log.info("%d sizes of process group %r were known", tune.report.known, name)
-    elif _shows_tables:
+    elif prints or log.isEnabledFor(logging.INFO):
         known = f", {tune.report.known} known" if tune.report.known else ""
         skipped = f", {tune.report.skipped} skipped" if tune.report.skipped else ""
-        foot = f"cotune: {tune.report.measured} sizes tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
-        print(f"{table(tune.group, manifest)}\n{foot}", file=sys.stderr, flush=True)
+        sizes = "1 size" if tune.report.measured == 1 else f"{tune.report.measured} sizes"
+        foot = f"cotune: {sizes} tuned in {seconds:.1f} s{known}{skipped} (group {name!r})"
+        _show(f"{table(tune.group, manifest)}\n{foot}", prints)
 
 
 def _on_tune(_, event) -> None:
     try:
         tune = event.contents
         functions = _native.library()
-        if functions.cotune_group_rank(tune.group) != 0:
-            return
+        if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
+            is_on_host = functions.cotune_group_device(tune.group) < 0
+            groups.become_plain(tune.group_name.decode(), is_on_host, "its ranks have compiled different programs")
         name, manifest = tune.group_name.decode(), tune.manifest.decode()
+        group_rank = functions.cotune_group_rank(tune.group)
+        prints = _shows_tables and _is_first_process(group_rank)
         if tune.phase == library.TUNE_BEGINS:
             _begins(name, manifest, functions.cotune_group_size(tune.group))
         elif tune.phase == library.TUNE_MEASURES:
-            if _shows_tables:
-                _measures(tune, name)
+            _measures(tune, name, prints)
         else:
-            _has_ended(tune, name, manifest)
+            _has_ended(tune, name, manifest, group_rank, prints)
     except BaseException:  # noqa: BLE001  nothing may be raised through C
         log.exception("the table of a tune could not be shown")
 

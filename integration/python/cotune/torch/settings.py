@@ -16,8 +16,9 @@ class Settings:
       overlap: takes collectives that run beside other work (overlap, bucketing and pipelining
         passes are on, or independent compute stands between the collective and its wait). They
         run on the current stream then, so that the overlap is lost.
-      all_to_all: takes all_to_all with equal splits. Leave them with False where the splits of
-        one rank can be equal by chance while those of another are not.
+      all_to_all: takes all_to_all whose splits are equal numbers. Give True where the splits of all
+        ranks are equal; with numbers that are equal on one rank by chance the ranks would wait for
+        each other. Splits that are the rows // world_size by their expression are taken anyway.
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
     """
 
@@ -25,7 +26,7 @@ class Settings:
     prologues: bool = True
     plain: bool = True
     overlap: bool = False
-    all_to_all: bool = True
+    all_to_all: bool = False
     export: bool = False
 
     @classmethod

@@ -95,6 +95,21 @@ def product(dims: Dims) -> Any:
     return result
 
 
+def tensor_dims(facts: TensorFacts, columns: int) -> Dims:
+    """Sizes of the same elements for a value with so many columns.
+
+    They end in the columns; with one column, any sizes do.
+    """
+    if columns in (1, facts.columns):
+        return facts.dims
+    if isinstance(facts.columns, int) and facts.columns % columns == 0:
+        return product(facts.lead) * (facts.columns // columns), columns
+    count = product(facts.dims)
+    if isinstance(count, int):
+        return count // columns, columns
+    return compat.floor_division(count, columns), columns
+
+
 def is_contiguous(facts: TensorFacts) -> bool:
     """Whether the strides are those of a row-major tensor without gaps."""
     expected = 1
@@ -106,17 +121,6 @@ def is_contiguous(facts: TensorFacts) -> bool:
             return False
         expected = expected * size
     return True
-
-
-def hint_of(facts: TensorFacts) -> int | None:
-    """The number of elements at the time of tracing; None where a size is not known."""
-    total = 1
-    for size in facts.value.shape:
-        hint = compat.size_hint(size)
-        if hint is None:
-            return None
-        total *= hint
-    return total
 
 
 class SizeNodes:

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from cotune.torch import groups, plain
+from cotune.torch import compat, groups, operators, plain
 
 SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> ()",
@@ -23,6 +23,7 @@ SCHEMAS = (
 _DTYPE_WORDS = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
     torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8",
+    torch.bool: "u8",
 }  # fmt: skip
 
 
@@ -50,16 +51,26 @@ def _word(reduce_op: str) -> str:
     return "average" if reduce_op.lower() == "avg" else reduce_op.lower()
 
 
+def _check_world_size(world_size: int, name: str, group_name: str) -> None:
+    group = compat.resolve_group(group_name)
+    if group is not None and group.size() != world_size:
+        raise RuntimeError(f"cotune: {name} is given world_size={world_size}, and the group has {group.size()} ranks")
+
+
 def _all_reduce(x, reduce_op, group_name):
+    operators.check_reduces(x, reduce_op, "all_reduce")
     return _run_collective(x, torch.empty_like(x), "R", f"all_reduce {_word(reduce_op)} %x", group_name)
 
 
 def _all_gather(x, world_size, group_name):
+    _check_world_size(world_size, "all_gather", group_name)
     result = x.new_empty((x.shape[0] * world_size, *x.shape[1:]))
     return _run_collective(x, result, "R/n", "all_gather %x", group_name)
 
 
 def _reduce_scatter(x, reduce_op, world_size, group_name):
+    operators.check_reduces(x, reduce_op, "reduce_scatter")
+    _check_world_size(world_size, "reduce_scatter", group_name)
     result = x.new_empty((x.shape[0] // world_size, *x.shape[1:]))
     return _run_collective(x, result, "R", f"reduce_scatter {_word(reduce_op)} %x", group_name)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 
 import torch
 
-from cotune.torch import compat, operators, plain
+from cotune.torch import compat, manifest, operators, plain
 
 _SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest)"
@@ -27,15 +26,15 @@ class Call:
 
     program: str
     group_name: str
-    manifest: list[dict[str, object]]
+    manifest: list[tuple[str, list[int]]]
     is_contiguous: bool
 
 
 calls: list[Call] = []
 
 
-def _program(inputs, outputs, program: str, group_name: str, manifest: str) -> None:
-    listed = json.loads(manifest) if manifest else []
+def _program(inputs, outputs, program: str, group_name: str, manifest_text: str) -> None:
+    listed = manifest.parse_manifest(manifest_text) if manifest_text else []
     tensors = [*inputs, *outputs]
     calls.append(Call(program, group_name, listed, all(t.is_contiguous() for t in tensors)))
     plain.run_plain(inputs, outputs, program, group_name)
@@ -46,7 +45,7 @@ def _waited(result: torch.Tensor) -> torch.Tensor:
 
 
 def _all_reduce(x, reduce_op: str, group_name: str):
-    return _waited(compat.functional_collectives().all_reduce(x, reduce_op, group_name))
+    return _waited(compat.functional_collectives().all_reduce(x, reduce_op.lower(), group_name))
 
 
 def _all_gather(x, world_size: int, group_name: str):
@@ -56,7 +55,8 @@ def _all_gather(x, world_size: int, group_name: str):
 
 def _reduce_scatter(x, reduce_op: str, world_size: int, group_name: str):
     ops = compat.functional_collectives()
-    return _waited(ops.reduce_scatter_tensor(x, reduce_op, world_size, group_name))
+    reduced = ops.reduce_scatter_tensor(x, reduce_op.lower(), world_size, group_name)
+    return _waited(reduced)
 
 
 def _all_to_all(x, group_name: str):

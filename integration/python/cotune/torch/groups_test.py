@@ -1,0 +1,130 @@
+"""How the ranks of a process group meet, in threads of one process; no library is needed."""
+
+from __future__ import annotations
+
+import threading
+import unittest
+import weakref
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+
+from cotune.torch import compat, groups
+
+
+class Ranks:
+    """A process group of two as far as a meeting needs one."""
+
+    def __init__(self, rank: int, store: Any):
+        self._rank, self._store = rank, store
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return 2
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+
+class FakeGroup:
+    def __init__(self, *arguments: Any, **options: Any):
+        self.is_destroyed = False
+        FakeGroup.last = self
+
+    def destroy(self) -> None:
+        self.is_destroyed = True
+
+
+class MeetingTest(unittest.TestCase):
+    def setUp(self) -> None:
+        store = dist.HashStore()
+        self.ranks = [Ranks(rank, store) for rank in range(2)]
+        patches = [
+            mock.patch.object(groups, "LATE_S", 0.1),
+            mock.patch.object(groups, "_WORD_GRACE_S", 0.1),
+            mock.patch.object(groups, "Group", FakeGroup),
+            mock.patch.object(groups._native, "library", lambda: None),
+            mock.patch.object(groups.library, "load", lambda: None),
+            mock.patch.object(compat, "group_timeout_s", lambda group, device: 0.5),
+        ]
+        for each in patches:
+            each.start()
+            self.addCleanup(each.stop)
+
+    def _meet_both(self) -> list[groups.GroupEntry]:
+        entries: list[Any] = [None, None]
+
+        def meet(rank: int) -> None:
+            entries[rank] = groups._make("g", self.ranks[rank], -1)
+
+        threads = [threading.Thread(target=meet, args=(rank,)) for rank in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        return entries
+
+    def test_a_rank_that_does_not_come_is_named(self) -> None:
+        with self.assertLogs("cotune.torch", "WARNING") as logged:
+            with self.assertRaisesRegex(TimeoutError, "rank 0 has waited for 0.5 s.*'g': rank 1. They"):
+                groups._make("g", self.ranks[0], -1)
+        self.assertEqual(len(logged.output), 1)
+        self.assertIn("rank 0 has waited for 0.1 s", logged.output[0])
+        # A later first run meets the rank that comes then.
+        self.assertEqual([each.reason for each in self._meet_both()], ["", ""])
+
+    def test_errors_of_any_kind_are_shared(self) -> None:
+        with mock.patch.object(groups.library, "load", side_effect=AttributeError("undefined symbol")):
+            for entry in self._meet_both():
+                self.assertRegex(entry.reason, "rank 0: AttributeError: undefined symbol")
+        with mock.patch.object(groups, "_host_id", side_effect=OSError("no boot_id")):
+            self.assertRegex(self._meet_both()[1].reason, "rank 0: OSError: no boot_id")
+        with mock.patch.object(groups, "Group", side_effect=ValueError("no")):
+            self.assertRegex(self._meet_both()[1].reason, "rank 0: ValueError: no")
+
+    def test_the_group_is_destroyed_where_the_others_are_gone(self) -> None:
+        share = groups._Meeting.share
+
+        def breaks(meeting: Any, step: str, *arguments: Any) -> Any:
+            if step == "made":
+                raise ConnectionError("the store is gone")
+            return share(meeting, step, *arguments)
+
+        groups._Meeting("g", self.ranks[1], -1).store.set("ready/1", '{"reason": "", "host": ""}')
+        with mock.patch.object(groups._Meeting, "share", breaks), mock.patch.object(groups, "_host_id", lambda: ""):
+            with self.assertRaises(ConnectionError):
+                groups._make("g", self.ranks[0], -1)
+        self.assertTrue(FakeGroup.last.is_destroyed)
+
+
+class FinaliserTest(unittest.TestCase):
+    def test_a_finaliser_in_a_thread_that_holds_the_lock(self) -> None:
+        def collect() -> None:
+            with groups._lock:
+                groups.drop("g")
+
+        thread = threading.Thread(target=collect, daemon=True)
+        with mock.patch.object(groups.library, "is_there", lambda: False):
+            thread.start()
+            thread.join(10)
+        self.assertFalse(thread.is_alive())
+
+    def test_a_late_finaliser_leaves_the_next_group_of_the_name(self) -> None:
+        before, after = (groups._Life(weakref.ref(self)) for _ in range(2))
+        entry = groups.GroupEntry("g", "host", None, "")
+        with (
+            mock.patch.object(groups.library, "is_there", lambda: False),
+            mock.patch.dict(groups._lives, {"g": after}),
+            mock.patch.dict(groups._entries, {("g", True): entry}),
+        ):
+            groups.drop("g", before)
+            self.assertEqual(groups.entries(), [entry])
+            groups.drop("g", after)
+            self.assertEqual(groups.entries(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

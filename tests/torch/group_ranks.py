@@ -1,0 +1,237 @@
+"""A rank under torchrun that uses several process groups, or whose process groups are not what they seem.
+
+usage: group_ranks.py CASE
+
+Prints one JSON object on every rank: {"rank", "error": what is wrong, or "", "raised": the text of the error that a call
+ended with, or "", "explains": the text of cotune.torch.explain(), "groups": the names of the groups that it used}.
+CACHES, where it is set, is a folder with a cache of compiled graphs for each rank.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import json
+import os
+import sys
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if "CACHES" in os.environ:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{os.environ['CACHES']}/rank{RANK}"
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as funcol  # noqa: E402
+
+import cotune.torch  # noqa: E402
+from cotune.torch import compat, groups  # noqa: E402
+
+COLUMNS = 16
+# In which a rank that never comes is given up.
+SHORT_S = 12
+
+
+def given(rows: int = 8, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * seed + RANK)
+    return torch.randint(-8, 8, (rows, COLUMNS), generator=generator).float()
+
+
+def summed_in(group):
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(funcol.all_reduce(x, "sum", group) + 1)
+
+    return summed
+
+
+def difference(what: str, function, x: torch.Tensor) -> str:
+    """Small integers, whose sums are exact."""
+    expected = function(x)
+    got = torch.compile(function, fullgraph=True)(x)
+    return "" if torch.equal(got, expected) else f"{what}: {got} and not {expected}; "
+
+
+def sum_of(members: list[int]) -> float:
+    return float(sum(rank + 1 for rank in members))
+
+
+def own_group(*all_members: list[int]) -> tuple:
+    """Makes groups, and gives the one that this rank is in with its members."""
+    made = [(dist.new_group(members), members) for members in all_members]
+    return next((group, members) for group, members in made if RANK in members)
+
+
+def wrong_by_hand(group_name: str, members: list[int]) -> str:
+    got = torch.ops.cotune.all_reduce(torch.full((4, 8), RANK + 1.0), "sum", group_name)[0, 0].item()
+    return "" if got == sum_of(members) else f"{got} and not {sum_of(members)} among {members}; "
+
+
+def plain_sum() -> str:
+    return difference("sum", summed_in(dist.group.WORLD), given())
+
+
+def dry_run() -> str:
+    """One process with a group of two that moves nothing; its values mean nothing."""
+    torch.compile(summed_in(dist.group.WORLD), fullgraph=True)(given())
+    return ""
+
+
+def uneven_by_chance() -> str:
+    """The splits of rank 0 are equal, those of rank 1 are not."""
+    splits = [2, 2] if RANK == 0 else [2, 5]
+
+    def exchanged(x: torch.Tensor) -> torch.Tensor:
+        return funcol.all_to_all_single(x, splits, splits, dist.group.WORLD) + 1
+
+    return difference("all_to_all", exchanged, given(rows=sum(splits)))
+
+
+def one_without() -> str:
+    """Rank 1 does not use cotune."""
+    # No eager run: it would meet rank 1 in the same collective.
+    torch.compile(summed_in(dist.group.WORLD), fullgraph=True)(given())
+    return "a call went well without a rank"
+
+
+def late() -> str:
+    if RANK == 1:
+        dist.group.WORLD.get_group_store().wait(["test/has_warned"])
+    elif RANK == 0:
+        warn = groups.log.log
+
+        def note(level: int, *arguments) -> None:
+            warn(level, *arguments)
+            dist.group.WORLD.get_group_store().clone().set("test/has_warned", b"")
+
+        groups.log.log = note
+    group, x = dist.group.WORLD, given()
+    got = torch.compile(summed_in(group), fullgraph=True)(x)
+    return "" if torch.equal(got, summed_in(group)(x)) else "wrong values behind a late rank"
+
+
+def meeting_fails() -> str:
+    """What goes wrong on rank 1 while the ranks meet is no error of cotune's."""
+    makes, finds = groups.Group, groups._host_id
+
+    def no_host() -> str:
+        raise PermissionError("no boot_id here")
+
+    def made_in_vain(*arguments, **options):
+        makes(*arguments, **options).destroy()
+        raise ValueError("it cannot be used")
+
+    errors = []
+    for name, other in (("_host_id", no_host), ("Group", made_in_vain)):
+        group = dist.new_group(list(range(WORLD)))
+        if RANK == 1:
+            setattr(groups, name, other)
+        errors.append(difference(name, summed_in(group), given()))
+        groups.Group, groups._host_id = makes, finds
+    return "".join(errors)
+
+
+def reused_names() -> str:
+    """Groups with other members get the names of destroyed ones, whose stores, or all of which, somebody holds."""
+    group, members = own_group([0, 1], [2, 3])
+    name, held = group.group_name, [compat.object_of_group_life(group)]
+    error = wrong_by_hand(name, members)
+    del group
+    begin_anew("second")
+    gc.collect()
+    if left := groups.entries():
+        error += f"held by its store: {left}; "
+    group, members = own_group([0, 1], [2, 3])
+    held += [group, compat.object_of_group_life(group)]
+    error += difference("pairs", summed_in(group), given(seed=1))
+    begin_anew("third")
+    group, members = own_group([0, 2], [1, 3])
+    # Ranks 0 and 3 are in the first and in the last group each time.
+    if RANK in (0, 3) and group.group_name != name:
+        error += f"{group.group_name} is not the reused name {name}; "
+    error += difference("other pairs", summed_in(group), given(seed=2))
+    error += wrong_by_hand(group.group_name, members)
+    return error
+
+
+def begin_anew(name: str) -> None:
+    dist.barrier()
+    dist.destroy_process_group()
+    torch._dynamo.reset()
+    store = dist.FileStore(f"{os.environ['HOME']}/{name}", WORLD)
+    dist.init_process_group("gloo", store=store, rank=RANK, world_size=WORLD)
+
+
+def two_axes() -> str:
+    """Tensor parallel x data parallel, and all ranks together, in one graph."""
+    tensor, _ = own_group([0, 1], [2, 3])
+    data, _ = own_group([0, 2], [1, 3])
+    USED.extend([tensor.group_name, data.group_name, dist.group.WORLD.group_name])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(funcol.all_reduce(x, "sum", tensor) + 1)
+        share = funcol.reduce_scatter_tensor(hidden, "sum", 0, data) * 2
+        whole = funcol.all_gather_tensor(share, 0, data)
+        return funcol.all_reduce(whole - x, "sum", dist.group.WORLD) * 0.5
+
+    return difference("step", step, given())
+
+
+def some_ranks() -> str:
+    """Beside a group of all ranks one that rank 3 is not in, both used in turns."""
+    three = dist.new_group([0, 1, 2])
+    error = difference("all", summed_in(dist.group.WORLD), given())
+    first = cotune.torch.group_of(dist.group.WORLD.group_name)
+    if RANK != 3:
+        error += difference("three", lambda x: funcol.all_reduce(x, "sum", three) * 3, given(seed=1))
+        error += wrong_by_hand(three.group_name, [0, 1, 2])
+    error += difference("all again", lambda x: funcol.all_reduce(x, "sum", dist.group.WORLD) - 1, given(seed=2))
+    if first is None or cotune.torch.group_of(dist.group.WORLD.group_name) is not first:
+        error += "the group of all ranks was made twice; "
+    return error
+
+
+def alone() -> str:
+    name = dist.group.WORLD.group_name
+    x = torch.ones(4, 3, requires_grad=True)
+    torch.ops.cotune.all_reduce(x, "SUM", name).sum().backward()
+    error = "" if torch.equal(x.grad, torch.ones(4, 3)) else f"SUM has the gradient {x.grad}; "
+    return error + plain_sum() + wrong_by_hand(name, [0])
+
+
+USED: list[str] = []
+CASES = {
+    each.__name__: each
+    for each in (
+        plain_sum, dry_run, uneven_by_chance, one_without, late, meeting_fails, reused_names, two_axes, some_ranks, alone,
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    case = sys.argv[1]
+    seconds = SHORT_S if case == "one_without" else 120
+    if case == "dry_run":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    else:
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+    torch.set_num_threads(1)
+    groups.LATE_S = 1.0 if case in ("one_without", "late") else groups.LATE_S
+    if case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "pytorch":
+        compat.OLDEST = (99, 0)
+    if not (case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "enable"):
+        cotune.torch.enable(tunes=case == "two_axes", budget_s=5, tables=case == "two_axes")
+    error, raised = "", ""
+    try:
+        error = CASES[case]()
+    except RuntimeError as failure:
+        raised = str(failure)
+    record = {"rank": RANK, "error": error, "raised": raised, "explains": cotune.torch.explain(), "groups": USED}
+    # One write, which the lines of other ranks do not part.
+    os.write(1, (json.dumps(record) + "\n").encode())
+    if case != "one_without":
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
