@@ -1,4 +1,4 @@
-// What the dispatcher does with calls that are wrong, and with backends that refuse, fail or hang.
+// Tests of the dispatcher with calls that are wrong, and with backends that refuse, fail or hang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -76,7 +76,7 @@ constexpr Wrong kWrongTexts[] = {
     {"%y = all_reduce sum %x\nreturn %y\nmore\n",
      "(line 5, column 1): there is text behind the return; return is the last line"},
     {"%y = all_reduce sum %x\n", "(line 4, column 1): there is no return; end the program with"},
-    // Of the parser.
+    // The parser gives these.
     {"%y\n",
      "(line 3, column 3): '=' is expected behind the name of a value, and not the end of the "
      "line; "},
@@ -106,7 +106,7 @@ constexpr Wrong kWrongTexts[] = {
      "(line 3, column 27): 'tiny' is no number; write a number behind eps=, such as 1e-6"},
     {"%y = add %x,\n",
      "(line 3, column 13): a value is expected, and not the end of the line; values"},
-    // Of the verifier.
+    // The verifier gives these.
     {"%z = input f32 [R, 65537]\n%y = all_reduce sum %z\nreturn %y\n",
      "(line 3, column 1): it has 65537 columns; a value has 1 to 65536 columns"},
     {"%z = input f32 [R/n, 4] replicated\n%y = all_gather %z\nreturn %y\n",

@@ -223,7 +223,7 @@ TEST(ProgramMutantsTest, ScalingTwiceOrNotAtAllIsFound) {
       dispatch, weighted, "%none = mul %weight, 0\n%one = add %none, 1\n%scaled = mul %x, %one"));
 }
 
-// Of programs whose inputs of one row belong to columns.
+// These programs have inputs of one row that belong to columns.
 TEST(ProgramMutantsTest, WeightsThatAreShiftedByAColumnAreFound) {
   int shifted = 0;
   for (const Example& example : Examples()) {
@@ -257,7 +257,7 @@ TEST(ProgramMutantsTest, AnotherRowOfAnyInputIsFound) {
   }
 }
 
-// Where the program does not promise that it is the same on all.
+// The program does not promise that this input is the same on all ranks.
 TEST(ProgramMutantsTest, AnotherRanksResidualIsFound) {
   for (const Example& example :
        {WithOwnResidual(Named("add_residual_norm")), WithOwnResidual(Named("norm_quantize_fp8")),

@@ -145,7 +145,7 @@ class Parser {
     if (next_ < tokens_.size()) ++next_;
     return token;
   }
-  // What stands there, for messages.
+  // Gives the text at this place, for messages.
   static std::string Seen(const Token& token) {
     return token.text.empty() ? "the end of the line" : fmt::format("'{}'", token.text);
   }

@@ -125,7 +125,7 @@ void Count(const EvaluatedValue& value, Looseness& looseness) {
   }
   for (size_t i = 0; i < value.integers.size(); ++i) {
     const uint64_t bound = value.integer_bounds.empty() ? 0 : value.integer_bounds[i];
-    // Of small integers that were computed by floats, the next one is right, too.
+    // The next small integer is right, too, where floats computed it.
     count(static_cast<double>(bound > 0 ? bound - 1 : 0), bound > uint64_t{1} << 60);
   }
 }

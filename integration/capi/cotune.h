@@ -203,7 +203,8 @@ typedef struct cotune_group_options {
    * moment at which they are enqueued: where the work in front of them on the stream takes longer,
    * the communicator is aborted and the group stops. */
   int64_t call_timeout_ns;
-  /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Default:
+  /* Log lines; any thread, one at a time. Throws nothing and calls nothing of cotune. Where a call
+   * into a plugin never returns, a line may come behind cotune_group_destroy. Default:
    * warnings and errors go to standard error. severity: 0 debug, 1 info, 2 warning, 3 error. */
   void (*log)(void* context, int32_t severity, const char* text);
   void* log_context;

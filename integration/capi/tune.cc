@@ -286,7 +286,7 @@ MeasuredWinners BaseOf(const cotune_group& group, NumericsRule before, NumericsR
   return is_narrowed ? MeasuredWinners() : group.winners;
 }
 
-// What a caller asks for.
+// A caller asks for this.
 struct TuneOrder {
   cotune_tune_options options{};
   TuningSettings settings;

@@ -328,7 +328,8 @@ TEST_P(ProgramChoices, GiveTheSameBitsByTheSameNumerics) {
     }
   }
   // Programs whose results are the same in every order would prove nothing; two ranks have but one.
-  if (world_size > 2) {
+  // The few that run under sanitizers may have none.
+  if (world_size > 2 && kProgramsBySame >= 100) {
     EXPECT_GT(orders_apart, 0u) << ranks.Transcript();
   }
 }
