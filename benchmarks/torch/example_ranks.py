@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
 import os
 import pathlib
@@ -170,6 +171,9 @@ def main() -> None:
             measure("llama_block", block, llama_block.inputs(block, tokens), tokens, options, device)
         if not is_cuda:
             measure_operator(options)
+    # NCCL waits for the graphs that hold calls of a communicator before it takes that down.
+    torch._dynamo.reset()
+    gc.collect()
     dist.destroy_process_group()
 
 

@@ -48,6 +48,7 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
     }
     Status done;
     for (int64_t queued = 0; done && queued < queue; ++queued) done = run();
+    if (i == at && done) PrintNow("queued", "");
     if (done) {
       done = blocks ? rank.BlockAndCheck(rank.group(), rank.stream())
                     : rank.Await(rank.group(), rank.stream());

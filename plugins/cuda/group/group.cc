@@ -173,17 +173,14 @@ Result<void> Group::FillArena(int64_t deadline_ns) {
   return done;
 }
 
-// A kernel that fails sets another value first, while it writes the record.
-constexpr unsigned int kWritten = 1;
-
 bool Group::HasFailed() const {
   const volatile unsigned int* is_set = &words_->failure.is_set;
-  return *is_set == kWritten || is_aborted_.load(std::memory_order_acquire);
+  return *is_set != 0 || is_aborted_.load(std::memory_order_acquire);
 }
 
 std::optional<Failure> Group::Health() const {
   FailureRecord record{};
-  if (*static_cast<const volatile unsigned int*>(&words_->failure.is_set) == kWritten) {
+  if (*static_cast<const volatile unsigned int*>(&words_->failure.is_set) != 0) {
     std::atomic_thread_fence(std::memory_order_acquire);
     record = words_->failure;  // never written again
   } else if (is_aborted_.load(std::memory_order_acquire)) {

@@ -102,6 +102,7 @@ struct alignas(16) ArenaControl {
   unsigned int poison;          // 0: the group works, else why it does not, see MakePoison
   unsigned int launches;        // launches that block 0 has counted; the same on all ranks
   unsigned int arrived_blocks;  // of the launch that runs
+  unsigned int is_told;         // 1: a thread of this rank tells its host of the failure, or has
 };
 
 // A kernel that gives up poisons the group: in the arena of every rank it leaves a word that says

@@ -36,9 +36,12 @@ __device__ __forceinline__ Pack OwnCall(const KernelArguments& a, unsigned int n
 // of theirs is kept in registers across the call.
 __device__ __noinline__ void GiveUp(const KernelArguments& a, FailureKind kind, int peer,
                                     unsigned int step, unsigned int number) {
-  // The first failure of this rank counts, and one thread writes it down.
-  if (atomicCAS_system(&a.failure->is_set, 0u, 2u) != 0u) return;
-  unsigned int poison = LoadWord(&ControlOf(a, a.rank)->poison);
+  // The first failure of this rank counts, and one thread writes it down. All threads of all queued
+  // launches of a failed group ask, so the answer lies in device memory: when they asked host
+  // memory, a launch of 32,768 threads took 40 ms to leave.
+  ArenaControl* control = ControlOf(a, a.rank);
+  if (LoadWord(&control->is_told) != 0 || atomicCAS_system(&control->is_told, 0u, 1u) != 0u) return;
+  unsigned int poison = LoadWord(&control->poison);
   if (kind != kNoFailure) {
     // The peer may itself wait for a rank that has not come. Block 0 knows the number of its
     // launch.
@@ -59,7 +62,7 @@ __device__ __noinline__ void GiveUp(const KernelArguments& a, FailureKind kind, 
   record->step = step;
   record->block = blockIdx.x;
   // Other blocks see whether block 0 has counted it, which it has but for the first moments.
-  record->number = blockIdx.x == 0 ? number + 1 : LoadWord(&ControlOf(a, a.rank)->launches);
+  record->number = blockIdx.x == 0 ? number + 1 : LoadWord(&control->launches);
   // Often the one that makes another call than this rank.
   peer = PoisonPeer(poison);
   const int other = peer == a.rank ? PoisonReporter(poison) : peer;
