@@ -164,6 +164,7 @@ class Group {
   int64_t last_note_ns_ = 0;
   int64_t last_look_ns_ = 0;
   int64_t last_state_ns_ = 0;
+  int64_t last_verdict_look_ns_ = 0;
   uint64_t state_call_ = 0;       // whose state was sent last
   int64_t gone_since_ns_ = 0;     // an awaited rank is known to be gone; 0: none
   int64_t differs_since_ns_ = 0;  // a call is known to differ; 0: none

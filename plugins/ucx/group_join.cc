@@ -69,10 +69,13 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   auto connected = worker_->Connect(rank_, *offers);
   if (connected) connected = CheckConnections(deadline_ns);
   if (!connected) {
-    // A rank that has died cannot be reached; which of the two it is, its process says.
+    // A rank that has given up, because of another one, cannot be reached any more.
+    if (auto refusal = meeting_.WhoGaveUp(); refusal && !HasFailed()) {
+      return tl::unexpected(*refusal);
+    }
+    // Nor can one that has died; which of the two it is, its process says.
     const int peer = connected.error().failed_rank;
-    const bool has_died = peer >= 0 && IsProcessGone(peer) && !meeting_.WhoGaveUp();
-    if (!HasFailed() && has_died) {
+    if (!HasFailed() && peer >= 0 && IsProcessGone(peer)) {
       connected = Fail(
           COTUNE_PEER_FAILED,
           fmt::format("{} died while the group was made; see its output", NameOf(peer)), 0, peer);
