@@ -133,7 +133,11 @@ void Group::LookForGoneRanks(uint64_t awaited, int64_t now_ns) {
   }
   // What it sent before may still be on its way, and so may its own word of why.
   if (gone_since_ns_ == 0) gone_since_ns_ = now_ns;
-  if (now_ns - gone_since_ns_ < kHearingNs || AdoptFromStore()) return;
+  if (now_ns - gone_since_ns_ < kHearingNs) return;
+  // This rank may have had no turn on a processor since it looked first.
+  HearAll();
+  if (HasFailed() || AdoptFromStore()) return;
+  if (peers_[static_cast<size_t>(gone)].has_left) kind = GroupFailure::Kind::kLeft;
   const ucs_status_t status = failed.status != UCS_OK ? failed.status : worker_->PeerStatus(gone);
   Declare({.kind = kind, .culprit = gone, .native_code = status});
 }
