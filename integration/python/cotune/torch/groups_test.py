@@ -150,6 +150,41 @@ class ProcessGroupTest(unittest.TestCase):
                     place, options = self._made(process_group, 1)
                     self.assertEqual((place, options["memory"]), ("cuda:1", "cuda"))
 
+    def test_backends_as_pytorch_writes_them(self) -> None:
+        for backend, written in (
+            ("gloo", "cpu:gloo,cuda:gloo"),
+            ("cpu:gloo", "cpu:gloo"),
+            ("cpu:gloo,cuda:gloo", "cpu:gloo,cuda:gloo"),
+        ):
+            self.assertEqual(compat.group_backend(dist.new_group([0], backend=backend)), written)
+
+    def test_a_process_group_without_a_backend_for_the_operands_is_plain(self) -> None:
+        for size, backend, device, reason in (
+            (2, "cpu:gloo,cuda:nccl", -1, ""),
+            (2, "cpu:gloo,cuda:nccl", 1, ""),
+            (2, "cuda:nccl", 0, ""),
+            (2, "cuda:nccl", -1, "it has no backend for operands on the host, only cuda:nccl"),
+            (2, "cpu:gloo", -1, ""),
+            (2, "cpu:gloo", 1, "it has no backend for operands on cuda:1, only cpu:gloo"),
+            (2, "gloo", 0, ""),
+            (2, "unknown", -1, ""),
+            (2, "cpu:fake,cuda:fake", -1, "its backend is fake"),
+            (1, "cpu:gloo,cuda:nccl", -1, "it has one rank"),
+        ):
+            with self.subTest(backend=backend, device=device):
+                self.assertEqual(groups._why_plain(size, backend, device), reason)
+        process_group = Ranks(0, dist.HashStore())
+        with (
+            mock.patch.object(compat, "resolve_group", lambda name: process_group),
+            mock.patch.object(compat, "group_backend", lambda group: "cuda:nccl"),
+            mock.patch.object(compat, "group_timeout_s", lambda group, device: 0.5),
+            self.assertLogs("cotune.torch", "WARNING") as logged,
+        ):
+            self.addCleanup(groups.drop, "g")
+            groups.resolve("g", -1)
+            self.assertTrue(groups.entries()[0].is_plain)
+        self.assertIn("it has no backend for operands on the host", logged.output[0])
+
 
 class FinaliserTest(unittest.TestCase):
     def test_a_finaliser_in_a_thread_that_holds_the_lock(self) -> None:
