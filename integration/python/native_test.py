@@ -65,6 +65,28 @@ class FindTest(unittest.TestCase):
         wrong.write_text("no library")
         self.assertRegex(self.version(COTUNE_LIBRARY=str(wrong)), "cannot be loaded .*so.0.: ")
 
+    def compiled(self, name: str, source: str) -> str:
+        """The path of a library in C."""
+        path = self.folder / name
+        command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path]
+        subprocess.run(command, input=source, text=True, check=True)
+        return str(path)
+
+    def test_a_library_that_lacks_functions(self):
+        wanted = ".".join(map(str, _native.VERSION))
+        version = f'const char* cotune_version(void) {{ return "{wanted}"; }}\n'
+        others = [name for name in _native.PROTOTYPES if name != "cotune_version"]
+        all_but_last = version + "".join(f"void {name}(void) {{}}\n" for name in others[:-1])
+        for missing, source in (("cotune_version", ""), (others[0], version), (others[-1], all_but_last)):
+            with self.subTest(missing):
+                path = self.compiled(f"without_{missing}.so", source)
+                self.assertEqual(
+                    self.version(COTUNE_LIBRARY=path),
+                    f"without_{missing}.so has no function {missing}, so it is of another version than this package "
+                    f"({path}): they come from two installations; unset COTUNE_LIBRARY, or install the wheel of "
+                    f"version {wanted}",
+                )
+
     def test_the_command_is_that_of_the_tree(self):
         done = self.run_python("-m", "cotune", "--version")
         self.assertEqual(done.returncode, 3)

@@ -127,6 +127,25 @@ def check_version(text: str, path: pathlib.Path) -> None:
     )
 
 
+def lacks(path: pathlib.Path, function: str) -> MachineError:
+    """The error for a library that does not have a function of this package's version."""
+    wanted = ".".join(map(str, VERSION))
+    return MachineError(
+        f"{path.name} has no function {function}, so it is of another version than this package ({path}): they come "
+        f"from two installations; unset COTUNE_LIBRARY, or install the wheel of version {wanted}"
+    )
+
+
+def bind(loaded: ctypes.CDLL, path: pathlib.Path, prototypes: dict[str, tuple[type | None, list[type]]]) -> None:
+    """Gives the functions of a library their prototypes. Raises MachineError for a function that is missing."""
+    for name, (result, arguments) in prototypes.items():
+        try:
+            function = getattr(loaded, name)
+        except AttributeError:
+            raise lacks(path, name) from None
+        function.restype, function.argtypes = result, arguments
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """libcotune with its prototypes, loaded at the first call. Raises MachineError. Any thread."""
@@ -138,9 +157,7 @@ def library() -> ctypes.CDLL:
             f"libcotune cannot be loaded ({path}): {failure}; it needs a Linux on x86_64 with "
             "glibc 2.36 or newer, and the libraries beside it"
         ) from failure
-    loaded.cotune_version.restype = _TEXT
+    bind(loaded, path, {"cotune_version": PROTOTYPES["cotune_version"]})
     check_version(loaded.cotune_version().decode(), path)
-    for name, (result, arguments) in PROTOTYPES.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+    bind(loaded, path, PROTOTYPES)
     return loaded

@@ -308,11 +308,20 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     return GroupEntry(name, place, group if is_agreed else None, reason)
 
 
-def _why_plain(process_group: Any) -> str:
-    if process_group.size() == 1:
+def _why_plain(size: int, backend: str, device: int) -> str:
+    """Why the group is not one of cotune's for operands on the device; "" where it may be.
+
+    A group of cotune is where its operands are, as a collective of PyTorch is run by the backend of its operands'
+    device. `backend` is "cpu:gloo,cuda:nccl", or a name without devices, which may be that of any.
+    """
+    if size == 1:
         return "it has one rank"
-    if "fake" in compat.group_backend(process_group):
+    if "fake" in backend:
         return "its backend is fake"
+    kinds = [each.partition(":")[0] for each in backend.split(",") if ":" in each]
+    if kinds and ("cpu" if device < 0 else "cuda") not in kinds:
+        where = "the host" if device < 0 else _place(device)
+        return f"it has no backend for operands on {where}, only {backend}"
     return ""
 
 
@@ -386,7 +395,7 @@ def resolve(name: str, device: int) -> None:
             "group was destroyed; call the compiled model while its process group exists"
         )
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
-        if reason := _why_plain(process_group):
+        if reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
             entry = GroupEntry(name, _place(device), None, reason)
         else:
             entry = _make(name, process_group, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 import unittest
 import weakref
@@ -31,6 +32,7 @@ class Ranks:
 
 class FakeGroup:
     def __init__(self, *arguments: Any, **options: Any):
+        self.options = options
         self.is_destroyed = False
         FakeGroup.last = self
 
@@ -98,6 +100,90 @@ class MeetingTest(unittest.TestCase):
             with self.assertRaises(ConnectionError):
                 groups._make("g", self.ranks[0], -1)
         self.assertTrue(FakeGroup.last.is_destroyed)
+
+
+class ProcessGroupTest(unittest.TestCase):
+    """What a group takes over from its process group; PyTorch makes process groups of this process alone."""
+
+    WORLD_S, OWN_S = 77.0, 33.0
+
+    def setUp(self) -> None:
+        dist.init_process_group(
+            "gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=datetime.timedelta(seconds=self.WORLD_S)
+        )
+        self.addCleanup(dist.destroy_process_group)
+        for each in (
+            mock.patch.object(groups, "Group", FakeGroup),
+            mock.patch.object(groups._native, "library", lambda: None),
+            mock.patch.object(groups.library, "load", lambda: None),
+            mock.patch.object(groups.library, "is_there", lambda: False),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+
+    def _made(self, process_group: Any, device: int) -> tuple[str, dict[str, Any]]:
+        """Where the group is, and the options that it is made with."""
+        entry = groups._make("g", process_group, device)
+        self.assertIs(entry.group, FakeGroup.last, entry.reason)
+        return entry.device, FakeGroup.last.options
+
+    def test_deadlines_are_those_of_the_process_group(self) -> None:
+        own = datetime.timedelta(seconds=self.OWN_S)
+        for process_group, timeout_s in (
+            (dist.group.WORLD, self.WORLD_S),
+            (dist.new_group([0], timeout=own), self.OWN_S),
+            (dist.new_group([0], backend="cpu:gloo,cuda:gloo", timeout=own), self.OWN_S),
+        ):
+            for device in (-1, 1):
+                with self.subTest(timeout_s=timeout_s, device=device):
+                    _, options = self._made(process_group, device)
+                    self.assertEqual(options["call_timeout_s"], timeout_s)
+                    self.assertEqual(options["join_timeout_s"], timeout_s)
+
+    def test_devices_are_those_of_the_operands(self) -> None:
+        for backend in (None, "gloo", "cpu:gloo", "cpu:gloo,cuda:gloo"):
+            process_group = dist.new_group([0], backend=backend)
+            with self.subTest(backend=backend):
+                place, options = self._made(process_group, -1)
+                self.assertEqual((place, options["memory"]), ("host", "host"))
+                if backend != "cpu:gloo":
+                    place, options = self._made(process_group, 1)
+                    self.assertEqual((place, options["memory"]), ("cuda:1", "cuda"))
+
+    def test_backends_as_pytorch_writes_them(self) -> None:
+        for backend, written in (
+            ("gloo", "cpu:gloo,cuda:gloo"),
+            ("cpu:gloo", "cpu:gloo"),
+            ("cpu:gloo,cuda:gloo", "cpu:gloo,cuda:gloo"),
+        ):
+            self.assertEqual(compat.group_backend(dist.new_group([0], backend=backend)), written)
+
+    def test_a_process_group_without_a_backend_for_the_operands_is_plain(self) -> None:
+        for size, backend, device, reason in (
+            (2, "cpu:gloo,cuda:nccl", -1, ""),
+            (2, "cpu:gloo,cuda:nccl", 1, ""),
+            (2, "cuda:nccl", 0, ""),
+            (2, "cuda:nccl", -1, "it has no backend for operands on the host, only cuda:nccl"),
+            (2, "cpu:gloo", -1, ""),
+            (2, "cpu:gloo", 1, "it has no backend for operands on cuda:1, only cpu:gloo"),
+            (2, "gloo", 0, ""),
+            (2, "unknown", -1, ""),
+            (2, "cpu:fake,cuda:fake", -1, "its backend is fake"),
+            (1, "cpu:gloo,cuda:nccl", -1, "it has one rank"),
+        ):
+            with self.subTest(backend=backend, device=device):
+                self.assertEqual(groups._why_plain(size, backend, device), reason)
+        process_group = Ranks(0, dist.HashStore())
+        with (
+            mock.patch.object(compat, "resolve_group", lambda name: process_group),
+            mock.patch.object(compat, "group_backend", lambda group: "cuda:nccl"),
+            mock.patch.object(compat, "group_timeout_s", lambda group, device: 0.5),
+            self.assertLogs("cotune.torch", "WARNING") as logged,
+        ):
+            self.addCleanup(groups.drop, "g")
+            groups.resolve("g", -1)
+            self.assertTrue(groups.entries()[0].is_plain)
+        self.assertIn("it has no backend for operands on the host", logged.output[0])
 
 
 class FinaliserTest(unittest.TestCase):

@@ -78,16 +78,30 @@ def library_path() -> pathlib.Path:
     )
 
 
+def _check_functions(path: pathlib.Path) -> None:
+    """Raises MachineError for a library that lacks a function of PROTOTYPES.
+
+    The file is read, because opening it defines the operators, and a process cannot define them again in Python.
+    """
+    content = path.read_bytes()
+    if not content.startswith(b"\x7fELF"):
+        return  # the loader says what the file is
+    for name in PROTOTYPES:
+        if b"\0" + name.encode() + b"\0" not in content:
+            raise _native.lacks(path, name)
+
+
 @functools.cache
 def load() -> ctypes.CDLL:
     """Defines the operators torch.ops.cotune.*, once a process, and gives the library's functions.
 
-    Raises MachineError when the library is missing or does not fit this PyTorch.
+    Raises MachineError when the library is missing, or does not fit this PyTorch or this package.
     """
     compat.check_version()
     _native.library()
     path = library_path()
     try:
+        _check_functions(path)
         torch.ops.load_library(str(path))
         loaded = ctypes.CDLL(str(path))
     except OSError as failure:
@@ -95,9 +109,7 @@ def load() -> ctypes.CDLL:
             f"{LIBRARY_NAME} cannot be loaded ({path}): {failure}; it needs PyTorch 2.11 or newer, "
             f"and this is {torch.__version__}"
         ) from failure
-    for name, (result, arguments) in PROTOTYPES.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+    _native.bind(loaded, path, PROTOTYPES)
     return loaded
 
 
