@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "core/database/tuned_database_file.h"
+#include "core/database/tuned_database_lock.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -22,6 +25,8 @@ Status DatabaseCells::Open() {
     journal_ = std::move(*journal);
   } else if (journal.error().code == ErrorCode::kEnvironment) {
     write_failure_ = journal.error();
+  } else if (place_.waits_to_save && DatabaseLock::IsHeld(journal.error())) {
+    is_with_other_ = true;
   } else {
     return Propagate(journal);
   }
@@ -122,12 +127,16 @@ void DatabaseCells::NoteAttempt(const Problem& problem, const ChoiceId* choice) 
 }
 
 Status DatabaseCells::Record(const CellResult& cell, const Winner& winner) {
-  if (journal_ == nullptr) return {};
+  if (journal_ == nullptr && !is_with_other_) return {};
   DatabaseEntry entry{fingerprint_, cell, winner, place_.cotune_version, std::time(nullptr)};
   const auto program = place_.program_texts.find(cell.problem.cls.program_digest);
   if (program != place_.program_texts.end()) entry.program_text = program->second;
-  Status appended = journal_->Append(entry);
   recorded_.Put(entry);
+  if (journal_ == nullptr) {
+    fresh_.Put(std::move(entry));
+    return {};
+  }
+  Status appended = journal_->Append(entry);
   fresh_.Put(std::move(entry));
   if (appended) ++kept_cells_;
   // A full disk fails for every cell alike: once is enough.
@@ -158,7 +167,32 @@ std::string DatabaseCells::JournalWithCells() const {
 
 Result<bool> DatabaseCells::Save() { return Save(place_.force); }
 
+Status DatabaseCells::TakeAfterOther() {
+  using std::chrono::steady_clock;
+  const auto end = steady_clock::now() + std::chrono::nanoseconds(kSaveWaitNs);
+  Result<std::unique_ptr<TuningJournal>> journal;
+  while (true) {
+    journal = TuningJournal::Open(place_.path,
+                                  place_.force ? JournalKind::kForcedTune : JournalKind::kTune);
+    const bool is_held = !journal && DatabaseLock::IsHeld(journal.error());
+    if (!is_held || steady_clock::now() >= end) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (!journal) return Propagate(journal);
+  Result<TunedDatabase> loaded = TunedDatabase::Load(place_.path);
+  if (!loaded && FileExists()) return Propagate(loaded);
+  journal_ = std::move(*journal);
+  if (loaded) database_ = std::move(*loaded);
+  // What the other tune has measured and not saved, if it was interrupted.
+  for (const DatabaseEntry& entry : journal_->replayed()) database_.Put(entry);
+  is_with_other_ = false;
+  return {};
+}
+
 Result<bool> DatabaseCells::Save(bool is_forced) {
+  if (is_with_other_ && !fresh_.empty()) {
+    if (Status taken = TakeAfterOther(); !taken) return Propagate(taken);
+  }
   if (journal_ == nullptr) return false;
   if (fresh_.empty()) {
     const Status cleared = has_begun_ ? journal_->Clear() : Status();

@@ -25,6 +25,9 @@ class DatabaseCells final : public KnownCells {
     bool force = false;
     std::string cotune_version;
     std::map<uint64_t, std::string> program_texts{};  // of the programs to tune, by digest
+    // While another tune writes there, this one begins without its journal, and waits until it has
+    // something to save: groups of one job tune side by side.
+    bool waits_to_save = false;
   };
   // The fingerprint, of this machine, outlives the object.
   DatabaseCells(Place place, const Fingerprint& fingerprint)
@@ -56,11 +59,16 @@ class DatabaseCells final : public KnownCells {
   // The file that keeps what was measured until it is saved; "": nothing is kept.
   std::string JournalWithCells() const;
 
-  // Writes the database with everything new in it. Nothing new: nothing is written.
+  // Writes the database with everything new in it. Nothing new: nothing is written. May wait for
+  // another tune, see Place, for kSaveWaitNs.
+  static constexpr int64_t kSaveWaitNs = 10'000'000'000;
   Result<bool> Save();
 
  private:
   Result<bool> Save(bool is_forced);
+
+  // Waits for the tune that writes to the database, and reads what it has left there.
+  Status TakeAfterOther();
 
   // The user who forces a measurement wants it whatever the file says: its old one may be of a
   // machine whose clock ran ahead.
@@ -72,7 +80,8 @@ class DatabaseCells final : public KnownCells {
 
   const Place place_;
   const Fingerprint& fingerprint_;
-  std::unique_ptr<TuningJournal> journal_;  // null: nothing is written
+  std::unique_ptr<TuningJournal> journal_;  // null: nothing is written yet
+  bool is_with_other_ = false;              // another tune writes, and this one saves after it
   std::optional<Error> write_failure_;
   bool has_failed_to_append_ = false;
   bool has_begun_ = false;

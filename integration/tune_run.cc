@@ -218,7 +218,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   std::optional<DatabaseCells> known(
       std::in_place,
       DatabaseCells::Place{request.database_path, request.force, request.cotune_version,
-                           ProgramTextsOf(request)},
+                           ProgramTextsOf(request), request.waits_to_save},
       job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenKnown(known, request, job, events) : Status{};

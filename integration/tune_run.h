@@ -27,6 +27,9 @@ struct TuneRequest {
   std::string database_path;  // "": nothing is read or written
   // A database that cannot be read or written is a warning, and the tune goes on without it.
   bool database_is_optional = false;
+  // Another tune that writes to the database is waited for when there is something to save, and not
+  // refused before.
+  bool waits_to_save = false;
   std::string command = "tune";  // what the ranks were all asked to do, as its user calls it
   bool force = false;            // measure again what the database has
   // Whether the listeners of the job record it. The ranks compare it, because they gather what they

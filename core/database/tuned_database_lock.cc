@@ -19,6 +19,8 @@
 namespace cotune {
 namespace {
 
+constexpr std::string_view kInUseBy = "the tuned database is in use by ";
+
 // "process 1234", as the holder wrote it; "another process" in the moment before it has, or when
 // what is written there is left from one that died.
 std::string HolderText(int fd) {
@@ -52,8 +54,8 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
   } while (locked != 0 && errno == EINTR);
   if (locked != 0 && errno == EWOULDBLOCK) {
     const std::string holder = HolderText(fd.get());
-    return Fail(ErrorCode::kDatabase, fmt::format("the tuned database is in use by {}", holder),
-                database_path, "another tune or merge writes to it",
+    return Fail(ErrorCode::kDatabase, fmt::format("{}{}", kInUseBy, holder), database_path,
+                "another tune or merge writes to it",
                 "wait for that one to end, or write to another file");
   }
   if (locked != 0) return LockFailure("the tuned database cannot be locked", path);
@@ -64,6 +66,10 @@ Result<DatabaseLock> DatabaseLock::Acquire(const std::string& database_path) {
   }
   RemoveTemporaryFiles(database_path);
   return DatabaseLock(std::move(fd));
+}
+
+bool DatabaseLock::IsHeld(const Error& error) {
+  return error.code == ErrorCode::kDatabase && error.what.starts_with(kInUseBy);
 }
 
 DatabaseLock::~DatabaseLock() {

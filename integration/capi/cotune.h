@@ -440,7 +440,9 @@ typedef struct cotune_tune_options {
   int64_t budget_ns; /* measuring stops when it is used up; 0: the setting */
   /* Cells that it holds are not measured again; new ones are added. NULL: nothing is read or
    * written. "": the one that cotune_group_create looks for; where it cannot be used, a warning
-   * says so and the tune goes on without it. Only rank 0 touches the file. */
+   * says so and the tune goes on without it. Only rank 0 touches the file. While another tune
+   * writes to it, this one measures what it does not hold, and waits for up to 10 s when it has
+   * something to save. */
   const char* database_path;
   int32_t is_in_place;  /* 0 or 1: which of the two is tuned; calls in place have winners of their
                          * own, those of a broadcast excepted */

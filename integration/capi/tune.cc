@@ -110,6 +110,7 @@ Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& j
 // need not find.
 void NameDatabase(const char* path, const cotune_group& group, TuneRequest& request) {
   if (path == nullptr) return;
+  request.waits_to_save = true;
   request.database_path = path;
   if (!request.database_path.empty()) return;
   request.database_is_optional = true;

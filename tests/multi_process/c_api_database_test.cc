@@ -2,7 +2,9 @@
 // only cotune.h, the shared library and plugins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <semaphore.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -162,6 +164,66 @@ TEST_F(CApiDatabase, IsNoConditionOfATuneThatAsksForTheGroupsOwn) {
               Contains(AllOf(StartsWith("log 2 what is tuned is not kept"), HasSubstr(blocked))));
   EXPECT_THAT(reports_[1], ElementsAre("tune 0 ", "call 0 ", "call 0 ", "tuned"));
   EXPECT_THAT(reports_[0], Contains("tuned"));
+}
+
+// Lets the tunes of two groups run side by side: each measures while the other one does.
+class SideBySide {
+ public:
+  SideBySide()
+      : measure_(static_cast<sem_t*>(mmap(nullptr, 2 * sizeof(sem_t), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    for (int tune = 0; tune < 2; ++tune) sem_init(&measure_[tune], 1, 0);
+  }
+  // By the first rank of the tune, when it begins to measure.
+  void FirstMeasures() {
+    sem_post(&measure_[0]);
+    sem_wait(&measure_[1]);
+  }
+  void AwaitFirst() { sem_wait(&measure_[0]); }
+  void SecondMeasures() { sem_post(&measure_[1]); }
+
+ private:
+  sem_t* const measure_;
+};
+
+// Groups of one job tune into one file at the same time, as those of a mesh do.
+TEST_F(CApiDatabase, KeepsWhatTwoGroupsTuneSideBySide) {
+  SideBySide order;
+  const auto tune = [&](cotune_group* pair, int rank, bool is_together, TestLink& link) {
+    const uint64_t bytes = rank < 2 ? 256 : 1024;
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+    options.sizes_bytes = &bytes;
+    options.size_count = 1;
+    options.database_path = database_.c_str();
+    options.progress_context = &order;
+    if (is_together && rank == 2) order.AwaitFirst();
+    if (is_together && rank == 0) {
+      options.progress = [](void* context, int32_t, int32_t, const char*) {
+        static_cast<SideBySide*>(context)->FirstMeasures();
+      };
+    } else if (is_together && rank == 2) {
+      options.progress = [](void* context, int32_t, int32_t, const char*) {
+        static_cast<SideBySide*>(context)->SecondMeasures();
+      };
+    }
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    Say(link, "tune", pair, cotune_tune(pair, &options, &report));
+    link.Report("measured " + std::to_string(report.measured) + " known " +
+                std::to_string(report.known));
+  };
+  for (const bool is_together : {true, false}) {
+    RunRanks(4, [&](cotune_group* group, int rank, TestLink& link) {
+      cotune_group* const pair =
+          rank < 2 ? Split(group, "low", {0, 1}, link) : Split(group, "high", {2, 3}, link);
+      if (pair != nullptr) tune(pair, rank, is_together, link);
+      cotune_group_destroy(pair);
+    });
+    EXPECT_THAT(reports_, Each(ElementsAre("tune 0 ", is_together ? "measured 1 known 0"
+                                                                  : "measured 0 known 1")));
+  }
 }
 
 // The folder is gone when the ranks have measured. What they have agreed on is in force.
