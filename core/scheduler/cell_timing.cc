@@ -82,7 +82,7 @@ void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
                                        cell.invalid_rounds),
                    .where = ToText(cell.problem),
                    .cause = "something else uses the processors",
-                   .next_step = "tune again on an idle machine, with --force",
+                   .next_step = "tune again on an idle machine, with --force or into another database",
                    .ranks = {}};
   EmitLine(parts.observer, Severity::kWarning, late.ToText());
 }
