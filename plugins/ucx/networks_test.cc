@@ -40,6 +40,25 @@ std::string RunChoices(const GroupForTest& group, int rank, uint64_t count) {
   return "";
 }
 
+// Calls in a row, each of which waits for what the others send in it and have sent after the call
+// before: their data takes the way that often.
+std::string RunCallsThatTakeAtLeast(const GroupForTest& group, int64_t delay_ns) {
+  constexpr int kCalls = 10;
+  constexpr uint64_t kCount = 100;
+  const int64_t begin_ns = MonotonicNs();
+  for (int call = 0; call < kCalls; ++call) {
+    const std::vector<float> send(kCount, 1);
+    std::vector<float> receive(kCount);
+    cotune_error_t error = EmptyError();
+    const cotune_status_t status =
+        RunOnce(group.group(), SumOf(kCount), "knomial?radix=2", send.data(), receive.data(),
+                MonotonicNs() + kLongNs, &error);
+    if (status != COTUNE_OK) return error.message;
+  }
+  const int64_t took_ns = MonotonicNs() - begin_ns;
+  return took_ns >= (kCalls - 1) * delay_ns ? "" : "took only " + std::to_string(took_ns) + " ns";
+}
+
 void PrepareNetworks() {
   if (const std::string why = WhyNoNetworkWorld(); !why.empty()) {
     GTEST_SKIP() << "no networks can be made here: " << why;
@@ -49,17 +68,17 @@ void PrepareNetworks() {
   setenv("UCX_NET_DEVICES", kRankDevice, 1);
 }
 
-class NetworksTest : public testing::TestWithParam<const char*> {
+class NetworksTest : public testing::TestWithParam<LinkQuality> {
  protected:
   void SetUp() override { PrepareNetworks(); }
 };
 
 TEST_P(NetworksTest, EveryChoiceGivesTheSum) {
-  const std::string netem = GetParam();
-  const std::string why = netem.empty() ? "" : WhyNoNetem();
+  const LinkQuality quality = GetParam();
+  const std::string why = quality.is_perfect() ? "" : WhyNoSlowSwitch();
   if (!why.empty()) GTEST_SKIP() << "no delays and losses can be had here: " << why;
   JobForTest job;
-  EXPECT_EQ(RunInNetworkWorld(kRanks, netem,
+  EXPECT_EQ(RunInNetworkWorld(kRanks, quality,
                               [&](int rank) -> std::string {
                                 GroupForTest group(job.host(), "g", rank, AllRanks(kRanks),
                                                    MonotonicNs() + kLongNs);
@@ -68,18 +87,21 @@ TEST_P(NetworksTest, EveryChoiceGivesTheSum) {
                                   std::string wrong = RunChoices(group, rank, count);
                                   if (!wrong.empty()) return wrong;
                                 }
-                                return "";
+                                return RunCallsThatTakeAtLeast(group, quality.delay_ns);
                               }),
             "");
 }
 
-std::string NetworkName(const testing::TestParamInfo<const char*>& info) {
+std::string NetworkName(const testing::TestParamInfo<LinkQuality>& info) {
   const char* names[] = {"Plain", "Delay100us", "Delay1ms", "Loss1Percent"};
   return names[info.index];
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, NetworksTest,
-                         testing::Values("", "delay 0.1ms", "delay 1ms", "loss 1%"), NetworkName);
+                         testing::Values(LinkQuality{}, LinkQuality{.delay_ns = 100'000},
+                                         LinkQuality{.delay_ns = 1'000'000},
+                                         LinkQuality{.loss = 0.01}),
+                         NetworkName);
 
 class FaultyNetworksTest : public testing::Test {
  protected:
@@ -113,10 +135,22 @@ TEST_F(FaultyNetworksTest, ALinkThatGoesDownInACallIsNamedAtTheDeadline) {
                ? ""
                : "status " + std::to_string(status) + ": " + error.message;
   };
-  EXPECT_EQ(RunInNetworkWorld(kRanks, "", rank_body,
+  EXPECT_EQ(RunInNetworkWorld(kRanks, {}, rank_body,
                               [&] {
                                 job.Await(kRunning);
                                 TakeLinkDown(kCutOff);
+                              }),
+            "");
+}
+
+TEST_F(FaultyNetworksTest, WithEveryFrameLostTheGroupIsNotMade) {
+  if (const std::string why = WhyNoSlowSwitch(); !why.empty()) GTEST_SKIP() << why;
+  JobForTest job;
+  EXPECT_EQ(RunInNetworkWorld(2, {.loss = 1},
+                              [&](int rank) -> std::string {
+                                GroupForTest group(job.host(), "g", rank, AllRanks(2),
+                                                   MonotonicNs() + kShortNs);
+                                return group.status() != COTUNE_OK ? "" : "the group is made";
                               }),
             "");
 }
@@ -125,7 +159,7 @@ TEST_F(FaultyNetworksTest, ALinkThatGoesDownInACallIsNamedAtTheDeadline) {
 TEST_F(FaultyNetworksTest, WithoutATransportInCommonTheGroupIsRefused) {
   JobForTest job;
   job.Set("tls", "self");
-  EXPECT_EQ(RunInNetworkWorld(2, "",
+  EXPECT_EQ(RunInNetworkWorld(2, {},
                               [&](int rank) -> std::string {
                                 GroupForTest group(job.host(), "g", rank, AllRanks(2),
                                                    MonotonicNs() + kShortNs);

@@ -59,17 +59,30 @@ std::string InNetworkOfItsOwn(const std::function<std::string()>& body) {
 
 std::string DeviceOf(int rank) { return "rank" + std::to_string(rank); }
 
-std::string SetUpRank(int rank, const std::string& netem) {
+std::string SetUpRank(int rank) {
   const std::string device = kRankDevice;
-  std::vector<std::string> commands = {
-      "ip link set lo up",
-      "ip address add 10.77.0." + std::to_string(rank + 1) + "/24 dev " + device,
-      "ip link set " + device + " up",
-      // The system takes its time until a device can send, and UCX leaves others out.
-      "for i in $(seq 250); do ip link show " + device +
-          " | grep -q 'state UP' && exit 0; sleep 0.02; done; echo it does not come up; exit 1"};
-  if (!netem.empty()) commands.push_back("tc qdisc add dev " + device + " root netem " + netem);
-  return RunAll(commands);
+  return RunAll({"ip link set lo up",
+                 "ip address add 10.77.0." + std::to_string(rank + 1) + "/24 dev " + device,
+                 "ip link set " + device + " up",
+                 // The system takes its time until a device can send, and UCX leaves others out.
+                 "for i in $(seq 250); do ip link show " + device +
+                     " | grep -q LOWER_UP && exit 0; sleep 0.02; done; echo it does not come up; "
+                     "exit 1"});
+}
+
+// Into the namespace of the rank.
+std::string BridgeTo(int rank, pid_t pid) {
+  const std::string device = DeviceOf(rank);
+  return RunAll({"ip link add " + device + " type veth peer name " + kRankDevice + " netns " +
+                     std::to_string(pid),
+                 "ip link set " + device + " master bridge", "ip link set " + device + " up"});
+}
+
+std::string SwitchTo(int rank, pid_t pid, SlowSwitch& slow) {
+  const std::string device = DeviceOf(rank);
+  if (std::string wrong = slow.AddPort(device); !wrong.empty()) return wrong;
+  return Run("ip link set " + device + " netns " + std::to_string(pid) + " name " + kRankDevice +
+             " address " + SlowSwitch::AddressOf(rank) + " mtu 9000");
 }
 
 }  // namespace
@@ -80,14 +93,11 @@ std::string WhyNoNetworkWorld() {
   });
 }
 
-std::string WhyNoNetem() {
-  return InNetworkOfItsOwn([] {
-    return RunAll({"ip link set lo up", "tc qdisc add dev lo root netem delay 1ms"});
-  });
+std::string WhyNoSlowSwitch() {
+  return InNetworkOfItsOwn([] { return SlowSwitch({}).AddPort("one"); });
 }
 
-std::string RunInNetworkWorld(int ranks, const std::string& netem,
-                              const backend_test::RankBody& body,
+std::string RunInNetworkWorld(int ranks, LinkQuality quality, const backend_test::RankBody& body,
                               const std::function<void()>& during) {
   JobForTest events;
   return InNetworkOfItsOwn([&]() -> std::string {
@@ -97,17 +107,17 @@ std::string RunInNetworkWorld(int ranks, const std::string& netem,
       if (unshare(CLONE_NEWNET) != 0) return "unshare: " + std::string(std::strerror(errno));
       events.Post(kApart);
       events.Await(kLinked);
-      std::string failed = SetUpRank(rank, netem);
+      std::string failed = SetUpRank(rank);
       return failed.empty() ? body(rank) : failed;
     });
     events.Await(kApart, static_cast<uint32_t>(ranks));
+    SlowSwitch slow(quality);
     for (int rank = 0; rank < ranks; ++rank) {
-      const std::string device = DeviceOf(rank);
-      wrong = RunAll({"ip link add " + device + " type veth peer name " + kRankDevice + " netns " +
-                          std::to_string(processes.pid(rank)),
-                      "ip link set " + device + " master bridge", "ip link set " + device + " up"});
+      const pid_t pid = processes.pid(rank);
+      wrong = quality.is_perfect() ? BridgeTo(rank, pid) : SwitchTo(rank, pid, slow);
       if (!wrong.empty()) return wrong;
     }
+    slow.Start();
     events.Post(kLinked);
     during();
     return processes.WaitAll();
