@@ -76,14 +76,15 @@ void CellTiming::WarnOfBusyProcessors(const CellResult& cell) {
   TuneParts& parts = state_.parts;
   if (parts.exchange.rank() != 0 || state_.has_warned_of_late_ranks) return;
   state_.has_warned_of_late_ranks = true;
-  const Error late{.code = ErrorCode::kEnvironment,
-                   .what = fmt::format("ranks often started late, {} times in one cell, so that "
-                                       "times from here on may be too high",
-                                       cell.invalid_rounds),
-                   .where = ToText(cell.problem),
-                   .cause = "something else uses the processors",
-                   .next_step = "tune again on an idle machine, with --force or into another database",
-                   .ranks = {}};
+  const Error late{
+      .code = ErrorCode::kEnvironment,
+      .what = fmt::format("ranks often started late, {} times in one cell, so that "
+                          "times from here on may be too high",
+                          cell.invalid_rounds),
+      .where = ToText(cell.problem),
+      .cause = "something else uses the processors",
+      .next_step = "tune again on an idle machine, with --force or into another database",
+      .ranks = {}};
   EmitLine(parts.observer, Severity::kWarning, late.ToText());
 }
 

@@ -15,7 +15,9 @@ void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) 
 }  // namespace
 
 Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
-    : group_(group), schedule_(std::move(schedule)), call_(sdk::RecordOf(schedule_.problem, choice)) {
+    : group_(group),
+      schedule_(std::move(schedule)),
+      call_(sdk::RecordOf(schedule_.problem, choice)) {
   if (Reduces(schedule_.problem)) {
     kernel_ = sdk::FindReduceKernel(schedule_.problem.type, schedule_.problem.reduction);
   }

@@ -43,6 +43,8 @@ namespace cotune::ucx {
   X(ucs_debug_disable_signals)
 
 struct UcxFunctions {
+// A name that is declared cannot be in parentheses.
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define COTUNE_DECLARE(name) decltype(&::name) name = nullptr;
   COTUNE_UCP_FUNCTIONS(COTUNE_DECLARE)
 #undef COTUNE_DECLARE
