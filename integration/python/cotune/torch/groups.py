@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from cotune import _native
+from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError
 from cotune.group import Group
@@ -279,7 +280,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     meeting = _Meeting(name, process_group, device)
     try:
         ready = meeting.share("ready", _readiness(), timeout_s)
-    except TimeoutError:
+    except (TimeoutError, KeyboardInterrupt):
         meeting.withdraw()
         raise
     if reason := _first_reason(ready, meeting.global_ranks):
@@ -426,13 +427,16 @@ def ensure(name: str, device: int) -> None:
         resolve(name, device)
 
 
+@callback
 def _on_resolve(_, name: bytes, device: int, error) -> int:
     try:
         resolve(name.decode(), device)
         return Result.SUCCESS
     except BaseException as failure:  # noqa: BLE001  nothing may be raised through C
+        if isinstance(failure, KeyboardInterrupt):
+            keeper.raise_later()
         if error:
-            error.contents.text = str(failure).encode(errors="replace")[:1023]
+            error.contents.text = (str(failure) or type(failure).__name__).encode(errors="replace")[:1023]
             error.contents.rank = -1
         return getattr(failure, "result", Result.ERROR_ENVIRONMENT)
 
