@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from cotune.torch import activation, compat, decisions, groups, report, start
+from cotune.torch import activation, compat, decisions, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
 from cotune.torch.decisions import explain_data
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of
@@ -30,13 +30,14 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
 
 def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
     """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
+    option_values.check(chosen)
     start.start()
     groups.drop_stale()
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
     if tune:
         groups.configure(TuneSettings.of(**tune))
     if "tables" in chosen:
-        report.show_tables(bool(chosen.pop("tables")))
+        report.show_tables(chosen.pop("tables"))
     return chosen
 
 

@@ -26,7 +26,7 @@ from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError
 from cotune.group import Group
-from cotune.torch import compat, library
+from cotune.torch import compat, library, option_values
 from cotune.torch.log import log
 
 # How much of an error goes through the store.
@@ -53,17 +53,13 @@ class TuneSettings:
     tunes: bool = True
     budget_s: float | None = None
     numerics: str = "any"
-    database: str | None = ""
+    database: str | os.PathLike[str] | None = ""
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
         """Settings of named options. Raises TypeError for an unknown name or a value that cannot be."""
-        settings = cls(**options)
-        if settings.numerics not in ("any", "same"):
-            raise TypeError(f"option 'numerics' is \"any\" or \"same\", and not {settings.numerics!r}")
-        if settings.budget_s is not None and not settings.budget_s > 0:
-            raise TypeError(f"option 'budget_s' is a number of seconds, and not {settings.budget_s!r}")
-        return settings
+        option_values.check(options)
+        return cls(**options)
 
     def as_struct(self) -> library.GroupOptions:
         return library.GroupOptions(
