@@ -15,8 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator
 from typing import Any
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as failure:
+    raise ImportError(
+        f"cotune.torch needs PyTorch 2.11 to 2.13, and this Python ({sys.executable}) cannot import it ({failure}); "
+        "install PyTorch there, or install cotune into the Python that has it",
+        name="torch",
+    ) from failure
 
 from cotune.torch import activation, compat, decisions, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
@@ -72,11 +82,7 @@ def options(**chosen: Any) -> dict[str, Any]:
 
 def explain() -> str:
     """What became of each collective of each graph, and what each process group runs by; text."""
-    lines = [decisions.explain().rstrip("\n")]
-    for entry in groups.entries():
-        what = f"plain: {entry.reason}" if entry.is_plain else f"a group of cotune on {entry.device}"
-        lines.append(f"group {entry.name}: {what}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([decisions.explain().rstrip("\n"), *groups.explain()]) + "\n"
 
 
 __all__ = [

@@ -113,10 +113,11 @@ def table(group: int, manifest: str) -> str:
     return "\n".join(lines)
 
 
-def _begins(name: str, manifest: str, ranks: int) -> None:
+def _begins(name: str, manifest: str, ranks: int, is_on_host: bool) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
     nodes = parse_manifest(manifest)
+    groups.add_programs(name, is_on_host, [text for text, _ in nodes])
     sizes = sum(len(rows) for _, rows in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
@@ -182,7 +183,7 @@ def _tell(tune: library.Tune) -> None:
     group_rank = functions.cotune_group_rank(tune.group)
     prints = _shows_tables and _is_first_process(group_rank)
     if tune.phase == library.TUNE_BEGINS:
-        _begins(name, manifest, functions.cotune_group_size(tune.group))
+        _begins(name, manifest, functions.cotune_group_size(tune.group), functions.cotune_group_device(tune.group) < 0)
     elif tune.phase == library.TUNE_MEASURES:
         _measures(tune, name, prints)
     else:

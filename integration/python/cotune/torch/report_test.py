@@ -24,7 +24,7 @@ class InterruptTest(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, signal.default_int_handler)
         functions = mock.Mock()
-        functions.cotune_group_rank.return_value = 0
+        functions.cotune_group_rank.return_value, functions.cotune_group_device.return_value = 0, -1
         patch = mock.patch.object(report._native, "library", lambda: functions)
         patch.start()
         self.addCleanup(patch.stop)
