@@ -475,10 +475,12 @@ def _on_resolve(_, name: bytes, device: int, error) -> int:
         resolve(name.decode(), device)
         return Result.SUCCESS
     except BaseException as failure:  # noqa: BLE001  nothing may be raised through C
+        text = str(failure)
         if isinstance(failure, KeyboardInterrupt):
             keeper.raise_later()
+            text = "interrupted (Ctrl-C)"
         if error:
-            error.contents.text = (str(failure) or type(failure).__name__).encode(errors="replace")[:1023]
+            error.contents.text = text.encode(errors="replace")[:1023]
             error.contents.rank = -1
         return getattr(failure, "result", Result.ERROR_ENVIRONMENT)
 
