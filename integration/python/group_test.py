@@ -4,6 +4,7 @@ import array
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 import unittest
@@ -96,6 +97,25 @@ def interrupt_in_log(rank: int, job: Job) -> str:
             raised = "after the call"
         assert sum_of(group) == 2
     return raised
+
+
+def interrupt_in_tune(rank: int, job: Job) -> tuple[str, int]:
+    cells = []
+
+    def progress(*cell) -> None:
+        cells.append(cell)
+        if rank == 0 and len(cells) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    raised = ""
+    with job.group(rank) as group:
+        try:
+            group.tune(collectives=["broadcast"], sizes=[1024, 2048], progress=progress)
+        except KeyboardInterrupt:
+            raised = "after the call"
+        assert sum_of(group) == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return raised, len(cells)
 
 
 class SharedStore:
@@ -284,6 +304,9 @@ with job.group(rank, log=log) as group:
 
     def test_ctrl_c_in_a_log_is_raised_when_the_call_has_ended(self):
         self.assertEqual(self.run_ranks(interrupt_in_log), ["after the call", ""])
+
+    def test_ctrl_c_in_the_progress_of_a_tune_is_raised_when_the_call_has_ended(self):
+        self.assertEqual(self.run_ranks(interrupt_in_tune), [("after the call", 2), ("", 2)])
 
     def test_ranks_meet_by_a_store(self):
         first, second = self.run_ranks(meet_by_store)

@@ -13,7 +13,9 @@ import datetime
 import gc
 import json
 import os
+import signal
 import sys
+import time
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 if "CACHES" in os.environ:
@@ -24,7 +26,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import compat, groups  # noqa: E402
+from cotune.torch import compat, groups, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -189,6 +191,28 @@ def some_ranks() -> str:
     return error
 
 
+def interrupted() -> str:
+    """Ctrl-C comes while a cell of the first tune is told."""
+    measures = report._measures
+
+    def measures_and_interrupts(*told) -> None:
+        report._measures = measures
+        os.kill(os.getpid(), signal.SIGINT)
+        measures(*told)
+
+    report._measures = measures_and_interrupts
+    compiled, x = torch.compile(summed_in(dist.group.WORLD), fullgraph=True), given()
+    try:
+        compiled(x)
+        time.sleep(10)
+        return "the interrupt was lost; "
+    except KeyboardInterrupt:
+        pass
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return "the handler of the interrupt was not put back; "
+    return difference("after the interrupt", summed_in(dist.group.WORLD), x)
+
+
 def alone() -> str:
     name = dist.group.WORLD.group_name
     x = torch.ones(4, 3, requires_grad=True)
@@ -202,6 +226,7 @@ CASES = {
     each.__name__: each
     for each in (
         plain_sum, dry_run, uneven_by_chance, one_without, late, meeting_fails, reused_names, two_axes, some_ranks, alone,
+        interrupted,
     )
 }  # fmt: skip
 
@@ -220,7 +245,7 @@ def main() -> None:
     if case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "pytorch":
         compat.OLDEST = (99, 0)
     if not (case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "enable"):
-        cotune.torch.enable(tunes=case == "two_axes", budget_s=5, tables=case == "two_axes")
+        cotune.torch.enable(tunes=case in ("two_axes", "interrupted"), budget_s=5, tables=case == "two_axes")
     error, raised = "", ""
     try:
         error = CASES[case]()

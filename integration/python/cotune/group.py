@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from cotune import _structs
 from cotune._creation import create, created_error, encoded, joined, nanoseconds
 from cotune._handle import GroupHandle
+from cotune._interrupt import keeper
 from cotune._native import library
 from cotune.buffers import Buffer, operand, require_writable, tensors
 from cotune.calls import CALL_NAMES, check_counts, check_place, elements_dtype
@@ -384,9 +385,13 @@ class Group:
             progress,
         )
         report = _structs.TuneReport()
-        self._handle.call(
-            self._library.cotune_tune, ctypes.byref(request.options()), ctypes.byref(report)
-        )
+        keeper.begin()
+        try:
+            self._handle.call(
+                self._library.cotune_tune, ctypes.byref(request.options()), ctypes.byref(report)
+            )
+        finally:
+            keeper.end()
         return TuneReport(report.measured, report.known, report.skipped, report.is_tuned != 0)
 
     def load(self, database: "str | os.PathLike[str] | None" = None) -> None:

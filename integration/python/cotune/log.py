@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 
 from cotune import _structs
+from cotune._interrupt import callback
 
 # A function that takes a level (logging.DEBUG, INFO, WARNING or ERROR) and the line. Where a Log is
 # asked for, an object with such a method `log` will do: a logging.Logger, or the module logging.
@@ -25,6 +26,7 @@ class LogAdapter:
         self.interrupt: BaseException | None = None
         self.function = _structs.LOG_FUNCTION(self._on_line)
 
+    @callback
     def _on_line(self, _, severity: int, text: bytes) -> None:
         line = text.decode(errors="replace")
         try:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from cotune import _structs
+from cotune._interrupt import callback, keeper
 from cotune.constants import Collective, DType, Numerics, Reduction, constant
 from cotune.errors import usage_error
 from cotune.program import Program
@@ -90,11 +91,14 @@ class TuneRequest:
 
 
 def _progress_function(progress: Callable[[int, int, str], object]):
-    """The function as C calls it. What it raises is printed: nothing may be raised through C."""
+    """The function as C calls it. What it raises is printed: nothing may be raised through C. Ctrl-C comes later."""
 
+    @callback
     def on_cell(_, cell: int, cells: int, what: bytes) -> None:
         try:
             progress(cell, cells, what.decode(errors="replace"))
+        except KeyboardInterrupt:
+            keeper.raise_later()
         except BaseException:  # noqa: BLE001
             traceback.print_exc()
 

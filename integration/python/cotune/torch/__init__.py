@@ -15,10 +15,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from cotune.torch import activation, compat, decisions, groups, report, start
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as failure:
+    raise ImportError(
+        f"cotune.torch needs PyTorch 2.11 to 2.13, and this Python ({sys.executable}) cannot import it ({failure}); "
+        "install PyTorch there, or install cotune into the Python that has it",
+        name="torch",
+    ) from failure
+
+from cotune.torch import activation, compat, decisions, groups, option_values, report, start
 from cotune.torch.activation import disable, is_enabled
 from cotune.torch.decisions import explain_data
 from cotune.torch.groups import GroupEntry, TuneSettings, group_of
@@ -30,13 +40,14 @@ _TUNE_OPTIONS = {field.name for field in dataclasses.fields(TuneSettings)}
 
 def _prepare(chosen: dict[str, Any]) -> dict[str, bool]:
     """Starts what the operators need and takes the options of tunes out of `chosen`; what is left is the pass's."""
+    option_values.check(chosen)
     start.start()
     groups.drop_stale()
     tune = {name: chosen.pop(name) for name in list(chosen) if name in _TUNE_OPTIONS}
     if tune:
         groups.configure(TuneSettings.of(**tune))
     if "tables" in chosen:
-        report.show_tables(bool(chosen.pop("tables")))
+        report.show_tables(chosen.pop("tables"))
     return chosen
 
 
@@ -71,11 +82,7 @@ def options(**chosen: Any) -> dict[str, Any]:
 
 def explain() -> str:
     """What became of each collective of each graph, and what each process group runs by; text."""
-    lines = [decisions.explain().rstrip("\n")]
-    for entry in groups.entries():
-        what = f"plain: {entry.reason}" if entry.is_plain else f"a group of cotune on {entry.device}"
-        lines.append(f"group {entry.name}: {what}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([decisions.explain().rstrip("\n"), *groups.explain()]) + "\n"
 
 
 __all__ = [

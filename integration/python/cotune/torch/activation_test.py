@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import pathlib
 import pickle
 import unittest
 from typing import Any
@@ -14,7 +16,8 @@ import torch.distributed._functional_collectives as funcol
 from torch._inductor import config
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from cotune.torch import activation, compat, decisions
+import cotune.torch
+from cotune.torch import activation, compat, decisions, groups, report
 from cotune.torch.graph_pass import CotunePass
 from cotune.torch.settings import Settings
 from cotune.torch.testing.graphs import fake_group
@@ -158,6 +161,46 @@ class ActivationTest(unittest.TestCase):
             activation.enable(epilogue=True)
         with self.assertRaisesRegex(TypeError, "True or False"):
             activation.options(overlap="yes")
+
+    def test_every_option_that_cannot_be_is_named(self) -> None:
+        wrong = {
+            "epilogues": None, "prologues": 1, "plain": "no", "overlap": 0, "all_to_all": "x", "export": 2,
+            "tunes": None, "tables": 2, "database": 5, "numerics": "bits",
+        }  # fmt: skip
+        cases = [*wrong.items(), *(("budget_s", value) for value in ("abc", 0, -1, True, float("nan"), float("inf")))]
+        for name, value in cases:
+            for takes in (cotune.torch.enable, cotune.torch.options):
+                with self.subTest(name=name, value=value, takes=takes.__name__):
+                    with self.assertRaises(TypeError) as raised:
+                        takes(**{name: value})
+                    self.assertRegex(str(raised.exception), f"^option '{name}' is .*, and not {value!r}$")
+        with self.assertRaisesRegex(TypeError, "True or False, and not 2$"), cotune.torch.enabled(tables=2):
+            pass
+        self.assertFalse(activation.is_enabled())
+
+    def test_unknown_options_come_with_all_known_ones(self) -> None:
+        known = {field.name for kind in (Settings, groups.TuneSettings) for field in dataclasses.fields(kind)}
+        with self.assertRaises(TypeError) as raised:
+            cotune.torch.enable(table=False)
+        self.assertRegex(str(raised.exception), "^unknown option 'table'; known are .*; did you mean tables[?]$")
+        for name in (*known, "tables"):
+            self.assertRegex(str(raised.exception), rf"\b{name}\b")
+
+    def test_an_error_changes_no_option(self) -> None:
+        before = groups._settings
+        with self.assertRaises(TypeError):
+            cotune.torch.enable(budget_s=1, export=2)
+        self.assertEqual(groups._settings, before)
+
+    def test_options_that_can_be(self) -> None:
+        self.addCleanup(groups.configure, groups._settings)
+        self.addCleanup(report.show_tables, True)
+        with mock.patch.object(cotune.torch.start, "start"):
+            cotune.torch.options(
+                tunes=False, budget_s=2, numerics="same", database=pathlib.Path("x.tdb"), tables=False, export=True
+            )
+            self.assertEqual(groups._settings.as_struct().database_path, b"x.tdb")
+            cotune.torch.options(budget_s=None, database=None)
 
     def test_explain(self) -> None:
         self.assertIn("no graph", decisions.explain())

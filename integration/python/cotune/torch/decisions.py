@@ -133,8 +133,8 @@ def explain() -> str:
             lines.append(f"  {left.node} ({left.operator}, group {left.group}): {left.reason}")
     if not lines:
         return (
-            "no graph with a collective was compiled since the start; the pass does not run when "
-            "a graph comes out of a cache\n"
+            "no graph with a collective was compiled in this process; a graph that came out of a cache runs its "
+            "programs by cotune, and is not listed\n"
         )
     return "\n".join(lines) + "\n"
 

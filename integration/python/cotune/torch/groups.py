@@ -22,10 +22,11 @@ from typing import Any
 import torch
 
 from cotune import _native
+from cotune._interrupt import callback, keeper
 from cotune.constants import Numerics, Result
 from cotune.errors import CotuneError
 from cotune.group import Group
-from cotune.torch import compat, library
+from cotune.torch import compat, library, option_values
 from cotune.torch.log import log
 
 # How much of an error goes through the store.
@@ -34,6 +35,8 @@ _REASON_CHARACTERS_MAX = 1000
 LATE_S = 10.0
 # A rank may need the whole timeout to find that a group cannot be made; the others wait for its word.
 _WORD_GRACE_S = 30.0
+# The failures that always stop a group.
+_STOPPING = (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED)
 # What a rank of a meeting has not done when its word is missing.
 _STEPS = {"ready": "come to its first operator", "made": "made its group for the operators"}
 
@@ -52,17 +55,13 @@ class TuneSettings:
     tunes: bool = True
     budget_s: float | None = None
     numerics: str = "any"
-    database: str | None = ""
+    database: str | os.PathLike[str] | None = ""
 
     @classmethod
     def of(cls, **options: Any) -> TuneSettings:
         """Settings of named options. Raises TypeError for an unknown name or a value that cannot be."""
-        settings = cls(**options)
-        if settings.numerics not in ("any", "same"):
-            raise TypeError(f"option 'numerics' is \"any\" or \"same\", and not {settings.numerics!r}")
-        if settings.budget_s is not None and not settings.budget_s > 0:
-            raise TypeError(f"option 'budget_s' is a number of seconds, and not {settings.budget_s!r}")
-        return settings
+        option_values.check(options)
+        return cls(**options)
 
     def as_struct(self) -> library.GroupOptions:
         return library.GroupOptions(
@@ -106,12 +105,14 @@ class GroupEntry:
       device: "host", or "cuda:N".
       group: None where none could be made.
       reason: why it is plain, though a group was made perhaps; "" where programs run by the group.
+      programs: the texts of the programs whose tune has begun, also of graphs that came out of a cache.
     """
 
     name: str
     device: str
     group: Group | None
     reason: str
+    programs: set[str] = dataclasses.field(default_factory=set)
 
     @property
     def is_plain(self) -> bool:
@@ -148,12 +149,18 @@ def entries() -> list[GroupEntry]:
 
 
 def group_of(name: str) -> Group | None:
-    """The group of cotune behind a process group; None where it is plain or no operator has run.
+    """The group of cotune behind a process group; None where it is plain.
 
-    It is used by one thread at a time, and not while an operator of that group runs.
+    It is used by one thread at a time, and not while an operator of that group runs. Raises RuntimeError before an
+    operator has run in that process group: the first one makes the group, on all ranks together.
     """
     with _lock:
         found = [each for (each_name, _), each in _entries.copy().items() if each_name == name]
+    if not found:
+        raise RuntimeError(
+            f"no operator of cotune has run in process group {name!r} yet, and the first one makes the group: call a "
+            "compiled model with programs, or an operator of torch.ops.cotune, on all of its ranks before"
+        )
     return next((each.group for each in found if not each.is_plain), None)
 
 
@@ -162,6 +169,41 @@ def become_plain(name: str, is_on_host: bool, reason: str) -> None:
     with _lock:
         if (entry := _entries.get((name, is_on_host))) is not None:
             entry.reason = reason
+
+
+def add_programs(name: str, is_on_host: bool, texts: list[str]) -> None:
+    """Notes that a tune of these programs has begun."""
+    with _lock:
+        if (entry := _entries.get((name, is_on_host))) is not None:
+            entry.programs.update(texts)
+
+
+def _failure_of(group: Group) -> str:
+    """The error that every call of a stopped group gives; "" for a group that runs, or is in a call now."""
+    functions = _native.library()
+    try:
+        with group._handle.exclusive() as address:
+            if functions.cotune_last_result(address) in _STOPPING:
+                return functions.cotune_last_error(address).decode(errors="replace")
+    except CotuneError:
+        pass
+    return ""
+
+
+def explain() -> list[str]:
+    """A line for each group: what its programs run by, and why."""
+    lines = []
+    for entry in entries():
+        if entry.is_plain:
+            what = f"plain: {entry.reason}"
+        elif failure := _failure_of(entry.group):
+            what = f"failed, and every call raises this error: {failure}"
+        else:
+            what = f"a group of cotune on {entry.device}"
+            if count := len(entry.programs):
+                what += f", which has tuned {count} program{'s' if count > 1 else ''}"
+        lines.append(f"group {entry.name}: {what}")
+    return lines
 
 
 def _place(device: int) -> str:
@@ -257,8 +299,9 @@ class _Meeting:
         if step != "ready":
             return text
         return (
-            f"{text}. They may be compiling, or run this graph without cotune: where cotune.torch.enable() was not "
-            "called, or with another PyTorch, other options, or another graph"
+            f"{text}. They may be compiling, have ended with an error of their own, which their output has, or run this "
+            "graph without cotune: where cotune.torch.enable() was not called, or with another PyTorch, other options, or "
+            "another graph"
         )
 
 
@@ -279,7 +322,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     meeting = _Meeting(name, process_group, device)
     try:
         ready = meeting.share("ready", _readiness(), timeout_s)
-    except TimeoutError:
+    except (TimeoutError, KeyboardInterrupt):
         meeting.withdraw()
         raise
     if reason := _first_reason(ready, meeting.global_ranks):
@@ -426,13 +469,18 @@ def ensure(name: str, device: int) -> None:
         resolve(name, device)
 
 
+@callback
 def _on_resolve(_, name: bytes, device: int, error) -> int:
     try:
         resolve(name.decode(), device)
         return Result.SUCCESS
     except BaseException as failure:  # noqa: BLE001  nothing may be raised through C
+        text = str(failure)
+        if isinstance(failure, KeyboardInterrupt):
+            keeper.raise_later()
+            text = "interrupted (Ctrl-C)"
         if error:
-            error.contents.text = str(failure).encode(errors="replace")[:1023]
+            error.contents.text = text.encode(errors="replace")[:1023]
             error.contents.rank = -1
         return getattr(failure, "result", Result.ERROR_ENVIRONMENT)
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 import weakref
@@ -11,7 +16,8 @@ from unittest import mock
 
 import torch.distributed as dist
 
-from cotune.torch import compat, groups
+from cotune.constants import Result
+from cotune.torch import compat, decisions, groups, report
 
 
 class Ranks:
@@ -75,6 +81,7 @@ class MeetingTest(unittest.TestCase):
                 groups._make("g", self.ranks[0], -1)
         self.assertEqual(len(logged.output), 1)
         self.assertIn("rank 0 has waited for 0.1 s", logged.output[0])
+        self.assertIn("have ended with an error of their own, which their output has", logged.output[0])
         # A later first run meets the rank that comes then.
         self.assertEqual([each.reason for each in self._meet_both()], ["", ""])
 
@@ -184,6 +191,61 @@ class ProcessGroupTest(unittest.TestCase):
             groups.resolve("g", -1)
             self.assertTrue(groups.entries()[0].is_plain)
         self.assertIn("it has no backend for operands on the host", logged.output[0])
+
+
+class ExplainTest(unittest.TestCase):
+    """What is said of the groups of this process."""
+
+    def setUp(self) -> None:
+        self.functions = mock.Mock()
+        self.functions.cotune_last_result.return_value = 0
+        group = mock.Mock(_handle=mock.Mock(exclusive=mock.MagicMock()))
+        self.entry = groups.GroupEntry("g", "host", group, "")
+        for each in (
+            mock.patch.dict(groups._entries, {("g", True): self.entry}),
+            mock.patch.object(groups._native, "library", lambda: self.functions),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+
+    def test_a_group_that_runs(self) -> None:
+        self.assertEqual(groups.explain(), ["group g: a group of cotune on host"])
+
+    def test_a_group_whose_graphs_came_out_of_a_cache(self) -> None:
+        report._begins("g", "rows 1: program a\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n", 2, True)
+        self.assertEqual(groups.explain(), ["group g: a group of cotune on host, which has tuned 1 program"])
+        self.assertIn("came out of a cache runs its programs by cotune", decisions.explain())
+
+    def test_a_group_that_has_failed(self) -> None:
+        self.functions.cotune_last_error.return_value = b"rank 1 is lost"
+        for result in (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED):
+            self.functions.cotune_last_result.return_value = int(result)
+            self.assertEqual(groups.explain(), ["group g: failed, and every call raises this error: rank 1 is lost"])
+        self.functions.cotune_last_result.return_value = int(Result.ERROR_USAGE)
+        self.assertEqual(groups.explain(), ["group g: a group of cotune on host"])
+
+    def test_the_group_is_not_there_before_an_operator(self) -> None:
+        self.assertIs(groups.group_of("g"), self.entry.group)
+        groups.become_plain("g", True, "its ranks differ")
+        self.assertIsNone(groups.group_of("g"))
+        self.assertEqual(groups.explain(), ["group g: plain: its ranks differ"])
+        with self.assertRaisesRegex(RuntimeError, "no operator of cotune has run in process group 'h' yet"):
+            groups.group_of("h")
+
+
+class WithoutTorchTest(unittest.TestCase):
+    def test_the_import_says_what_is_missing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "torch.py").write_text("raise ModuleNotFoundError('No module named torch')\n")
+            paths = os.pathsep.join([folder, *sys.path])
+            ended = subprocess.run(
+                [sys.executable, "-B", "-c", "import cotune.torch"],
+                env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        oldest, newest = (".".join(map(str, each)) for each in (compat.OLDEST, compat.NEWEST))
+        last = ended.stderr.splitlines()[-1]
+        self.assertIn(f"ImportError: cotune.torch needs PyTorch {oldest} to {newest}, and this Python", last)
+        self.assertIn("install PyTorch there", last)
 
 
 class FinaliserTest(unittest.TestCase):

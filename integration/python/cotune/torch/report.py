@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cotune import _native
+from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.torch import groups, library
 from cotune.torch.log import log
@@ -112,10 +113,11 @@ def table(group: int, manifest: str) -> str:
     return "\n".join(lines)
 
 
-def _begins(name: str, manifest: str, ranks: int) -> None:
+def _begins(name: str, manifest: str, ranks: int, is_on_host: bool) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
     nodes = parse_manifest(manifest)
+    groups.add_programs(name, is_on_host, [text for text, _ in nodes])
     sizes = sum(len(rows) for _, rows in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
@@ -172,24 +174,35 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
         _show(f"{table(tune.group, manifest)}\n{foot}", prints)
 
 
+def _tell(tune: library.Tune) -> None:
+    functions = _native.library()
+    if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
+        is_on_host = functions.cotune_group_device(tune.group) < 0
+        groups.become_plain(tune.group_name.decode(), is_on_host, "its ranks have compiled different programs")
+    name, manifest = tune.group_name.decode(), tune.manifest.decode()
+    group_rank = functions.cotune_group_rank(tune.group)
+    prints = _shows_tables and _is_first_process(group_rank)
+    if tune.phase == library.TUNE_BEGINS:
+        _begins(name, manifest, functions.cotune_group_size(tune.group), functions.cotune_group_device(tune.group) < 0)
+    elif tune.phase == library.TUNE_MEASURES:
+        _measures(tune, name, prints)
+    else:
+        _has_ended(tune, name, manifest, group_rank, prints)
+
+
+@callback
 def _on_tune(_, event) -> None:
     try:
-        tune = event.contents
-        functions = _native.library()
-        if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
-            is_on_host = functions.cotune_group_device(tune.group) < 0
-            groups.become_plain(tune.group_name.decode(), is_on_host, "its ranks have compiled different programs")
-        name, manifest = tune.group_name.decode(), tune.manifest.decode()
-        group_rank = functions.cotune_group_rank(tune.group)
-        prints = _shows_tables and _is_first_process(group_rank)
-        if tune.phase == library.TUNE_BEGINS:
-            _begins(name, manifest, functions.cotune_group_size(tune.group))
-        elif tune.phase == library.TUNE_MEASURES:
-            _measures(tune, name, prints)
-        else:
-            _has_ended(tune, name, manifest, group_rank, prints)
+        if event.contents.phase == library.TUNE_BEGINS:
+            keeper.begin()
+        _tell(event.contents)
+    except KeyboardInterrupt:
+        keeper.raise_later()
     except BaseException:  # noqa: BLE001  nothing may be raised through C
         log.exception("the table of a tune could not be shown")
+    finally:
+        if event.contents.phase == library.TUNE_HAS_ENDED:
+            keeper.end()
 
 
 _listener = library.LISTENER(_on_tune)

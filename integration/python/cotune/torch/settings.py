@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from cotune.torch.option_values import check
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -32,10 +34,5 @@ class Settings:
     @classmethod
     def of(cls, **options: bool) -> Settings:
         """Settings of named options. Raises TypeError for an unknown name or another type."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name, value in options.items():
-            if name not in known:
-                raise TypeError(f"unknown option '{name}'; known are {', '.join(sorted(known))}")
-            if not isinstance(value, bool):
-                raise TypeError(f"option '{name}' is True or False, and not {value!r}")
+        check(options)
         return cls(**options)

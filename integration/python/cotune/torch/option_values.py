@@ -1,0 +1,49 @@
+"""The options of `enable`, `enabled` and `options`: which there are, and what each of them may be."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# As many nanoseconds fit 64 bits.
+_SECONDS_MAX = 9e9
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_budget(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (is_number and 0 < value <= _SECONDS_MAX)
+
+
+def _is_database(value: Any) -> bool:
+    return value is None or isinstance(value, (str, os.PathLike))
+
+
+_SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
+
+# Those of Settings, those of TuneSettings, and that of the tables.
+_ALLOWED = {
+    **dict.fromkeys(("epilogues", "prologues", "plain", "overlap", "all_to_all", "export"), _SWITCH),
+    "tunes": _SWITCH,
+    "budget_s": (_is_budget, "a positive number of seconds, or None for the setting budget"),
+    "numerics": (lambda value: value in ("any", "same"), '"any" or "same"'),
+    "database": (_is_database, 'a path, "" for the database of this machine, or None for none'),
+    "tables": _SWITCH,
+}
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for an unknown option, and for a value that cannot be."""
+    for name, value in options.items():
+        if name not in _ALLOWED:
+            near = difflib.get_close_matches(name, _ALLOWED, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"unknown option '{name}'; known are {', '.join(_ALLOWED)}{hint}")
+        is_allowed, allowed = _ALLOWED[name]
+        if not is_allowed(value):
+            raise TypeError(f"option '{name}' is {allowed}, and not {value!r}")
