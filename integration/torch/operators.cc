@@ -58,7 +58,7 @@ std::string PyTorchsReason() {
   }
   const std::string reason = torch_exception_get_what_without_backtrace();
   const bool is_missing = reason.find("Could not find schema for cotune::") != std::string::npos;
-  return is_missing ? reason + "; import cotune.torch, which makes them ready" : reason;
+  return is_missing ? "they are not ready in this process; import cotune.torch" : reason;
 }
 
 // The same by PyTorch's own collectives, in Python.

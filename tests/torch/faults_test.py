@@ -123,6 +123,21 @@ class FaultsTest(unittest.TestCase):
     def test_the_error_of_a_plain_group_gives_its_reason(self):
         self.run_case("plain_error")
 
+    def test_a_plain_group_without_the_package(self):
+        tree = Tree()
+        script = (
+            "import ctypes, torch\n"
+            f"path = '{tree.library.parent / TORCH_LIBRARY}'\n"
+            "torch.ops.load_library(path)\n"
+            "ctypes.CDLL(path).cotune_torch_group_register(b'g', -1, None, None)\n"
+            "torch.ops.cotune.all_reduce(torch.ones(4), 'sum', 'g')\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], env=tree.environment(), capture_output=True, text=True, timeout=HANG_S, check=False
+        )
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("failed: they are not ready in this process; import cotune.torch", ended.stderr)
+
     def test_dtypes_that_are_refused_are_named(self):
         self.run_case("refused_dtypes")
 
