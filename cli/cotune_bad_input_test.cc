@@ -81,6 +81,14 @@ TEST_F(BadInputTest, SettingsThatDoNotFit) {
   WriteFileForTest(file, "\nbugdet = 1s\n");
   ExpectError({"config", "show", "--config", file}, 2, "usage",
               {"unknown setting \"bugdet\" (" + file + ":2)", "did you mean budget?"});
+  // No settings at all.
+  WriteFileForTest(file, std::string("\x7f"
+                                     "ELF\x1b[2J\x01") +
+                             std::string(5000, 'x') + " = 1\n");
+  const ProgramEnd binary = Run({"tune", "--config", file});
+  EXPECT_EQ(binary.exit_code, 2);
+  EXPECT_NE(binary.err.find("\"\\x7fELF\\x1b[2J\\x01xxx"), std::string::npos) << binary.err;
+  EXPECT_LT(binary.err.size(), 500u);
 }
 
 TEST_F(BadInputTest, BackendSettingsThatNobodyKnows) {
@@ -99,6 +107,11 @@ TEST_F(BadInputTest, BackendSettingsThatNobodyKnows) {
   environment_["COTUNE_CONFIG"] = file;
   ExpectError({"tune"}, 2, "usage", {"unknown setting \"host.slots\" (" + file + ":3)"});
   environment_.erase("COTUNE_CONFIG");
+  for (const std::vector<std::string>& command : commands) {
+    std::vector<std::string> with_bad = command;
+    with_bad.insert(with_bad.end(), {"--set", "host.slot_bytes=banana"});
+    ExpectError(with_bad, 2, "usage", {"bad value for host.slot_bytes (--set)", "'banana'"});
+  }
   // Whose backend is not there cannot be checked.
   const ProgramEnd end = TuneSmall(database_, {"--set", "hots.slot_bytes=1M"});
   EXPECT_EQ(end.exit_code, 0) << end.err;

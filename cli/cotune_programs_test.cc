@@ -103,6 +103,11 @@ TEST_F(ProgramsTest, FlagsThatDoNotFitAreRefused) {
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path, "--rows", "1,2"}).exit_code, 2);
   EXPECT_EQ(Run({"explain", "--ranks", "2", "--program", path}).exit_code, 2);
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--rows", "many"}).exit_code, 2);
+  for (const char* rows : {"0", "0,4"}) {
+    const ProgramEnd none = Run({"tune", "--ranks", "2", "--program", path, "--rows", rows});
+    EXPECT_EQ(none.exit_code, 2) << none.err;
+    EXPECT_NE(none.err.find("cannot have 0 rows (--rows)"), std::string::npos) << none.err;
+  }
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--program", path, "--sizes", "4"}).exit_code, 2);
   EXPECT_EQ(Run({"explain", "all_reduce", "--ranks", "2"}).exit_code, 2);
   EXPECT_EQ(Run({"tune", "--ranks", "2", "--rows", "4"}).exit_code, 2);

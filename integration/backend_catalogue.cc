@@ -84,9 +84,11 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
   for (const auto& [table, path] : scan.tables) {
     if (self.IsWanted(table->name)) self.Adopt(*table, path);
   }
+  if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
   if (Status known = self.CheckWanted(); !known) return Propagate(known);
   self.Order();
   self.AdoptForParts(scan);
+  if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
   if (Status known = self.CheckSettings(); !known) return Propagate(known);
   return made;
 }
@@ -120,6 +122,7 @@ void BackendCatalogue::Adopt(const cotune_backend_api_t& table, const std::strin
     backends_.push_back(std::move(*backend));
     return;
   }
+  if (backend.error().code == ErrorCode::kUsage) NoteBadSetting(table.name, backend.error());
   NoteFailure(table.name, backend.error(),
               mode_ == Mode::kSurvey && backend.error().code == ErrorCode::kUnsupported);
 }
@@ -155,6 +158,21 @@ void BackendCatalogue::Probe(const cotune_backend_api_t& table) {
   if (backend) return;
   // A machine without what it needs is no failure of the plugin.
   NoteFailure(table.name, backend.error(), backend.error().code == ErrorCode::kUnsupported);
+}
+
+std::string BackendCatalogue::OriginOf(const std::string& setting) const {
+  const auto origin = options_.setting_origins.find(setting);
+  return origin == options_.setting_origins.end() ? "settings" : origin->second;
+}
+
+void BackendCatalogue::NoteBadSetting(const std::string& backend, const Error& error) {
+  for (const auto& [name, value] : options_.settings) {
+    // A backend may refuse more than settings, whose names its text holds.
+    if (!name.starts_with(backend + ".") || error.cause.find(name) == std::string::npos) continue;
+    bad_setting_ = Error{ErrorCode::kUsage, "bad value for " + name,      OriginOf(name),
+                         error.cause,       "correct it or leave it out", {}};
+    return;
+  }
 }
 
 void BackendCatalogue::NoteFailure(const std::string& backend, const Error& error, bool is_idle) {
@@ -204,9 +222,7 @@ Status BackendCatalogue::CheckSettings() {
   for (const auto& [name, value] : options_.settings) {
     if (asked.contains(name)) continue;
     const std::string backend = name.substr(0, name.find('.'));
-    const auto origin = options_.setting_origins.find(name);
-    const std::string where =
-        origin == options_.setting_origins.end() ? "settings" : origin->second;
+    const std::string where = OriginOf(name);
     const auto report = std::find_if(reports_.begin(), reports_.end(),
                                      [&](const auto& each) { return each.backend == backend; });
     if (report == reports_.end()) {

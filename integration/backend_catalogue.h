@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +60,8 @@ class BackendCatalogue {
   };
 
   // kPluginRefused: a plugin that was named; kUsage: a backend or a setting of a backend that
-  // nobody knows; kEnvironment: a backend that was named cannot be used.
+  // nobody knows, or a value that the backend refuses; kEnvironment: a backend that was named
+  // cannot be used.
   static Result<std::unique_ptr<BackendCatalogue>> Open(CatalogueOptions options, Mode mode,
                                                         const Place& place);
 
@@ -93,6 +95,10 @@ class BackendCatalogue {
   // Writes into the backend's reports why it cannot be used. `is_idle`: the plugin is sound, but
   // this machine has nothing for it.
   void NoteFailure(const std::string& backend, const Error& error, bool is_idle);
+  // Where the user gave it.
+  std::string OriginOf(const std::string& setting) const;
+  // Keeps the setting for whose value the backend could not be made, if it was one.
+  void NoteBadSetting(const std::string& backend, const Error& error);
   Status CheckWanted() const;
   void Order();
   Status CheckSettings();
@@ -107,6 +113,7 @@ class BackendCatalogue {
   std::vector<Backend*> in_use_;
   std::vector<Backend*> part_backends_;
   std::map<std::string, std::string> builds_;
+  std::optional<Error> bad_setting_;
   std::vector<PluginReport> reports_;
   std::vector<std::string> setting_warnings_;
 };

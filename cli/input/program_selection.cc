@@ -15,6 +15,10 @@ namespace {
 
 Result<std::vector<uint64_t>> ParseRows(const std::string& text) {
   Result<std::vector<uint64_t>> rows = ParseSizes(text);
+  if (rows && rows->front() == 0) {
+    return Fail(ErrorCode::kUsage, "a program cannot have 0 rows", "--rows", "",
+                "give numbers of rows from 1 on: 1:1024:x2");
+  }
   if (rows) return rows;
   Error error = rows.error();
   error.where = "--rows, " + error.where;

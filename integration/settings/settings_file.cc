@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -21,6 +22,18 @@ std::string_view Trim(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return "";
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+// As a message shows what may be no text: other bytes than printable ASCII as \xNN, and only the
+// beginning.
+std::string Shown(std::string_view text) {
+  constexpr size_t kShownMax = 60;
+  std::string shown;
+  for (const char c : text.substr(0, kShownMax)) {
+    const bool is_printable = c >= ' ' && c <= '~';
+    shown += is_printable ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  }
+  return text.size() > kShownMax ? shown + "..." : shown;
 }
 
 // Letters, digits, '_', '-' and '.'.
@@ -72,7 +85,7 @@ void ReadLine(std::string_view line, std::string& section, SettingsFileEntry& en
   }
   const std::string_view key = Trim(line.substr(0, equals));
   if (!IsKey(key)) {
-    wrong = fmt::format("\"{}\" is not a key", key);
+    wrong = fmt::format("\"{}\" is not a key", Shown(key));
     return;
   }
   const std::string_view value = Trim(line.substr(equals + 1));

@@ -77,8 +77,9 @@ typedef struct cotune_torch_tune {
   cotune_group* group; /* may be explained; not tuned or destroyed */
   /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on;
    * COTUNE_ERROR_UNSUPPORTED: nothing was measured, because a CUDA graph is being captured;
-   * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was. The
-   * operator raises all others. */
+   * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was;
+   * COTUNE_ERROR_DATABASE: likewise, and the group tunes no other manifest. The operator raises
+   * all others. */
   cotune_result result;
   uint32_t reserved;
   const char* error; /* "" on success */

@@ -48,7 +48,7 @@ struct CellTold {
 // Whether calls go on by the table that there was. The ranks have all had the same error.
 bool LeavesTheTable(cotune_result result) {
   return result == COTUNE_ERROR_USAGE || result == COTUNE_ERROR_ENVIRONMENT ||
-         result == COTUNE_ERROR_UNSUPPORTED;
+         result == COTUNE_ERROR_DATABASE || result == COTUNE_ERROR_UNSUPPORTED;
 }
 
 }  // namespace
@@ -143,6 +143,8 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   if (event.result != COTUNE_SUCCESS) error = cotune_last_error(group_);
   event.error = error.c_str();
   if (event.result == COTUNE_ERROR_DISAGREEMENT) is_plain_ = true;
+  // The file is the same for the next manifest, and the listener has been told.
+  if (event.result == COTUNE_ERROR_DATABASE) wishes_.is_untuned = true;
   listen(event);
   if (event.result != COTUNE_SUCCESS && !is_plain_ && !LeavesTheTable(event.result)) {
     throw OperatorError(fmt::format("cotune: a tune of group \"{}\": {}", name_, error));

@@ -79,7 +79,7 @@ class NamedGroup {
 
   const std::string name_;
   const int32_t device_;  // -1: the host
-  const TuneWishes wishes_;
+  TuneWishes wishes_;
   std::mutex mutex_;     // held while a call runs
   cotune_group* group_;  // nullptr: plain, or closed
   bool is_closed_ = false;

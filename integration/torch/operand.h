@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "integration/capi/cotune.h"
 
@@ -22,6 +23,15 @@ class OperatorError : public std::runtime_error {
 
 // The dtype of cotune for one of PyTorch; nothing where cotune has none.
 std::optional<cotune_dtype> DtypeOf(torch::headeronly::ScalarType dtype);
+
+// "float32": as torch calls it. One that is newer than this list: "of PyTorch's number 60".
+std::string DtypeText(torch::headeronly::ScalarType dtype);
+
+// cotune's collectives of plain buffers take it.
+bool IsOfCollectives(torch::headeronly::ScalarType dtype);
+
+// For a dtype that `collective` ("all_reduce") does not take; names those that it does.
+OperatorError DtypeRefusal(torch::headeronly::ScalarType dtype, std::string_view collective);
 
 // The CUDA ordinal of the tensor's memory; -1: the host. OperatorError for other devices.
 int32_t DeviceOf(const torch::stable::Tensor& tensor);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,10 @@
 #include "integration/torch/group_registry.h"
 #include "integration/torch/named_group.h"
 #include "integration/torch/operand.h"
+
+// Since PyTorch 2.13: the text of the exception that the last call of its C functions on this
+// thread ended with. NULL before.
+extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 
 namespace cotune::torch_operators {
 namespace {
@@ -45,6 +50,17 @@ std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, co
   return {operands.data(), tensors.size()};
 }
 
+// Why the call before failed.
+std::string PyTorchsReason() {
+  if (torch_exception_get_what_without_backtrace == nullptr) {
+    return "PyTorch before 2.13 gives the reason on standard error only; without import "
+           "cotune.torch nothing runs them";
+  }
+  const std::string reason = torch_exception_get_what_without_backtrace();
+  const bool is_missing = reason.find("Could not find schema for cotune::") != std::string::npos;
+  return is_missing ? "they are not ready in this process; import cotune.torch" : reason;
+}
+
 // The same by PyTorch's own collectives, in Python.
 void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
               const std::string& program, const std::string& group_name) {
@@ -52,9 +68,8 @@ void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outp
   std::array<StableIValue, 4> stack{from(inputs), from(outputs), from(program), from(group_name)};
   if (torch_call_dispatcher("cotune::program_plain", "", stack.data(), TORCH_ABI_VERSION) != 0) {
     throw OperatorError(fmt::format(
-        "cotune: a program of group \"{}\", which runs by PyTorch's own collectives, failed (the "
-        "reason is in the line before); import cotune.torch makes these ready",
-        group_name));
+        "cotune: a program of group \"{}\", which runs by PyTorch's own collectives, failed: {}",
+        group_name, PyTorchsReason()));
   }
 }
 
@@ -109,10 +124,16 @@ struct Collective {
 
 void RunCollective(const Tensor& x, const Tensor& result, const std::string& group_name,
                    const Collective& collective) {
+  const std::string_view operation = collective.operation;
+  const std::string_view name = operation.substr(0, operation.find(' '));
+  const auto dtype = x.scalar_type();
+  // PyTorch's own collectives take some that cotune's do not.
+  if (!DtypeOf(dtype)) throw DtypeRefusal(dtype, name);
   const int32_t device = DeviceOf(x);
   const cotune_tensor send = OperandOf(x, "input", 0);
   const cotune_tensor receive = OperandOf(result, "output", 0);
   const bool has_run = TheRegistry().Get(group_name, device)->Run([&](cotune_group* group) {
+    if (!IsOfCollectives(dtype)) throw DtypeRefusal(dtype, name);
     return collective.run(group, send, receive);
   });
   if (has_run) return;

@@ -575,7 +575,10 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                 TextOf(error, "create"), "run on a machine that has it");
   }
   if (!status || *status != COTUNE_OK || backend == nullptr) {
-    return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'create'", where,
+    // What the host hands over are the user's settings.
+    const bool is_usage = status && *status == COTUNE_INVALID_ARGUMENT;
+    return Fail(is_usage ? ErrorCode::kUsage : ErrorCode::kPluginRefused,
+                "plugin refused at step 'create'", where,
                 status ? TextOf(error, "create") : status.error().what,
                 "check the backend's settings and its documentation");
   }

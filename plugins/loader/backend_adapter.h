@@ -30,7 +30,8 @@ struct AdoptOptions {
 
 // Makes the backend of a table, which is checked first; a table of the program itself needs no
 // shared library. kUnsupported: it can run nothing on this machine; the text says why.
-// kPluginRefused: CheckTable or create failed. What a plugin throws becomes an error that names it
+// kUsage: create refused what it was given, which is a setting or the device. kPluginRefused:
+// CheckTable or create failed otherwise. What a plugin throws becomes an error that names it
 // and the call, in the log for a call that gives nothing back. The table and `host` outlive the
 // backend; the backend sees the settings of `host` under its own name ("NAME.key" as "key").
 // `device`: CUDA ordinal or -1.

@@ -375,7 +375,7 @@ Error AdoptError(const std::string& script) {
 
 TEST(FakeBackendTest, CreateSaysWhyItFails) {
   const Error bad_script = AdoptError("choice a cost_us=cheap");
-  EXPECT_EQ(bad_script.code, ErrorCode::kPluginRefused);
+  EXPECT_EQ(bad_script.code, ErrorCode::kUsage);
   EXPECT_EQ(bad_script.what, "plugin refused at step 'create'");
   EXPECT_EQ(bad_script.cause, "setting fake.script, line 1: cannot read 'cost_us=cheap'");
   const Error fails = AdoptError("choice a; create_fails out of luck");

@@ -265,7 +265,7 @@ void Channel::FailLeft(std::vector<int> left, ChannelOutput& output) const {
   output.failure = RankLost(
       fmt::format("{} {} left while {} {} at {}", which, verb, RankList(meeting_.ArrivedRanks()),
                   meeting_.ArrivedRanks().size() == 1 ? "is" : "are", meeting_.Text()),
-      meeting_.Text(), "it ended its part of the job before the others did",
+      "", "it ended its part of the job before the others did",
       fmt::format("see why {} ended early: its output and exit code", which), std::move(left));
 }
 
@@ -280,7 +280,7 @@ void Channel::FailDeadline(ChannelOutput& output) const {
   output.failure = RankLost(
       fmt::format("{} {} {} within the deadline of {}", RankList(ranks), did_not, meeting_.Text(),
                   DurationText(meeting_.deadline_ns() - meeting_.opened_ns())),
-      meeting_.Text(), "", "look at what that rank is doing, or allow more time", ranks);
+      "", "", "look at what that rank is doing, or allow more time", ranks);
 }
 
 std::vector<int> Channel::AgreementWaitsFor() const {

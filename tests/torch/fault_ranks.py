@@ -4,7 +4,7 @@ usage: fault_ranks.py CASE
 
 Prints one JSON object on every rank: {"rank", "error": what differs from the eager values, or "", "raised": the text of the
 error that a call ended with, or "", "explains": the text of cotune.torch.explain()}.
-OTHER_LIBRARY, where it is set, is libcotune for rank 1.
+OTHER_LIBRARY, where it is set, is libcotune for rank 1; NAMED_DATABASE is the database that enable names.
 """
 
 from __future__ import annotations
@@ -47,6 +47,43 @@ def difference(function, *inputs: torch.Tensor, compiled=None) -> str:
 
 def healthy() -> str:
     return difference(summed, given())
+
+
+def two_graphs() -> str:
+    return difference(summed, given()) + difference(lambda x: summed(x) - 3, given(seed=1))
+
+
+def plain_error() -> str:
+    """A call that PyTorch's own collectives refuse ends with their reason."""
+    error = another_graph()
+    try:
+        torch.ops.cotune.all_to_all(torch.ones(3), dist.group.WORLD.group_name)
+    except RuntimeError as failure:
+        text = str(failure)
+        is_right = "3 rows are no multiple of 2 ranks" in text and "import cotune.torch" not in text
+        return error + ("" if is_right else text)
+    return error + "3 rows went well on 2 ranks"
+
+
+def refused_dtypes() -> str:
+    """Each is named, and so are those that the collective takes."""
+    ops, name, world = torch.ops.cotune, dist.group.WORLD.group_name, dist.get_world_size()
+    calls = {
+        "all_reduce does not take complex64": lambda: ops.all_reduce(given(dtype=torch.complex64), "sum", name),
+        "all_gather does not take int16": lambda: ops.all_gather(given(dtype=torch.int16), world, name),
+        "all_reduce does not take int8": lambda: ops.all_reduce(given(dtype=torch.int8), "sum", name),
+        "all_gather does not take float8_e4m3fn": lambda: ops.all_gather(given(dtype=torch.float8_e4m3fn), world, name),
+        "input 1 of a program is complex64": lambda: ops.program([given(dtype=torch.complex64)], [], "", name, ""),
+    }
+    errors = []
+    for wanted, call in calls.items():
+        try:
+            call()
+            errors.append(f"no error: {wanted}")
+        except RuntimeError as failure:
+            text = str(failure)
+            errors.append("" if wanted in text and "float32, float64" in text else f"{text}, and not {wanted}")
+    return "; ".join(each for each in errors if each)
 
 
 def another_graph() -> str:
@@ -166,7 +203,9 @@ def inputs() -> str:
 
 CASES = {
     each.__name__: each
-    for each in (healthy, another_graph, other_sizes, late, dies, unfit, loads_data, inputs)
+    for each in (
+        healthy, two_graphs, plain_error, refused_dtypes, another_graph, other_sizes, late, dies, unfit, loads_data, inputs,
+    )
 }  # fmt: skip
 
 
@@ -176,7 +215,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if case == "unfit":
         compat.OLDEST = (99, 0)
-    cotune.torch.enable(tables=False)
+    named = os.environ.get("NAMED_DATABASE")
+    cotune.torch.enable(tables=False, **({"database": named} if named else {}))
     error, raised = "", ""
     try:
         error = CASES[case]()

@@ -105,6 +105,42 @@ class FaultsTest(unittest.TestCase):
         _, ended = self.run_case("healthy", tree, COTUNE_DATABASE=str(place))
         self.assertIn("tuned.tdb", ended.err)
 
+    def test_a_named_database_that_cannot_be_used(self):
+        tree = Tree()
+        damaged = tree.folder / "damaged.tdb"
+        damaged.write_bytes(os.urandom(4096))
+        folder = tree.folder / "folder.tdb"
+        folder.mkdir()
+        for place in (damaged, folder):
+            with self.subTest(place=place.name):
+                records, ended = self.run_case("two_graphs", tree, NAMED_DATABASE=str(place))
+                warnings = [line for line in ended.err.splitlines() if "are not tuned: " in line]
+                self.assertEqual(len(warnings), 1, ended.text)
+                self.assertIn(place.name, warnings[0])
+                for each in records:
+                    self.assertIn("group 0: a group of cotune on host", each["explains"])
+
+    def test_the_error_of_a_plain_group_gives_its_reason(self):
+        self.run_case("plain_error")
+
+    def test_a_plain_group_without_the_package(self):
+        tree = Tree()
+        script = (
+            "import ctypes, torch\n"
+            f"path = '{tree.library.parent / TORCH_LIBRARY}'\n"
+            "torch.ops.load_library(path)\n"
+            "ctypes.CDLL(path).cotune_torch_group_register(b'g', -1, None, None)\n"
+            "torch.ops.cotune.all_reduce(torch.ones(4), 'sum', 'g')\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], env=tree.environment(), capture_output=True, text=True, timeout=HANG_S, check=False
+        )
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("failed: they are not ready in this process; import cotune.torch", ended.stderr)
+
+    def test_dtypes_that_are_refused_are_named(self):
+        self.run_case("refused_dtypes")
+
     def test_a_process_ends_without_goodbye_to_its_groups(self):
         _, ended = self.run_case("healthy", DESTROYS="0")
         self.assertNotIn("died", ended.err)
