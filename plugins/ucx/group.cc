@@ -173,18 +173,19 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
   last_verdict_look_ns_ = wait.now_ns;
   const int64_t span_ns = std::max<int64_t>(wait.deadline_ns - wait.begin_ns, 0);
   const int64_t fresh_ns = std::min(span_ns / 4, kLongestInquiryNs) / 2;
+  HearAll();
+  if (HasFailed() || AdoptFromStore()) return;
   std::array<RankView, kRanksMax> views;
-  int silent = 0;
   for (size_t r = 0; r < peers_.size(); ++r) {
     views[r].is_silent = peers_[r].heard_ns < wait.deadline_ns - fresh_ns;
     views[r].awaited = peers_[r].awaited;
-    if (views[r].is_silent && static_cast<int>(r) != rank_) ++silent;
   }
-  if (AdoptFromStore()) return;
-  // A rank that hears less than half of the group may be the one that is cut off, and the others
-  // then know better who is late. They have some time to say so.
-  const bool may_be_cut_off = 2 * silent > world_size_;
-  if (may_be_cut_off && wait.now_ns < wait.deadline_ns + fresh_ns) return;
+  views[static_cast<size_t>(rank_)].is_silent = false;
+  // On busy processors ranks answer late, and this one may be cut off itself. Those who hear more
+  // of the group know better who is late, and judge first.
+  const auto silent = std::count_if(views.begin(), views.begin() + world_size_,
+                                    [](const RankView& view) { return view.is_silent; });
+  if (wait.now_ns < wait.deadline_ns + fresh_ns * silent / (world_size_ - 1)) return;
   const uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
   if (late != 0) {
     Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
