@@ -19,7 +19,8 @@
 #include "integration/torch/operand.h"
 
 // Since PyTorch 2.13: the text of the exception that the last call of its C functions on this
-// thread ended with. NULL before.
+// thread ended with. NULL before. The name is PyTorch's.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" __attribute__((weak)) const char* torch_exception_get_what_without_backtrace();
 
 namespace cotune::torch_operators {
