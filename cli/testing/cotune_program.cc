@@ -19,7 +19,7 @@ CotuneProgramTest::CotuneProgramTest() : database_(folder_.path() + "/x.tdb") {
       {"XDG_RUNTIME_DIR", folder_.path()}, {"XDG_CACHE_HOME", folder_.path() + "/cache"},
       {"COTUNE_PLUGIN_PATH", plugins},     {"COTUNE_COLLECTIVE_PRE_SYNC_TIMEOUT", "30s"}};
   // A run under sanitizers sets these for every process.
-  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+  for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "UCX_MEM_EVENTS"}) {
     if (const char* value = std::getenv(name)) environment_[name] = value;
   }
 }
