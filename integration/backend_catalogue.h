@@ -95,7 +95,7 @@ class BackendCatalogue {
   // Writes into the backend's reports why it cannot be used. `is_idle`: the plugin is sound, but
   // this machine has nothing for it.
   void NoteFailure(const std::string& backend, const Error& error, bool is_idle);
-  // Where the user gave it.
+  // Names the place where the user gave the setting.
   std::string OriginOf(const std::string& setting) const;
   // Keeps the setting for whose value the backend could not be made, if it was one.
   void NoteBadSetting(const std::string& backend, const Error& error);

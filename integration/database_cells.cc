@@ -183,7 +183,7 @@ Status DatabaseCells::TakeAfterOther() {
   if (!loaded && FileExists()) return Propagate(loaded);
   journal_ = std::move(*journal);
   if (loaded) database_ = std::move(*loaded);
-  // What the other tune has measured and not saved, if it was interrupted.
+  // If the other tune was interrupted, its journal has what it measured and did not save.
   for (const DatabaseEntry& entry : journal_->replayed()) database_.Put(entry);
   is_with_other_ = false;
   return {};

@@ -18,7 +18,7 @@ class DatabaseLock {
   // Does not wait. kDatabase, with the other process's id, when it is held; kEnvironment when the
   // lock file cannot be made.
   static Result<DatabaseLock> Acquire(const std::string& database_path);
-  // Whether Acquire has failed with this error because the lock is held.
+  // Returns whether Acquire has failed with this error because another one holds the lock.
   static bool IsHeld(const Error& error);
 
   DatabaseLock(DatabaseLock&&) = default;

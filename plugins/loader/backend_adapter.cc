@@ -575,7 +575,7 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                 TextOf(error, "create"), "run on a machine that has it");
   }
   if (!status || *status != COTUNE_OK || backend == nullptr) {
-    // What the host hands over are the user's settings.
+    // The host hands over only the user's settings, so a wrong argument is a wrong setting.
     const bool is_usage = status && *status == COTUNE_INVALID_ARGUMENT;
     return Fail(is_usage ? ErrorCode::kUsage : ErrorCode::kPluginRefused,
                 "plugin refused at step 'create'", where,

@@ -47,8 +47,8 @@ void Check(bool condition, const char* what) {
 // A table under a lock that outlives the death of its holder.
 struct SharedStore {
   pthread_mutex_t lock;
-  // Of the events: a rank that is stopped while it posts one must not keep the others from the
-  // store.
+  // The events have a lock of their own: a rank that is stopped while it posts one must not keep
+  // the others from the store.
   pthread_mutex_t event_lock;
   FutexWord version;
   FutexWord events[kEvents];

@@ -16,7 +16,7 @@ class KnomialRank {
       : rank_(rank), shape_(shape), extras_(shape.Extras(problem.world_size)) {}
 
   bool is_extra() const { return rank_ >= shape_.full; }
-  // Whether what rank `peer` sends in step `step` is a partial result already.
+  // Returns whether rank `peer` sends a partial result, and not its input, in step `step`.
   bool IsPartial(int peer, size_t step) const { return step > 0 || peer < extras_; }
 
   // An extra rank hands in its input and takes the result.

@@ -233,7 +233,7 @@ bool IsIn(std::type_identity_t<T> value, std::span<const T> values) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// Whether the algorithm has these parameters, at this problem or at another size.
+// Returns whether the algorithm has these parameters, at this problem or at another size.
 bool HasParameters(const Algorithm& algorithm, const Parameters& parameters) {
   const bool has_radix = parameters.radix != 0;
   if (has_radix != algorithm.has_radix) return false;

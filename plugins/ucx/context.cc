@@ -58,15 +58,15 @@ class Config {
   ucs_status_t status_ = UCS_OK;
 };
 
-// What decides which messages travel in which way. Devices may differ between hosts, and other
-// values are measured by UCX in each process.
+// Variables that begin so decide which messages travel in which way. Devices may differ between
+// hosts, and UCX measures other values in each process.
 constexpr std::string_view kDecidingPrefixes[] = {
     "UCX_TLS=",       "UCX_RNDV_",     "UCX_ZCOPY_THRESH", "UCX_BCOPY_THRESH", "UCX_PROTO_",
     "UCX_MAX_EAGER_", "UCX_MAX_RNDV_", "UCX_MULTI_LANE_",  "UCX_ADDRESS_",     "UCX_TM_",
 };
 
-// Whether the transports that may be used have any over shared memory: UCX says so where it is told
-// something about transports that it does not use.
+// Returns whether one of the transports that may be used shares memory: UCX warns of settings for
+// transports that it does not use.
 bool MayShareMemory(const std::string& text) {
   constexpr std::string_view kKey = "UCX_TLS=";
   const size_t begin = text.find(kKey);

@@ -25,7 +25,7 @@ class Context {
   ucp_context_h handle() const { return handle_; }
   // Memory in front of a request of the caller's own.
   size_t request_bytes() const { return request_bytes_; }
-  // Of the transports and protocols that UCX may take, whether by settings or by UCX_ variables:
+  // The digest covers the transports and protocols that settings and UCX_ variables let UCX take:
   // all ranks of a group need the same.
   uint64_t configuration_digest() const { return configuration_digest_; }
   // UCX_ variables that decide what is measured, "UCX_TLS, UCX_RNDV_THRESH"; "": none. They are no

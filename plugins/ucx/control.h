@@ -1,5 +1,5 @@
-// What the ends of a group say to each other beside the data: what they wait for, which calls they
-// make, and why the group has failed.
+// Messages by which the ends of a group tell each other, beside the data, what they wait for, which
+// calls they make, and why the group has failed.
 #ifndef COTUNE_PLUGINS_UCX_CONTROL_H_
 #define COTUNE_PLUGINS_UCX_CONTROL_H_
 

@@ -1,4 +1,4 @@
-// What the suites of all backends take of the host backend.
+// The description of the host backend that the suites of all backends run by.
 #include "plugins/host/backend.h"
 #include "plugins/host/schedule.h"
 #include "plugins/testing/rank_processes.h"

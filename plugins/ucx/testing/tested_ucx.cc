@@ -1,4 +1,4 @@
-// What the suites of all backends take of this one.
+// The description of this backend that the suites of all backends run by.
 #include "plugins/testing/rank_processes.h"
 #include "plugins/testing/tested_backend.h"
 #include "plugins/ucx/backend.h"
