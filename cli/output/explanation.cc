@@ -191,6 +191,9 @@ std::string WinnerText(const DatabaseEntry& entry) {
                             ? "not throttled"
                             : "throttled: " + entry.cell.throttle_reasons);
   }
+  for (const auto& [backend, connections] : entry.cell.connections) {
+    text += fmt::format("  connections of {}: {}\n", backend, connections);
+  }
   std::string versions;
   for (const auto& [name, version] : entry.fingerprint.backends) {
     versions += fmt::format(", {} {}", name, version);

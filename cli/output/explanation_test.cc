@@ -35,6 +35,8 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
   why: 15.0 % faster than the default host/tree (41.2 us); 99 % interval 35.0-35.0 us
   samples: 50, each of 10 calls on 5 copies of the buffers, start window, median skew 0.10 us
   clocks: SM at 1980 MHz or more, throttled: hw_thermal,sw_power_cap
+  connections of nccl: NVLink between all ranks
+  connections of ucx: tcp/eth0 between all ranks
   when: 2023-11-14 22:13 UTC, cotune 0.1.0, host 1.0
   from: /db/x.tdb
 

@@ -98,6 +98,9 @@ class BackendGroup {
   // others. What is left when the group goes is unregistered then.
   virtual void UnregisterMemory(void* data) = 0;
   virtual Status Health() = 0;
+  // How this rank sends to each rank of the group, in words for people, for example "tcp/eth0"; ""
+  // where that is not known, as for itself. Empty: for none of them.
+  virtual std::vector<std::string> Connections() { return {}; }
   // Any thread, any time; frees every waiter of this group on host and device in bounded time.
   virtual void Abort() = 0;
 };

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/backend/connections.h"
 #include "core/base/clock.h"
 #include "core/base/signal_stack.h"
 #include "core/ranks/step_record.h"
@@ -139,7 +140,8 @@ void BackendGroups::ConsiderForParts(Backend& backend) {
   if (part_backend_ == nullptr && backend.has_parts()) part_backend_ = &backend;
 }
 
-Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_ns) {
+GroupParameters BackendGroups::ParametersOf(const BackendMember& member,
+                                            int64_t deadline_ns) const {
   GroupParameters parameters;
   parameters.name =
       fmt::format("{}/{}/{}", options_.name, member.backend->name(), member.generation);
@@ -148,15 +150,24 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   parameters.host_of_rank = options_.host_of_rank;
   parameters.device = options_.device;
   parameters.deadline_ns = deadline_ns;
+  return parameters;
+}
+
+Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_ns) {
+  const GroupParameters parameters = ParametersOf(member, deadline_ns);
   const auto free_bytes = [this] {
     return options_.free_device_bytes ? options_.free_device_bytes() : std::nullopt;
   };
   const std::optional<uint64_t> free_before = free_bytes();
   Result<std::unique_ptr<BackendGroup>> group = member.backend->CreateGroup(parameters);
   const std::optional<uint64_t> free_behind = free_bytes();
-  StepRecord<Done> record;
-  if (!group) record = StepRecord<Done>::FromStatus(Propagate(group));
-  Result<ExchangedRecords<Done>> all = ExchangeRecords(
+  StepRecord<GroupOfRank> record;
+  if (group) {
+    record.message.connections = (*group)->Connections();
+  } else {
+    record = StepRecord<GroupOfRank>::FromStatus(Propagate(group));
+  }
+  Result<ExchangedRecords<GroupOfRank>> all = ExchangeRecords(
       exchange_, "group " + parameters.name, record, 0, DeadlineAfter(deadline_ns, kReasonsNs));
   if (!all) return Propagate(all);
   if (const std::optional<Error> failure = all->FirstFailure()) {
@@ -168,6 +179,9 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   if (free_before && free_behind && *free_behind <= *free_before) {
     member.group_bytes = *free_before - *free_behind;
   }
+  std::vector<std::vector<std::string>> connections;
+  for (auto& each : all->records) connections.push_back(std::move(each.message.connections));
+  member.connections = ConnectionsText(connections);
   SetGroup(member, std::move(*group));
   return {};
 }

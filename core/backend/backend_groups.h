@@ -28,6 +28,8 @@ struct BackendMember {
   int32_t generation = 0;
   // About how much device memory of this rank the group took when it was made; nullopt: not known.
   std::optional<uint64_t> group_bytes{};
+  // How its ranks reach each other, as ConnectionsText says it; equal on all ranks.
+  std::string connections{};
 };
 
 // Every method that talks to other ranks is collective: all ranks call it in the same order. Not
@@ -117,6 +119,7 @@ class BackendGroups {
   void DropGroup(BackendMember& member);
   // "host 0.1.0 build 5f0c... slot_bytes=65536": what all ranks must have alike.
   std::string IdentityOf(const Backend& backend) const;
+  GroupParameters ParametersOf(const BackendMember& member, int64_t deadline_ns) const;
   Status CreateMemberGroup(BackendMember& member, int64_t deadline_ns);
   // It runs the parts, where it has any and none before it has.
   void ConsiderForParts(Backend& backend);

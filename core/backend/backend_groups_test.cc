@@ -58,6 +58,7 @@ class BackendWithMemory final : public Backend {
 
 struct View {
   std::vector<std::string> members;
+  std::vector<std::string> connections;  // of each member
   std::vector<Refusal> refusals;
 };
 
@@ -86,6 +87,7 @@ std::vector<View> CreateOnThreeRanks(
       ASSERT_TRUE(groups.has_value()) << groups.error().ToText();
       for (const BackendMember& member : (*groups)->members()) {
         views[rank].members.push_back(member.backend->name());
+        views[rank].connections.push_back(member.connections);
       }
       views[rank].refusals = (*groups)->refusals();
     });
@@ -269,6 +271,54 @@ TEST(BackendGroupsTest, WhatAGroupTakesOfTheDeviceIsMeasuredWhereItCanBe) {
   ASSERT_TRUE(noisy) << noisy.error().ToText();
   EXPECT_EQ((*noisy)->Find("large")->group_bytes, std::nullopt);
   EXPECT_EQ((*noisy)->GroupBytes(), 0u);
+}
+
+// A backend whose groups say how rank `rank` sends to the others.
+class BackendWithConnections final : public Backend {
+ public:
+  BackendWithConnections(HubForTest& hub, int rank, std::vector<std::string> texts)
+      : real_(hub, rank, {}, "connected"), texts_(std::move(texts)) {}
+  const std::string& name() const override { return real_.name(); }
+  const std::string& version() const override { return real_.version(); }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
+    return real_.ListChoices(program, problem);
+  }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters&) override {
+    return std::make_unique<Group>(texts_);
+  }
+
+ private:
+  class Group final : public BackendGroup {
+   public:
+    explicit Group(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+    Result<std::unique_ptr<Plan>> Prepare(const Program&, const Problem&, const Choice&,
+                                          int64_t) override {
+      return Fail(ErrorCode::kUnsupported, "it is only connected");
+    }
+    Status RegisterMemory(void*, uint64_t, int64_t) override { return {}; }
+    void UnregisterMemory(void*) override {}
+    Status Health() override { return {}; }
+    std::vector<std::string> Connections() override { return texts_; }
+    void Abort() override {}
+
+   private:
+    const std::vector<std::string> texts_;
+  };
+
+  BackendForTest real_;
+  const std::vector<std::string> texts_;
+};
+
+TEST(BackendGroupsTest, AllRanksKnowHowEachReachesTheOthers) {
+  const std::vector<std::vector<std::string>> texts = {
+      {"", "shm", "tcp"}, {"shm", "", "tcp"}, {"tcp", "tcp", ""}};
+  const std::vector<View> views = CreateOnThreeRanks(nullptr, [&](HubForTest& hub, int rank) {
+    return std::make_unique<BackendWithConnections>(hub, rank, texts[static_cast<size_t>(rank)]);
+  });
+  for (const View& view : views) {
+    EXPECT_THAT(view.connections,
+                ElementsAre("", "shm (2 of 6 pairs, as 0 to 1), tcp (4 of 6 pairs, as 0 to 2)"));
+  }
 }
 
 TEST(BackendGroupsTest, AnAbortThatTakesItsTimeHoldsUpNoOther) {

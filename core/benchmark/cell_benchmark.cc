@@ -44,6 +44,11 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   result.invalid_rounds = race.window().invalid_samples();
   result.sm_clock_mhz = clocks->sm_clock_mhz;
   result.throttle_reasons = std::move(clocks->throttle_reasons);
+  for (const BackendMember& member : parts_.groups.members()) {
+    if (!member.connections.empty()) {
+      result.connections.emplace(member.backend->name(), member.connections);
+    }
+  }
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
   WinnerRecheck recheck(check, SelectionRules{parts_.settings.noise_percent});
   return recheck.Run(choices_, std::move(result));

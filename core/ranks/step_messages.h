@@ -38,6 +38,13 @@ struct BackendList {
   bool operator==(const BackendList&) const = default;
 };
 
+// The group of a backend that a rank has made.
+struct GroupOfRank {
+  static constexpr std::string_view kName = "group of a rank";
+  std::vector<std::string> connections{};  // how it sends to each rank; as BackendGroup has them
+  bool operator==(const GroupOfRank&) const = default;
+};
+
 struct MemoryToRegister {
   static constexpr std::string_view kName = "memory to register";
   uint64_t bytes = 0;
@@ -176,7 +183,7 @@ struct TraceOfRank {
 };
 
 using StepMessage =
-    std::variant<Done, HostOfRank, BackendList, MemoryToRegister, GpuOfRank, TableWish,
+    std::variant<Done, HostOfRank, BackendList, GroupOfRank, MemoryToRegister, GpuOfRank, TableWish,
                  ProcessorsOfRank, NodeDigests, NodeText, ChoiceListDigests, ChoiceTexts,
                  WinnerFailures, CellBuffers, PreparedChoices, CheckedCall, WarmCalls, TakenSample,
                  ClockReading, TraceOfRank>;

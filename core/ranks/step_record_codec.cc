@@ -37,6 +37,9 @@ struct MessageWriter {
     Write(message.identities, *out.mutable_identities());
     Write(message.part_identities, *out.mutable_part_identities());
   }
+  void operator()(const GroupOfRank& message) const {
+    Write(message.connections, *record.mutable_group_of_rank()->mutable_connections());
+  }
   void operator()(const MemoryToRegister& message) const {
     record.mutable_memory_to_register()->set_bytes(message.bytes);
   }
@@ -155,6 +158,8 @@ std::optional<StepMessage> ReadMessage(const proto::StepRecord& in) {
     case proto::StepRecord::kBackendList:
       return BackendList{in.backend_list().deadline_left_ns(), Read(in.backend_list().identities()),
                          Read(in.backend_list().part_identities())};
+    case proto::StepRecord::kGroupOfRank:
+      return GroupOfRank{Read(in.group_of_rank().connections())};
     case proto::StepRecord::kMemoryToRegister:
       return MemoryToRegister{in.memory_to_register().bytes()};
     case proto::StepRecord::kGpuOfRank:

@@ -53,6 +53,7 @@ const std::vector<StepMessage>& MessagesOfAllTypes() {
       Done{},
       HostOfRank{"5f0c"},
       BackendList{-5, {"host 1.0", ""}, {"cuda 1.0"}},
+      GroupOfRank{{"", "tcp/eth0", "\xff"}},
       MemoryToRegister{UINT64_MAX},
       GpuOfRank{50 << 20, "GPU-1", true},
       TableWish{true},

@@ -68,6 +68,7 @@ DatabaseEntry EntryForTest(uint64_t count) {
   cell.buffer_copies = 5;
   cell.sm_clock_mhz = 1980;
   cell.throttle_reasons = "hw_thermal,sw_power_cap";
+  cell.connections = {{"nccl", "NVLink between all ranks"}, {"ucx", "tcp/eth0 between all ranks"}};
   entry.winner.median_ns = 35'000;
   entry.winner.runner_up = IdForTest("host/tree");
   entry.winner.runner_up_median_ns = 41'200;

@@ -50,7 +50,7 @@ extern "C" {
 /* Minor version of this header; appended fields are marked "since 1.n". See CHANGELOG.md beside
  * this file. */
 #define COTUNE_ABI_MAJOR 1u
-#define COTUNE_ABI_MINOR 2u
+#define COTUNE_ABI_MINOR 3u
 #define COTUNE_BACKEND_QUERY_SYMBOL "cotune_backend_query_v1"
 
 /* True where *ptr is new enough to have the field. */
@@ -345,6 +345,21 @@ typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
    * group_destroy unregisters what is left. */
   void (*memory_unregister)(cotune_group_t* group, void* data);
 } cotune_memory_v1_t;
+
+/* "cotune.connections/1", since 1.3: how the ranks of a group reach each other, for people. A tune
+ * keeps it beside its results, so that they can be understood where the way is found at run time.
+ */
+#define COTUNE_CONNECTIONS_EXTENSION "cotune.connections/1"
+typedef struct cotune_connections_v1_t { /* constant; lives as long as the library */
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+
+  /* [group] local, at any time after group_create. Writes how this rank sends to `peer`, another
+   * rank of the group, for example "tcp/eth0": a C string, cut to `capacity` bytes with its end;
+   * "": not known. Equal ways have equal texts. */
+  cotune_status_t (*connection_text)(cotune_group_t* group, int32_t peer, char* text,
+                                     uint32_t capacity, cotune_error_t* error);
+} cotune_connections_v1_t;
 
 /* The exported symbol. host_abi_minor: newest minor version that the host knows. NULL: refused, the
  * reason is in *refusal. A plugin need not refuse a host that is older or newer than itself. */

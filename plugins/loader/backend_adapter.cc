@@ -1,5 +1,6 @@
 #include "plugins/loader/backend_adapter.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +15,7 @@
 
 #include "core/backend/call_watchdog.h"
 #include "fmt/format.h"
+#include "plugins/loader/backend_extensions.h"
 #include "plugins/loader/backend_host.h"
 #include "plugins/loader/choice_listing.h"
 #include "plugins/loader/plugin_status.h"
@@ -24,6 +26,7 @@ namespace cotune {
 namespace {
 
 constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
+constexpr uint32_t kConnectionBytesMax = 256;
 constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
 
 // A backend as its calls see it. Held by its groups and plans too.
@@ -114,10 +117,10 @@ void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subje
 class GroupContext {
  public:
   GroupContext(std::shared_ptr<const BackendContext> backend_context,
-               const cotune_memory_v1_t* memory_extension, GroupParameters group_parameters,
+               const BackendExtensions& backend_extensions, GroupParameters group_parameters,
                cotune_group_t* group)
       : backend(std::move(backend_context)),
-        memory(memory_extension),
+        extensions(backend_extensions),
         parameters(std::move(group_parameters)),
         guard(backend->check_threads,
               fmt::format("group {} of backend {}", parameters.name, backend->table.name)),
@@ -169,7 +172,7 @@ class GroupContext {
   }
 
   const std::shared_ptr<const BackendContext> backend;
-  const cotune_memory_v1_t* const memory;  // nullptr: not offered
+  const BackendExtensions extensions;
   const GroupParameters parameters;
   ThreadRuleCheck guard;
   cotune_group_t* const handle;
@@ -298,7 +301,7 @@ class AdaptedGroup final : public BackendGroup {
   }
 
   Status RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) override {
-    if (context_->memory == nullptr) {
+    if (context_->extensions.memory == nullptr) {
       return Fail(ErrorCode::kUnsupported, kNoMemory,
                   fmt::format("backend {}", context_->table().name));
     }
@@ -307,8 +310,8 @@ class AdaptedGroup final : public BackendGroup {
     const Result<cotune_status_t> status =
         InvokeApart(*context_->backend, context_->backend->subject, "memory_register", deadline_ns,
                     GroupContext::AbortOf(context_), [&] {
-                      return context_->memory->memory_register(context_->handle, data, bytes,
-                                                               deadline_ns, &error);
+                      return context_->extensions.memory->memory_register(
+                          context_->handle, data, bytes, deadline_ns, &error);
                     });
     if (!status) return Propagate(status);
     if (*status == COTUNE_OK) return {};
@@ -317,10 +320,11 @@ class AdaptedGroup final : public BackendGroup {
   }
 
   void UnregisterMemory(void* data) override {
-    if (context_->memory == nullptr) return;
+    if (context_->extensions.memory == nullptr) return;
     const ThreadRuleCheck::Scope scope(context_->guard, "memory_unregister");
-    InvokeWithoutAnswer(*context_->backend, context_->backend->subject, "memory_unregister",
-                        [&] { context_->memory->memory_unregister(context_->handle, data); });
+    InvokeWithoutAnswer(*context_->backend, context_->backend->subject, "memory_unregister", [&] {
+      context_->extensions.memory->memory_unregister(context_->handle, data);
+    });
   }
 
   Status Health() override {
@@ -335,9 +339,36 @@ class AdaptedGroup final : public BackendGroup {
                    context_->parameters.job_ranks);
   }
 
+  std::vector<std::string> Connections() override {
+    if (context_->extensions.connections == nullptr) return {};
+    const auto& job_ranks = context_->parameters.job_ranks;
+    std::vector<std::string> texts;
+    for (int32_t peer = 0; static_cast<size_t>(peer) < job_ranks.size(); ++peer) {
+      const bool is_self = peer == context_->parameters.rank;
+      texts.push_back(is_self ? "" : ConnectionTo(peer));
+    }
+    return texts;
+  }
+
   void Abort() override { context_->Abort(); }
 
  private:
+  std::string ConnectionTo(int32_t peer) {
+    std::array<char, kConnectionBytesMax> text{};
+    cotune_error_t error = EmptyError();
+    const ThreadRuleCheck::Scope scope(context_->guard, "connection_text");
+    const Result<cotune_status_t> status =
+        InvokeApart(*context_->backend, context_->backend->subject, "connection_text",
+                    context_->backend->DeadlineOfCall(), nullptr, [&] {
+                      return context_->extensions.connections->connection_text(
+                          context_->handle, peer, text.data(), kConnectionBytesMax, &error);
+                    });
+    // Only people read it: a failure is told there, too.
+    if (!status) return "not known: " + status.error().what;
+    if (*status != COTUNE_OK) return "not known: " + TextOf(error, "connection_text");
+    return {text.data(), strnlen(text.data(), text.size() - 1)};
+  }
+
   std::shared_ptr<GroupContext> context_;
 };
 
@@ -417,46 +448,16 @@ Result<const void*> ExtensionOf(const BackendContext& context, const cotune_back
   return found;
 }
 
-// Likewise, as far as it can be used.
-Result<const cotune_program_v1_t*> ProgramExtensionOf(const BackendContext& context,
-                                                      const cotune_backend_t* backend,
-                                                      const std::string& where) {
-  const Result<const void*> found = ExtensionOf(context, backend, COTUNE_PROGRAM_EXTENSION);
-  if (!found) return Propagate(found);
-  const auto* program = static_cast<const cotune_program_v1_t*>(*found);
-  if (program == nullptr) return nullptr;
-  const char* missing = nullptr;
-  if (!COTUNE_HAS_FIELD(cotune_program_v1_t, program, launch)) {
-    missing = "its struct_size is too small";
-  } else if ((program->list_choices == nullptr) != (program->prepare == nullptr)) {
-    missing = "one of list_choices and prepare is NULL";
-  } else if (program->launch == nullptr) {
-    missing = "launch is NULL";
+// All of them, as far as they can be used.
+Result<BackendExtensions> ExtensionsOf(const BackendContext& context,
+                                       const cotune_backend_t* backend, const std::string& where) {
+  BackendExtensions extensions;
+  for (const char* id : BackendExtensions::kIds) {
+    const Result<const void*> found = ExtensionOf(context, backend, id);
+    if (!found) return Propagate(found);
+    if (Status taken = extensions.Take(id, *found, where); !taken) return Propagate(taken);
   }
-  if (missing == nullptr) return program;
-  return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'extension cotune.program/1'",
-              where, missing, "rebuild the plugin against this version's cotune_program_v1.h");
-}
-
-// The extension as far as it can be used; nullptr when the backend has none.
-Result<const cotune_memory_v1_t*> MemoryExtensionOf(const BackendContext& context,
-                                                    const cotune_backend_t* backend,
-                                                    const std::string& where) {
-  const Result<const void*> found = ExtensionOf(context, backend, COTUNE_MEMORY_EXTENSION);
-  if (!found) return Propagate(found);
-  const auto* memory = static_cast<const cotune_memory_v1_t*>(*found);
-  if (memory == nullptr) return nullptr;
-  const char* missing = nullptr;
-  if (!COTUNE_HAS_FIELD(cotune_memory_v1_t, memory, memory_unregister)) {
-    missing = "its struct_size is too small";
-  } else if (memory->memory_register == nullptr) {
-    missing = "memory_register is NULL";
-  } else if (memory->memory_unregister == nullptr) {
-    missing = "memory_unregister is NULL";
-  }
-  if (missing == nullptr) return memory;
-  return Fail(ErrorCode::kPluginRefused, "plugin refused at step 'extension cotune.memory/1'",
-              where, missing, "rebuild the plugin against this version's cotune_backend_v1.h");
+  return extensions;
 }
 
 void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
@@ -465,11 +466,10 @@ void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
 
 class AdaptedBackend final : public Backend {
  public:
-  AdaptedBackend(std::shared_ptr<const BackendContext> context, const cotune_memory_v1_t* memory,
-                 const cotune_program_v1_t* program, cotune_backend_t* backend, int32_t device)
+  AdaptedBackend(std::shared_ptr<const BackendContext> context, const BackendExtensions& extensions,
+                 cotune_backend_t* backend, int32_t device)
       : context_(std::move(context)),
-        memory_(memory),
-        program_(program),
+        extensions_(extensions),
         backend_(backend),
         device_(device),
         name_(context_->table.name),
@@ -495,7 +495,7 @@ class AdaptedBackend final : public Backend {
   }
 
   bool has_parts() const override {
-    return program_ != nullptr && program_->part_prepare != nullptr;
+    return extensions_.program != nullptr && extensions_.program->part_prepare != nullptr;
   }
 
   Result<std::unique_ptr<Plan>> PreparePart(const PartRequest& request,
@@ -511,13 +511,14 @@ class AdaptedBackend final : public Backend {
     cotune_error_t error = EmptyError();
     const Result<cotune_status_t> status =
         InvokeApart(*context_, *subject, "part_prepare", deadline_ns, nullptr, [&] {
-          return program_->part_prepare(backend_, &abi.program(), deadline_ns, &plan, &error);
+          return extensions_.program->part_prepare(backend_, &abi.program(), deadline_ns, &plan,
+                                                   &error);
         });
     if (!status) return Propagate(status);
     if (*status != COTUNE_OK || plan == nullptr) {
       return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "part_prepare", name_, {});
     }
-    return std::make_unique<AdaptedPart>(context_, *program_, std::move(subject), plan,
+    return std::make_unique<AdaptedPart>(context_, *extensions_.program, std::move(subject), plan,
                                          request.memory, device_);
   }
 
@@ -542,13 +543,12 @@ class AdaptedBackend final : public Backend {
                      parameters.job_ranks);
     }
     return std::make_unique<AdaptedGroup>(
-        std::make_shared<GroupContext>(context_, memory_, parameters, group));
+        std::make_shared<GroupContext>(context_, extensions_, parameters, group));
   }
 
  private:
   const std::shared_ptr<const BackendContext> context_;
-  const cotune_memory_v1_t* const memory_;
-  const cotune_program_v1_t* const program_;  // nullptr: not offered
+  const BackendExtensions extensions_;
   cotune_backend_t* const backend_;
   const int32_t device_;
   const std::string name_;
@@ -582,17 +582,12 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                 status ? TextOf(error, "create") : status.error().what,
                 "check the backend's settings and its documentation");
   }
-  const Result<const cotune_memory_v1_t*> memory = MemoryExtensionOf(*context, backend, where);
-  if (!memory) {
+  const Result<BackendExtensions> extensions = ExtensionsOf(*context, backend, where);
+  if (!extensions) {
     DestroyBackend(*context, backend);
-    return Propagate(memory);
+    return Propagate(extensions);
   }
-  const Result<const cotune_program_v1_t*> program = ProgramExtensionOf(*context, backend, where);
-  if (!program) {
-    DestroyBackend(*context, backend);
-    return Propagate(program);
-  }
-  return std::make_unique<AdaptedBackend>(context, *memory, *program, backend, device);
+  return std::make_unique<AdaptedBackend>(context, *extensions, backend, device);
 }
 
 }  // namespace cotune

@@ -28,6 +28,7 @@ struct cotune_backend_t {
   std::vector<int32_t> job_ranks;
   std::vector<int32_t> host_of_rank;
   const cotune_memory_v1_t* memory = nullptr;  // the extension, if any
+  const cotune_connections_v1_t* connections = nullptr;
   std::vector<std::pair<void*, uint64_t>> registered;
 };
 
@@ -66,6 +67,7 @@ constexpr cotune_backend_api_t kTable = {
         },
     .destroy = [](cotune_backend_t*) {},
     .get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
+      if (std::string_view(id) == "cotune.connections/1") return backend->connections;
       return std::string_view(id) == "cotune.memory/1" ? backend->memory : nullptr;
     },
     .list_choices =
@@ -255,6 +257,61 @@ TEST_F(BackendAdapterTest, MemoryGoesToTheExtension) {
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code, ErrorCode::kRankLost);
   EXPECT_THAT(lost.error().ranks, ElementsAre(5));
+}
+
+constexpr cotune_connections_v1_t kConnections = {
+    .struct_size = sizeof(cotune_connections_v1_t),
+    .flags = 0,
+    .connection_text =
+        [](cotune_group_t* group, int32_t peer, char* text, uint32_t capacity,
+           cotune_error_t* error) {
+          if (Of(group).status != COTUNE_OK) return Answer(Of(group), error);
+          const std::string full = "wire/" + std::to_string(peer) + std::string(300, '.');
+          // It breaks the rule: the text has no end.
+          std::memcpy(text, full.data(), std::min<size_t>(full.size(), capacity));
+          return cotune_status_t{COTUNE_OK};
+        },
+};
+
+TEST_F(BackendAdapterTest, ConnectionsAreThoseOfTheExtension) {
+  const auto connections = [&] {
+    backend_ = AdoptBackend(&table_, services_.table(), -1, "test").value();
+    GroupParameters parameters;
+    parameters.rank = 1;
+    parameters.job_ranks = {3, 5, 6};
+    return backend_->CreateGroup(parameters).value()->Connections();
+  };
+  EXPECT_THAT(connections(), IsEmpty());
+  probe_.connections = &kConnections;
+  EXPECT_THAT(connections(),
+              ElementsAre("wire/0" + std::string(249, '.'), "", "wire/2" + std::string(249, '.')));
+}
+
+TEST_F(BackendAdapterTest, AConnectionThatIsNotKnownSaysWhy) {
+  probe_.connections = &kConnections;
+  backend_ = AdoptBackend(&table_, services_.table(), -1, "test").value();
+  GroupParameters parameters;
+  parameters.job_ranks = {0, 1};
+  const auto group = backend_->CreateGroup(parameters).value();
+  probe_.status = COTUNE_INTERNAL;
+  probe_.message = "the wire is cut";
+  EXPECT_THAT(group->Connections(), ElementsAre("", HasSubstr("not known: the wire is cut")));
+}
+
+TEST_F(BackendAdapterTest, ABrokenConnectionsExtensionIsRefused) {
+  const auto adopt_with = [&](cotune_connections_v1_t connections) {
+    probe_.connections = &connections;
+    const auto adopted = AdoptBackend(&table_, services_.table(), -1, "test");
+    return adopted ? "adopted" : adopted.error().ToText();
+  };
+  cotune_connections_v1_t connections = kConnections;
+  connections.struct_size = 8;
+  EXPECT_THAT(adopt_with(connections), HasSubstr("struct_size is too small"));
+  connections = kConnections;
+  connections.connection_text = nullptr;
+  EXPECT_THAT(adopt_with(connections), HasSubstr("connection_text is NULL"));
+  EXPECT_THAT(adopt_with(connections), HasSubstr("cotune.connections/1"));
+  EXPECT_EQ(adopt_with(kConnections), "adopted");
 }
 
 TEST_F(BackendAdapterTest, ABrokenExtensionIsRefused) {

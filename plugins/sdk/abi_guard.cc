@@ -23,6 +23,16 @@ cotune_choice_t ChoiceEntry(const std::string& name, const std::string& reason, 
   return entry;
 }
 
+Result<void> WriteText(const std::string& text, char* to, uint32_t capacity) {
+  if (to == nullptr || capacity == 0) {
+    return Fail(COTUNE_INVALID_ARGUMENT, "a text needs a buffer of a byte or more");
+  }
+  const size_t length = std::min<size_t>(text.size(), capacity - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+  return {};
+}
+
 Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choice_t* first,
                           uint32_t stride, uint32_t capacity, uint32_t* count) {
   if (capacity > 0 && (first == nullptr || stride < sizeof(uint32_t))) {

@@ -71,6 +71,10 @@ std::vector<cotune_choice_t> ChoiceEntries(const std::vector<Choice>& choices, u
   return entries;
 }
 
+// Writes a C string that is cut to fit. COTUNE_INVALID_ARGUMENT for a buffer without room for its
+// end.
+Result<void> WriteText(const std::string& text, char* to, uint32_t capacity);
+
 // The tail of list_choices: as many entries as fit at the caller's stride, and how many there are.
 // COTUNE_INVALID_ARGUMENT for a buffer that cannot be written to.
 Result<void> WriteChoices(std::span<const cotune_choice_t> choices, cotune_choice_t* first,

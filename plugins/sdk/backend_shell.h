@@ -63,6 +63,8 @@ constexpr bool NeedsOneHost() {
 //     // Only of backends that offer cotune.memory/1.
 //     Result<void> RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns);
 //     void UnregisterMemory(void* data);
+//     // Only of backends that offer cotune.connections/1: how this rank sends to another one.
+//     std::string ConnectionText(int peer);
 //   };
 //   class Plan {
 //     Result<void> Launch(const cotune_launch_t& launch);
@@ -299,6 +301,20 @@ class BackendShell {
       return {};
     });
   }
+
+  static constexpr bool kTellsConnections = requires(Group & group, int peer) {
+    group.ConnectionText(peer);
+  };
+
+  static cotune_status_t ConnectionText(cotune_group_t* group, int32_t peer, char* text,
+                                        uint32_t capacity, cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      if (peer < 0 || peer >= Of(group).world_size()) {
+        return Fail(COTUNE_INVALID_ARGUMENT, "the peer is no rank of the group");
+      }
+      return WriteText(Of(group).ConnectionText(peer), text, capacity);
+    });
+  }
   static const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
     if constexpr (kRegistersMemory) {
       static constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
@@ -315,6 +331,13 @@ class BackendShell {
                                                        .part_prepare = PreparePart,
                                                        .launch = LaunchPart};
       if (std::string_view(id) == COTUNE_PROGRAM_EXTENSION) return &kProgram;
+    }
+    if constexpr (kTellsConnections) {
+      static constexpr cotune_connections_v1_t kConnections = {
+          .struct_size = sizeof(cotune_connections_v1_t),
+          .flags = 0,
+          .connection_text = ConnectionText};
+      if (std::string_view(id) == COTUNE_CONNECTIONS_EXTENSION) return &kConnections;
     }
     return nullptr;
   }

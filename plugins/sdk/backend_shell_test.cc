@@ -103,6 +103,7 @@ struct RegisteringGroup : ProbeGroup<StreamPlan> {
     return {};
   }
   static void UnregisterMemory(void* /*data*/) { probe.registered = nullptr; }
+  static std::string ConnectionText(int peer) { return "wire/" + std::to_string(peer); }
 };
 
 template <class GroupOfBackend, uint32_t kKind>
@@ -432,6 +433,28 @@ TEST_F(BackendShellTest, MemoryIsAnExtensionOfGroupsThatRegisterSome) {
   EXPECT_EQ(memory->memory_register(handles.group_, &data, 4, 0, &handles.error_),
             COTUNE_UNSUPPORTED);
   EXPECT_EQ(handles.message(), "not this");
+}
+
+TEST_F(BackendShellTest, ConnectionsAreAnExtensionOfGroupsThatTellThem) {
+  Handles handles(cuda_, 3);
+  handles.MakeAll();
+  EXPECT_EQ(host_.get_extension(nullptr, COTUNE_CONNECTIONS_EXTENSION), nullptr);
+  const auto* connections = static_cast<const cotune_connections_v1_t*>(
+      cuda_.get_extension(handles.backend_, COTUNE_CONNECTIONS_EXTENSION));
+  ASSERT_NE(connections, nullptr);
+  EXPECT_EQ(connections->struct_size, sizeof(cotune_connections_v1_t));
+  const auto text_of = [&](int32_t peer, char* text, uint32_t capacity) {
+    return connections->connection_text(handles.group_, peer, text, capacity, &handles.error_);
+  };
+  char text[8] = "xxxxxxx";
+  EXPECT_EQ(text_of(1, text, sizeof(text)), COTUNE_OK);
+  EXPECT_STREQ(text, "wire/1");
+  EXPECT_EQ(text_of(1, text, 4), COTUNE_OK);
+  EXPECT_STREQ(text, "wir");
+  EXPECT_EQ(text_of(1, text, 0), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(text_of(-1, text, sizeof(text)), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(text_of(2, text, sizeof(text)), COTUNE_INVALID_ARGUMENT);
+  EXPECT_EQ(handles.message(), "the peer is no rank of the group");
 }
 
 // %0 = input f32 [R, 4]; %1 = add %0, 1; the output overwrites nothing.

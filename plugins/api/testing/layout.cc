@@ -122,6 +122,10 @@ std::string ServicesLayout() {
   FIELD(cotune_memory_v1_t, flags)
   FIELD(cotune_memory_v1_t, memory_register)
   FIELD(cotune_memory_v1_t, memory_unregister)
+  STRUCT(cotune_connections_v1_t)
+  FIELD(cotune_connections_v1_t, struct_size)
+  FIELD(cotune_connections_v1_t, flags)
+  FIELD(cotune_connections_v1_t, connection_text)
   return text;
 }
 

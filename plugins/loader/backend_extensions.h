@@ -1,0 +1,30 @@
+// The optional abilities of a backend, as far as they can be used.
+#ifndef COTUNE_PLUGINS_LOADER_BACKEND_EXTENSIONS_H_
+#define COTUNE_PLUGINS_LOADER_BACKEND_EXTENSIONS_H_
+
+#include <string>
+#include <string_view>
+
+#include "core/base/status.h"
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/api/draft/cotune_program_v1.h"
+
+namespace cotune {
+
+// Each nullptr where the backend does not offer it.
+struct BackendExtensions {
+  static constexpr const char* kIds[] = {COTUNE_MEMORY_EXTENSION, COTUNE_PROGRAM_EXTENSION,
+                                         COTUNE_CONNECTIONS_EXTENSION};
+
+  // Keeps what get_extension answered for `id`, one of kIds; nullptr is no error. kPluginRefused
+  // for a table that is too small or lacks a function; `where` is the plugin's path.
+  Status Take(std::string_view id, const void* found, const std::string& where);
+
+  const cotune_memory_v1_t* memory = nullptr;
+  const cotune_program_v1_t* program = nullptr;
+  const cotune_connections_v1_t* connections = nullptr;
+};
+
+}  // namespace cotune
+
+#endif  // COTUNE_PLUGINS_LOADER_BACKEND_EXTENSIONS_H_
