@@ -86,6 +86,7 @@ class UcxGroup {
   int world_size() const { return ranks_->world_size(); }
   std::optional<Failure> Health() const { return ranks_->Health(); }
   void Abort() { ranks_->Abort(); }
+  std::string ConnectionText(int peer) { return ranks_->TransportsTo(peer); }
 
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {

@@ -48,6 +48,8 @@ class Group {
   int world_size() const { return world_size_; }
   const Context& context() const { return context_; }
   Worker& worker() { return *worker_; }
+  // The transports by which this rank sends to another one: "sysv, posix".
+  std::string TransportsTo(int peer);
   int64_t NowNs() const { return host_.now_ns(host_.context); }
   std::unique_lock<std::mutex> UseWorker() { return std::unique_lock(worker_mutex_); }
 
@@ -105,7 +107,7 @@ class Group {
   Result<std::vector<std::string>> ExchangeOffers(int64_t deadline_ns);
   Result<void> CheckConnections(int64_t deadline_ns);
   Result<void> AwaitAll(bool PeerState::*said, int64_t deadline_ns);
-  void LogConnections() const;
+  void LogConnections();
 
   // Messages between the ends: group_control.cc.
   void PostControlReceive(size_t index);

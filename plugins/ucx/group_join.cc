@@ -194,12 +194,17 @@ Result<void> Group::AwaitAll(bool PeerState::*said, int64_t deadline_ns) {
 }
 
 // One line for each way that UCX took.
-void Group::LogConnections() const {
+std::string Group::TransportsTo(int peer) {
+  const auto lock = UseWorker();
+  return worker_->TransportsTo(peer);
+}
+
+void Group::LogConnections() {
   if (host_.log == nullptr || world_size_ == 1) return;
   std::map<std::string, std::string> ranks_of;
   for (int r = 0; r < world_size_; ++r) {
     if (r == rank_) continue;
-    std::string& ranks = ranks_of[worker_->TransportsTo(r)];
+    std::string& ranks = ranks_of[TransportsTo(r)];
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", job_ranks_[static_cast<size_t>(r)]);
   }
   for (const auto& [transports, ranks] : ranks_of) {

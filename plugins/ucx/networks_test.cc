@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,17 @@ enum Event { kRunning };
 
 cotune_problem_t SumOf(uint64_t count) {
   return AbiProblem(COTUNE_ALL_REDUCE, kF32, COTUNE_SUM, count, kRanks);
+}
+
+// How the group says that it reaches a peer.
+std::string ConnectionText(const GroupForTest& group, int peer) {
+  const auto* extension = static_cast<const cotune_connections_v1_t*>(
+      Tested().api->get_extension(group.backend(), COTUNE_CONNECTIONS_EXTENSION));
+  std::array<char, 64> text{};
+  cotune_error_t error = EmptyError();
+  const cotune_status_t status =
+      extension->connection_text(group.group(), peer, text.data(), text.size(), &error);
+  return status == COTUNE_OK ? text.data() : error.message;
 }
 
 // Runs every choice of an all_reduce of `count` elements.
@@ -83,6 +95,9 @@ TEST_P(NetworksTest, EveryChoiceGivesTheSum) {
                                 GroupForTest group(job.host(), "g", rank, AllRanks(kRanks),
                                                    MonotonicNs() + kLongNs);
                                 if (group.status() != COTUNE_OK) return group.error().message;
+                                const std::string connection =
+                                    ConnectionText(group, (rank + 1) % kRanks);
+                                if (connection != "tcp/eth0") return "not by TCP: " + connection;
                                 for (const uint64_t count : {100, 50'000, 400'000}) {
                                   std::string wrong = RunChoices(group, rank, count);
                                   if (!wrong.empty()) return wrong;

@@ -8,39 +8,9 @@
 #include <string>
 
 #include "plugins/sdk/failure.h"
+#include "plugins/ucx/ucx_functions.h"
 
 namespace cotune::ucx {
-
-// The functions of libucp that this backend calls; all of them are in 1.13.
-#define COTUNE_UCP_FUNCTIONS(X) \
-  X(ucp_get_version)            \
-  X(ucp_config_read)            \
-  X(ucp_config_modify)          \
-  X(ucp_config_print)           \
-  X(ucp_config_release)         \
-  X(ucp_init_version)           \
-  X(ucp_cleanup)                \
-  X(ucp_context_query)          \
-  X(ucp_worker_create)          \
-  X(ucp_worker_destroy)         \
-  X(ucp_worker_get_address)     \
-  X(ucp_worker_release_address) \
-  X(ucp_worker_progress)        \
-  X(ucp_worker_flush_nbx)       \
-  X(ucp_ep_create)              \
-  X(ucp_ep_close_nbx)           \
-  X(ucp_ep_print_info)          \
-  X(ucp_tag_send_nbx)           \
-  X(ucp_tag_recv_nbx)           \
-  X(ucp_tag_probe_nb)           \
-  X(ucp_tag_msg_recv_nbx)       \
-  X(ucp_request_cancel)         \
-  X(ucp_request_check_status)   \
-  X(ucp_request_free)
-// Those of libucs.
-#define COTUNE_UCS_FUNCTIONS(X) \
-  X(ucs_status_string)          \
-  X(ucs_debug_disable_signals)
 
 struct UcxFunctions {
 // A name that is declared cannot be in parentheses.
@@ -48,6 +18,7 @@ struct UcxFunctions {
 #define COTUNE_DECLARE(name) decltype(&::name) name = nullptr;
   COTUNE_UCP_FUNCTIONS(COTUNE_DECLARE)
 #undef COTUNE_DECLARE
+  decltype(&::ucp_get_version) ucp_get_version = nullptr;
   const char* (*ucs_status_string)(ucs_status_t status) = nullptr;
   void (*ucs_debug_disable_signals)() = nullptr;
 };

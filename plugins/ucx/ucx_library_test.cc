@@ -1,9 +1,11 @@
 // Which UCX is taken, and what is said of those that are not.
 #include "plugins/ucx/ucx_library.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -43,6 +45,22 @@ TEST(UcxLibraryTest, AnOldOneIsRefusedByItsVersion) {
 TEST(UcxLibraryTest, ADamagedOneIsRefusedByWhatItLacks) {
   EXPECT_THAT(RefusalOf(Fake("damaged_ucp")),
               HasSubstr("says that it is UCX 1.99.0 but lacks ucp_config_read"));
+}
+
+// The process has the services of another copy.
+TEST(UcxLibraryTest, PartsOfTwoCopiesAreRefusedAndBothAreNamed) {
+  const std::string other_copy = std::string(std::getenv("TEST_TMPDIR")) + "/libucs.so.0";
+  std::filesystem::copy_file(std::filesystem::canonical("plugins/ucx/libucs.so.0"), other_copy);
+  void* services = dlopen(other_copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(services, nullptr) << dlerror();
+  const std::string refusal = RefusalOf(Fake("whole_ucp"));
+  EXPECT_EQ(dlclose(services), 0);
+  EXPECT_THAT(refusal, HasSubstr("UCX is mixed: libucp is "));
+  EXPECT_THAT(refusal, HasSubstr("libwhole_ucp.so and libucs is " + other_copy));
+}
+
+TEST(UcxLibraryTest, WithoutItsServicesItIsDamaged) {
+  EXPECT_THAT(RefusalOf(Fake("whole_ucp")), HasSubstr("lacks ucs_status_string: a damaged file"));
 }
 
 TEST(UcxLibraryTest, AnotherLibraryIsNotUcx) {

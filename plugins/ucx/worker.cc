@@ -1,15 +1,34 @@
 #include "plugins/ucx/worker.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 namespace cotune::ucx {
 namespace {
 
 constexpr size_t kRequestAlignment = 64;
+
+// Names of the transports in UCX's report of an endpoint, each once.
+std::string TransportsIn(const std::string& report) {
+  std::vector<std::string> names;
+  // Lines such as "#   lane[0]:  2:sysv/memory.0 md[1] -> ...".
+  for (size_t at = report.find("lane["); at != std::string::npos;
+       at = report.find("lane[", at + 1)) {
+    const size_t colon = report.find(':', report.find("]:", at) + 2);
+    const size_t end = report.find(' ', colon);
+    if (colon == std::string::npos || end == std::string::npos) break;
+    std::string name = report.substr(colon + 1, end - colon - 1);
+    name = name.substr(0, name.find_last_of('.'));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 }  // namespace
 
@@ -227,19 +246,7 @@ std::string Worker::TransportsTo(int peer) const {
   fclose(stream);
   const std::string report(text, size);
   free(text);
-  std::string transports;
-  // Lines such as "#   lane[0]:  2:sysv/memory.0 md[1] -> ...".
-  for (size_t at = report.find("lane["); at != std::string::npos;
-       at = report.find("lane[", at + 1)) {
-    const size_t colon = report.find(':', report.find("]:", at) + 2);
-    const size_t end = report.find(' ', colon);
-    if (colon == std::string::npos || end == std::string::npos) break;
-    std::string name = report.substr(colon + 1, end - colon - 1);
-    name = name.substr(0, name.find_last_of('.'));
-    if (transports.find(name) != std::string::npos) continue;
-    transports += (transports.empty() ? "" : ", ") + name;
-  }
-  return transports;
+  return TransportsIn(report);
 }
 
 }  // namespace cotune::ucx

@@ -1,0 +1,89 @@
+// The real program with UCX, over memory in common and between networks: explain says which way the
+// data took.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/testing/cotune_program.h"
+#include "plugins/ucx/testing/network_world.h"
+
+namespace cotune::cli {
+namespace {
+
+class ConnectionsTest : public CotuneProgramTest {
+ protected:
+  ConnectionsTest() {
+    namespace fs = std::filesystem;
+    const std::string plugin = environment_["COTUNE_PLUGIN_PATH"] + "/cotune_ucx.so";
+    fs::copy_file(fs::canonical("plugins/ucx/cotune_ucx.so"), plugin);
+    fs::permissions(plugin, fs::perms(0755));
+  }
+
+  // One cell of ucx alone, with these settings.
+  static std::vector<std::string> Words(const std::string& command,
+                                        const std::vector<std::string>& settings) {
+    std::vector<std::string> words = {command, "--memory", "host", "--backend", "ucx"};
+    for (const std::string& setting : settings) {
+      words.insert(words.end(), {"--set", setting});
+    }
+    return words;
+  }
+
+  std::vector<std::string> TuneWords(const std::vector<std::string>& settings) const {
+    std::vector<std::string> words = Words("tune", settings);
+    words.insert(words.end(),
+                 {"--collective", "all_reduce", "--sizes", "4K", "--db", database_, "--json"});
+    return words;
+  }
+
+  // What explain says of the cell that was tuned with these settings.
+  nlohmann::json Entry(const std::vector<std::string>& settings) const {
+    std::vector<std::string> words = Words("explain", settings);
+    words.insert(words.end(), {"all_reduce", "4K", "f32", "--ranks", "2", "--db", database_});
+    const ProgramEnd text = Run(words);
+    words.push_back("--json");
+    const nlohmann::json entry = Document(Run(words))["result"]["entry"];
+    const std::string connections = entry["connections"].value("ucx", "none");
+    EXPECT_NE(text.out.find("  connections of ucx: " + connections + "\n"), std::string::npos)
+        << text.out;
+    return entry;
+  }
+};
+
+TEST_F(ConnectionsTest, EachSettingOfTransportsHasItsOwnTable) {
+  const std::vector<std::string> by_memory = {"ucx.tls=posix,self"};
+  const std::vector<std::string> by_tcp = {"ucx.tls=tcp,self", "ucx.net_devices=lo"};
+  for (const auto& settings : {by_memory, by_tcp}) {
+    std::vector<std::string> words = TuneWords(settings);
+    words.insert(words.end(), {"--ranks", "2"});
+    const ProgramEnd tuned = Run(words);
+    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    EXPECT_EQ(Document(tuned)["result"]["measured_cells"], 1) << tuned.out;
+  }
+  EXPECT_EQ(Entry(by_memory)["connections"]["ucx"], "posix/memory between all ranks");
+  EXPECT_EQ(Entry(by_tcp)["connections"]["ucx"], "tcp/lo between all ranks");
+}
+
+TEST_F(ConnectionsTest, RanksInNetworksOfTheirOwnTuneOverTcp) {
+  if (const std::string why = ucx::WhyNoNetworkWorld(); !why.empty()) {
+    GTEST_SKIP() << "no networks can be made here: " << why;
+  }
+  const std::vector<std::string> settings = {"ucx.tls=tcp,self",
+                                             std::string("ucx.net_devices=") + ucx::kRankDevice};
+  const auto rank_body = [&](int rank) -> std::string {
+    environment_["COTUNE_RANK"] = std::to_string(rank);
+    environment_["COTUNE_WORLD_SIZE"] = "2";
+    environment_["COTUNE_LOCAL_RANK"] = std::to_string(rank);
+    environment_["COTUNE_LOCAL_SIZE"] = "2";
+    environment_["COTUNE_JOB_ID"] = "networks";
+    const ProgramEnd end = Run(TuneWords(settings));
+    return end.exit_code == 0 ? "" : end.err;
+  };
+  ASSERT_EQ(ucx::RunInNetworkWorld(2, {}, rank_body), "");
+  const nlohmann::json entry = Entry(settings);
+  EXPECT_EQ(entry["connections"]["ucx"], "tcp/eth0 between all ranks");
+  EXPECT_EQ(entry["winner"]["choice"].get<std::string>().substr(0, 4), "ucx/");
+}
+
+}  // namespace
+}  // namespace cotune::cli
