@@ -73,7 +73,7 @@ FOLDERS_IN_TESTS = {
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
     "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing"],
-    "cli": ["plugins/fake", "plugins/host"],
+    "cli": ["plugins/fake", "plugins/host", "plugins/ucx"],
 }
 # Folders of which every file is one of a test or a benchmark.
 TEST_FOLDERS = ("tests", "tests/gpu", "tests/simulated", "benchmarks")
