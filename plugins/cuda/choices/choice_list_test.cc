@@ -244,6 +244,15 @@ TEST(ChoiceListTest, RegisteredBuffersAreUsedWhereTheyLie) {
       }
       EXPECT_GT(found, 0);
       EXPECT_LE(found, 4);
+      Problem large = problem;
+      large.count = 256 << 20;
+      int with_many_stores = 0;
+      for (const Choice& choice : Runnable(large)) {
+        if (choice.spec.transport != "zero_copy" || choice.spec.unroll != 8) continue;
+        ++with_many_stores;
+        EXPECT_TRUE(FindChoice(large, choice.name, {}).has_value()) << choice.name;
+      }
+      EXPECT_EQ(with_many_stores, world_size == 2 && !sdk::Reduces(large) ? 1 : 0);
       problem.in_place = true;
       const auto in_place =
           FindChoice(problem,

@@ -17,6 +17,8 @@ constexpr int kBlocksMax = 256;
 // Less than this is not worth a block of its own, where blocks have rounds.
 constexpr uint64_t kBlockBytesMin = 2 << 10;
 constexpr double kFlagExchangeUs = 2.5;
+// Fewer bytes are sent as fast with 4 stores of a thread on their way as with 8.
+constexpr uint64_t kManyStoresBlockBytesMin = 512 << 10;
 constexpr uint64_t kMultiprocessors = 128;  // of the GPUs that matter, a few less than there are
 
 bool IsOneOf(int value, std::initializer_list<int> values) {
@@ -65,8 +67,16 @@ bool CanRunFlagged(const Problem& problem, Shares /*shares*/, const Shape& shape
          static_cast<uint64_t>(shape.chunk_bytes) <= FlaggedSlotBytes(problem.world_size);
 }
 
-bool CanRunZeroCopy(const Problem& /*problem*/, Shares /*shares*/, const Shape& shape) {
-  return IsCompiledFor(shape) && shape.chunk_bytes == 0 &&
+// Whether a thread may have 8 packs at once: those for one peer fit into registers. It does not
+// help where sums are made.
+bool MayHaveManyStores(const Problem& problem) {
+  return problem.world_size == 2 && !sdk::Reduces(problem);
+}
+
+bool CanRunZeroCopy(const Problem& problem, Shares /*shares*/, const Shape& shape) {
+  Shape half = shape;
+  if (MayHaveManyStores(problem) && shape.unroll == 8) half.unroll = 4;
+  return IsCompiledFor(half) && shape.chunk_bytes == 0 &&
          shape.blocks <= static_cast<int>(kRoundBlocksMax);
 }
 
@@ -157,9 +167,13 @@ std::vector<Shape> FlaggedShapes(const Problem& problem, Shares shares) {
 std::vector<Shape> ZeroCopyShapes(const Problem& problem, Shares shares) {
   std::vector<Shape> shapes;
   const int most = problem.world_size <= 4 ? 4 : 2;
-  ForEachGrid(problem, shares, [&](int blocks, uint64_t /*block_bytes*/) {
+  ForEachGrid(problem, shares, [&](int blocks, uint64_t block_bytes) {
     for (const int unroll : {most / 2, most}) {
       Add({blocks, 512, unroll}, problem, shares, kZeroCopyModel, shapes);
+    }
+    // 743 us instead of 757 for an all_gather of 512 MB on 2 H100.
+    if (MayHaveManyStores(problem) && blocks == 128 && block_bytes >= kManyStoresBlockBytesMin) {
+      Add({blocks, 512, 8}, problem, shares, kZeroCopyModel, shapes);
     }
   });
   return shapes;

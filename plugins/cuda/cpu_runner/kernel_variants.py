@@ -100,6 +100,8 @@ def move() -> list[dict]:
         ):
             kernel = (f"{file}{suffix}.cu", collective, "direct", transport)
             moved += variants(*kernel, ["U8"], [""], WORLDS) + variants(*kernel, ["F32"], [""], [3])
+            if transport == "ZERO_COPY":
+                moved += variants(*kernel, ["F32"], [""], [2], unroll=8)
     passed_on = ("broadcast_two_shot.cu", "BROADCAST", "two_shot", "ESCAPE")
     return moved + variants(*passed_on, ["U8"], [""], [3, 4, 5, 8]) + variants(*passed_on, ["F32"], [""], [3])
 
