@@ -49,6 +49,9 @@ struct CotuneOptions {
   std::string name = "cotune";
   std::string plugin_path;    // folders, separated by ':'
   std::string settings_path;  // a settings file; empty: what the user has
+  // Another one for each group. The ranks are then those of MPI_COMM_WORLD and share a file system;
+  // empty: they come from the launcher, which has to have started all of them on one host.
+  std::string job_id;
   // It tunes these first.
   std::vector<cotune_collective> collectives;
   std::vector<uint64_t> sizes_bytes;
@@ -56,7 +59,6 @@ struct CotuneOptions {
   std::string database_path;  // empty: what it tuned is not kept
 };
 
-// Ranks come from the launcher.
 std::unique_ptr<Contender> MakeCotune(const CotuneOptions& options);
 
 // MPI_Init has been called. The name says how it is configured.

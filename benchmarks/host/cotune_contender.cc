@@ -1,3 +1,6 @@
+#define OMPI_SKIP_MPICXX 1  // the C++ classes, which MPI has given up, ask for paths of their own
+#include <mpi/mpi.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -20,6 +23,11 @@ class Cotune : public Contender {
     group.struct_size = sizeof(group);
     group.plugin_path = options.plugin_path.c_str();
     group.ignores_database = 1;  // it tunes by itself
+    if (!options.job_id.empty()) {
+      group.job_id = options.job_id.c_str();
+      MPI_Comm_rank(MPI_COMM_WORLD, &group.rank);
+      MPI_Comm_size(MPI_COMM_WORLD, &group.world_size);
+    }
     if (!options.settings_path.empty()) setenv("COTUNE_CONFIG", options.settings_path.c_str(), 1);
     cotune_error error{};
     error.struct_size = sizeof(error);
