@@ -61,6 +61,8 @@ void AddOptions(CLI::App& app, Options& options) {
       ->check(CLI::Range(0.1, 10'000.0));
   app.add_option("--tune-seconds", options.rank.tune_seconds, "budget of each tune of cotune")
       ->check(CLI::Range(0.1, 36'000.0));
+  app.add_option("--set", options.rank.settings,
+                 "settings of cotune's backend ucx, rndv_thresh=inf");
   app.add_option("--plugins", options.rank.plugins, "folder of the folders host and ucx");
   auto* const one_host = app.add_flag("--one-host", options.only_one_host, "one host alone");
   app.add_flag("--networks", options.only_networks, "networks alone")->excludes(one_host);

@@ -25,13 +25,20 @@ std::string MakeFolder(const std::string& path) {
   return path;
 }
 
-// Settings for what a rank in a network of its own can reach; none on one host.
+// Settings of the backend ucx: those of the options, and what a rank in a network of its own can
+// reach. Empty, or the path of their file.
 std::string SettingsFile(const RankOptions& options, const std::string& folder) {
-  if (options.world.is_one_host) return "";
+  std::vector<std::string> lines = options.settings;
+  if (!options.world.is_one_host) {
+    lines.push_back("tls = \"tcp,self\"");
+    lines.push_back(std::string("net_devices = \"") + ucx::kRankDevice + "\"");
+  }
+  if (lines.empty()) return "";
   const std::string path = folder + "/settings.toml";
   if (RankOfJob() == 0) {
-    std::ofstream(path) << "[ucx]\ntls = \"tcp,self\"\nnet_devices = \"" << ucx::kRankDevice
-                        << "\"\n";
+    std::ofstream file(path);
+    file << "[ucx]\n";
+    for (const std::string& line : lines) file << line << "\n";
   }
   MPI_Barrier(MPI_COMM_WORLD);
   return path;
@@ -52,7 +59,8 @@ std::unique_ptr<Contender> CotuneBy(const RankOptions& options, const std::strin
 }
 
 nlohmann::json LabelsOf(const RankOptions& options) {
-  return {{"network", TitleOf(options.world)}, {"pml", options.pml}};
+  return {
+      {"network", TitleOf(options.world)}, {"pml", options.pml}, {"settings", options.settings}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #define COTUNE_BENCHMARKS_UCX_RANK_H_
 
 #include <string>
+#include <vector>
 
 #include "benchmarks/host/side_by_side.h"
 #include "benchmarks/ucx/world.h"
@@ -11,7 +12,8 @@ namespace cotune::bench {
 
 struct RankOptions : SideBySideOptions {
   World world;
-  std::string pml;  // of Open MPI: "ob1" or "ucx"
+  std::string pml;                    // of Open MPI: "ob1" or "ucx"
+  std::vector<std::string> settings;  // of the backend ucx, "KEY = VALUE"
   std::string database_folder;
   double tune_seconds = 0;  // budget
   std::string plugins;      // the folder of the folders host and ucx
