@@ -49,9 +49,10 @@ struct CotuneOptions {
   std::string name = "cotune";
   std::string plugin_path;    // folders, separated by ':'
   std::string settings_path;  // a settings file; empty: what the user has
-  // Another one for each group. The ranks are then those of MPI_COMM_WORLD and share a file system;
-  // empty: they come from the launcher, which has to have started all of them on one host.
-  std::string job_id;
+  // Of the control channel, another one for each group. The ranks are then those of MPI_COMM_WORLD
+  // and share a file system; empty: the launcher says which, and has to have started all of them on
+  // one host.
+  std::string socket_path;
   // It tunes these first.
   std::vector<cotune_collective> collectives;
   std::vector<uint64_t> sizes_bytes;

@@ -23,8 +23,8 @@ class Cotune : public Contender {
     group.struct_size = sizeof(group);
     group.plugin_path = options.plugin_path.c_str();
     group.ignores_database = 1;  // it tunes by itself
-    if (!options.job_id.empty()) {
-      group.job_id = options.job_id.c_str();
+    if (!options.socket_path.empty()) {
+      group.socket_path = options.socket_path.c_str();
       MPI_Comm_rank(MPI_COMM_WORLD, &group.rank);
       MPI_Comm_size(MPI_COMM_WORLD, &group.world_size);
     }

@@ -50,7 +50,7 @@ std::unique_ptr<Contender> CotuneBy(const RankOptions& options, const std::strin
   cotune.name = "cotune_" + plugin;
   cotune.plugin_path = options.plugins + "/" + plugin;
   cotune.settings_path = plugin == "ucx" ? SettingsFile(options, folder) : "";
-  cotune.job_id = folder + "/" + plugin;
+  cotune.socket_path = folder + "/" + plugin + ".sock";
   cotune.collectives = CollectivesOf(options);
   cotune.sizes_bytes = options.sizes_bytes;
   cotune.budget_ns = static_cast<int64_t>(options.tune_seconds * 1e9);
