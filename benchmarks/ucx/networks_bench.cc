@@ -115,21 +115,25 @@ std::string RunBoth(const World& world, const std::vector<std::string>& argument
   return wrong;
 }
 
-// Where a world cannot be had the others are measured all the same.
+// Where a world cannot be had or fails the others are measured all the same.
 int RunAllWorlds(const Options& options, const std::vector<std::string>& arguments) {
   int measured = 0;
+  int failed = 0;
   for (const World& world : WorldsOf(options)) {
     if (const std::string why = WhyNot(world); !why.empty()) {
       std::printf("\n%s: left out, cannot be had here: %s\n", TitleOf(world).c_str(), why.c_str());
       continue;
     }
     std::printf("\n%s, %d ranks\n", TitleOf(world).c_str(), world.ranks);
+    std::fflush(stdout);
     if (const std::string wrong = RunBoth(world, arguments); !wrong.empty()) {
       std::fprintf(stderr, "networks_bench: %s\n", wrong.c_str());
-      return 1;
+      ++failed;
+      continue;
     }
     ++measured;
   }
+  if (failed > 0) return 1;
   return measured > 0 ? 0 : kNothingMeasured;
 }
 

@@ -46,9 +46,7 @@ std::string RunAll(const World& world, const std::vector<std::string>& flags,
 
 }  // namespace
 
-int BusyProcesses(const World& world) {
-  return world.ranks + (world.is_one_host || QualityOf(world).is_perfect() ? 0 : 1);
-}
+int BusyProcesses(const World& world) { return world.ranks + (world.is_one_host ? 0 : 1); }
 
 std::string TitleOf(const World& world) {
   return world.is_one_host ? "one host" : "networks, " + std::to_string(world.delay_us) + " us";

@@ -14,7 +14,8 @@ struct World {
   int ranks = 2;
 };
 
-// Processors that its processes want all the time: the ranks', and the one of the slow switch.
+// Processors that are wanted all the time: those of the ranks and, between networks, the one of the
+// switch or of the system's own work for the bridge.
 int BusyProcesses(const World& world);
 
 // "one host", "networks, 100 us".
