@@ -31,7 +31,7 @@ struct Options {
     rank.sizes_bytes = {64, 256, 1024, 4096, 16384, 65536, 1 << 18, 1 << 20, 4 << 20, 16 << 20};
     rank.rounds = 5;
     rank.min_calls = 2;
-    rank.tune_seconds = 60;
+    rank.tune_seconds = 300;
     rank.plugins = OwnPath() + ".runfiles/cotune/plugins";
   }
 
