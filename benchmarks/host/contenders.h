@@ -4,6 +4,7 @@
 #define COTUNE_BENCHMARKS_HOST_CONTENDERS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,26 +32,42 @@ class Contender {
  public:
   virtual ~Contender() = default;
   virtual std::string Name() const = 0;
+  // False for cotune's own.
+  virtual bool IsPeer() const { return true; }
   // Before the calls of a workload, untimed.
   virtual void Prepare(const Workload& workload) = 0;
   // One call; what Prepare got still lives.
   virtual void Run() = 0;
   // The choice that ran, for the table; empty when there is nothing to say.
   virtual std::string Chosen() { return ""; }
+  // What the tune has measured for the workload: the fastest time of each algorithm in us, by
+  // "backend/algorithm". Rank 0 knows.
+  virtual std::map<std::string, double> AlgorithmTimes() { return {}; }
 };
 
-// Tunes `collectives` (COTUNE_COLLECTIVE_*) at `sizes_bytes` first, with a database if one is
-// given. Ranks come from the launcher.
-std::unique_ptr<Contender> MakeCotune(const std::string& plugin_path,
-                                      const std::vector<cotune_collective>& collectives,
-                                      const std::vector<uint64_t>& sizes_bytes,
-                                      const std::string& database_path);
+struct CotuneOptions {
+  std::string name = "cotune";
+  std::string plugin_path;    // folders, separated by ':'
+  std::string settings_path;  // a settings file; empty: what the user has
+  // Of the control channel, another one for each group. The ranks are then those of MPI_COMM_WORLD
+  // and share a file system; empty: the launcher says which, and has to have started all of them on
+  // one host.
+  std::string socket_path;
+  // It tunes these first.
+  std::vector<cotune_collective> collectives;
+  std::vector<uint64_t> sizes_bytes;
+  int64_t budget_ns = 600'000'000'000;
+  std::string database_path;  // empty: what it tuned is not kept
+};
 
-// MPI_Init has been called.
-std::unique_ptr<Contender> MakeOpenMpi();
+std::unique_ptr<Contender> MakeCotune(const CotuneOptions& options);
 
-// Meets over files in `folder`, which all ranks see, is empty and stays the caller's.
-std::unique_ptr<Contender> MakeGloo(int rank, int world_size, const std::string& folder);
+// MPI_Init has been called. The name says how it is configured.
+std::unique_ptr<Contender> MakeOpenMpi(const std::string& name);
+
+// Of the ranks of MPI_COMM_WORLD. Meets over files in `folder`, which all ranks see, is empty and
+// stays the caller's; the data goes over the network interface.
+std::unique_ptr<Contender> MakeGloo(const std::string& folder, const std::string& interface);
 
 [[noreturn]] void Die(const std::string& text);
 

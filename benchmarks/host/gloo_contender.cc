@@ -7,6 +7,8 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
+#define OMPI_SKIP_MPICXX 1  // the C++ classes, which MPI has given up, ask for paths of their own
+#include <mpi/mpi.h>
 
 #include <algorithm>
 
@@ -17,11 +19,11 @@ namespace {
 
 class Gloo : public Contender {
  public:
-  Gloo(int rank, int world_size, const std::string& folder)
+  Gloo(int rank, int world_size, const std::string& folder, const std::string& interface)
       : context_(std::make_shared<gloo::rendezvous::Context>(rank, world_size)) {
     gloo::rendezvous::FileStore store(folder);
     gloo::transport::tcp::attr attributes;
-    attributes.iface = "lo";
+    attributes.iface = interface;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     context_->connectFullMesh(store, device);
   }
@@ -90,8 +92,12 @@ class Gloo : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> MakeGloo(int rank, int world_size, const std::string& folder) {
-  return std::make_unique<Gloo>(rank, world_size, folder);
+std::unique_ptr<Contender> MakeGloo(const std::string& folder, const std::string& interface) {
+  int rank = 0;
+  int world_size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  return std::make_unique<Gloo>(rank, world_size, folder, interface);
 }
 
 }  // namespace cotune::bench

@@ -1,6 +1,8 @@
 #define OMPI_SKIP_MPICXX 1  // the C++ classes, which MPI has given up, ask for paths of their own
 #include <mpi/mpi.h>
 
+#include <utility>
+
 #include "benchmarks/host/contenders.h"
 
 namespace cotune::bench {
@@ -9,7 +11,9 @@ namespace {
 // Its errors end the job: that is MPI's default for MPI_COMM_WORLD.
 class OpenMpi : public Contender {
  public:
-  std::string Name() const override { return "openmpi"; }
+  explicit OpenMpi(std::string name) : name_(std::move(name)) {}
+
+  std::string Name() const override { return name_; }
 
   void Prepare(const Workload& workload) override { workload_ = workload; }
 
@@ -35,11 +39,14 @@ class OpenMpi : public Contender {
   }
 
  private:
+  const std::string name_;
   Workload workload_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contender> MakeOpenMpi() { return std::make_unique<OpenMpi>(); }
+std::unique_ptr<Contender> MakeOpenMpi(const std::string& name) {
+  return std::make_unique<OpenMpi>(name);
+}
 
 }  // namespace cotune::bench
