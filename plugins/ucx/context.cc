@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "gpu/driver/library_search.h"
@@ -78,6 +80,13 @@ bool MayShareMemory(const std::string& text) {
                      [&](std::string_view word) { return tls.find(word) != std::string::npos; });
 }
 
+// Whether a network here moves data without the processor.
+bool HasRdmaDevices() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
+
 uint64_t DigestOfDecidingValues(const std::string& text) {
   std::istringstream lines(text);
   std::string kept;
@@ -125,6 +134,11 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
                             "`ucx_info -cf`",
                             key, *value, ucx_.version().Text(), ucx_.StatusText(status), variable),
                 status);
+  }
+  // By a rendezvous a network's delay is waited for three times instead of once, and shared memory
+  // has no copy less. Only where devices fetch data by themselves does it pay.
+  if (!settings.Text("rndv_thresh") && getenv("UCX_RNDV_THRESH") == nullptr && !HasRdmaDevices()) {
+    ucx_->ucp_config_modify(config.get(), "RNDV_THRESH", "inf");
   }
   // UCX offers shared memory to endpoints that report failures only where it is told to. The
   // group itself looks whether the processes of its host live.

@@ -77,6 +77,30 @@ TEST(UcxLibraryTest, ZTheRealOneOpensAndAnotherIsRefusedAfterwards) {
   EXPECT_THAT(RefusalOf(Fake("old_ucp")), HasSubstr("two copies do not work together"));
 }
 
+// The digest of the configuration with this setting ucx.rndv_thresh, "" for none; 0: there is none.
+uint64_t DigestWith(const std::string& rndv_thresh) {
+  cotune_host_t host{};
+  host.struct_size = sizeof(host);
+  host.context = const_cast<char*>(rndv_thresh.c_str());
+  host.setting = [](void* context, const char* key) -> const char* {
+    const char* const value = static_cast<const char*>(context);
+    return std::string(key) == "rndv_thresh" && *value != 0 ? value : nullptr;
+  };
+  const auto opened = Context::Open(sdk::Settings(host, "ucx"));
+  return opened ? (*opened)->configuration_digest() : 0;
+}
+
+TEST(ContextTest, ZWithoutDevicesThatFetchDataNoMessageWaitsForARendezvous) {
+  if (std::filesystem::exists("/sys/class/infiniband")) GTEST_SKIP() << "there may be devices";
+  unsetenv("UCX_RNDV_THRESH");
+  if (DigestWith("") == 0) GTEST_SKIP() << "no UCX is here";
+  EXPECT_EQ(DigestWith(""), DigestWith("inf"));
+  EXPECT_NE(DigestWith(""), DigestWith("auto"));
+  setenv("UCX_RNDV_THRESH", "auto", 1);
+  EXPECT_EQ(DigestWith(""), DigestWith("auto"));
+  unsetenv("UCX_RNDV_THRESH");
+}
+
 TEST(ContextTest, ZAValueThatUcxDoesNotTakeIsNamed) {
   cotune_host_t host{};
   host.struct_size = sizeof(host);
