@@ -47,6 +47,10 @@ class Group {
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   const Context& context() const { return context_; }
+  // Whether the ranks of this host share processors.
+  bool is_crowded() const { return is_crowded_; }
+  // Polls in which nothing happens, and then a rank offers its processor to the others.
+  int polls_per_look() const { return polls_per_look_; }
   Worker& worker() { return *worker_; }
   // The transports by which this rank sends to another one: "sysv, posix".
   std::string TransportsTo(int peer);
@@ -85,6 +89,7 @@ class Group {
 
  private:
   static constexpr uint32_t kControlReceives = 8;
+  static constexpr int kPollsPerLookMax = 32;
   // Of each peer: three for messages that may be left out, and the last for one that may not.
   static constexpr size_t kControlSends = 4;
 
@@ -106,6 +111,7 @@ class Group {
   Result<void> Connect(int64_t deadline_ns);
   Result<std::vector<std::string>> ExchangeOffers(int64_t deadline_ns);
   Result<void> CheckConnections(int64_t deadline_ns);
+  void ChoosePollsPerLook();
   Result<void> AwaitAll(bool PeerState::*said, int64_t deadline_ns);
   void LogConnections();
 
@@ -146,6 +152,8 @@ class Group {
   std::mutex worker_mutex_;
   std::vector<PeerState> peers_;
   bool is_joined_ = false;
+  bool is_crowded_ = false;
+  int polls_per_look_ = kPollsPerLookMax;
   std::vector<std::shared_ptr<void>> kept_;
 
   // The call that runs, and the latest ones.

@@ -11,8 +11,6 @@
 namespace cotune::ucx {
 namespace {
 
-// Polls between two looks at the clock, and offers of the processor to others.
-constexpr int kPollsPerLook = 32;
 // A wait that lasts longer sleeps between its polls.
 constexpr int64_t kPollNs = 3'000'000;
 constexpr int64_t kSleepNs = 50'000;
@@ -117,6 +115,7 @@ bool Operation::AdvanceAll() {
 
 Advance Operation::Run(int64_t until_ns) {
   const bool is_attempt = until_ns <= 0;
+  const int polls_per_look = group_.polls_per_look();
   for (int polls = 1;; ++polls) {
     const bool progressed = group_.Poll();
     if (group_.HasFailed()) {
@@ -125,14 +124,14 @@ Advance Operation::Run(int64_t until_ns) {
     }
     if (AdvanceAll() || progressed) idle_since_ns_ = 0;
     if (ended_ == schedule_.Instances()) return Advance::kComplete;
-    if (!is_attempt && polls % kPollsPerLook != 0) continue;
+    if (!is_attempt && polls % polls_per_look != 0) continue;
     const int64_t now_ns = group_.NowNs();
     if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
     const int64_t idle_ns = now_ns - idle_since_ns_;
     group_.NoteWaiting({now_ns, idle_ns, begin_ns_, deadline_ns_});
     if (group_.HasFailed()) continue;
     if (is_attempt || now_ns >= until_ns) return Advance::kInProgress;
-    if (idle_ns == 0) continue;
+    if (idle_ns == 0 && !group_.is_crowded()) continue;
     if (idle_ns < kPollNs) {
       sched_yield();
     } else {
