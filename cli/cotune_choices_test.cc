@@ -63,6 +63,58 @@ TEST_F(ChoicesTest, TheFasterChoiceWinsAndExplainSaysWhyOthersLost) {
             std::string::npos);
 }
 
+// A tune of one backend says nothing of how the others would have done.
+TEST_F(ChoicesTest, WhatOneBackendWasTunedAloneForIsMeasuredAgainWithAll) {
+  environment_["COTUNE_PLUGIN_PATH"] += ":" + FolderWith("plugins/host/cotune_host.so");
+  const std::string script = "choice slow default cost_us=20000";
+  const auto tune = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--db", database_, "--json"});
+    const ProgramEnd end = Small("tune", script, more);
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    return std::pair(Document(end)["result"], end.err);
+  };
+  const auto winner = [](const nlohmann::json& result) {
+    return result["winners"][0]["choice"].get<std::string>();
+  };
+  const auto [alone, alone_lines] = tune({"--backend", "fake"});
+  EXPECT_EQ(alone["measured_cells"], 1);
+  EXPECT_EQ(winner(alone), "fake/slow");
+  const auto [all, all_lines] = tune({});
+  EXPECT_EQ(all["measured_cells"], 1) << all;
+  EXPECT_EQ(winner(all).substr(0, 5), "host/") << all;
+  // Both are kept, and each counts where it was measured.
+  const auto [alone_again, alone_again_lines] = tune({"--backend", "fake"});
+  EXPECT_EQ(alone_again["known_cells"], 1) << alone_again;
+  EXPECT_EQ(winner(alone_again), "fake/slow");
+  const auto [all_again, all_again_lines] = tune({});
+  EXPECT_EQ(all_again["known_cells"], 1) << all_again;
+  EXPECT_EQ(winner(all_again).substr(0, 5), "host/") << all_again;
+}
+
+// As when a plugin is installed later.
+TEST_F(ChoicesTest, ABackendThatIsNewIsRacedInTheNextTune) {
+  const std::string fake = environment_["COTUNE_PLUGIN_PATH"];
+  const std::string host = FolderWith("plugins/host/cotune_host.so");
+  const std::string script = "choice slow default cost_us=20000";
+  environment_["COTUNE_PLUGIN_PATH"] = host;
+  const ProgramEnd before = Run(
+      {"tune", "--ranks", "2", "--collective", "all_reduce", "--sizes", "1K", "--db", database_});
+  ASSERT_EQ(before.exit_code, 0) << before.err;
+  environment_["COTUNE_PLUGIN_PATH"] = fake + ":" + host;
+  const std::vector<std::string> explain = {
+      "explain", "all_reduce", "1K",      "f32",   "--ranks",
+      "2",       "--db",       database_, "--set", "fake.script=" + script};
+  const std::string note = "note: this was measured without fake; the next tune measures it again";
+  EXPECT_NE(Run(explain).out.find(note), std::string::npos) << Run(explain).out;
+  const ProgramEnd tuned = Small("tune", script, {"--db", database_, "--json"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_NE(tuned.err.find("1 cell of the database was measured without fake: measured again"),
+            std::string::npos)
+      << tuned.err;
+  EXPECT_EQ(Document(tuned)["result"]["measured_cells"], 1);
+  EXPECT_EQ(Run(explain).out.find(note), std::string::npos) << Run(explain).out;
+}
+
 // The differences are larger than what a busy processor and a sanitizer add to a call.
 constexpr char kOrders[] =
     "choice ring default cost_us=60000 numerics=ring; choice tree cost_us=20 numerics=tree; "

@@ -9,11 +9,14 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <set>
 #include <thread>
 
+#include "core/base/counted.h"
 #include "core/database/tuned_database_file.h"
 #include "core/database/tuned_database_lock.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace cotune {
 
@@ -82,7 +85,9 @@ std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
   // With force only what this tune itself has measured before it was interrupted counts.
   const TunedDatabase& where = place_.force ? fresh_ : database_;
   tl::expected<DatabaseEntry, Miss> entry = where.Find(problem, fingerprint_);
-  if (!entry) return std::nullopt;
+  if (!entry || !BackendsThatDidNotRace(entry->fingerprint, fingerprint_).empty()) {
+    return std::nullopt;
+  }
   // The winner is decided anew, by the rules of this tune: among what can run here.
   std::erase_if(entry->cell.verdicts, [&](const Verdict& verdict) {
     const std::vector<ChoiceId> steps = verdict.id.steps();
@@ -91,6 +96,24 @@ std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
     });
   });
   return std::move(entry->cell);
+}
+
+std::string DatabaseCells::WhatIsMeasuredAgain(const std::vector<Problem>& problems) const {
+  if (place_.force) return "";
+  int64_t cells = 0;
+  std::set<std::string> backends;
+  for (const Problem& problem : problems) {
+    const auto entry = database_.Find(problem, fingerprint_);
+    if (!entry) continue;
+    const std::vector<std::string> absent =
+        BackendsThatDidNotRace(entry->fingerprint, fingerprint_);
+    backends.insert(absent.begin(), absent.end());
+    if (!absent.empty()) ++cells;
+  }
+  if (cells == 0) return "";
+  return fmt::format("{} of the database {} measured without {}: measured again",
+                     Counted(cells, "cell"), cells == 1 ? "was" : "were",
+                     fmt::join(backends, ", "));
 }
 
 std::vector<LeftOutChoice> DatabaseCells::Begin() {

@@ -169,8 +169,8 @@ Status Job::LearnBackends() {
   const std::vector<Backend*>& backends = catalogue_->backends();
   std::vector<const Backend*> in_use(backends.begin(), backends.end());
   if (in_use.empty()) return tl::make_unexpected(catalogue_->WhyNone({}));
-  for (const Backend* backend : catalogue_->part_backends()) in_use.push_back(backend);
-  return TakeFingerprint(in_use);
+  return TakeFingerprint(in_use,
+                         {catalogue_->part_backends().begin(), catalogue_->part_backends().end()});
 }
 
 Status Job::OpenDevice(std::optional<int32_t> ordinal) {
@@ -252,12 +252,9 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   }
   std::vector<const Backend*> in_use;
   for (const BackendMember& member : groups_->members()) in_use.push_back(member.backend);
-  // What a program takes depends on its parts too.
-  const Backend* const parts = groups_->part_backend();
-  if (parts != nullptr && std::find(in_use.begin(), in_use.end(), parts) == in_use.end()) {
-    in_use.push_back(parts);
-  }
-  return TakeFingerprint(in_use);
+  std::vector<const Backend*> for_parts;
+  if (groups_->part_backend() != nullptr) for_parts.push_back(groups_->part_backend());
+  return TakeFingerprint(in_use, for_parts);
 }
 
 void Job::ProvideForPrograms() {
@@ -281,7 +278,8 @@ std::string Job::MeasuringMode() const {
   return device_->measuring_mode() + (is_same ? ", numerics=same" : "");
 }
 
-Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
+Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,
+                            const std::vector<const Backend*>& for_parts) {
   fingerprint_.machine = MachineFields();
   if (options_.memory == MemoryKind::kCuda) {
     Result<std::map<std::string, std::string>> fields = gpu::GpuFields(device_->ordinal());
@@ -292,6 +290,12 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use) {
   fingerprint_.backends.clear();
   for (const Backend* backend : in_use) {
     fingerprint_.backends[backend->name()] = catalogue_->IdentityOf(*backend);
+  }
+  // What a program takes depends on its parts too. What was measured while a backend ran nothing
+  // else says nothing about its choices, and is kept apart from what they have raced in.
+  for (const Backend* backend : for_parts) {
+    fingerprint_.backends.try_emplace(backend->name(),
+                                      catalogue_->IdentityOf(*backend) + " for parts only");
   }
   topology_digest_ = TopologyDigest(fingerprint_.machine);
   return {};

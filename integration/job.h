@@ -178,7 +178,9 @@ class Job {
   // Instead of groups: what can be known of backends without them.
   Status LearnBackends();
   void ProvideForPrograms();
-  Status TakeFingerprint(const std::vector<const Backend*>& in_use);
+  // `for_parts`: backends that run parts of programs, where they are not in use.
+  Status TakeFingerprint(const std::vector<const Backend*>& in_use,
+                         const std::vector<const Backend*>& for_parts);
   std::string MeasuringMode() const;
 
   JobOptions options_;

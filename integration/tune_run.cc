@@ -154,6 +154,10 @@ Status OpenKnown(std::optional<DatabaseCells>& known, const TuneRequest& request
   Status opened = OpenToWrite(*known, request, job);
   if (const std::string lost = known->WhatJournalLost(); !lost.empty())
     EmitLine(events, Severity::kWarning, lost);
+  if (opened) {
+    const std::string again = known->WhatIsMeasuredAgain(ProblemsOf(request, job));
+    if (!again.empty()) EmitLine(events, Severity::kWarning, again);
+  }
   if (opened || !request.database_is_optional) return opened;
   EmitLine(events, Severity::kWarning,
            "what is tuned is not kept for the next time: " + opened.error().ToText());

@@ -246,6 +246,15 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
       NearestEntry(database, looked_up, *explanation.range, here);
   if (!entry) return Propagate(entry);
   explanation.entry = std::move(*entry);
+  if (explanation.entry) {
+    const std::vector<std::string> absent =
+        BackendsThatDidNotRace(explanation.entry->fingerprint, here);
+    if (!absent.empty()) {
+      explanation.notes.push_back(
+          fmt::format("this was measured without {}; the next tune measures it again",
+                      fmt::join(absent, ", ")));
+    }
+  }
   return explanation;
 }
 

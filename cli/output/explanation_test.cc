@@ -56,6 +56,14 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
 )");
 }
 
+TEST(ExplanationTest, ABackendThatDidNotTakePartIsNoted) {
+  Fingerprint here = EntryForTest(1).fingerprint;
+  here.backends["ucx"] = "1.0.0";
+  EXPECT_EQ(
+      Explained(Asked(1024), here).notes,
+      std::vector<std::string>{"this was measured without ucx; the next tune measures it again"});
+}
+
 TEST(ExplanationTest, OneTextForAllCellsThatWereThrottled) {
   std::vector<DatabaseEntry> entries = {EntryForTest(1), EntryForTest(2), EntryForTest(3)};
   entries[0].cell.throttle_reasons = "";

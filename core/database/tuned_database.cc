@@ -77,11 +77,18 @@ std::optional<Miss> VersionMiss(const Fingerprint& there, const Fingerprint& her
   for (const auto& [backend, version] : there.backends) {
     const auto at = here.backends.find(backend);
     if (at == here.backends.end() || at->second == version) continue;
-    return Miss{MissReason::kBackendVersionDiffers,
-                fmt::format("backend {}: version '{}' in the file, '{}' here", backend, version,
-                            at->second)};
+    return Miss{
+        MissReason::kBackendVersionDiffers,
+        fmt::format("backend {}: '{}' in the file, '{}' here", backend, version, at->second)};
   }
   return std::nullopt;
+}
+
+// The number of backends here that took part there.
+int BackendsThatTookPart(const Fingerprint& there, const Fingerprint& here) {
+  return static_cast<int>(
+      std::count_if(here.backends.begin(), here.backends.end(),
+                    [&](const auto& backend) { return there.backends.contains(backend.first); }));
 }
 
 std::optional<Miss> StepMiss(const Fingerprint& there, const ChoiceId& winner,
@@ -130,12 +137,14 @@ int Nearness(MissReason reason) {
 struct Candidate {
   DispatchKey key;
   uint64_t bytes = 0;
+  int backends = 0;  // that are here and took part
   const DatabaseRow* row = nullptr;
 };
 
 bool IsBeforeInTable(const Candidate& a, const Candidate& b) {
   if (a.key != b.key) return a.key < b.key;
   if (a.bytes != b.bytes) return a.bytes < b.bytes;
+  if (a.backends != b.backends) return a.backends > b.backends;
   return IsCandidateBefore(*a.row, *b.row);
 }
 
@@ -147,6 +156,7 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
   const Fingerprint* judged =
       nullptr;  // rows of one fingerprint are neighbours: each is judged once
   bool valid = false;
+  int backends = 0;
   for (const DatabaseRow& row : rows) {
     if (row.problem.cls.world_size != world_size ||
         row.problem.cls.ranks_per_node != ranks_per_node)
@@ -154,9 +164,10 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
     if (judged != row.fingerprint.get()) {
       judged = row.fingerprint.get();
       valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here);
+      backends = BackendsThatTookPart(*judged, here);
     }
     if (!valid || WinnerMiss(*judged, *row.winner, here)) continue;
-    candidates.push_back({DispatchKey::Of(row.problem.cls), row.problem.bytes(), &row});
+    candidates.push_back({DispatchKey::Of(row.problem.cls), row.problem.bytes(), backends, &row});
   }
   // The order of one fingerprint's rows is that of the table already; only several machines need
   // the sort.
@@ -201,6 +212,14 @@ const char* MissReasonName(MissReason reason) {
       return "unreadable";
   }
   return "invalid";
+}
+
+std::vector<std::string> BackendsThatDidNotRace(const Fingerprint& there, const Fingerprint& here) {
+  std::vector<std::string> names;
+  for (const auto& [name, identity] : here.backends) {
+    if (!there.backends.contains(name)) names.push_back(name);
+  }
+  return names;
 }
 
 std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
@@ -259,6 +278,7 @@ tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
   DatabaseRow wanted;
   wanted.problem = problem;
   const DatabaseRow* found = nullptr;
+  int found_backends = 0;
   Miss nearest{MissReason::kNoEntry, "no entry for " + ToText(problem)};
   for (auto at = rows_.begin(); at != rows_.end();) {
     // One binary search in the rows of each fingerprint.
@@ -266,7 +286,14 @@ tl::expected<DatabaseEntry, Miss> TunedDatabase::Find(const Problem& problem,
     const auto row = std::lower_bound(at, rows_.end(), wanted, IsBefore);
     if (row != rows_.end() && !IsBefore(wanted, *row)) {
       std::optional<Miss> miss = WhyNotValid(*row->fingerprint, *row->winner, here);
-      if (!miss && (found == nullptr || IsCandidateBefore(*row, *found))) found = &*row;
+      const int backends = miss ? 0 : BackendsThatTookPart(*row->fingerprint, here);
+      const bool is_better =
+          backends > found_backends ||
+          (backends == found_backends && (found == nullptr || IsCandidateBefore(*row, *found)));
+      if (!miss && is_better) {
+        found = &*row;
+        found_backends = backends;
+      }
       if (miss && Nearness(miss->reason) > Nearness(nearest.reason)) nearest = std::move(*miss);
     }
     at = std::partition_point(row, rows_.end(), [&](const DatabaseRow& other) {

@@ -36,10 +36,14 @@ struct Miss {
 
 // Judges under `here` an entry that `winner` has won under `there`. It is valid, nullopt, when the
 // machine fields and the measuring mode are equal, the winner's backend is here, and no backend
-// that took part has another version here. One that has lost and is not here at all changes
-// nothing.
+// that took part has another version or other settings here. One that has lost and is not here at
+// all changes nothing, nor does one that is here and did not take part: the winner may not be the
+// best one here, and still runs.
 std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
                                 const Fingerprint& here);
+
+// Backends that are here and did not take part in what was measured under `there`, ascending.
+std::vector<std::string> BackendsThatDidNotRace(const Fingerprint& there, const Fingerprint& here);
 
 // A set of entries, unique by (fingerprint, problem class, program digest, count). Value type;
 // several threads may call const methods of one object. What loading does not need stays bytes
@@ -60,9 +64,9 @@ class TunedDatabase {
   void Replace(const TunedDatabase& newer);
 
   // The entry for this problem that is valid under `here`, or why there is none: the nearest reason
-  // over all entries for it. Of several valid ones (their backends differ) the newest, then the one
-  // with most backends. The problem's topology digest is not compared: it follows from the machine
-  // fields.
+  // over all entries for it. Of several valid ones (their backends differ) the one in which most of
+  // the backends here took part, then the newest, then the one with most backends. The problem's
+  // topology digest is not compared: it follows from the machine fields.
   tl::expected<DatabaseEntry, Miss> Find(const Problem& problem, const Fingerprint& here) const;
 
   // The dispatch table of all entries valid under `here` for groups of this shape; at each size the

@@ -13,7 +13,9 @@
 namespace cotune {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TunedDatabase DatabaseOf(const std::vector<DatabaseEntry>& entries) {
   TunedDatabase database;
@@ -182,8 +184,7 @@ TEST(TunedDatabaseTest, FindsOnlyWhatIsValidHereAndSaysWhyNot) {
             "'1.0' in the file and is absent here");
   other = here;
   other.backends["host"] = "1.1";
-  EXPECT_EQ(miss(other),
-            "backend_version_differs: backend host: version '1.0' in the file, '1.1' here");
+  EXPECT_EQ(miss(other), "backend_version_differs: backend host: '1.0' in the file, '1.1' here");
 
   Problem other_problem = problem;
   other_problem.count = 9;
@@ -213,7 +214,7 @@ TEST(TunedDatabaseTest, ABackendThatLostNeedNotBeHere) {
   Fingerprint other = here;
   other.backends["tiny"] = "3.0";
   EXPECT_EQ(database.Find(problem, other).error().detail,
-            "backend tiny: version '2.0' in the file, '3.0' here");
+            "backend tiny: '2.0' in the file, '3.0' here");
   const auto none = database.BuildTable(cls.world_size, cls.ranks_per_node, other);
   ASSERT_TRUE(none);
   EXPECT_EQ(none->Lookup(DispatchKey::Of(cls), problem.bytes()), DispatchTable::kNoChoice);
@@ -242,12 +243,12 @@ TEST(TunedDatabaseTest, OneChangedBackendInvalidatesOnlyEntriesInWhichItTookPart
             MissReason::kBackendVersionDiffers);
 }
 
-TEST(TunedDatabaseTest, OfSeveralValidEntriesTheNewestThenTheOneWithMostBackendsCounts) {
+TEST(TunedDatabaseTest, OfSeveralValidEntriesTheOneInWhichMostBackendsTookPartThenTheNewestCounts) {
   DatabaseEntry alone = EntryForTest(8);
   DatabaseEntry both = EntryForTest(8);
   both.fingerprint.backends["fake"] = "0.1";
   both.winner.id = IdForTest("fake/fast");
-  const Fingerprint here = both.fingerprint;
+  Fingerprint here = both.fingerprint;
   const auto winner = [&] {
     const TunedDatabase database = DatabaseOf({alone, both});
     const std::string found = database.Find(alone.cell.problem, here).value().winner.id.text();
@@ -257,8 +258,18 @@ TEST(TunedDatabaseTest, OfSeveralValidEntriesTheNewestThenTheOneWithMostBackends
     return found;
   };
   EXPECT_EQ(winner(), "fake/fast");
+  // What was measured without a backend that is here is worth less, however new.
   alone.measured_unix_s += 1;
+  EXPECT_EQ(winner(), "fake/fast");
+  EXPECT_THAT(BackendsThatDidNotRace(alone.fingerprint, here), ElementsAre("fake"));
+  EXPECT_THAT(BackendsThatDidNotRace(both.fingerprint, here), IsEmpty());
+  // Where it is not here, the newest counts.
+  both.winner.id = IdForTest("host/tree");
+  here = alone.fingerprint;
   EXPECT_EQ(winner(), "host/ring?chunk=65536");
+  both.measured_unix_s += 2;
+  EXPECT_EQ(winner(), "host/tree");
+  EXPECT_THAT(BackendsThatDidNotRace(both.fingerprint, here), IsEmpty());
 }
 
 TEST(TunedDatabaseTest, EntriesOfAnotherMachineAreKept) {
@@ -342,8 +353,13 @@ TEST(TunedDatabaseTest, FindAgreesWithAWalkOverRandomEntries) {
         valid = valid && (!there.contains(name) || there.at(name) == version);
       }
       if (!valid) continue;
-      const auto rank = [](const DatabaseEntry& e) {
-        return std::tuple(-e.measured_unix_s, -static_cast<int>(e.fingerprint.backends.size()));
+      const auto rank = [&](const DatabaseEntry& e) {
+        int took_part = 0;
+        for (const auto& [name, version] : here.backends) {
+          took_part += static_cast<int>(e.fingerprint.backends.count(name));
+        }
+        return std::tuple(-took_part, -e.measured_unix_s,
+                          -static_cast<int>(e.fingerprint.backends.size()));
       };
       if (expected == nullptr || rank(entry) < rank(*expected)) expected = &entry;
     }

@@ -16,8 +16,9 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-// 6 added the texts of programs to cells; 5 is read as well.
-constexpr uint32_t kVersion = 6;
+// 6 added the texts of programs to cells, and 7 how ranks reach each other; older ones from 5 on
+// are read as well.
+constexpr uint32_t kVersion = 7;
 constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;
@@ -249,7 +250,7 @@ Result<JournalContent> DecodeJournal(std::string_view bytes) {
   const std::string_view header = bytes.substr(0, kHeaderBytes);
   bool is_header = false;
   for (const JournalKind kind : {JournalKind::kTune, JournalKind::kForcedTune}) {
-    for (const uint32_t version : {kOldestVersion, kVersion}) {
+    for (uint32_t version = kOldestVersion; version <= kVersion; ++version) {
       if (!HeaderOf(version, kind).starts_with(header)) continue;
       if (header.size() < kHeaderBytes) return content;  // it was not written to the end
       is_header = true;
@@ -264,7 +265,7 @@ Result<JournalContent> DecodeJournal(std::string_view bytes) {
     const uint32_t version =
         bytes.size() < kMagic.size() + 4 ? 0 : ReadLittleEndian<uint32_t>(bytes.substr(8));
     return Fail(ErrorCode::kDatabase,
-                fmt::format("the journal has version {}, this cotune reads {} and {}", version,
+                fmt::format("the journal has version {}, this cotune reads {} to {}", version,
                             kOldestVersion, kVersion),
                 "", "another version of cotune wrote it",
                 fmt::format("finish with that version, or {}", kMoveAway));

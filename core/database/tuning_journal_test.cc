@@ -318,10 +318,9 @@ TEST_F(TuningJournalTest, ForeignAndNewerFilesAreRefusedAndLeftAlone) {
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   EXPECT_EQ(ReadBytes(), "this is somebody's file");
   std::string newer = JournalHeader(JournalKind::kTune);
-  newer[8] = 7;
+  newer[8] = 8;
   WriteBytes(newer + "more");
-  EXPECT_EQ(OpenError(ErrorCode::kDatabase),
-            "the journal has version 7, this cotune reads 5 and 6");
+  EXPECT_EQ(OpenError(ErrorCode::kDatabase), "the journal has version 8, this cotune reads 5 to 7");
   WriteBytes("X");
   EXPECT_EQ(OpenError(ErrorCode::kDatabase), "not a cotune journal");
   std::filesystem::remove(journal_path_);

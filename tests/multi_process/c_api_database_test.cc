@@ -112,8 +112,9 @@ TEST_F(CApiDatabase, OfOtherSettingsOfABackendIsAWarningThatBeginsWithThem) {
   RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
   EXPECT_THAT(reports_[0],
               ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: what was tuned "
-                                           "for 2 ranks is not valid here: backend host: version"),
-                                HasSubstr("slot_bytes=1M"), HasSubstr(database_)),
+                                           "for 2 ranks is not valid here: backend host: '"),
+                                HasSubstr("slot_bytes=1M"), HasSubstr(database_),
+                                HasSubstr("give the settings that it was tuned with, or tune")),
                           "call 0 ", "call 0 ", "default"));
 }
 
