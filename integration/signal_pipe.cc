@@ -68,7 +68,11 @@ void SignalPipe::Unblock() { pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr
 
 void SignalPipe::RestoreInChild() const {
   for (size_t i = 0; i < kNumbers.size(); ++i) {
-    sigaction(kNumbers[i], &actions_before_[i], nullptr);
+    struct sigaction action = actions_before_[i];
+    // This process takes it although a shell has started it in the background, and passes it on: a
+    // rank that ignored it would have to be waited for.
+    if (action.sa_handler == SIG_IGN && !MayBeIgnored(kNumbers[i])) action.sa_handler = SIG_DFL;
+    sigaction(kNumbers[i], &action, nullptr);
   }
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }

@@ -35,6 +35,21 @@ TEST(SpawnSignals, AnInterruptThatNobodyCatchesIsNoLostRank) {
   }
 }
 
+// As a shell that is not interactive starts what is in the background.
+TEST(SpawnSignals, AnInterruptThatWasIgnoredBeforeEndsTheRanks) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const sighandler_t before = ::signal(signal, SIG_IGN);
+    SpawnRequest request = Shell(Waiting(""), 2);
+    request.grace_ns = 600 * kSecondNs;
+    SpawnerForTest spawner(request);
+    ::signal(signal, before);
+    ASSERT_TRUE(spawner.ReadUntil(BothReady)) << spawner.output();
+    kill(spawner.pid(), signal);
+    ASSERT_TRUE(spawner.ReadToTheEnd()) << "a rank lives on after signal " << signal;
+    EXPECT_EQ(spawner.ExitCode(), 130) << signal;
+  }
+}
+
 // The ranks hold the pipe: its end says that all of them are gone.
 TEST(SpawnSignals, RanksEndWithTheirParent) {
   SpawnerForTest spawner(Shell(Waiting(""), 2));
