@@ -56,12 +56,9 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
-def cell_row(cell: dict) -> list[str]:
-    own, peer = fastest_own(cell), better_peer(cell)
-    return [
-        cell["collective"], size_text(cell["bytes"]), cell["winners"][own], time_text(median(cell, own)), peer,
-        time_text(median(cell, peer)), f"{ratio(cell):.2f}",
-    ]
+def cell_text(cell: dict) -> str:
+    own = fastest_own(cell)
+    return f"{cell['winners'][own].removeprefix('ucx/')}: {time_text(median(cell, own))} ({ratio(cell):.2f})"
 
 
 def mean_of(lines: list[dict], own: str, peer: str) -> str | None:
@@ -70,67 +67,66 @@ def mean_of(lines: list[dict], own: str, peer: str) -> str | None:
     return f"{own} by {peer} {statistics.geometric_mean(ratios):.2f}" if ratios else None
 
 
-def summary(lines: list[dict], cells: list[dict]) -> str:
+def summary_row(network: str, lines: list[dict], cells: list[dict]) -> list[str]:
     ratios = [ratio(cell) for cell in cells]
     worst = max(cells, key=ratio)
     pairs = [("cotune_ucx", other) for other in ("cotune_host", "openmpi_tuned", "openmpi_ucx", "gloo")]
     means = [mean for mean in (mean_of(lines, *pair) for pair in pairs) if mean is not None]
-    return (
-        f"Not slower than the better peer in {sum(value <= 1 for value in ratios)} of {len(ratios)} cells, geometric mean "
-        f"{statistics.geometric_mean(ratios):.2f}; worst {max(ratios):.2f} at {worst['collective']} of {size_text(worst['bytes'])}. "
-        f"Geometric means of each: {', '.join(means)}."
-    )
-
-
-def algorithm_rows(cells: list[dict]) -> tuple[list[int], list[list[str]]]:
-    """Fastest time of each algorithm at the smallest, the middle and the largest size."""
-    sizes = sorted({cell["bytes"] for cell in cells})
-    shown = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
-    times: dict[tuple[str, str], dict[int, float]] = {}
-    for cell in cells:
-        for algorithm, us in cell["algorithms_us"].items():
-            times.setdefault((cell["collective"], algorithm), {})[cell["bytes"]] = us
-    rows = []
-    for (collective, algorithm), by_size in times.items():
-        words = [time_text(by_size[size]) if size in by_size else "-" for size in shown]
-        rows.append([collective, algorithm, *words])
-    return shown, rows
-
-
-def world_report(network: str, ranks: int, lines: list[dict]) -> list[str]:
-    cells = cells_of(lines)
-    head = ["collective", "bytes", "winner", "us", "better peer", "us", "ratio"]
-    shown, rows = algorithm_rows(cells)
     return [
-        f"### {network[0].upper()}{network[1:]}, {ranks} ranks", "", *table(head, [cell_row(cell) for cell in cells]), "",
-        summary(lines, cells), "", "The fastest time of each algorithm in the tune, us:", "",
-        *table(["collective", "algorithm", *map(size_text, shown)], rows), "",
+        network, f"{sum(value <= 1 for value in ratios)} of {len(ratios)}", f"{statistics.geometric_mean(ratios):.2f}",
+        f"{max(ratios):.2f}, {worst['collective']} of {size_text(worst['bytes'])}", "; ".join(means),
     ]
 
 
-def differing_winners(lines: list[dict]) -> list[str]:
-    """Cells whose algorithm over UCX is not the same on one host and between networks."""
-    networks = list(dict.fromkeys(line["network"] for line in lines))
-    choices: dict[tuple, dict[str, str]] = {}
-    for line in lines:
-        key = (line["ranks"], line["collective"], line["bytes"])
-        choices.setdefault(key, {})[line["network"]] = line["winners"]["cotune_ucx"]
+def algorithm_rows(by_network: dict[str, list[dict]]) -> tuple[list[int], list[list[str]]]:
+    """Fastest time of each algorithm over UCX at the smallest, the middle and the largest size."""
+    sizes = sorted({cell["bytes"] for cells in by_network.values() for cell in cells})
+    shown = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
+    times: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
+    for network, cells in by_network.items():
+        for cell in cells:
+            for algorithm, us in cell["algorithms_us"].items():
+                if algorithm.startswith("ucx/"):
+                    times.setdefault((cell["collective"], algorithm), {})[network, cell["bytes"]] = us
     rows = []
-    for (ranks, collective, size), by_network in choices.items():
-        if len({choice.partition("?")[0] for choice in by_network.values()}) > 1:
-            words = [by_network.get(network, "-").removeprefix("ucx/") for network in networks]
-            rows.append([str(ranks), collective, size_text(size), *words])
-    if not rows:
-        return []
-    return ["### Other winners over UCX in other networks", "", *table(["ranks", "collective", "bytes", *networks], rows), ""]
+    for (collective, algorithm), by_place in times.items():
+        words = [
+            " / ".join(time_text(by_place[network, size]) if (network, size) in by_place else "-" for size in shown)
+            for network in by_network
+        ]
+        rows.append([collective, algorithm.removeprefix("ucx/"), *words])
+    return shown, rows
+
+
+def ranks_report(ranks: int, lines: list[dict]) -> list[str]:
+    networks = list(dict.fromkeys(line["network"] for line in lines))
+    lines_of = {network: [line for line in lines if line["network"] == network] for network in networks}
+    by_network = {network: cells_of(lines_of[network]) for network in networks}
+    texts: dict[tuple[str, int], dict[str, str]] = {}
+    for network, cells in by_network.items():
+        for cell in cells:
+            texts.setdefault((cell["collective"], cell["bytes"]), {})[network] = cell_text(cell)
+    cell_rows = [
+        [collective, size_text(size), *(by_place.get(network, "-") for network in networks)]
+        for (collective, size), by_place in texts.items()
+    ]
+    summaries = [summary_row(network, lines_of[network], by_network[network]) for network in networks]
+    shown, rows = algorithm_rows(by_network)
+    head = ["world", "not slower than the better peer", "geometric mean", "worst", "geometric means of each"]
+    return [
+        f"### {ranks} ranks over UCX", "", *table(head, summaries), "",
+        "Winner, microseconds, and in brackets its time by that of the better peer:", "",
+        *table(["collective", "bytes", *networks], cell_rows), "",
+        f"The fastest time of each algorithm in the tune, us at {' / '.join(map(size_text, shown))}:", "",
+        *table(["collective", "algorithm", *networks], rows), "",
+    ]
 
 
 def report(lines: list[dict]) -> str:
-    worlds = dict.fromkeys((line["network"], line["ranks"]) for line in lines)
     text = []
-    for network, ranks in worlds:
-        text += world_report(network, ranks, [line for line in lines if (line["network"], line["ranks"]) == (network, ranks)])
-    return "\n".join(text + differing_winners(lines))
+    for ranks in dict.fromkeys(line["ranks"] for line in lines):
+        text += ranks_report(ranks, [line for line in lines if line["ranks"] == ranks])
+    return "\n".join(text)
 
 
 def main() -> int:
