@@ -1,14 +1,20 @@
 // The real program with UCX, over memory in common and between networks: explain says which way the
 // data took.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "cli/testing/cotune_program.h"
+#include "gmock/gmock.h"
 #include "plugins/ucx/testing/network_world.h"
 
 namespace cotune::cli {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ConnectionsTest : public CotuneProgramTest {
  protected:
@@ -60,8 +66,44 @@ TEST_F(ConnectionsTest, EachSettingOfTransportsHasItsOwnTable) {
     ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
     EXPECT_EQ(Document(tuned)["result"]["measured_cells"], 1) << tuned.out;
   }
-  EXPECT_EQ(Entry(by_memory)["connections"]["ucx"], "posix/memory between all ranks");
+  EXPECT_EQ(Entry(by_memory)["connections"]["ucx"], "posix between all ranks");
   EXPECT_EQ(Entry(by_tcp)["connections"]["ucx"], "tcp/lo between all ranks");
+}
+
+// UCX by itself writes its log to standard output.
+TEST_F(ConnectionsTest, TheLogOfUcxIsNotPartOfTheResult) {
+  const std::vector<std::string> list = {"plugin", "list", "--json", "--set", "ucx.tls=nonsense"};
+  const ProgramEnd listed = Run(list);
+  Document(listed);
+  EXPECT_THAT(listed.err, HasSubstr("ucx: WARN  transport 'nonsense' is not available"));
+
+  environment_["UCX_LOG_LEVEL"] = "info";
+  std::vector<std::string> words = TuneWords({"ucx.tls=tcp,self", "ucx.net_devices=lo"});
+  words.insert(words.end(), {"--ranks", "2"});
+  const ProgramEnd tuned = Run(words);
+  EXPECT_EQ(Document(tuned)["result"]["measured_cells"], 1) << tuned.out << tuned.err;
+  EXPECT_THAT(tuned.err, HasSubstr("ucx: INFO  "));
+
+  const std::string log = folder_.path() + "/ucx.log";
+  environment_["UCX_LOG_FILE"] = log;
+  const ProgramEnd logged = Run(list);
+  Document(logged);
+  EXPECT_THAT(logged.err, Not(HasSubstr("ucx: WARN")));
+  std::ifstream file(log);
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), HasSubstr("'nonsense'"));
+}
+
+TEST_F(ConnectionsTest, AVariableThatDecidesIsWarnedOfWithItsSetting) {
+  environment_["UCX_TLS"] = "posix,self";
+  environment_["UCX_RNDV_THRESH"] = "inf";
+  const ProgramEnd listed = Run({"plugin", "list", "-v"});
+  EXPECT_THAT(listed.err, HasSubstr("cotune: ucx: UCX 1."));
+  for (const char* instead : {"UCX_TLS changes what is measured, but a tuned database does not "
+                              "record it; use the setting ucx.tls instead",
+                              "UCX_RNDV_THRESH changes what is measured, but a tuned database does "
+                              "not record it; use the setting ucx.rndv_thresh instead"}) {
+    EXPECT_THAT(listed.err, HasSubstr(std::string("ucx: the variable ") + instead));
+  }
 }
 
 TEST_F(ConnectionsTest, RanksInNetworksOfTheirOwnTuneOverTcp) {

@@ -115,15 +115,15 @@ class Backend {
     auto context = Context::Open(sdk::Settings(host, kName));
     if (!context) return Propagate(context);
     if (host.log != nullptr) {
-      const std::string text = fmt::format("ucx: {} from {}", (*context)->ucx().version().Text(),
+      const std::string text = fmt::format("UCX {} from {}", (*context)->ucx().version().Text(),
                                            (*context)->ucx().path());
       host.log(host.context, 0, text.c_str());
-      if (const std::string& variables = (*context)->deciding_variables(); !variables.empty()) {
+      for (const auto& [variable, setting] : (*context)->deciding_variables()) {
         constexpr int32_t kWarning = 2;
         const std::string warning = fmt::format(
-            "ucx: {} decides what is measured, and tuned databases do not say so; give it as a "
-            "setting instead (UCX_TLS is ucx.tls)",
-            variables);
+            "the variable {} changes what is measured, but a tuned database does not record it; "
+            "use the setting {} instead",
+            variable, setting);
         host.log(host.context, kWarning, warning.c_str());
       }
     }

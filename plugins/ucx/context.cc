@@ -1,6 +1,8 @@
 #include "plugins/ucx/context.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <net/if.h>
 #include <stdlib.h>
 #include <xxhash.h>
 
@@ -8,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -80,11 +83,47 @@ bool MayShareMemory(const std::string& text) {
                      [&](std::string_view word) { return tls.find(word) != std::string::npos; });
 }
 
-// Whether a network here moves data without the processor.
-bool HasRdmaDevices() {
+// Devices of networks that move data without the processor.
+std::set<std::string> RdmaDevices() {
   std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator();
+  std::set<std::string> names;
+  for (std::filesystem::directory_iterator device("/sys/class/infiniband", error), end;
+       !error && device != end; device.increment(error)) {
+    names.insert(device->path().filename());
+  }
+  return names;
+}
+
+bool HasRdmaDevices() { return !RdmaDevices().empty(); }
+
+// The network devices of this process, asked of the system: /sys may show those of another
+// container. Empty: not known.
+std::set<std::string> NetworkDevices() {
+  std::set<std::string> names;
+  struct if_nameindex* const devices = if_nameindex();
+  if (devices == nullptr) return names;
+  for (const auto* device = devices; device->if_index != 0; ++device) names.insert(device->if_name);
+  if_freenameindex(devices);
+  return names;
+}
+
+// UCX takes names of devices that do not exist, and goes on without them.
+Result<void> CheckDevices(const std::string& value) {
+  std::set<std::string> devices = NetworkDevices();
+  if (devices.empty() || value.starts_with('^')) return {};
+  devices.merge(RdmaDevices());
+  std::istringstream items(value);
+  for (std::string item; std::getline(items, item, ',');) {
+    const std::string name = item.substr(0, item.find(':'));
+    constexpr const char* kPattern = "*?[]^ ";
+    const bool is_plain = !name.empty() && name.find_first_of(kPattern) == std::string::npos;
+    if (!is_plain || name == "all" || name == "memory" || devices.contains(name)) continue;
+    return Fail(COTUNE_INVALID_ARGUMENT,
+                fmt::format("setting ucx.net_devices names '{:.60}', which is no network device of "
+                            "this host; it has {}: correct the name, or leave the setting out",
+                            name, fmt::join(devices, ", ")));
+  }
+  return {};
 }
 
 uint64_t DigestOfDecidingValues(const std::string& text) {
@@ -124,8 +163,11 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
     const auto value = settings.Text(key);
     if (!value) {
       if (getenv(variable.c_str()) == nullptr) continue;
-      deciding_variables_ += (deciding_variables_.empty() ? "" : ", ") + variable;
+      deciding_variables_.push_back({variable, fmt::format("ucx.{}", key)});
       continue;
+    }
+    if (std::string_view(key) == "net_devices") {
+      if (auto known = CheckDevices(*value); !known) return known;
     }
     const ucs_status_t status = ucx_->ucp_config_modify(config.get(), ucx_name, value->c_str());
     if (status == UCS_OK) continue;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plugins/sdk/settings.h"
 #include "plugins/ucx/sdk_names.h"
@@ -28,9 +29,13 @@ class Context {
   // The digest covers the transports and protocols that settings and UCX_ variables let UCX take:
   // all ranks of a group need the same.
   uint64_t configuration_digest() const { return configuration_digest_; }
-  // UCX_ variables that decide what is measured, "UCX_TLS, UCX_RNDV_THRESH"; "": none. They are no
-  // settings, so no tuned database is kept apart by them.
-  const std::string& deciding_variables() const { return deciding_variables_; }
+  // UCX_ variables that decide what is measured, and the setting to use instead of each. They are
+  // no settings, so no tuned database is kept apart by them.
+  struct DecidingVariable {
+    std::string name;     // "UCX_TLS"
+    std::string setting;  // "ucx.tls"
+  };
+  const std::vector<DecidingVariable>& deciding_variables() const { return deciding_variables_; }
 
  private:
   explicit Context(UcxLibrary ucx) : ucx_(std::move(ucx)) {}
@@ -41,7 +46,7 @@ class Context {
   ucp_context_h handle_ = nullptr;
   size_t request_bytes_ = 0;
   uint64_t configuration_digest_ = 0;
-  std::string deciding_variables_;
+  std::vector<DecidingVariable> deciding_variables_;
 };
 
 }  // namespace cotune::ucx

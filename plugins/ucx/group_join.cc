@@ -2,6 +2,7 @@
 // before each has heard from all others.
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -9,8 +10,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <system_error>
 
 #include "plugins/ucx/group.h"
 #include "plugins/ucx/tag.h"
@@ -52,6 +55,38 @@ int64_t ProcessorsOfHost() {
   CPU_ZERO(&usable);
   const int own = sched_getaffinity(0, sizeof(usable), &usable) == 0 ? CPU_COUNT(&usable) : 0;
   return own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+// Files that this process has open; `allowed` where not even one more can be opened; -1: not known.
+int64_t OpenFiles(int64_t allowed) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  int64_t files = 0;
+  for (fs::directory_iterator file("/proc/self/fd", error), end; !error && file != end;
+       file.increment(error)) {
+    ++files;
+  }
+  if (error == std::errc::too_many_files_open) return allowed;
+  return error ? -1 : files - 1;  // the folder itself is one
+}
+
+// Refuses a group for which the process may run out of files: UCX would abort the process.
+Result<void> CheckOpenFiles(int world_size) {
+  // UCX 1.13 and 1.22 open up to 18 files for a worker and 3 for a peer (TCP over one device). The
+  // rest is for more devices, and for the other parts of the process.
+  constexpr int64_t kFilesOfWorker = 32;
+  constexpr int64_t kFilesOfPeer = 4;
+  const int64_t needed = kFilesOfWorker + kFilesOfPeer * world_size;
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT32_MAX) return {};
+  const auto allowed = static_cast<int64_t>(limit.rlim_cur);
+  const int64_t open = OpenFiles(allowed);
+  if (open < 0 || allowed - open >= needed) return {};
+  return Fail(
+      COTUNE_OUT_OF_RESOURCES,
+      fmt::format("the process may open {} files and has {} open, but UCX may need {} more "
+                  "for a group of {} ranks; raise the limit, for example by `ulimit -n {}`",
+                  allowed, open, needed, world_size, std::max<int64_t>(1024, open + 2 * needed)));
 }
 
 OfferHeader HeaderOf(std::string_view offer) {
@@ -100,12 +135,13 @@ Result<void> Group::Connect(int64_t deadline_ns) {
 
 Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
   Result<std::string> own;
-  auto worker = Worker::Create(context_);
-  if (worker) {
+  if (auto enough = CheckOpenFiles(world_size_); !enough) {
+    own = Propagate(enough);
+  } else if (auto worker = Worker::Create(context_); !worker) {
+    own = Propagate(worker);
+  } else {
     worker_ = std::move(*worker);
     own = worker_->Address();
-  } else {
-    own = Propagate(worker);
   }
   OfferHeader header;
   const UcxVersion& version = context_.ucx().version();
@@ -237,7 +273,7 @@ void Group::LogConnections() {
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", job_ranks_[static_cast<size_t>(r)]);
   }
   for (const auto& [transports, ranks] : ranks_of) {
-    const std::string text = fmt::format("ucx {}: {} to job ranks {}",
+    const std::string text = fmt::format("UCX {}: {} to job ranks {}",
                                          context_.ucx().version().Text(), transports, ranks);
     host_.log(host_.context, 0, text.c_str());
   }

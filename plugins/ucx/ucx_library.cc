@@ -2,8 +2,15 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <mutex>
+#include <string_view>
 #include <type_traits>
 
 #include "gpu/driver/library_search.h"
@@ -61,6 +68,71 @@ LibraryRequest RequestOf(const std::string& named,
   return {found->second, kVariable};
 }
 
+const char* NameOf(ucs_log_level_t level) {
+  switch (level) {
+    case UCS_LOG_LEVEL_FATAL:
+      return "FATAL";
+    case UCS_LOG_LEVEL_ERROR:
+      return "ERROR";
+    case UCS_LOG_LEVEL_WARN:
+      return "WARN ";
+    case UCS_LOG_LEVEL_DIAG:
+      return "DIAG ";
+    case UCS_LOG_LEVEL_INFO:
+      return "INFO ";
+    case UCS_LOG_LEVEL_DEBUG:
+      return "DEBUG";
+    case UCS_LOG_LEVEL_PRINT:
+      return "PRINT";
+    default:
+      return "TRACE";
+  }
+}
+
+// UCX calls it from several threads. It writes a message at once, so that lines of several ranks
+// stay whole.
+ucs_log_func_rc_t WriteToStandardError(const char* file, unsigned line, const char* /*function*/,
+                                       ucs_log_level_t level,
+                                       const ucs_log_component_config_t* /*component*/,
+                                       const char* format, va_list arguments) {
+  const int saved_errno = errno;
+  // As long as a line of UCX's own log is.
+  std::array<char, 1024> message{};
+  vsnprintf(message.data(), message.size(), format, arguments);
+  const std::string_view path = file == nullptr ? "" : file;
+  const std::string_view name = path.substr(path.find_last_of('/') + 1);
+  std::array<char, 2 * message.size()> text{};
+  char* end = text.data();
+  const auto append = [&](auto what, auto... values) {
+    const auto room = static_cast<size_t>(text.data() + text.size() - end);
+    end = fmt::format_to_n(end, room, what, values...).out;
+  };
+  std::string_view rest = message.data();
+  while (!rest.empty()) {  // a message may have several lines
+    const std::string_view first = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(first.size() + 1, rest.size()));
+    append(FMT_STRING("ucx: {} {}"), NameOf(level), first);
+    if (rest.empty()) append(FMT_STRING(" ({}:{})"), name, line);
+    append(FMT_STRING("\n"));
+  }
+  // There is nowhere to report that standard error is closed.
+  [[maybe_unused]] const ssize_t written =
+      write(STDERR_FILENO, text.data(), static_cast<size_t>(end - text.data()));
+  errno = saved_errno;
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// UCX keeps handlers in a list without a lock, and calls the newest one first. It keeps this one
+// for good: plugins are never unloaded.
+void SendLogToStandardError(const UcxFunctions& ucx,
+                            const std::map<std::string, std::string>& environment) {
+  const auto file = environment.find("UCX_LOG_FILE");
+  const bool has_file = file != environment.end() && !file->second.empty();
+  if (ucx.ucs_log_push_handler == nullptr || has_file) return;
+  static std::once_flag once;
+  std::call_once(once, ucx.ucs_log_push_handler, WriteToStandardError);
+}
+
 }  // namespace
 
 std::string UcxVersion::Text() const { return fmt::format("{}.{}.{}", major, minor, release); }
@@ -85,7 +157,10 @@ Result<UcxLibrary> UcxLibrary::Open(const std::string& named,
            environment)) {
     std::string why;
     if (auto done = ucx.Load(candidate, &why); !done) return Propagate(done);
-    if (why.empty()) return ucx;
+    if (why.empty()) {
+      SendLogToStandardError(ucx.functions_, environment);
+      return ucx;
+    }
     not_found += (not_found.empty() ? "" : "; ") + why;
   }
   if (!request.path.empty()) {
@@ -149,7 +224,11 @@ Result<void> UcxLibrary::FindFunctions(void* ucp) {
 #define COTUNE_FIND(name) find(functions_.name, ucs, #name);
   COTUNE_UCS_FUNCTIONS(COTUNE_FIND)
 #undef COTUNE_FIND
-  if (ucs != nullptr) dlclose(ucs);  // the reference that this call took
+  if (ucs != nullptr) {
+    functions_.ucs_log_push_handler = reinterpret_cast<decltype(functions_.ucs_log_push_handler)>(
+        dlsym(ucs, "ucs_log_push_handler"));
+    dlclose(ucs);  // the reference that this call took
+  }
   if (missing != nullptr) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("{} says that it is UCX {} but lacks {}: a damaged file, or one that "

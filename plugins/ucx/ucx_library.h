@@ -3,6 +3,7 @@
 #define COTUNE_PLUGINS_UCX_UCX_LIBRARY_H_
 
 #include <ucp/api/ucp.h>
+#include <ucs/debug/log_def.h>
 
 #include <map>
 #include <string>
@@ -21,6 +22,8 @@ struct UcxFunctions {
   decltype(&::ucp_get_version) ucp_get_version = nullptr;
   const char* (*ucs_status_string)(ucs_status_t status) = nullptr;
   void (*ucs_debug_disable_signals)() = nullptr;
+  // Null where this UCX does not have it.
+  void (*ucs_log_push_handler)(ucs_log_func_t handler) = nullptr;
 };
 
 struct UcxVersion {
@@ -36,7 +39,9 @@ class UcxLibrary {
   // The copy that is in the process already; else the one that `named` (the setting ucx.library) or
   // COTUNE_UCX_LIBRARY says; else that of the Python environment, then the system's.
   // COTUNE_UNSUPPORTED says what was tried, or which copy is too old, incomplete, or made of parts
-  // of two.
+  // of two. UCX that this call loads writes its log to standard error, unless UCX_LOG_FILE says
+  // where: by itself it writes to standard output, into the program's results. The log of a copy
+  // that was there before belongs to whoever loaded that.
   static sdk::Result<UcxLibrary> Open(const std::string& named,
                                       const std::map<std::string, std::string>& environment);
 

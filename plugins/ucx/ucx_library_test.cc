@@ -114,6 +114,33 @@ TEST(ContextTest, ZAValueThatUcxDoesNotTakeIsNamed) {
   EXPECT_THAT(opened.error().message, HasSubstr("setting ucx.rndv_thresh is 'often'"));
 }
 
+// What is said of ucx.net_devices with this value; "": it is taken, or there is no UCX.
+std::string RefusalOfDevices(const std::string& value) {
+  cotune_host_t host{};
+  host.struct_size = sizeof(host);
+  host.context = const_cast<char*>(value.c_str());
+  host.setting = [](void* context, const char* key) -> const char* {
+    return std::string(key) == "net_devices" ? static_cast<const char*>(context) : nullptr;
+  };
+  const auto opened = Context::Open(sdk::Settings(host, "ucx"));
+  if (opened || opened.error().status == COTUNE_UNSUPPORTED) return "";
+  EXPECT_EQ(opened.error().status, COTUNE_INVALID_ARGUMENT);
+  return opened.error().message;
+}
+
+TEST(ContextTest, ZADeviceThatIsNotThereIsNamedWithThoseThatAre) {
+  if (DigestWith("") == 0) GTEST_SKIP() << "no UCX is here";
+  for (const char* value : {"eth77", "lo,eth77:1"}) {
+    const std::string refusal = RefusalOfDevices(value);
+    EXPECT_THAT(refusal, HasSubstr("setting ucx.net_devices names 'eth77', which is no network "
+                                   "device of this host; it has "));
+    EXPECT_THAT(refusal.substr(refusal.find("it has ")), HasSubstr("lo"));
+  }
+  for (const char* value : {"lo", "all", "^eth77", "eth7*", "eth[7-8]"}) {
+    EXPECT_EQ(RefusalOfDevices(value), "") << value;
+  }
+}
+
 TEST(ContextTest, ZWithoutATransportTheBackendSaysWhy) {
   cotune_host_t host{};
   host.struct_size = sizeof(host);

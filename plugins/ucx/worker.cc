@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cotune::ucx {
@@ -25,6 +26,9 @@ std::string TransportsIn(const std::string& report) {
     if (colon == std::string::npos || end == std::string::npos) break;
     std::string name = report.substr(colon + 1, end - colon - 1);
     name = name.substr(0, name.find_last_of('.'));
+    // The only device of shared memory says nothing.
+    constexpr std::string_view kMemoryDevice = "/memory";
+    if (name.ends_with(kMemoryDevice)) name.resize(name.size() - kMemoryDevice.size());
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return fmt::format("{}", fmt::join(names, ", "));

@@ -95,7 +95,7 @@ class Worker {
   template <class Clock>
   bool Flush(int64_t end_ns, Clock now_ns);
 
-  // "sysv/memory, cma/memory": the transports of the connection to a rank, as UCX reports them.
+  // "sysv, tcp/eth0": the transports of the connection to a rank, as UCX reports them.
   std::string TransportsTo(int peer) const;
 
  private:
