@@ -73,4 +73,10 @@ bool IsAlive(const ProcessIdentity& identity) {
   return true;
 }
 
+bool IsStopped(const ProcessIdentity& identity) {
+  ProcessState state;
+  return ReadProcessState(identity.pid, state) && state.start_ticks == identity.start_ticks &&
+         (state.state == 'T' || state.state == 't');
+}
+
 }  // namespace cotune::sdk

@@ -32,6 +32,10 @@ ProcessIdentity OwnIdentity();
 // is stopped or slow is alive. About ten microseconds. Any thread.
 bool IsAlive(const ProcessIdentity& identity);
 
+// Whether the process is stopped, by a signal or a debugger; false where that cannot be seen. Any
+// thread.
+bool IsStopped(const ProcessIdentity& identity);
+
 }  // namespace cotune::sdk
 
 #endif  // COTUNE_PLUGINS_SDK_PROCESS_IDENTITY_H_

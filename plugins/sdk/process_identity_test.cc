@@ -5,8 +5,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
+
 namespace cotune::sdk {
 namespace {
+
+uint64_t StartTicksOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  ProcessState state;
+  return ParseProcessStat(line, state) ? state.start_ticks : 0;
+}
 
 TEST(ParseProcessStatTest, ReadsStateAndStartTime) {
   ProcessState state;
@@ -29,6 +40,29 @@ TEST(IsAliveTest, KnowsItself) {
   EXPECT_EQ(self.pid, getpid());
   EXPECT_GT(self.start_ticks, 0u);
   EXPECT_TRUE(IsAlive(self));
+}
+
+TEST(IsStoppedTest, SeesSignalsThatStopAndLetGoOn) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    raise(SIGSTOP);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ProcessIdentity identity{.pid = child, .start_ticks = 0};
+  EXPECT_FALSE(IsStopped(identity)) << "another process with this number";
+  identity.start_ticks = StartTicksOf(child);
+  EXPECT_TRUE(IsStopped(identity));
+  EXPECT_FALSE(IsStopped(OwnIdentity()));
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(IsStopped(identity));
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(IsStopped(identity));
 }
 
 TEST(IsAliveTest, AnotherProcessWithTheSameNumberIsNotIt) {

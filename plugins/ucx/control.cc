@@ -14,6 +14,14 @@ bool IsSame(const sdk::CallRecord& one, const sdk::CallRecord& other) {
 
 }  // namespace
 
+uint64_t SilentRanks(std::span<const RankView> views) {
+  uint64_t silent = 0;
+  for (size_t r = 0; r < views.size(); ++r) {
+    if (views[r].is_silent) silent |= Bit(static_cast<int>(r));
+  }
+  return silent;
+}
+
 uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited) {
   uint64_t late = 0;
   uint64_t visited = Bit(self);

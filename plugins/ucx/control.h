@@ -57,6 +57,9 @@ struct RankView {
   uint64_t awaited = 0;
 };
 
+// Bit r is set when rank r is silent.
+uint64_t SilentRanks(std::span<const RankView> views);
+
 // Bit r is set when rank r holds up rank `self`, which waits for `awaited`, directly or through
 // others: it does not answer, or it answers that it waits for nobody. 0: they wait for each other.
 // Pure.

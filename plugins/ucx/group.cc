@@ -20,6 +20,9 @@ constexpr int64_t kComparingNs = 300 * kMillisecondNs;
 constexpr int64_t kHearingNs = 20 * kMillisecondNs;
 // How often a waiting rank looks whether the awaited ones live.
 constexpr int64_t kLookNs = 20 * kMillisecondNs;
+// How long nothing has happened when a rank that died may have taken the way of others' messages
+// with it: it ended while it wrote into memory that this rank reads messages from.
+constexpr int64_t kBlockedNs = 200 * kMillisecondNs;
 // How long a wait lasts before the rank says what it waits for.
 constexpr int64_t kFirstStateNs = 5 * kMillisecondNs;
 constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
@@ -81,7 +84,7 @@ void Group::NoteWaiting(const Wait& wait) {
   if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
     last_look_ns_ = now_ns;
     LookForOtherCalls(now_ns);
-    if (!HasFailed() && differs_since_ns_ == 0) LookForGoneRanks(awaited, now_ns);
+    if (!HasFailed() && differs_since_ns_ == 0) LookForGoneRanks(awaited, wait);
     if (HasFailed()) return;
   }
   if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);
@@ -109,7 +112,22 @@ bool Group::IsProcessGone(int peer) const {
   return state.shares_processes && !sdk::IsAlive(state.process);
 }
 
-void Group::LookForGoneRanks(uint64_t awaited, int64_t now_ns) {
+uint64_t Group::StoppedRanks() const {
+  uint64_t stopped = 0;
+  for (int r = 0; r < world_size_; ++r) {
+    const PeerState& state = peers_[static_cast<size_t>(r)];
+    if (state.shares_processes && sdk::IsStopped(state.process)) stopped |= Bit(r);
+  }
+  return stopped;
+}
+
+void Group::LookForGoneRanks(uint64_t awaited, const Wait& wait) {
+  const int64_t now_ns = wait.now_ns;
+  if (wait.idle_ns >= kBlockedNs) {
+    for (int r = 0; r < world_size_; ++r) {
+      if (!peers_[static_cast<size_t>(r)].has_left && IsProcessGone(r)) awaited |= Bit(r);
+    }
+  }
   const Worker::FailedRequest& failed = worker_->failed_request();
   if (failed.status != UCS_OK) awaited |= Bit(failed.peer);
   int gone = -1;
@@ -181,12 +199,16 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
     views[r].awaited = peers_[r].awaited;
   }
   views[static_cast<size_t>(rank_)].is_silent = false;
+  const uint64_t silent_ranks = SilentRanks({views.data(), peers_.size()});
   // On busy processors ranks answer late, and this one may be cut off itself. Those who hear more
   // of the group know better who is late, and judge first.
-  const auto silent = std::count_if(views.begin(), views.begin() + world_size_,
-                                    [](const RankView& view) { return view.is_silent; });
+  const int silent = std::popcount(silent_ranks);
   if (wait.now_ns < wait.deadline_ns + fresh_ns * silent / (world_size_ - 1)) return;
-  const uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
+  uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
+  // Ranks may be silent because one was stopped while it wrote into memory that they read messages
+  // from, or they send to.
+  const uint64_t stopped = StoppedRanks() & silent_ranks;
+  if ((late & ~silent_ranks) == 0 && stopped != 0) late = stopped;
   if (late != 0) {
     Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
     return;

@@ -127,7 +127,8 @@ class Group {
 
   // Failure: group.cc.
   void HearAll();
-  void LookForGoneRanks(uint64_t awaited, int64_t now_ns);
+  uint64_t StoppedRanks() const;  // of those whose processes can be seen
+  void LookForGoneRanks(uint64_t awaited, const Wait& wait);
   void LookForOtherCalls(int64_t now_ns);
   void DeclareLate(uint64_t awaited, const Wait& wait);
   // Whether a rank has left word in the store of why the group has failed.
