@@ -89,26 +89,19 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     });
   };
 
-  // Round 0: the peers have come this far, so their buffers are free.
+  // Round 0: the peers have come this far, so their buffers are free. Chunk c is sent in round c +
+  // 1 and passed on in round c + 2.
   if (!rounds.Begin()) return;
   rounds.SetFlags(0);
   if (!rounds.WaitForFlags(0)) return;
-  unsigned int last = 1;
-  if constexpr (kPeers == 1) {
-    // Nobody passes anything on, so that nothing has to be told before the end.
-    for (unsigned int c = 0; is_root && c < chunks.count(); ++c) send_chunk(c);
-    rounds.SetFlags(last);
-  } else {
-    // Chunk c is sent in round c + 1 and passed on in round c + 2.
-    last = chunks.count() + 1;
-    for (unsigned int round = 1; round <= last; ++round) {
-      if (is_root && round < last) send_chunk(round - 1);
-      if (round >= 2 && !rounds.WaitForFlags(round - 1)) return;
-      if (!is_root && round >= 2) pass_on(round - 2);
-      rounds.SetFlags(round);
-    }
+  const unsigned int count = chunks.count();
+  for (unsigned int round = 1; round < count + 2; ++round) {
+    if (is_root && round <= count) send_chunk(round - 1);
+    if (round >= 2 && !rounds.WaitForFlags(round - 1)) return;
+    if (kPeers > 1 && !is_root && round >= 2) pass_on(round - 2);
+    rounds.SetFlags(round);
   }
   // All has arrived here.
-  if (!rounds.WaitForLastFlags(last)) return;
-  rounds.End(last + 1);
+  if (!rounds.WaitForLastFlags(count + 1)) return;
+  rounds.End(count + 2);
 }
