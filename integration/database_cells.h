@@ -41,7 +41,7 @@ class DatabaseCells final : public KnownCells {
   // is measured could not be kept.
   Status CheckWritable(const std::vector<Problem>& problems);
 
-  // Not one in which a backend did not take part that is here now: it might win.
+  // A cell is not known when a backend that is here now did not take part in it: it might win.
   std::optional<CellResult> Find(const Problem& problem) override;
 
   // This text tells which of the cells are measured again because a backend did not take part; it

@@ -252,8 +252,14 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   }
   std::vector<const Backend*> in_use;
   for (const BackendMember& member : groups_->members()) in_use.push_back(member.backend);
+  // One that was to be in use, and whose group could not be made here, is known as what it is: so
+  // it is to a job without groups, such as that of `explain`.
+  const std::vector<Backend*>& wanted = catalogue_->backends();
   std::vector<const Backend*> for_parts;
-  if (groups_->part_backend() != nullptr) for_parts.push_back(groups_->part_backend());
+  if (Backend* const parts = groups_->part_backend(); parts != nullptr) {
+    const bool is_wanted = std::find(wanted.begin(), wanted.end(), parts) != wanted.end();
+    (is_wanted ? in_use : for_parts).push_back(parts);
+  }
   return TakeFingerprint(in_use, for_parts);
 }
 
@@ -291,8 +297,8 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,
   for (const Backend* backend : in_use) {
     fingerprint_.backends[backend->name()] = catalogue_->IdentityOf(*backend);
   }
-  // What a program takes depends on its parts too. What was measured while a backend ran nothing
-  // else says nothing about its choices, and is kept apart from what they have raced in.
+  // The time of a program depends on the backend of its parts. A measurement in which that backend
+  // ran nothing else says nothing about its choices, and is kept apart from races among them.
   for (const Backend* backend : for_parts) {
     fingerprint_.backends.try_emplace(backend->name(),
                                       catalogue_->IdentityOf(*backend) + " for parts only");

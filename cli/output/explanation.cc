@@ -118,6 +118,11 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
     }
   }
   if (nearest == nullptr) return std::optional<DatabaseEntry>();
+  // Another row of this size may have the same winner, and not be the one that counts.
+  tl::expected<DatabaseEntry, Miss> counting = database.Find(nearest->problem, here);
+  if (counting && counting->winner.id == range.choice) {
+    return std::optional<DatabaseEntry>(std::move(*counting));
+  }
   Result<DatabaseEntry> entry = nearest->Decode();
   if (!entry) return Propagate(entry);
   return std::optional<DatabaseEntry>(std::move(*entry));
@@ -251,7 +256,7 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
         BackendsThatDidNotRace(explanation.entry->fingerprint, here);
     if (!absent.empty()) {
       explanation.notes.push_back(
-          fmt::format("this was measured without {}; the next tune measures it again",
+          fmt::format("this was measured without {}; a tune measures it again where that can run",
                       fmt::join(absent, ", ")));
     }
   }

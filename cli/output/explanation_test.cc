@@ -59,9 +59,23 @@ TEST(ExplanationTest, ShowsWinnerLosersAndRefusals) {
 TEST(ExplanationTest, ABackendThatDidNotTakePartIsNoted) {
   Fingerprint here = EntryForTest(1).fingerprint;
   here.backends["ucx"] = "1.0.0";
-  EXPECT_EQ(
-      Explained(Asked(1024), here).notes,
-      std::vector<std::string>{"this was measured without ucx; the next tune measures it again"});
+  EXPECT_EQ(Explained(Asked(1024), here).notes,
+            std::vector<std::string>{
+                "this was measured without ucx; a tune measures it again where that can run"});
+}
+
+// The backend's name sorts behind that of the winner.
+TEST(ExplanationTest, OfTwoEntriesWithOneWinnerTheOneThatCountsIsShown) {
+  TunedDatabase database = Database();
+  DatabaseEntry again = EntryForTest(1024);
+  again.fingerprint.backends["ucx"] = "1.0.0";
+  again.winner.why = "measured beside ucx";
+  database.Put(again);
+  const Explanation explanation =
+      Explain(database, "/db/x.tdb", Asked(1024), again.fingerprint).value();
+  ASSERT_TRUE(explanation.entry.has_value());
+  EXPECT_EQ(explanation.entry->winner.why, "measured beside ucx");
+  EXPECT_TRUE(explanation.notes.empty());
 }
 
 TEST(ExplanationTest, OneTextForAllCellsThatWereThrottled) {

@@ -144,7 +144,8 @@ struct Candidate {
 bool IsBeforeInTable(const Candidate& a, const Candidate& b) {
   if (a.key != b.key) return a.key < b.key;
   if (a.bytes != b.bytes) return a.bytes < b.bytes;
-  if (a.backends != b.backends) return a.backends > b.backends;
+  const bool is_same_root = a.row->problem.cls.root == b.row->problem.cls.root;
+  if (is_same_root && a.backends != b.backends) return a.backends > b.backends;
   return IsCandidateBefore(*a.row, *b.row);
 }
 

@@ -47,8 +47,11 @@ void AddMeasured(const cotune_group& group, Explained& explained) {
                       bytes < call.end_bytes &&
                       !WhyNotValid(*each.fingerprint, *each.winner, group.job().fingerprint());
     if (!fits) continue;
-    Result<DatabaseEntry> entry = each.Decode();
-    if (entry) explained.measured.push_back(std::move(*entry));
+    // Of several entries for one size that which counts.
+    auto entry = group.database.Find(each.problem, group.job().fingerprint());
+    if (entry && entry->fingerprint == *each.fingerprint) {
+      explained.measured.push_back(std::move(*entry));
+    }
   }
 }
 

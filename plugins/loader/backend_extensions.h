@@ -11,7 +11,7 @@
 
 namespace cotune {
 
-// Each nullptr where the backend does not offer it.
+// A table is nullptr where the backend does not offer it.
 struct BackendExtensions {
   static constexpr const char* kIds[] = {COTUNE_MEMORY_EXTENSION, COTUNE_PROGRAM_EXTENSION,
                                          COTUNE_CONNECTIONS_EXTENSION};

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <iterator>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -70,17 +71,22 @@ constexpr std::string_view kDecidingPrefixes[] = {
     "UCX_MAX_EAGER_", "UCX_MAX_RNDV_", "UCX_MULTI_LANE_",  "UCX_ADDRESS_",     "UCX_TM_",
 };
 
-// Returns whether one of the transports that may be used shares memory: UCX warns of settings for
-// transports that it does not use.
-bool MayShareMemory(const std::string& text) {
+// Returns whether one of the transports that may be used has one of these words in its name.
+bool MayUse(const std::string& text, std::span<const std::string_view> words) {
   constexpr std::string_view kKey = "UCX_TLS=";
   const size_t begin = text.find(kKey);
   if (begin == std::string::npos) return true;
   const std::string tls =
       text.substr(begin + kKey.size(), text.find('\n', begin) - begin - kKey.size());
-  constexpr std::string_view kShared[] = {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem", "^"};
-  return std::any_of(std::begin(kShared), std::end(kShared),
+  return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return tls.find(word) != std::string::npos; });
+}
+
+// Returns whether one of them shares memory: UCX warns of settings for transports that it does not
+// use.
+bool MayShareMemory(const std::string& text) {
+  constexpr std::string_view kShared[] = {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem", "^"};
+  return MayUse(text, kShared);
 }
 
 // Devices of networks that move data without the processor.
@@ -94,7 +100,11 @@ std::set<std::string> RdmaDevices() {
   return names;
 }
 
-bool HasRdmaDevices() { return !RdmaDevices().empty(); }
+// Returns whether one of the transports that may be used is one of such devices.
+bool MayUseRdma(const std::string& text) {
+  constexpr std::string_view kRdma[] = {"all", "ib", "rc", "ud", "dc", "cuda", "rocm", "^"};
+  return MayUse(text, kRdma) && !RdmaDevices().empty();
+}
 
 // The network devices of this process, asked of the system: /sys may show those of another
 // container. Empty: not known.
@@ -107,7 +117,8 @@ std::set<std::string> NetworkDevices() {
   return names;
 }
 
-// UCX takes names of devices that do not exist, and goes on without them.
+// UCX takes names of devices that do not exist, and goes on without them. A list may be meant for
+// unlike hosts: one device that there is suffices.
 Result<void> CheckDevices(const std::string& value) {
   std::set<std::string> devices = NetworkDevices();
   if (devices.empty() || value.starts_with('^')) return {};
@@ -117,13 +128,12 @@ Result<void> CheckDevices(const std::string& value) {
     const std::string name = item.substr(0, item.find(':'));
     constexpr const char* kPattern = "*?[]^ ";
     const bool is_plain = !name.empty() && name.find_first_of(kPattern) == std::string::npos;
-    if (!is_plain || name == "all" || name == "memory" || devices.contains(name)) continue;
-    return Fail(COTUNE_INVALID_ARGUMENT,
-                fmt::format("setting ucx.net_devices names '{:.60}', which is no network device of "
-                            "this host; it has {}: correct the name, or leave the setting out",
-                            name, fmt::join(devices, ", ")));
+    if (!is_plain || name == "all" || name == "memory" || devices.contains(name)) return {};
   }
-  return {};
+  return Fail(COTUNE_INVALID_ARGUMENT,
+              fmt::format("setting ucx.net_devices is '{:.60}', which names no network device of "
+                          "this host; it has {}: correct the name, or leave the setting out",
+                          value, fmt::join(devices, ", ")));
 }
 
 uint64_t DigestOfDecidingValues(const std::string& text) {
@@ -179,15 +189,18 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
   }
   // By a rendezvous a network's delay is waited for three times instead of once, and shared memory
   // has no copy less. Only where devices fetch data by themselves does it pay.
-  if (!settings.Text("rndv_thresh") && getenv("UCX_RNDV_THRESH") == nullptr && !HasRdmaDevices()) {
+  // Ranks need not agree on it: the sender decides.
+  configuration_digest_ = DigestOfDecidingValues(config.Text());
+  const bool is_said = settings.Text("rndv_thresh") || getenv("UCX_RNDV_THRESH") != nullptr;
+  if (!is_said && !MayUseRdma(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "RNDV_THRESH", "inf");
+    has_own_threshold_ = true;
   }
   // UCX offers shared memory to endpoints that report failures only where it is told to. The
   // group itself looks whether the processes of its host live.
   if (getenv("UCX_MM_ERROR_HANDLING") == nullptr && MayShareMemory(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
   }
-  configuration_digest_ = DigestOfDecidingValues(config.Text());
   return Initialize(config.get());
 }
 

@@ -29,6 +29,8 @@ class Context {
   // The digest covers the transports and protocols that settings and UCX_ variables let UCX take:
   // all ranks of a group need the same.
   uint64_t configuration_digest() const { return configuration_digest_; }
+  // Whether messages of any length go without a rendezvous because nothing says otherwise.
+  bool has_own_threshold() const { return has_own_threshold_; }
   // UCX_ variables that decide what is measured, and the setting to use instead of each. They are
   // no settings, so no tuned database is kept apart by them.
   struct DecidingVariable {
@@ -46,6 +48,7 @@ class Context {
   ucp_context_h handle_ = nullptr;
   size_t request_bytes_ = 0;
   uint64_t configuration_digest_ = 0;
+  bool has_own_threshold_ = false;
   std::vector<DecidingVariable> deciding_variables_;
 };
 

@@ -41,6 +41,14 @@ uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited) 
   return late;
 }
 
+uint64_t RanksAtFault(std::span<const RankView> views, int self, uint64_t awaited,
+                      uint64_t stopped) {
+  const uint64_t late = LateRanks(views, self, awaited);
+  const uint64_t silent = SilentRanks(views);
+  const bool is_idle_rank_late = (late & ~silent) != 0;
+  return !is_idle_rank_late && (stopped & silent) != 0 ? stopped & silent : late;
+}
+
 CallComparison CompareCalls(std::span<const sdk::CallRecord* const> known, int self) {
   CallComparison result;
   result.is_complete = true;

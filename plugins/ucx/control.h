@@ -65,6 +65,12 @@ uint64_t SilentRanks(std::span<const RankView> views);
 // Pure.
 uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited);
 
+// The same with what is seen of processes: `stopped` has the bits of ranks whose processes are
+// stopped. Over shared memory a rank that stops while it sends may make others silent, so that a
+// silent rank that is stopped is at fault where no rank answers that it waits for nobody. Pure.
+uint64_t RanksAtFault(std::span<const RankView> views, int self, uint64_t awaited,
+                      uint64_t stopped);
+
 // What the records of call `number` that are known say; `known[r]` is null where rank r has said
 // nothing of it. `known[self]` is there.
 struct CallComparison {

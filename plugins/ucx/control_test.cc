@@ -33,6 +33,20 @@ TEST(LateRanksTest, NobodyIsLateWhereAllWaitForEachOther) {
   EXPECT_EQ(LateRanks(views, 0, Bit(1)), 0u);
 }
 
+TEST(RanksAtFaultTest, ASilentRankThatIsStoppedIsAtFaultForThoseThatItMakesSilent) {
+  // 0 waits for 1, which hears nobody because 2 was stopped while it sent.
+  const std::vector<RankView> views = {{false, Bit(1)}, {true, Bit(0)}, {true, 0}};
+  EXPECT_EQ(RanksAtFault(views, 0, Bit(1), 0), Bit(1));
+  EXPECT_EQ(RanksAtFault(views, 0, Bit(1), Bit(2)), Bit(2));
+}
+
+TEST(RanksAtFaultTest, AStoppedRankThatAnswersOrARankThatIsLateChangesNothing) {
+  const std::vector<RankView> answers = {{false, Bit(1)}, {true, Bit(0)}, {false, Bit(0)}};
+  EXPECT_EQ(RanksAtFault(answers, 0, Bit(1), Bit(2)), Bit(1)) << "it was stopped just now";
+  const std::vector<RankView> late = {{false, Bit(1)}, {false, 0}, {true, 0}};
+  EXPECT_EQ(RanksAtFault(late, 0, Bit(1), Bit(2)), Bit(1)) << "rank 1 waits for nobody";
+}
+
 sdk::CallRecord Call(uint32_t digest) {
   sdk::CallRecord record;
   record.digest = digest;

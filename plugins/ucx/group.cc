@@ -22,7 +22,7 @@ constexpr int64_t kHearingNs = 20 * kMillisecondNs;
 constexpr int64_t kLookNs = 20 * kMillisecondNs;
 // How long nothing has happened when a rank that died may have taken the way of others' messages
 // with it: it ended while it wrote into memory that this rank reads messages from.
-constexpr int64_t kBlockedNs = 200 * kMillisecondNs;
+constexpr int64_t kBlockedNs = 500 * kMillisecondNs;
 // How long a wait lasts before the rank says what it waits for.
 constexpr int64_t kFirstStateNs = 5 * kMillisecondNs;
 constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
@@ -116,7 +116,8 @@ uint64_t Group::StoppedRanks() const {
   uint64_t stopped = 0;
   for (int r = 0; r < world_size_; ++r) {
     const PeerState& state = peers_[static_cast<size_t>(r)];
-    if (state.shares_processes && sdk::IsStopped(state.process)) stopped |= Bit(r);
+    const bool may_be = state.shares_processes && !state.has_left;
+    if (may_be && sdk::IsStopped(state.process)) stopped |= Bit(r);
   }
   return stopped;
 }
@@ -125,7 +126,8 @@ void Group::LookForGoneRanks(uint64_t awaited, const Wait& wait) {
   const int64_t now_ns = wait.now_ns;
   if (wait.idle_ns >= kBlockedNs) {
     for (int r = 0; r < world_size_; ++r) {
-      if (!peers_[static_cast<size_t>(r)].has_left && IsProcessGone(r)) awaited |= Bit(r);
+      const PeerState& state = peers_[static_cast<size_t>(r)];
+      if (state.shares_memory && !state.has_left && IsProcessGone(r)) awaited |= Bit(r);
     }
   }
   const Worker::FailedRequest& failed = worker_->failed_request();
@@ -204,11 +206,7 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
   // of the group know better who is late, and judge first.
   const int silent = std::popcount(silent_ranks);
   if (wait.now_ns < wait.deadline_ns + fresh_ns * silent / (world_size_ - 1)) return;
-  uint64_t late = LateRanks({views.data(), peers_.size()}, rank_, awaited);
-  // Ranks may be silent because one was stopped while it wrote into memory that they read messages
-  // from, or they send to.
-  const uint64_t stopped = StoppedRanks() & silent_ranks;
-  if ((late & ~silent_ranks) == 0 && stopped != 0) late = stopped;
+  const uint64_t late = RanksAtFault({views.data(), peers_.size()}, rank_, awaited, StoppedRanks());
   if (late != 0) {
     Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
     return;

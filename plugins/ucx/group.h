@@ -49,7 +49,7 @@ class Group {
   const Context& context() const { return context_; }
   // Whether the ranks of this host share processors.
   bool is_crowded() const { return is_crowded_; }
-  // Polls in which nothing happens, and then a rank offers its processor to the others.
+  // A rank that waits looks at the clock and offers its processor to others after so many polls.
   int polls_per_look() const { return polls_per_look_; }
   Worker& worker() { return *worker_; }
   // The transports by which this rank sends to another one: "sysv, posix".
@@ -76,6 +76,15 @@ class Group {
     if (is_abort_asked_.load(std::memory_order_relaxed)) DeclareAbort();
     return progressed;
   }
+  // Whether this message to a rank has to wait until the receiver has begun its call: a rank that
+  // only sends would run ahead without end, and what it sends lie in the memory of others.
+  bool MustBeMatched(int peer, uint64_t bytes) {
+    uint64_t& unmatched = peers_[static_cast<size_t>(peer)].unmatched_bytes;
+    unmatched += bytes;
+    if (unmatched < kUnmatchedBytesMax) return false;
+    unmatched = 0;
+    return true;
+  }
   // Keeps what UCX may still touch for as long as the worker lives.
   void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
   // A wait in which nothing has happened for `idle_ns`. May declare the group failed.
@@ -90,6 +99,7 @@ class Group {
  private:
   static constexpr uint32_t kControlReceives = 8;
   static constexpr int kPollsPerLookMax = 32;
+  static constexpr uint64_t kUnmatchedBytesMax = 32 << 20;
   // Of each peer: three for messages that may be left out, and the last for one that may not.
   static constexpr size_t kControlSends = 4;
 
@@ -102,6 +112,8 @@ class Group {
     bool is_ready = false;
     bool has_left = false;
     bool shares_processes = false;  // its process can be looked at from here
+    bool shares_memory = false;     // messages to it go through memory in common
+    uint64_t unmatched_bytes = 0;   // sent since it was last known to follow
     sdk::ProcessIdentity process;
   };
 

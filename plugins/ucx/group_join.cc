@@ -8,11 +8,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <string>
 #include <system_error>
 
 #include "plugins/ucx/group.h"
@@ -27,6 +31,8 @@ constexpr int64_t kMillisecondNs = 1'000'000;
 constexpr int64_t kLookNs = 20 * kMillisecondNs;
 constexpr int64_t kFarewellNs = 200 * kMillisecondNs;
 
+using ProcessorMask = std::array<uint64_t, 16>;
+
 // What a rank offers, in front of its address.
 struct OfferHeader {
   uint32_t version_major = 0;
@@ -36,6 +42,7 @@ struct OfferHeader {
   uint64_t start_ticks = 0;
   uint64_t processes = 0;  // digest of the host and the space of process numbers; 0: not known
   uint64_t configuration = 0;
+  ProcessorMask processors{};  // that the rank may use
 };
 
 // Equal for processes that see each other's numbers.
@@ -48,13 +55,16 @@ uint64_t ProcessSpace() {
   return XXH64(text.data(), text.size(), 0);
 }
 
-// Processors that ranks of this host have between them, as far as this one knows: a launcher that
-// gives each rank one leaves it to the others to say which.
-int64_t ProcessorsOfHost() {
+// Bit c is set where this process may use processor c.
+ProcessorMask UsableProcessors() {
+  ProcessorMask mask{};
   cpu_set_t usable;
   CPU_ZERO(&usable);
-  const int own = sched_getaffinity(0, sizeof(usable), &usable) == 0 ? CPU_COUNT(&usable) : 0;
-  return own > 1 ? own : sysconf(_SC_NPROCESSORS_ONLN);
+  if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return mask;
+  for (size_t c = 0; c < mask.size() * 64; ++c) {
+    if (CPU_ISSET(c, &usable)) mask[c / 64] |= uint64_t{1} << (c % 64);
+  }
+  return mask;
 }
 
 // Files that this process has open; `allowed` where not even one more can be opened; -1: not known.
@@ -87,6 +97,14 @@ Result<void> CheckOpenFiles(int world_size) {
       fmt::format("the process may open {} files and has {} open, but UCX may need {} more "
                   "for a group of {} ranks; raise the limit, for example by `ulimit -n {}`",
                   allowed, open, needed, world_size, std::max<int64_t>(1024, open + 2 * needed)));
+}
+
+// Whether one of UCX's transports, as Worker::TransportsTo names them, is a queue in shared memory.
+bool SharesMemory(const std::string& transports) {
+  constexpr const char* kQueues[] = {"posix", "sysv", "xpmem"};
+  return std::any_of(std::begin(kQueues), std::end(kQueues), [&](const char* queue) {
+    return transports.find(queue) != std::string::npos;
+  });
 }
 
 OfferHeader HeaderOf(std::string_view offer) {
@@ -152,8 +170,11 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
             self.pid,
             self.start_ticks,
             ProcessSpace(),
-            context_.configuration_digest()};
+            context_.configuration_digest(),
+            UsableProcessors()};
   if (own) own->insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
+  std::bitset<1024> processors;  // that ranks of this host may use
+  int here = 0;                  // such ranks
   auto offers = meeting_.ExchangeTexts(kPhase, own, deadline_ns);
   if (!offers) return offers;
   for (int r = 0; r < world_size_; ++r) {
@@ -183,11 +204,15 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
     PeerState& peer = peers_[static_cast<size_t>(r)];
     peer.process = {other.pid, other.start_ticks};
     peer.shares_processes = other.processes != 0 && other.processes == header.processes;
+    if (peer.shares_processes) {
+      ++here;
+      for (size_t w = 0; w < other.processors.size(); ++w) {
+        processors |= std::bitset<1024>(other.processors[w]) << (w * 64);
+      }
+    }
     offer.erase(0, sizeof(OfferHeader));
   }
-  const auto here = std::count_if(peers_.begin(), peers_.end(),
-                                  [](const PeerState& peer) { return peer.shares_processes; });
-  is_crowded_ = here > ProcessorsOfHost();  // this rank is one of its own peers
+  is_crowded_ = here > static_cast<int>(processors.count());
   return offers;
 }
 
@@ -206,6 +231,9 @@ Result<void> Group::CheckConnections(int64_t deadline_ns) {
   }
   FlushControl(std::max<int64_t>(deadline_ns - NowNs(), 0));
   if (is_crowded_) ChoosePollsPerLook();
+  for (int r = 0; r < world_size_; ++r) {
+    peers_[static_cast<size_t>(r)].shares_memory = SharesMemory(worker_->TransportsTo(r));
+  }
   return {};
 }
 
@@ -258,12 +286,12 @@ Result<void> Group::AwaitAll(bool PeerState::*said, int64_t deadline_ns) {
   }
 }
 
-// One line for each way that UCX took.
 std::string Group::TransportsTo(int peer) {
   const auto lock = UseWorker();
   return worker_->TransportsTo(peer);
 }
 
+// One line for each way that UCX took.
 void Group::LogConnections() {
   if (host_.log == nullptr || world_size_ == 1) return;
   std::map<std::string, std::string> ranks_of;

@@ -64,7 +64,10 @@ void Operation::Post(Slot& slot, const Message& message, Request& request,
   const uint64_t tag =
       group_.CallTag(sender) | TagOf({.instance = slot.instance, .order = message.order});
   if (message.is_send) {
-    group_.worker().Send(request, message.peer, data, bytes, tag, &slot.open);
+    const bool may_run_ahead = schedule_.problem.collective == Collective::kBroadcast;
+    const bool is_matched = may_run_ahead && group_.MustBeMatched(message.peer, bytes);
+    group_.worker().Send(request, message.peer, data, bytes, tag, &slot.open,
+                         is_matched ? Completion::kMatched : Completion::kSent);
   } else {
     group_.worker().Receive(request, message.peer, data, bytes, tag, kEveryBit, &slot.open);
   }

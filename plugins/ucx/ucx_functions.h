@@ -21,6 +21,7 @@
   X(ucp_ep_close_nbx)           \
   X(ucp_ep_print_info)          \
   X(ucp_tag_send_nbx)           \
+  X(ucp_tag_send_sync_nbx)      \
   X(ucp_tag_recv_nbx)           \
   X(ucp_tag_probe_nb)           \
   X(ucp_tag_msg_recv_nbx)       \

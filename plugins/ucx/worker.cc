@@ -160,7 +160,7 @@ void Worker::Settle(Request& request, void* answer) {
 }
 
 void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, uint64_t tag,
-                  uint32_t* open) {
+                  uint32_t* open, Completion completion) {
   request.is_open_ = true;
   request.is_send_ = true;
   request.worker_ = this;
@@ -177,7 +177,9 @@ void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, 
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucp_ep_h endpoint = peers_[static_cast<size_t>(peer)].endpoint;
   if (endpoint == nullptr) return Complete(request, UCS_ERR_NOT_CONNECTED);
-  Settle(request, ucx_->ucp_tag_send_nbx(endpoint, data, bytes, tag, &params));
+  const auto send =
+      completion == Completion::kMatched ? ucx_->ucp_tag_send_sync_nbx : ucx_->ucp_tag_send_nbx;
+  Settle(request, send(endpoint, data, bytes, tag, &params));
 }
 
 void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uint64_t tag,

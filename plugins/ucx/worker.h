@@ -53,6 +53,9 @@ class RequestPool {
   std::vector<std::byte> memory_;
 };
 
+// When a send is complete: its buffer is free, or the receiver has also begun to receive it.
+enum class Completion { kSent, kMatched };
+
 // One thread at a time.
 class Worker {
  public:
@@ -72,7 +75,7 @@ class Worker {
 
   // The request must not be open. Counts *open up, and down when the message is complete.
   void Send(Request& request, int peer, const void* data, uint64_t bytes, uint64_t tag,
-            uint32_t* open);
+            uint32_t* open, Completion completion = Completion::kSent);
   // `peer` is who will send, for messages about it; -1: anyone. A message of another length than
   // `bytes` completes as an error.
   void Receive(Request& request, int peer, void* data, uint64_t bytes, uint64_t tag, uint64_t mask,

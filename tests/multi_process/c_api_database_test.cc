@@ -110,12 +110,13 @@ TEST_F(CApiDatabase, OfOtherSettingsOfABackendIsAWarningThatBeginsWithThem) {
   std::ofstream(config) << "[host]\nslot_bytes = \"1M\"\n";
   setenv("COTUNE_CONFIG", config.c_str(), 1);
   RunRanks(2, [](cotune_group* group, int, TestLink& link) { CallAndExplain(group, link); });
-  EXPECT_THAT(reports_[0],
-              ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: what was tuned "
-                                           "for 2 ranks is not valid here: backend host: '"),
-                                HasSubstr("slot_bytes=1M"), HasSubstr(database_),
-                                HasSubstr("give the settings that it was tuned with, or tune")),
-                          "call 0 ", "call 0 ", "default"));
+  EXPECT_THAT(
+      reports_[0],
+      ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: what was tuned "
+                                   "for 2 ranks is not valid here: backend host: '"),
+                        HasSubstr("slot_bytes=1M"), HasSubstr(database_),
+                        HasSubstr("tune here, or give the settings and backends that it was")),
+                  "call 0 ", "call 0 ", "default"));
 }
 
 TEST_F(CApiDatabase, IsLookedForInTheUsualPlace) {
