@@ -29,8 +29,8 @@ class SignalPipe {
   // Keep them from this thread around a fork: a child must not write into its parent's pipe.
   void Block();
   void Unblock();
-  // In a child between fork and exec, blocked: signals are as they were before this object. Those that
-  // this process takes although they were ignored have their default action. Safe there.
+  // In a child between fork and exec, blocked: signals are as they were before this object. Those
+  // that this process takes although they were ignored have their default action. Safe there.
   void RestoreInChild() const;
 
  private:
