@@ -34,7 +34,7 @@ std::string SettingsFile(const RankOptions& options, const std::string& folder) 
     lines.push_back(std::string("net_devices = \"") + ucx::kRankDevice + "\"");
   }
   if (lines.empty()) return "";
-  const std::string path = folder + "/settings.toml";
+  std::string path = folder + "/settings.toml";
   if (RankOfJob() == 0) {
     std::ofstream file(path);
     file << "[ucx]\n";
