@@ -45,7 +45,7 @@ class ConnectionsTest : public CotuneProgramTest {
     return words;
   }
 
-  // What explain says of the cell that was tuned with these settings.
+  // Returns the entry by which explain answers for these settings.
   nlohmann::json Entry(const std::vector<std::string>& settings) const {
     std::vector<std::string> words = Words("explain", settings);
     words.insert(words.end(), {"all_reduce", "4K", "f32", "--ranks", "2", "--db", database_});

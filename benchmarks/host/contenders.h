@@ -40,8 +40,8 @@ class Contender {
   virtual void Run() = 0;
   // The choice that ran, for the table; empty when there is nothing to say.
   virtual std::string Chosen() { return ""; }
-  // What the tune has measured for the workload: the fastest time of each algorithm in us, by
-  // "backend/algorithm". Rank 0 knows.
+  // The map has the fastest time of each algorithm in us that the tune measured for the workload,
+  // by "backend/algorithm". It is empty on other ranks than 0.
   virtual std::map<std::string, double> AlgorithmTimes() { return {}; }
 };
 
@@ -49,9 +49,9 @@ struct CotuneOptions {
   std::string name = "cotune";
   std::string plugin_path;    // folders, separated by ':'
   std::string settings_path;  // a settings file; empty: what the user has
-  // Of the control channel, another one for each group. The ranks are then those of MPI_COMM_WORLD
-  // and share a file system; empty: the launcher says which, and has to have started all of them on
-  // one host.
+  // The socket of the control channel; each group needs another one. The ranks are then those of
+  // MPI_COMM_WORLD and share a file system. Empty: the launcher says which ranks there are, and has
+  // to have started all of them on one host.
   std::string socket_path;
   // It tunes these first.
   std::vector<cotune_collective> collectives;
@@ -65,8 +65,8 @@ std::unique_ptr<Contender> MakeCotune(const CotuneOptions& options);
 // MPI_Init has been called. The name says how it is configured.
 std::unique_ptr<Contender> MakeOpenMpi(const std::string& name);
 
-// Of the ranks of MPI_COMM_WORLD. Meets over files in `folder`, which all ranks see, is empty and
-// stays the caller's; the data goes over the network interface.
+// The ranks are those of MPI_COMM_WORLD. They meet over files in `folder`, which all ranks see,
+// is empty and stays the caller's; the data goes over the network interface.
 std::unique_ptr<Contender> MakeGloo(const std::string& folder, const std::string& interface);
 
 [[noreturn]] void Die(const std::string& text);

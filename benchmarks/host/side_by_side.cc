@@ -71,7 +71,7 @@ class SideBySide {
   }
 
  private:
-  // Of each contender, sorted.
+  // Each contender has a list of times, which is sorted.
   using Samples = std::vector<std::vector<double>>;
 
   Workload WorkloadOf(const std::string& name, uint64_t bytes) {

@@ -68,7 +68,7 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_flag("--networks", options.only_networks, "networks alone")->excludes(one_host);
 }
 
-// What this program gives itself under mpirun.
+// These arguments are for the ranks, which mpirun starts from this program.
 void AddRankOptions(CLI::App& app, RankOptions& rank) {
   for (CLI::Option* option : {app.add_option("--rank-pml", rank.pml),
                               app.add_option("--rank-delay-us", rank.world.delay_us),
@@ -115,7 +115,7 @@ std::string RunBoth(const World& world, const std::vector<std::string>& argument
   return wrong;
 }
 
-// Where a world cannot be had or fails the others are measured all the same.
+// A world that cannot be had, or fails, does not keep the others from being measured.
 int RunAllWorlds(const Options& options, const std::vector<std::string>& arguments) {
   int measured = 0;
   int failed = 0;

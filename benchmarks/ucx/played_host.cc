@@ -16,7 +16,7 @@ std::string PathOf(const std::string& folder, const std::string& host) {
   return folder + "/" + host + ".pid";
 }
 
-// Whether this process is now in the namespace of the other one.
+// Returns whether this process is now in the namespace of the other one.
 bool Enter(pid_t pid, const std::string& kind) {
   const std::string path = "/proc/" + std::to_string(pid) + "/ns/" + kind;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-// Where ranks are: on one host, or in networks of their own.
+// A world is the place of the ranks: one host, or a network for each of them.
 #ifndef COTUNE_BENCHMARKS_UCX_WORLD_H_
 #define COTUNE_BENCHMARKS_UCX_WORLD_H_
 

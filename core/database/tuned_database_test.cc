@@ -258,12 +258,12 @@ TEST(TunedDatabaseTest, OfSeveralValidEntriesTheOneInWhichMostBackendsTookPartTh
     return found;
   };
   EXPECT_EQ(winner(), "fake/fast");
-  // What was measured without a backend that is here is worth less, however new.
+  // An entry that was measured without a backend that is here is worth less, however new.
   alone.measured_unix_s += 1;
   EXPECT_EQ(winner(), "fake/fast");
   EXPECT_THAT(BackendsThatDidNotRace(alone.fingerprint, here), ElementsAre("fake"));
   EXPECT_THAT(BackendsThatDidNotRace(both.fingerprint, here), IsEmpty());
-  // Where it is not here, the newest counts.
+  // The newest entry counts when that backend is not here.
   both.winner.id = IdForTest("host/tree");
   here = alone.fingerprint;
   EXPECT_EQ(winner(), "host/ring?chunk=65536");

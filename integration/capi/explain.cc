@@ -47,7 +47,7 @@ void AddMeasured(const cotune_group& group, Explained& explained) {
                       bytes < call.end_bytes &&
                       !WhyNotValid(*each.fingerprint, *each.winner, group.job().fingerprint());
     if (!fits) continue;
-    // Of several entries for one size that which counts.
+    // Several entries may be for one size; only one of them counts.
     auto entry = group.database.Find(each.problem, group.job().fingerprint());
     if (entry && entry->fingerprint == *each.fingerprint) {
       explained.measured.push_back(std::move(*entry));

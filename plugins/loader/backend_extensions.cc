@@ -7,7 +7,7 @@ namespace {
 
 constexpr char kTooSmall[] = "its struct_size is too small";
 
-// What is wrong with a table; nullptr: nothing.
+// Returns the fault of a table; nullptr: it has none.
 const char* Missing(const cotune_memory_v1_t& memory) {
   if (!COTUNE_HAS_FIELD(cotune_memory_v1_t, &memory, memory_unregister)) return kTooSmall;
   if (memory.memory_register == nullptr) return "memory_register is NULL";

@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 3;
 constexpr int64_t kLongNs = 60 * kSecondNs;
 
-// What each rank reports of a group in which `limited`, or all where it is -1, may open `files`.
+// Makes a group in which rank `limited`, or every rank where it is -1, may open `files`, and keeps
+// the reports of all ranks.
 class LimitedGroup {
  public:
   LimitedGroup(int limited, rlim_t files)

@@ -119,7 +119,7 @@ TEST(ContextTest, ZAValueThatUcxDoesNotTakeIsNamed) {
   EXPECT_THAT(opened.error().message, HasSubstr("setting ucx.rndv_thresh is 'often'"));
 }
 
-// What is said of ucx.net_devices with this value; "": it is taken, or there is no UCX.
+// Returns the refusal of this value of ucx.net_devices; "": it is taken, or there is no UCX.
 std::string RefusalOfDevices(const std::string& value) {
   cotune_host_t host{};
   host.struct_size = sizeof(host);
