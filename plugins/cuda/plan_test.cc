@@ -148,12 +148,12 @@ TEST_F(PlanTest, BlocksAreCopiedWithoutAnAllocation) {
   }
 }
 
-// Four barriers around three phases: a share of each of two segments, and then those of two peers.
+// Five barriers around four phases: a share of each of three segments, and then those of two peers.
 TEST_F(PlanTest, ABroadcastIsCopiedWithoutAnAllocation) {
   const auto enqueued =
       LaunchOne(ProblemOf(Collective::kBroadcast), "direct?transport=copy_engine");
-  EXPECT_EQ(enqueued.kernels, 4);
-  EXPECT_EQ(enqueued.copies, 2 + 2 * 2);
+  EXPECT_EQ(enqueued.kernels, 5);
+  EXPECT_EQ(enqueued.copies, 3 + 2 * 3);
   EXPECT_EQ(enqueued.allocations, 0u);
 }
 

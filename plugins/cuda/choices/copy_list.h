@@ -25,16 +25,27 @@ struct BufferCopy {
   bool operator==(const BufferCopy&) const = default;
 };
 
+// One phase of a rank, in the order of its members.
+struct CopyPhase {
+  // From this rank to itself. A kernel copies it, since copy engines that do both are slower between
+  // GPUs. It runs beside the copies of earlier phases.
+  std::optional<BufferCopy> own;
+  // Whether the copies of all earlier phases end before the wait, and not beside it or behind it.
+  bool ends_earlier_copies = false;
+  // Here all ranks wait for each other.
+  //
+  // These are done one after the other. Peers come in the order rank + 1, rank + 2, ..., so that
+  // every link carries one copy at a time.
+  std::vector<BufferCopy> copies;
+};
+
 // The copies of one rank.
 struct CopyList {
-  // One phase after the other, in each one copy after the other: before the first phase, between
-  // them and after the last all ranks wait for each other. As many on every rank. Peers come in the
-  // order rank + 1, rank + 2, ..., so that every link carries one copy at a time.
-  std::vector<std::vector<BufferCopy>> phases;
-  // From this rank to itself, one more than phases: own[p] is done before the wait in front of
-  // phase p, beside the copies of phase p - 1. By a kernel, since copy engines that do both are
-  // slower between GPUs.
-  std::vector<std::optional<BufferCopy>> own;
+  // Every rank has as many. Copies of different phases may be done at the same time.
+  std::vector<CopyPhase> phases;
+  // The same as `own` of a phase, behind the last wait of a phase. Then all copies end, and all
+  // ranks wait for each other once more.
+  std::optional<BufferCopy> last_own;
 };
 
 // The problem has copies and does not reduce, and it is not all_to_all in place. Pure.

@@ -107,24 +107,39 @@ Bytes MovingCall::ReceiveBefore(size_t rank) const {
   return before;
 }
 
+void MovingCall::CopyUntil(size_t left, size_t rank, std::vector<const CopyPhase*>& pending) {
+  while (pending.size() > left) {
+    // Two streams take turns: each begins with the earlier phase, and either may be ahead.
+    const bool is_second_ahead = (salt_ + rank) % 4 >= 2 && pending.size() > 1;
+    const auto next = pending.begin() + (is_second_ahead ? 1 : 0);
+    for (const BufferCopy& copy : (*next)->copies) {
+      FiberScheduler::YieldSometimes();
+      Copy(rank, copy);
+    }
+    pending.erase(next);
+  }
+}
+
 void MovingCall::Run(RanksOnCpu& ranks, int rank) {
   const auto r = static_cast<size_t>(rank);
   const CopyList copies = CopiesOf(problem_, rank);
-  if (copies.own[0]) CopyHere(ranks, rank, *copies.own[0]);
-  CopyBarrier(ranks, rank, Record());
+  // Copies run beside what follows them: at once, or so many phases later.
+  const size_t phases_behind = (salt_ + r) % 3;
+  std::vector<const CopyPhase*> pending;
   for (size_t phase = 0; phase < copies.phases.size(); ++phase) {
-    between_launches_(rank, phase);
-    const auto& own = copies.own[phase + 1];
-    // The own copy runs beside the others: before, between or after them.
-    size_t own_at = (salt_ + r) % (copies.phases[phase].size() + 1);
-    for (const BufferCopy& copy : copies.phases[phase]) {
-      if (own_at-- == 0 && own) CopyHere(ranks, rank, *own);
-      FiberScheduler::YieldSometimes();
-      Copy(r, copy);
-    }
-    if (own_at == 0 && own) CopyHere(ranks, rank, *own);
+    const CopyPhase& now = copies.phases[phase];
+    if (now.own) CopyHere(ranks, rank, *now.own);
+    if (now.ends_earlier_copies) CopyUntil(0, r, pending);
     CopyBarrier(ranks, rank, Record());
+    between_launches_(rank, phase);
+    if (!now.copies.empty()) pending.push_back(&now);
+    CopyUntil(phases_behind, r, pending);
   }
+  const bool is_own_first = ((salt_ + r) & 1) != 0;
+  if (!is_own_first) CopyUntil(0, r, pending);
+  if (copies.last_own) CopyHere(ranks, rank, *copies.last_own);
+  CopyUntil(0, r, pending);
+  CopyBarrier(ranks, rank, Record());
   results_[r] = GiveBack(sent_[r], received_[r]);
 }
 

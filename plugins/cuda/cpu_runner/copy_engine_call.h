@@ -1,6 +1,6 @@
-// Calls of choices that leave the moving to copy engines, as Plan enqueues them: copies are done as
-// a stream does them, one after the other on each rank, that of a rank to itself at any time, and
-// all that orders them on different ranks are barriers.
+// Calls of choices that leave the moving to copy engines, as Plan enqueues them: copies of a phase
+// are done as a stream does them, one after the other on each rank, those of different phases and
+// that of a rank to itself at any time, and all that orders them on different ranks are barriers.
 #ifndef COTUNE_PLUGINS_CUDA_CPU_RUNNER_COPY_ENGINE_CALL_H_
 #define COTUNE_PLUGINS_CUDA_CPU_RUNNER_COPY_ENGINE_CALL_H_
 
@@ -51,6 +51,8 @@ class MovingCall {
   Bytes ReceiveBefore(size_t rank) const;
   void CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy);
   void Copy(size_t rank, const BufferCopy& copy);
+  // Does copies of `pending` phases until so many phases are left.
+  void CopyUntil(size_t left, size_t rank, std::vector<const CopyPhase*>& pending);
 
   sdk::Problem problem_;
   unsigned int salt_;

@@ -104,8 +104,9 @@ std::vector<Kind> KindsFor(int world) {
     for (const bool in_place : {false, true}) {
       if (in_place && collective == Collective::kAllToAll) continue;
       const bool is_broadcast = collective == Collective::kBroadcast;
-      // A broadcast out of place has a small first part, and with 3 ranks a phase for the others.
-      const size_t phases = is_broadcast ? (in_place ? 1 : 2) + (world > 2 ? 1 : 0) : 1;
+      // A broadcast out of place has segments, and with 3 ranks a phase for the others.
+      const size_t segments = in_place ? 1 : world == 2 ? 6 : 3;
+      const size_t phases = is_broadcast ? segments + (world > 2 ? 1 : 0) : 1;
       const std::string name =
           std::string(WordOf(collective)) + (in_place ? " in place, world " : ", world ");
       kinds.push_back({name + std::to_string(world), phases, [=](unsigned int salt) {

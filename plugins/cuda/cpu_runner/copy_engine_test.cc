@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -127,13 +128,14 @@ TEST(CopyEngineTest, EveryRankHasAsManyPhasesAndBeginsWithTheNextRank) {
       for (int rank = 0; rank < world; ++rank) {
         const CopyList copies = CopiesOf(problem, rank);
         phases.insert(copies.phases.size());
-        ASSERT_EQ(copies.own.size(), copies.phases.size() + 1);
-        for (const auto& own : copies.own) {
+        const auto expect_own = [&](const std::optional<BufferCopy>& own) {
           EXPECT_TRUE(!own || (own->from_rank == rank && !own->is_from_recv));
-        }
+        };
+        expect_own(copies.last_own);
         for (const auto& phase : copies.phases) {
+          expect_own(phase.own);
           int before = 0;
-          for (const BufferCopy& copy : phase) {
+          for (const BufferCopy& copy : phase.copies) {
             EXPECT_GT(copy.bytes, 0u);
             const int hop = (copy.from_rank - rank + world) % world;
             EXPECT_GE(hop, before);
@@ -151,14 +153,46 @@ TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
   sdk::Problem problem = ProblemOf(Collective::kBroadcast, 262'157, 2, 0, false);
   problem.type = sdk::ElementType::kF64;
   uint64_t bytes = 0;
-  for (const auto& own : CopiesOf(problem, 0).own) {
-    if (!own) continue;
-    EXPECT_EQ(own->to_offset_bytes, bytes);
-    EXPECT_EQ(own->from_offset_bytes % 8, 0u);
-    EXPECT_EQ(own->bytes % 8, 0u);
-    bytes += own->bytes;
+  const CopyList copies = CopiesOf(problem, 0);
+  EXPECT_FALSE(copies.last_own.has_value());
+  for (const CopyPhase& phase : copies.phases) {
+    ASSERT_TRUE(phase.own.has_value());
+    EXPECT_EQ(phase.own->to_offset_bytes, bytes);
+    EXPECT_EQ(phase.own->from_offset_bytes % 8, 0u);
+    EXPECT_EQ(phase.own->bytes % 8, 0u);
+    bytes += phase.own->bytes;
   }
   EXPECT_EQ(bytes, 262'157u * 8);
+}
+
+// The root fills its receive buffer twice as fast as a peer reads it, or faster: a segment that is
+// more than twice as large as the one before would come late.
+TEST(CopyEngineTest, SegmentsOfABroadcastDouble) {
+  for (const uint64_t count : {uint64_t{512} << 20, uint64_t{1'000'003}}) {
+    const CopyList copies = CopiesOf(ProblemOf(Collective::kBroadcast, count, 2, 0, false), 0);
+    ASSERT_EQ(copies.phases.size(), 6u);
+    EXPECT_LE(copies.phases[0].own->bytes, count / 63 + 512);
+    for (size_t s = 1; s < copies.phases.size(); ++s) {
+      EXPECT_LE(copies.phases[s].own->bytes, 2 * copies.phases[s - 1].own->bytes) << s;
+      EXPECT_FALSE(copies.phases[s].ends_earlier_copies);
+    }
+  }
+}
+
+// There are not bytes for each segment, or none at all.
+TEST(CopyEngineTest, ASmallBroadcastHasFewerCopies) {
+  for (const uint64_t count : {0, 1, 512, 513, 1536, 1537}) {
+    for (const int world : {2, 3}) {
+      const sdk::Problem problem = ProblemOf(Collective::kBroadcast, count, world, 0, false);
+      uint64_t bytes = 0;
+      const CopyList root = CopiesOf(problem, 0);
+      for (const CopyPhase& phase : root.phases) {
+        if (phase.own) bytes += phase.own->bytes;
+      }
+      EXPECT_EQ(bytes, count);
+      EXPECT_EQ(CopiesOf(problem, 1).phases.size(), root.phases.size());
+    }
+  }
 }
 
 // No rank of a broadcast is asked for more than the data.
@@ -168,7 +202,7 @@ TEST(CopyEngineTest, ABroadcastIsSharedByAll) {
     std::vector<uint64_t> read_from(8, 0);
     for (int rank = 0; rank < 8; ++rank) {
       for (const auto& phase : CopiesOf(problem, rank).phases) {
-        for (const BufferCopy& copy : phase) {
+        for (const BufferCopy& copy : phase.copies) {
           read_from[static_cast<size_t>(copy.from_rank)] += copy.bytes;
         }
       }

@@ -119,9 +119,11 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
     }
   }
   if (auto done = AllocateHostWords(); !done) return Propagate(done);
-  auto side_stream = SideStream::Make(gpu_);
-  if (!side_stream) return Propagate(side_stream);
-  side_stream_ = std::move(*side_stream);
+  for (auto& side_stream : side_streams_) {
+    auto made = SideStream::Make(gpu_);
+    if (!made) return Propagate(made);
+    side_stream = std::move(*made);
+  }
   auto arena = memory_.Take(kArenaBytes);
   if (!arena) {
     return Fail(arena.error().status,

@@ -2,7 +2,9 @@
 #ifndef COTUNE_PLUGINS_CUDA_GROUP_GROUP_H_
 #define COTUNE_PLUGINS_CUDA_GROUP_GROUP_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,6 +24,9 @@
 #include "plugins/sdk/rendezvous.h"
 
 namespace cotune::cuda {
+
+// Streams beside that of a call.
+constexpr size_t kSideStreams = 2;
 
 // Every rank has an arena (flags and scratch) that all peers map, and words in host memory that its
 // kernels read and write: to end every wait, and to say what failed. One thread at a time, Abort
@@ -57,8 +62,8 @@ class Group {
   // Callers' buffers that kernels reach on all ranks; empty until somebody registers some.
   const RegisteredMemory& registered() const { return registered_; }
 
-  // Beside the stream of a call.
-  SideStream& side_stream() { return *side_stream_; }
+  // which: below kSideStreams.
+  SideStream& side_stream(size_t which) { return *side_streams_[which]; }
 
   // The arguments that every kernel of this group gets; the call's own fields are left empty.
   const KernelArguments& arguments() const { return arguments_; }
@@ -110,7 +115,7 @@ class Group {
   sdk::Rendezvous meeting_;
   gpu::CuDevicePointer arena_ = 0;
   HostWords* words_ = nullptr;
-  std::unique_ptr<SideStream> side_stream_;
+  std::array<std::unique_ptr<SideStream>, kSideStreams> side_streams_;
   std::atomic<bool> is_aborted_{false};
   KernelArguments arguments_{};
   RegisteredMemory registered_;

@@ -82,23 +82,23 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
 }
 
 Result<void> Plan::QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
-                             const BufferCopy& copy) {
+                             const BufferCopy& copy, gpu::CuStream stream) {
   const unsigned char* from =
       (copy.is_from_recv ? arguments.peer_recv : arguments.peer_send)[copy.from_rank];
   const Gpu& gpu = group_.gpu();
   return gpu.Check(gpu.driver()->CopyOnDeviceAsync(
                        reinterpret_cast<gpu::CuDevicePointer>(launch.recv) + copy.to_offset_bytes,
                        reinterpret_cast<gpu::CuDevicePointer>(from) + copy.from_offset_bytes,
-                       copy.bytes, static_cast<gpu::CuStream>(launch.stream.handle)),
+                       copy.bytes, stream),
                    "cuMemcpyDtoDAsync");
 }
 
 // After a barrier that gave up, copies run all the same: nothing on a stream skips them. They only
 // write this rank's receive buffer, and the next barrier fails.
 Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
-                               const std::vector<BufferCopy>& copies) {
+                               const std::vector<BufferCopy>& copies, gpu::CuStream stream) {
   for (const BufferCopy& copy : copies) {
-    if (auto done = QueueCopy(launch, arguments, copy); !done) return done;
+    if (auto done = QueueCopy(launch, arguments, copy, stream); !done) return done;
   }
   return {};
 }
@@ -108,7 +108,7 @@ Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArgume
 Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
                                 size_t segment) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  const auto side = group_.side_stream().Fork(stream);
+  const auto side = group_.side_stream(0).Fork(stream);
   if (!side) return Propagate(side);
   KernelArguments adding = arguments;
   adding.segment = static_cast<int>(segment);
@@ -116,24 +116,25 @@ Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArgum
   const bool is_last = segment + 1 == segments_.size();
   if (done) {
     done = QueueCopies(launch, arguments,
-                       is_last ? segments_[0].gather : segments_[segment + 1].scatter);
+                       is_last ? segments_[0].gather : segments_[segment + 1].scatter, stream);
   }
   // Also after a failure: a capture with a stream that was not joined cannot end.
-  const auto joined = group_.side_stream().Join(stream);
+  const auto joined = group_.side_stream(0).Join(stream);
   return done ? joined : done;
 }
 
 Result<void> Plan::LaunchSegments(const cotune_launch_t& launch, KernelArguments arguments) {
   arguments.segment = -1;
-  auto done = LaunchKernel(arguments, launch.stream.handle, 1);
-  if (done) done = QueueCopies(launch, arguments, segments_[0].scatter);
+  const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
+  auto done = LaunchKernel(arguments, stream, 1);
+  if (done) done = QueueCopies(launch, arguments, segments_[0].scatter, stream);
   for (size_t segment = 0; done && segment < segments_.size(); ++segment) {
     done = QueueSegment(launch, arguments, segment);
   }
   for (size_t segment = 1; done && segment < segments_.size(); ++segment) {
-    done = QueueCopies(launch, arguments, segments_[segment].gather);
+    done = QueueCopies(launch, arguments, segments_[segment].gather, stream);
   }
-  if (done) done = LaunchKernel(arguments, launch.stream.handle, 1);
+  if (done) done = LaunchKernel(arguments, stream, 1);
   return done;
 }
 
@@ -147,32 +148,50 @@ Result<void> Plan::CopyHere(const cotune_launch_t& launch, const KernelArguments
   return LaunchKernel(own, stream, choice_.blocks);
 }
 
-// The copies of a phase and, on a stream beside them, what stays on this GPU.
+// The copies of a phase go to a stream beside the launch's when there is something to do beside
+// them. Two such streams take turns: a copy engine takes some 10 us from one copy to the next of a
+// stream, and the copies of the other stream go on meanwhile.
 Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
-                              const std::vector<BufferCopy>& copies,
-                              const std::optional<BufferCopy>& own) {
-  if (!own) return QueueCopies(launch, arguments, copies);
+                              size_t phase) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  const auto side = group_.side_stream().Fork(stream);
+  const auto& [own, ends_earlier_copies, copies] = copies_.phases[phase];
+  Result<void> done;
+  if (own) done = CopyHere(launch, arguments, *own, stream);
+  if (done && ends_earlier_copies) done = JoinCopies(launch);
+  if (done) done = LaunchKernel(arguments, stream, 1);
+  if (!done || copies.empty()) return done;
+  const bool is_last = phase + 1 == copies_.phases.size();
+  const bool has_work_beside =
+      is_last ? copies_.last_own.has_value() : !copies_.phases[phase + 1].ends_earlier_copies;
+  if (!has_work_beside) return QueueCopies(launch, arguments, copies, stream);
+  const auto side = group_.side_stream(phase % kSideStreams).Fork(stream);
   if (!side) return Propagate(side);
-  auto done = CopyHere(launch, arguments, *own, *side);
-  if (done) done = QueueCopies(launch, arguments, copies);
-  // Also after a failure: a capture with a stream that was not joined cannot end.
-  const auto joined = group_.side_stream().Join(stream);
-  return done ? joined : done;
+  return QueueCopies(launch, arguments, copies, *side);
+}
+
+Result<void> Plan::JoinCopies(const cotune_launch_t& launch) {
+  Result<void> done;
+  for (size_t which = 0; which < kSideStreams; ++which) {
+    const auto joined =
+        group_.side_stream(which).Join(static_cast<gpu::CuStream>(launch.stream.handle));
+    if (done) done = joined;
+  }
+  return done;
 }
 
 Result<void> Plan::LaunchCopies(const cotune_launch_t& launch, KernelArguments arguments) {
   arguments.segment = -1;
-  const auto wait = [&] { return LaunchKernel(arguments, launch.stream.handle, 1); };
   Result<void> done;
-  if (copies_.own[0]) done = CopyHere(launch, arguments, *copies_.own[0], launch.stream.handle);
-  if (done) done = wait();
   for (size_t phase = 0; done && phase < copies_.phases.size(); ++phase) {
-    done = QueuePhase(launch, arguments, copies_.phases[phase], copies_.own[phase + 1]);
-    if (done) done = wait();
+    done = QueuePhase(launch, arguments, phase);
   }
-  return done;
+  if (done && copies_.last_own) {
+    done = CopyHere(launch, arguments, *copies_.last_own, launch.stream.handle);
+  }
+  // Also after a failure: a capture with a stream that was not joined cannot end.
+  const auto joined = JoinCopies(launch);
+  if (!done) return done;
+  return joined ? LaunchKernel(arguments, launch.stream.handle, 1) : joined;
 }
 
 Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
@@ -36,12 +35,13 @@ class Plan {
   sdk::Result<void> QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
                                  size_t segment);
   sdk::Result<void> QueueCopies(const cotune_launch_t& launch, const KernelArguments& arguments,
-                                const std::vector<BufferCopy>& copies);
+                                const std::vector<BufferCopy>& copies, gpu::CuStream stream);
   sdk::Result<void> QueueCopy(const cotune_launch_t& launch, const KernelArguments& arguments,
-                              const BufferCopy& copy);
+                              const BufferCopy& copy, gpu::CuStream stream);
   sdk::Result<void> QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
-                               const std::vector<BufferCopy>& copies,
-                               const std::optional<BufferCopy>& own);
+                               size_t phase);
+  // What is queued on the launch's stream from here on follows all copies.
+  sdk::Result<void> JoinCopies(const cotune_launch_t& launch);
   // Launches the kernel that copies the data which stays on this GPU.
   sdk::Result<void> CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,
                              const BufferCopy& copy, void* stream);

@@ -53,7 +53,6 @@ SideStream::~SideStream() {
 }
 
 Result<gpu::CuStream> SideStream::Fork(gpu::CuStream stream) {
-  is_forked_ = false;
   const auto own = CaptureOf(gpu_, stream_);
   if (!own) return Propagate(own);
   const auto other = CaptureOf(gpu_, stream);

@@ -31,8 +31,8 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  // The stream for work that follows all that is on `stream` now; until Join nothing else may fork.
-  // `stream` itself, which is right too, where CanFork says no.
+  // The stream for work that follows all that is on `stream` now; until Join only `stream` may
+  // fork, once more or several times. `stream` itself, which is right too, where CanFork says no.
   sdk::Result<gpu::CuStream> Fork(gpu::CuStream stream);
   // Work that is queued on `stream` from here on follows all that was queued since Fork.
   sdk::Result<void> Join(gpu::CuStream stream);
