@@ -1,6 +1,7 @@
 """The command benchmarks/gpu/run: parts one after the other, all they measured kept after each."""
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import problems
 
@@ -74,10 +75,13 @@ class Part:
 # ---- Measuring: one process a rank ----
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of loopback that nobody else is given meanwhile. Who sets SO_REUSEADDR, as torch's store does, can listen there."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def merged(lines_of_ranks: list[list[dict]], run: int) -> list[dict]:
@@ -111,17 +115,21 @@ def library_of(root: pathlib.Path) -> pathlib.Path:
     return numbered if numbered.exists() else numbered.with_suffix("")
 
 
+def measure_script(root: pathlib.Path) -> pathlib.Path:
+    return root / "benchmarks" / "gpu" / "measure.py"
+
+
 def measure_part(setting: Setting, contender: str, group: str, collectives: list[str], run: int) -> Part:
     def measure(limit_s: float) -> tuple[dict, str]:
         out = setting.work / f"{contender}.{'-'.join(collectives)}.{run}.lines"
         command = [
-            sys.executable, str(setting.root / "benchmarks" / "gpu" / "measure.py"), "--contender", contender, "--collectives", ",".join(collectives),
-            "--sizes", ",".join(map(str, setting.sizes)), "--memory", setting.memory, "--port", str(free_port()),
+            sys.executable, str(measure_script(setting.root)), "--contender", contender, "--collectives", ",".join(collectives),
+            "--sizes", ",".join(map(str, setting.sizes)), "--memory", setting.memory,
             "--out", str(out), "--database", setting.database, "--library",
             str(library_of(setting.root)), "--plugins",
             str(setting.root / "lib" / "cotune" / "plugins"), "--replays", str(setting.replays),
         ]
-        with RankProcesses(command, setting.ranks, setting.work) as processes:
+        with reserved_port() as port, RankProcesses([*command, "--port", str(port)], setting.ranks, setting.work) as processes:
             in_time = processes.wait(processes.began + limit_s)
             ends = processes.ends()
         lines = [whole_lines(out.with_name(f"{out.name}.{rank}")) for rank in range(setting.ranks)]

@@ -1,6 +1,7 @@
 """The command benchmarks/gpu/compare: whether a change has made anything slower, or which of several forms of it has not."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -14,14 +15,15 @@ import bench_runner
 import problems
 
 SAME, SLOWER, FAILED, NO_GPU = 0, 1, 2, 3
-# A cell counts as slower when it is so in two rounds: one round may have met something else on the machine.
+# A cell counts as slower when it is so in two rounds: one round may have met something else on the machine, or its tune
+# another of two choices that are as fast.
 CELL_RATIO_MAX = 1.05
 ROUNDS_MAX = 1
 MEAN_RATIO_MAX = 1.01
-DESCRIPTION = """Tunes trees, BEFORE and one AFTER or more, and then measures them in turns, in bf16, on plain and on
-registered buffers. Prints every cell of each AFTER with its ratio AFTER / BEFORE. AFTER is slower when the geometric mean
-of all cells is above 1.01, or when one cell is above 1.05 in two rounds. Ratios depend on the GPUs: forms of a change are
-compared in one call."""
+DESCRIPTION = """Compares trees, BEFORE and one AFTER or more: each round tunes all of them and then measures them in turns,
+in bf16, on plain and on registered buffers. Prints every cell of each AFTER with its ratio AFTER / BEFORE. AFTER is slower
+when the geometric mean of all cells is above 1.01, or when one cell is above 1.05 in two rounds. Ratios depend on the GPUs:
+forms of a change are compared in one call. FILE is written anew after every part."""
 EXIT_CODES = "exit codes: 0 none is slower; 1 one is; 2 usage, or something failed; 3 no GPU (or fewer than 2)"
 CONTENDERS = ("cotune", "cotune_registered")  # on plain and on registered buffers
 
@@ -84,6 +86,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for tree in (options.before, *options.after):
         if not (tree / "bin" / "cotune").is_file():
             parser.error(f"{tree} is no tree of `./dev dist`: it has no bin/cotune")
+        if not bench_runner.measure_script(tree).is_file():
+            parser.error(f"{tree} has no benchmarks/gpu/measure.py; write it again with `./dev dist DIR --with-tests`")
     return options
 
 
@@ -106,7 +110,6 @@ def settings_of(options: argparse.Namespace, gpus: int) -> dict[str, bench_runne
         setting = bench_runner.setting_of(as_run, gpus)
         setting.root = root.resolve()
         setting.work = work / name
-        setting.work.mkdir(parents=True, exist_ok=True)
         settings[name] = setting
     os.environ["XDG_CACHE_HOME"] = str(work / "cache")
     return settings
@@ -114,18 +117,21 @@ def settings_of(options: argparse.Namespace, gpus: int) -> dict[str, bench_runne
 
 def turns(settings: dict[str, bench_runner.Setting], rounds: int, contenders: tuple[str, ...]
           ) -> list[tuple[str, bench_runner.Part]]:
-    """Tunes first; then each round measures all, in another order than the round before."""
-    names = list(settings)
+    """Each round tunes all, into databases of its own, and then measures all, in another order than the round before."""
     parts = []
-    for name in names:
-        if CONTENDERS[0] in contenders:
-            parts.append((name, bench_runner.cold_tune_part(settings[name])))
-        if CONTENDERS[1] in contenders:
-            parts.append((name, bench_runner.registered_tune_part(settings[name])))
     for run in range(1, rounds + 1):
+        of_round = {name: dataclasses.replace(setting, work=setting.work / str(run)) for name, setting in settings.items()}
+        for setting in of_round.values():
+            setting.work.mkdir(parents=True, exist_ok=True)
+            pathlib.Path(setting.database).unlink(missing_ok=True)
+        for name, setting in of_round.items():
+            if CONTENDERS[0] in contenders:
+                parts.append((name, bench_runner.cold_tune_part(setting)))
+            if CONTENDERS[1] in contenders:
+                parts.append((name, bench_runner.registered_tune_part(setting)))
         for contender in contenders:
-            for name in names if run % 2 else reversed(names):
-                setting = settings[name]
+            for name in of_round if run % 2 else reversed(of_round):
+                setting = of_round[name]
                 parts.append((name, bench_runner.measure_part(setting, contender, contender, setting.collectives, run)))
     return parts
 
@@ -149,6 +155,13 @@ def print_comparison(name: str, compared: Comparison) -> None:
     print(f"{name:7}geometric mean of {len(compared.ratios)} cells {compared.mean:.4f}; {verdict}".lstrip(), flush=True)
 
 
+def write(path: pathlib.Path, content: dict) -> None:
+    """A reader finds the file whole."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+    new.replace(path)
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     about = bench_runner.machine.describe(options.after[0] / "bin" / "cotune")
@@ -157,6 +170,8 @@ def main(arguments: list[str]) -> int:
         return NO_GPU
     settings = settings_of(options, len(about["gpus"]))
     measurements: dict[str, list[dict]] = {name: [] for name in settings}
+    content = {"schema": 2, "machine": about, "ranks": settings["before"].ranks, "rounds": options.rounds,
+               "compared": {}, "measurements": measurements}
     for name, part in turns(settings, options.rounds, contenders_of(options.buffers)):
         began = time.monotonic()
         added, why = part.run(part.limit_s)
@@ -165,12 +180,10 @@ def main(arguments: list[str]) -> int:
             print(why.strip(), file=sys.stderr)
             return FAILED
         measurements[name] += added.get("measurements", [])
+        write(options.out, content)
     compared = {name: compare(measurements["before"], each) for name, each in measurements.items() if name != "before"}
-    options.out.write_text(json.dumps({
-        "schema": 2, "machine": about, "ranks": settings["before"].ranks, "rounds": options.rounds,
-        "compared": {name: {"geometric_mean": round(each.mean, 5), "slower": each.why} for name, each in compared.items()},
-        "measurements": measurements,
-    }, separators=(",", ":")) + "\n")
+    content["compared"] = {name: {"geometric_mean": round(each.mean, 5), "slower": each.why} for name, each in compared.items()}
+    write(options.out, content)
     for name, each in compared.items():
         print_comparison(name if len(compared) > 1 else "", each)
     return SLOWER if any(each.why for each in compared.values()) else SAME

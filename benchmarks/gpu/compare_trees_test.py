@@ -59,7 +59,11 @@ class CommandTest(bench_runner_test.TreeTest):
         for name in ("before", "after"):
             self.assertEqual(len(content["measurements"][name]), 4)  # two sizes, two rounds
         parts = [line.split(": ")[0].split()[-1] for line in done.stdout.splitlines() if line.startswith("ok")]
-        self.assertEqual(parts, ["before", "after", "before", "after", "after", "before"])
+        tuned, measured_first = ["before", "after"], ["before", "after"]
+        self.assertEqual(parts, [*tuned, *measured_first, *tuned, *reversed(measured_first)])
+        databases = {(self.out.parent / f"{self.out.name}.work" / name / run / "tuned.tdb").read_bytes()
+                     for name in ("before", "after") for run in ("1", "2")}
+        self.assertEqual(len(databases), 4, "each round has a tune of its own")
 
     def test_several_trees_are_measured_in_turns(self):
         command = [str(self.root / "benchmarks/gpu/compare"), *[str(self.root)] * 3, "--out", str(self.out),
@@ -78,7 +82,7 @@ class CommandTest(bench_runner_test.TreeTest):
             self.assertAlmostEqual(float(printed.group(1)), each["geometric_mean"], delta=2e-4)
         parts = [line.split(": ")[0].split()[-1] for line in done.stdout.splitlines() if line.startswith("ok")]
         names = ["before", "after", "after2"]
-        self.assertEqual(parts, [*names, *names, *reversed(names)])
+        self.assertEqual(parts, [*names, *names, *names, *reversed(names)])
 
     def test_a_folder_that_is_no_tree_is_refused(self):
         command = [str(self.root / "benchmarks/gpu/compare"), str(self.root), str(self.out.parent / "nothing"),
@@ -86,6 +90,16 @@ class CommandTest(bench_runner_test.TreeTest):
         done = self.run_limited(command)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no bin/cotune", done.stderr)
+        self.assertFalse(pathlib.Path(self.out).exists())
+
+    def test_a_tree_without_tests_is_refused(self):
+        tree = self.out.parent / "without_tests"
+        (tree / "bin").mkdir(parents=True)
+        (tree / "bin" / "cotune").write_text("")
+        command = [str(self.root / "benchmarks/gpu/compare"), str(tree), str(self.root), "--out", str(self.out)]
+        done = self.run_limited(command)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--with-tests", done.stderr)
         self.assertFalse(pathlib.Path(self.out).exists())
 
 

@@ -154,7 +154,7 @@ def measure(setting: Setting, job: Job, database: pathlib.Path) -> tuple[list[di
     command = [
         sys.executable, str(setting.rank_program), "--program", job.workload.example, "--file",
         str(setting.work / f"{job.file_name}.cotune"), "--rows", ",".join(map(str, job.rows)), "--rounds", str(setting.rounds),
-        "--port", str(bench_runner.free_port()), "--out", str(out), "--database", str(database),
+        "--out", str(out), "--database", str(database),
         "--library", str(setting.root / "lib" / "libcotune.so.0"), "--plugins", str(plugins),
         "--parts-library", str(setting.root / "benchmarks" / "gpu" / "libparts.so"),
         "--parts-plugin", str(plugins / f"cotune_{setting.memory}.so"), "--without", setting.without,
@@ -162,7 +162,7 @@ def measure(setting: Setting, job: Job, database: pathlib.Path) -> tuple[list[di
     paths = [out.with_name(f"{out.name}.{rank}") for rank in range(setting.ranks)]
     for path in paths:
         path.unlink(missing_ok=True)
-    with RankProcesses(command, setting.ranks, setting.work) as processes:
+    with bench_runner.reserved_port() as port, RankProcesses([*command, "--port", str(port)], setting.ranks, setting.work) as processes:
         in_time = processes.wait(processes.began + LIMIT_S)
         ends = processes.ends()
     lines = [bench_runner.whole_lines(path) for path in paths]

@@ -36,6 +36,8 @@ def kinds(tree: Tree, ranks: int) -> list[Kind]:
         # Rings are for 8 MiB and more.
         Kind("queued", "cuda/ring?+transport=queued", "all_gather", 4_500_000 // ranks),
         Kind("copy_engine", "cuda/direct?transport=copy_engine", "all_gather", 700_000, is_symmetric=True),
+        # Its copies run beside waits.
+        Kind("copy_engine_broadcast", "cuda/direct?transport=copy_engine", "broadcast", 700_000, is_symmetric=True),
         # Listed from 32 MiB on, and smaller calls run the same copies.
         Kind("copy_engine_segments", "cuda/two_shot?transport=copy_engine", count=700_000, listed_count=17_000_000,
              is_symmetric=True, is_capturable=False),

@@ -106,6 +106,7 @@ class TreeTest(unittest.TestCase):
                      "rank 3 by SIGSTOP in a graph in calls of a program, cuda",
                      "mismatch: rank 3 calls with another program, calls compared, nccl (4 ranks)",
                      "50 calls queued, cuda by copy_engine_segments (4 ranks)",
+                     "late: rank 3 by 1.5 deadlines, cuda by copy_engine_broadcast (4 ranks)",
                      "50 calls queued, in a graph, nccl by nccl_ring (4 ranks)",
                      "late: rank 3 by 1.5 deadlines, cuda by zero_copy (4 ranks)",
                      "mismatch: ranks load different tables and run by that of rank 0, cuda (4 ranks)"):
