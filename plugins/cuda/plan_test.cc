@@ -1,19 +1,26 @@
-// Launches on a driver that stands in for a GPU: what they enqueue, and that they allocate nothing.
+// Launches on a driver that stands in for a GPU: what they enqueue in which order, and that they
+// allocate nothing.
 #include "plugins/cuda/group/plan.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "plugins/cuda/choices/copy_list.h"
+#include "plugins/cuda/kernels/kernel_abi.h"
 #include "plugins/cuda/testing/fake_driver.h"
 
 namespace {
@@ -45,6 +52,52 @@ FakeDriverState& LoadFakeDriver() {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << dlerror();
   return *reinterpret_cast<FakeDriverState* (*)()>(dlsym(library, "fake_driver_state"))();
+}
+
+// What streams and events say of the order of operations.
+class Order {
+ public:
+  explicit Order(std::span<const FakeOperation> operations) {
+    std::map<const void*, size_t> last_on;
+    std::map<const void*, size_t> recorded_at;
+    for (size_t at = 0; at < operations.size(); ++at) {
+      const FakeOperation& operation = operations[at];
+      const auto follow = [&](const std::map<const void*, size_t>& known, const void* what) {
+        const auto found = known.find(what);
+        if (found == known.end()) return;
+        before_[at] |= before_[found->second];
+        before_[at].set(found->second);
+      };
+      follow(last_on, operation.stream);
+      if (operation.kind == FakeOperation::Kind::kWait) follow(recorded_at, operation.event);
+      if (operation.kind == FakeOperation::Kind::kRecord) recorded_at[operation.event] = at;
+      last_on[operation.stream] = at;
+    }
+  }
+  // Whether the first ends before the second begins.
+  bool Precedes(size_t first, size_t second) const { return before_[second].test(first); }
+
+ private:
+  std::array<std::bitset<256>, 256> before_;
+};
+
+// The places of the operations of a launch by copy engines.
+struct Enqueued {
+  std::vector<FakeOperation> operations;
+  std::vector<size_t> waits;       // kernels in which ranks wait for each other
+  std::vector<size_t> own_copies;  // kernels that copy what stays on a GPU
+  std::vector<size_t> copies;
+};
+
+Enqueued Sorted(std::span<const FakeOperation> operations) {
+  Enqueued sorted;
+  sorted.operations.assign(operations.begin(), operations.end());
+  for (size_t at = 0; at < operations.size(); ++at) {
+    if (operations[at].kind == FakeOperation::Kind::kCopy) sorted.copies.push_back(at);
+    if (operations[at].kind != FakeOperation::Kind::kKernel) continue;
+    (operations[at].label < 0 ? sorted.waits : sorted.own_copies).push_back(at);
+  }
+  return sorted;
 }
 
 // A group of one rank. Its plans are those of rank 0 of four: what they enqueue is known, and the
@@ -103,12 +156,12 @@ class PlanTest : public ::testing::Test {
     return problem;
   }
 
-  struct Enqueued {
+  struct Counts {
     int kernels = 0;
     int copies = 0;
     uint64_t allocations = 0;
   };
-  Enqueued LaunchOne(const Problem& problem, const char* name) {
+  Counts LaunchOne(const Problem& problem, const char* name) {
     const auto choice = FindChoice(problem, name, {});
     EXPECT_TRUE(choice) << choice.error().message;
     Plan plan(*group_, problem, *choice, nullptr);
@@ -125,6 +178,17 @@ class PlanTest : public ::testing::Test {
     const uint64_t allocated = allocations - before;
     EXPECT_TRUE(launched) << launched.error().message;
     return {driver_.kernels, driver_.copies, allocated};
+  }
+
+  // The operations of so many launches in a row.
+  Enqueued Launches(const Problem& problem, int launches) {
+    driver_.operation_count = 0;
+    driver_.label_of_kernel = [](void** parameters) {
+      return static_cast<const KernelArguments*>(parameters[0])->segment;
+    };
+    for (int i = 0; i < launches; ++i) LaunchOne(problem, "direct?transport=copy_engine");
+    driver_.label_of_kernel = nullptr;
+    return Sorted(std::span(driver_.operations).first(driver_.operation_count));
   }
 
   using Store = std::map<std::string, std::string>;
@@ -155,6 +219,78 @@ TEST_F(PlanTest, ABroadcastIsCopiedWithoutAnAllocation) {
   EXPECT_EQ(enqueued.kernels, 5);
   EXPECT_EQ(enqueued.copies, 3 + 2 * 3);
   EXPECT_EQ(enqueued.allocations, 0u);
+}
+
+// Each copy follows the wait of its phase and ends before the last wait, or before a wait that ends
+// earlier copies; no other wait stands behind a copy.
+TEST_F(PlanTest, CopiesRunBesideTheWaitsOfLaterPhases) {
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kAllToAll, Collective::kBroadcast}) {
+    for (const int world_size : {2, 4}) {
+      Problem problem = ProblemOf(collective);
+      problem.world_size = world_size;
+      const CopyList list = CopiesOf(problem, 0);
+      const Enqueued launch = Launches(problem, 1);
+      const Order order(launch.operations);
+      ASSERT_EQ(launch.waits.size(), list.phases.size() + 1);
+      size_t next = 0;
+      for (size_t phase = 0; phase < list.phases.size(); ++phase) {
+        for (const BufferCopy& copy : list.phases[phase].copies) {
+          ASSERT_LT(next, launch.copies.size());
+          const size_t at = launch.copies[next++];
+          EXPECT_EQ(launch.operations[at].to, kReceive + copy.to_offset_bytes);
+          EXPECT_EQ(launch.operations[at].bytes, copy.bytes);
+          bool is_over = false;
+          for (size_t wait = 0; wait < launch.waits.size(); ++wait) {
+            EXPECT_EQ(order.Precedes(launch.waits[wait], at), wait <= phase) << wait;
+            if (wait <= phase) continue;
+            const bool is_last = wait + 1 == launch.waits.size();
+            is_over = is_over || is_last || list.phases[wait].ends_earlier_copies;
+            EXPECT_EQ(order.Precedes(at, launch.waits[wait]), is_over) << phase << " " << wait;
+          }
+        }
+      }
+      EXPECT_EQ(next, launch.copies.size());
+      for (const size_t own : launch.own_copies) {
+        EXPECT_TRUE(order.Precedes(own, launch.waits.back()));
+        for (const size_t copy : launch.copies) {
+          EXPECT_FALSE(order.Precedes(own, copy) || order.Precedes(copy, own)) << "not beside it";
+        }
+      }
+    }
+  }
+}
+
+// The root of a broadcast copies each segment in front of the wait behind which peers read it.
+TEST_F(PlanTest, ARootCopiesEachSegmentBeforeItsWait) {
+  for (const int world_size : {2, 4}) {
+    Problem problem = ProblemOf(Collective::kBroadcast);
+    problem.world_size = world_size;
+    problem.root = 0;
+    const Enqueued launch = Launches(problem, 1);
+    const Order order(launch.operations);
+    EXPECT_TRUE(launch.copies.empty());
+    ASSERT_EQ(launch.own_copies.size(), world_size == 2 ? 6u : 3u);
+    for (size_t segment = 0; segment < launch.own_copies.size(); ++segment) {
+      EXPECT_TRUE(order.Precedes(launch.own_copies[segment], launch.waits[segment]));
+    }
+  }
+}
+
+// Nothing of a launch begins before the launch in front of it has ended: side streams, too.
+TEST_F(PlanTest, LaunchesFollowEachOther) {
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kAllToAll, Collective::kBroadcast}) {
+    const Enqueued both = Launches(ProblemOf(collective), 2);
+    const Order order(both.operations);
+    const size_t end = both.waits[both.waits.size() / 2 - 1];
+    for (const auto* places : {&both.waits, &both.own_copies, &both.copies}) {
+      ASSERT_EQ(places->size() % 2, 0u);
+      for (size_t i = places->size() / 2; i < places->size(); ++i) {
+        EXPECT_TRUE(order.Precedes(end, (*places)[i]));
+      }
+    }
+  }
 }
 
 // Two barriers and two sums; in each of two segments a scatter from and a gather of three peers.

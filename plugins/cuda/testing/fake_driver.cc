@@ -7,6 +7,7 @@
 
 #include "gpu/driver/cuda_driver.h"
 
+using cotune::cuda::FakeOperation;
 using namespace cotune::gpu;  // NOLINT: the functions below are the driver's names
 
 namespace {
@@ -17,6 +18,14 @@ CuResult Freed(std::atomic<int>& objects) {
   if (State().is_busy) ++State().freed_while_busy;
   --objects;
   return kCuSuccess;
+}
+
+void Log(const FakeOperation& operation) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& operations = State().operations;
+  size_t& count = State().operation_count;
+  if (count < operations.size()) operations[count++] = operation;
 }
 
 }  // namespace
@@ -113,19 +122,43 @@ COTUNE_EXPORT CuResult cuMemGetAddressRange_v2(CuDevicePointer* base, size_t* by
   return kCuSuccess;
 }
 
-COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction, void**, void**) {
+COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction, void** parameters,
+                                        void**) {
   ++State().kernels;
+  const auto label_of = State().label_of_kernel;
+  Log({.kind = FakeOperation::Kind::kKernel,
+       .stream = config->stream,
+       .label = label_of == nullptr ? 0 : label_of(parameters)});
   State().last_blocks = config->grid_x;
   return kCuSuccess;
 }
 
-COTUNE_EXPORT CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer, CuDevicePointer, size_t, CuStream) {
+COTUNE_EXPORT CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer to, CuDevicePointer, size_t bytes,
+                                            CuStream stream) {
   ++State().copies;
+  Log({.kind = FakeOperation::Kind::kCopy, .stream = stream, .to = to, .bytes = bytes});
   return kCuSuccess;
 }
 
 COTUNE_EXPORT CuResult cuStreamCreate(CuStream* stream, unsigned int) {
-  *stream = reinterpret_cast<CuStream>(uintptr_t{2});
+  static std::atomic<uintptr_t> next{1};
+  *stream = reinterpret_cast<CuStream>(++next);
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuEventCreate(CuEvent* event, unsigned int) {
+  static std::atomic<uintptr_t> next{1};
+  *event = reinterpret_cast<CuEvent>(++next);
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuEventRecord(CuEvent event, CuStream stream) {
+  Log({.kind = FakeOperation::Kind::kRecord, .stream = stream, .event = event});
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned int) {
+  Log({.kind = FakeOperation::Kind::kWait, .stream = stream, .event = event});
   return kCuSuccess;
 }
 

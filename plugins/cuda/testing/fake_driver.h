@@ -3,11 +3,25 @@
 #ifndef COTUNE_PLUGINS_CUDA_TESTING_FAKE_DRIVER_H_
 #define COTUNE_PLUGINS_CUDA_TESTING_FAKE_DRIVER_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune::cuda {
+
+// What was enqueued on a stream.
+struct FakeOperation {
+  enum class Kind : uint8_t { kKernel, kCopy, kRecord, kWait };
+  Kind kind = Kind::kKernel;
+  const void* stream = nullptr;
+  const void* event = nullptr;  // that it records or waits for
+  int label = 0;                // of a kernel: see label_of_kernel
+  uint64_t to = 0;              // of a copy
+  uint64_t bytes = 0;
+};
 
 struct FakeDriverState {
   std::atomic<bool> is_busy{false};  // a kernel runs; notifies
@@ -22,6 +36,11 @@ struct FakeDriverState {
   std::atomic<int> kernels{0};               // launched so far
   std::atomic<unsigned int> last_blocks{0};  // of the last one
   std::atomic<int> copies{0};                // on the device, enqueued so far
+  // The first operations. In fixed memory, since tests count what a launch allocates. Read when no
+  // other thread enqueues.
+  std::array<FakeOperation, 256> operations;
+  size_t operation_count = 0;
+  int (*label_of_kernel)(void** parameters) = nullptr;
 };
 
 }  // namespace cotune::cuda
