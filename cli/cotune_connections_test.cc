@@ -70,6 +70,8 @@ TEST_F(ConnectionsTest, EachSettingOfTransportsHasItsOwnTable) {
     EXPECT_EQ(Document(tuned)["result"]["measured_cells"], 1) << tuned.out;
   }
   EXPECT_EQ(Entry(by_memory)["connections"]["ucx"], "posix between all ranks");
+  EXPECT_THAT(Entry(by_memory)["backends"]["ucx"].get<std::string>(),
+              testing::StartsWith("1.0.0 with UCX 1."));
   EXPECT_EQ(Entry(by_tcp)["connections"]["ucx"], "tcp/lo between all ranks");
 }
 

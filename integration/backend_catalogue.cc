@@ -257,7 +257,9 @@ Status BackendCatalogue::CheckSettings() {
 std::string BackendCatalogue::IdentityOf(const Backend& backend) const {
   // Settings may change what a backend's choices do, and so their times.
   const auto set = setting_texts_.find(backend.name());
-  return backend.version() + (set == setting_texts_.end() ? "" : " " + set->second);
+  const std::string libraries = backend.libraries();
+  return backend.version() + (libraries.empty() ? "" : " with " + libraries) +
+         (set == setting_texts_.end() ? "" : " " + set->second);
 }
 
 Error BackendCatalogue::WhyNone(const std::vector<Refusal>& group_refusals) const {

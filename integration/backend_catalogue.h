@@ -78,7 +78,7 @@ class BackendCatalogue {
   const std::map<std::string, std::string>& builds() const { return builds_; }
   // "key=value key=value" for each backend that has settings, by name.
   const std::map<std::string, std::string>& setting_texts() const { return setting_texts_; }
-  // The backend's version with its settings: what a measurement of it is valid for.
+  // The backend's version with its libraries and settings: what a measurement of it is valid for.
   std::string IdentityOf(const Backend& backend) const;
 
   // Why no backend can be used. `group_refusals`: of backends that are there and have no group.

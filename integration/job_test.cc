@@ -268,6 +268,16 @@ TEST_F(JobTest, EveryBackendHearsWhetherCallsAreToBeCompared) {
       << "what was tuned without it counts with it, too";
 }
 
+TEST_F(JobTest, LibrariesOfABackendArePartOfWhatAMeasurementIsValidFor) {
+  JobOptions options = Options();
+  options.catalogue.tables = {fake::BackendApi()};
+  options.catalogue.settings["fake.script"] = "choice usual default;libraries libfake 2.1";
+  const auto job = Job::Join(options);
+  ASSERT_TRUE(job) << job.error().ToText();
+  EXPECT_THAT((*job)->fingerprint().backends.at("fake"),
+              testing::StartsWith("1 with libfake 2.1 script="));
+}
+
 TEST_F(JobTest, AClassFitsTheGroup) {
   JobOptions options = Options();
   options.catalogue.tables = {host::BackendApi()};

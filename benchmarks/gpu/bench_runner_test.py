@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,19 @@ class TreeTest(unittest.TestCase):
 
     def content(self) -> dict:
         return json.loads(self.out.read_text())
+
+
+class ReservedPortTest(unittest.TestCase):
+    def test_only_who_shares_addresses_can_listen_there(self):
+        with bench_runner.reserved_port() as port:
+            with socket.socket() as stranger, self.assertRaises(OSError):
+                stranger.bind(("127.0.0.1", port))
+            with socket.socket() as store:
+                store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                store.bind(("127.0.0.1", port))
+                store.listen()
+                with socket.create_connection(("127.0.0.1", port)):
+                    pass
 
 
 class CommandTest(TreeTest):

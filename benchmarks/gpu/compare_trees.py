@@ -171,18 +171,26 @@ def main(arguments: list[str]) -> int:
     settings = settings_of(options, len(about["gpus"]))
     measurements: dict[str, list[dict]] = {name: [] for name in settings}
     content = {"schema": 2, "machine": about, "ranks": settings["before"].ranks, "rounds": options.rounds,
-               "compared": {}, "measurements": measurements}
+               "complete": False, "compared": {}, "measurements": measurements}
     for name, part in turns(settings, options.rounds, contenders_of(options.buffers)):
         began = time.monotonic()
-        added, why = part.run(part.limit_s)
+        try:
+            added, why = part.run(part.limit_s)
+        except ValueError as error:
+            added, why = {}, str(error)
         print(f"{'FAILED' if why else 'ok    '} {name}: {part.name} {time.monotonic() - began:.1f} s", flush=True)
         if why:
             print(why.strip(), file=sys.stderr)
             return FAILED
         measurements[name] += added.get("measurements", [])
         write(options.out, content)
-    compared = {name: compare(measurements["before"], each) for name, each in measurements.items() if name != "before"}
+    try:
+        compared = {name: compare(measurements["before"], each) for name, each in measurements.items() if name != "before"}
+    except ValueError as error:
+        print(f"the trees cannot be compared: {error}", file=sys.stderr)
+        return FAILED
     content["compared"] = {name: {"geometric_mean": round(each.mean, 5), "slower": each.why} for name, each in compared.items()}
+    content["complete"] = True
     write(options.out, content)
     for name, each in compared.items():
         print_comparison(name if len(compared) > 1 else "", each)

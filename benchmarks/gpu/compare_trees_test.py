@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shutil
 import sys
 import unittest
 
@@ -55,6 +56,7 @@ class CommandTest(bench_runner_test.TreeTest):
         # Times of host memory on a machine that does other work too may differ.
         self.assertIn(done.returncode, (compare_trees.SAME, compare_trees.SLOWER), done.stdout + done.stderr)
         content = self.content()
+        self.assertTrue(content["complete"])
         self.assertEqual(content["compared"]["after"]["slower"] == [], done.returncode == compare_trees.SAME)
         for name in ("before", "after"):
             self.assertEqual(len(content["measurements"][name]), 4)  # two sizes, two rounds
@@ -91,6 +93,19 @@ class CommandTest(bench_runner_test.TreeTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no bin/cotune", done.stderr)
         self.assertFalse(pathlib.Path(self.out).exists())
+
+    def test_what_was_measured_before_a_failure_is_kept(self):
+        broken = self.out.parent / "broken"
+        shutil.copytree(self.root, broken, ignore=shutil.ignore_patterns("broken"))
+        (broken / "benchmarks" / "gpu" / "measure.py").write_text("raise SystemExit('no measuring here')")
+        command = [str(self.root / "benchmarks/gpu/compare"), str(self.root), str(broken), "--out", str(self.out),
+                   "--memory", "host", "--quick", "--rounds", "2", "--collectives", "all_reduce"]
+        done = self.run_limited(command)
+        self.assertEqual(done.returncode, compare_trees.FAILED, done.stdout + done.stderr)
+        self.assertIn("no measuring here", done.stderr)
+        content = self.content()
+        self.assertFalse(content["complete"])
+        self.assertEqual({name: len(each) for name, each in content["measurements"].items()}, {"before": 2, "after": 0})
 
     def test_a_tree_without_tests_is_refused(self):
         tree = self.out.parent / "without_tests"

@@ -130,6 +130,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual const std::string& name() const = 0;
   virtual const std::string& version() const = 0;
+  // The libraries found at run time that do its work, with their versions; "": it has none, or does
+  // not say.
+  virtual std::string libraries() const { return ""; }
   // Pure and rank-invariant: depends on the arguments and the backend's version only. Never fails:
   // what cannot run is a refusal with its reason.
   virtual ChoiceList ListChoices(const Program& program, const Problem& problem) const = 0;

@@ -361,6 +361,21 @@ typedef struct cotune_connections_v1_t { /* constant; lives as long as the libra
                                      uint32_t capacity, cotune_error_t* error);
 } cotune_connections_v1_t;
 
+/* "cotune.libraries/1", since 1.3: the libraries found at run time that do a backend's work. What a
+ * tune measured counts only where this text is the same, and ranks with different texts do not tune
+ * together. */
+#define COTUNE_LIBRARIES_EXTENSION "cotune.libraries/1"
+typedef struct cotune_libraries_v1_t { /* constant; lives as long as the library */
+  uint32_t struct_size;
+  uint32_t flags; /* 0 */
+
+  /* [any] the same as long as the backend lives. Writes names and versions, for example
+   * "NCCL 2.28.9": a C string, cut to `capacity` bytes with its end. A backend that cannot say
+   * which versions it uses is refused with its error. */
+  cotune_status_t (*libraries_text)(const cotune_backend_t* backend, char* text, uint32_t capacity,
+                                    cotune_error_t* error);
+} cotune_libraries_v1_t;
+
 /* The exported symbol. host_abi_minor: newest minor version that the host knows. NULL: refused, the
  * reason is in *refusal. A plugin need not refuse a host that is older or newer than itself. */
 typedef const cotune_backend_api_t* (*cotune_backend_query_fn)(uint32_t host_abi_minor,

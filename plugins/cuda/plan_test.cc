@@ -161,7 +161,7 @@ class PlanTest : public ::testing::Test {
     int copies = 0;
     uint64_t allocations = 0;
   };
-  Counts LaunchOne(const Problem& problem, const char* name) {
+  Counts LaunchOne(const Problem& problem, const char* name, bool fails = false) {
     const auto choice = FindChoice(problem, name, {});
     EXPECT_TRUE(choice) << choice.error().message;
     Plan plan(*group_, problem, *choice, nullptr);
@@ -176,7 +176,7 @@ class PlanTest : public ::testing::Test {
     const uint64_t before = allocations;
     const auto launched = plan.Launch(launch);
     const uint64_t allocated = allocations - before;
-    EXPECT_TRUE(launched) << launched.error().message;
+    EXPECT_EQ(launched.has_value(), !fails) << (launched ? "" : launched.error().message);
     return {driver_.kernels, driver_.copies, allocated};
   }
 
@@ -289,6 +289,36 @@ TEST_F(PlanTest, LaunchesFollowEachOther) {
       for (size_t i = places->size() / 2; i < places->size(); ++i) {
         EXPECT_TRUE(order.Precedes(end, (*places)[i]));
       }
+    }
+  }
+}
+
+// A capture with a stream that was not joined cannot end: whichever operation fails, each side
+// stream is joined, unless its join is what failed.
+TEST_F(PlanTest, AFailedLaunchJoinsItsSideStreams) {
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kAllToAll, Collective::kBroadcast}) {
+    const Problem problem = ProblemOf(collective);
+    const Enqueued whole = Launches(problem, 1);
+    for (size_t failing = 0; failing < whole.operations.size(); ++failing) {
+      using Kind = FakeOperation::Kind;
+      driver_.operation_count = 0;
+      driver_.operations_before_failure = static_cast<int>(failing);
+      LaunchOne(problem, "direct?transport=copy_engine", /*fails=*/true);
+      driver_.operations_before_failure = -1;
+      if (whole.operations[failing].kind == Kind::kRecord ||
+          whole.operations[failing].kind == Kind::kWait) {
+        continue;
+      }
+      const auto operations = std::span(driver_.operations).first(driver_.operation_count);
+      std::map<const void*, const void*> unjoined;  // side streams, by their last record if any
+      for (const FakeOperation& operation : operations) {
+        const bool is_main = operation.stream == nullptr;
+        if (!is_main) unjoined[operation.stream] = operation.event;
+        if (!is_main || operation.kind != Kind::kWait) continue;
+        std::erase_if(unjoined, [&](const auto& side) { return side.second == operation.event; });
+      }
+      EXPECT_TRUE(unjoined.empty()) << static_cast<int>(collective) << " " << failing;
     }
   }
 }

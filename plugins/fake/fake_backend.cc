@@ -123,6 +123,7 @@ class FakeBackend {
 
   static Result<std::unique_ptr<FakeBackend>> Create(const cotune_host_t& host, int32_t device);
   int32_t device() const { return -1; }
+  const std::string& LibrariesText() const { return script.libraries; }
   static Result<Problem> CheckProblem(const cotune_problem_t& problem);
   Result<std::vector<cotune_choice_t>> ListChoices(const Problem& problem) const;
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params);

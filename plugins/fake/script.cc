@@ -205,19 +205,20 @@ std::string ReadLine(std::string_view line, Script& script) {
   if (first == "group_fails_on") {
     return Read(rest, script.group_fails_on) ? "" : fmt::format("cannot read the rank '{}'", rest);
   }
-  constexpr std::pair<std::string_view, std::string Script::*> kReasons[] = {
+  constexpr std::pair<std::string_view, std::string Script::*> kTexts[] = {
       {"refuse_all", &Script::refuse_all},
       {"create_fails", &Script::create_fails},
       {"create_unsupported", &Script::create_unsupported},
+      {"libraries", &Script::libraries},
   };
-  for (const auto& [word, reason] : kReasons) {
+  for (const auto& [word, text] : kTexts) {
     if (first != word) continue;
-    script.*reason = rest;
-    return rest.empty() ? fmt::format("{} needs a reason", word) : "";
+    script.*text = rest;
+    return rest.empty() ? fmt::format("{} needs a text", word) : "";
   }
   return fmt::format(
-      "expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', 'create_fails' or "
-      "'create_unsupported', found '{}'",
+      "expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', 'create_fails', "
+      "'create_unsupported' or 'libraries', found '{}'",
       first);
 }
 

@@ -34,6 +34,7 @@
 //     wrong_on=RANK               the last element of the last output is wrong
 //   refuse_all REASON...          every problem is refused
 //   group_fails_on RANK
+//   libraries TEXT...             what the extension cotune.libraries/1 tells; "" without it
 //   create_fails REASON...        create gives COTUNE_INTERNAL
 //   create_unsupported REASON...  create gives COTUNE_UNSUPPORTED
 //   breach FUNCTION HOW [WORD...] a function of the ABI's table breaks its contract, as no backend
@@ -125,6 +126,7 @@ struct Script {
   int32_t group_fails_on = -1;
   std::string create_fails;
   std::string create_unsupported;
+  std::string libraries;
   std::string mistake;  // "line 2: ...": the script cannot be read
 };
 

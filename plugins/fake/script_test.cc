@@ -116,7 +116,7 @@ TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("").mistake, "line 1: there is no choice");
   EXPECT_EQ(ParseScript("choice a\nchoise b").mistake,
             "line 2: expected 'choice', 'parts', 'breach', 'refuse_all', 'group_fails_on', "
-            "'create_fails' or 'create_unsupported', found 'choise'");
+            "'create_fails', 'create_unsupported' or 'libraries', found 'choise'");
   EXPECT_EQ(ParseScript("choice").mistake, "line 1: a choice needs a name");
   EXPECT_EQ(ParseScript("choice a cost_us=x").mistake, "line 1: cannot read 'cost_us=x'");
   EXPECT_EQ(ParseScript("choice a wrong_on=1x").mistake, "line 1: cannot read 'wrong_on=1x'");
@@ -129,7 +129,8 @@ TEST(ScriptTest, MistakesNameTheLine) {
   EXPECT_EQ(ParseScript("choice a\n\n# b\nchoice a").mistake, "line 4: 'a' is there twice");
   EXPECT_EQ(ParseScript("choice a default\nchoice b default").mistake,
             "2 choices are marked default");
-  EXPECT_EQ(ParseScript("choice a;refuse_all ").mistake, "line 2: refuse_all needs a reason");
+  EXPECT_EQ(ParseScript("choice a;refuse_all ").mistake, "line 2: refuse_all needs a text");
+  EXPECT_EQ(ParseScript("choice a;libraries libfake 2.1").libraries, "libfake 2.1");
   EXPECT_EQ(ParseScript("choice a;group_fails_on x").mistake, "line 2: cannot read the rank 'x'");
   const std::string longest(95, 'n');
   EXPECT_EQ(ParseScript("choice " + longest).mistake, "");

@@ -26,7 +26,7 @@ namespace cotune {
 namespace {
 
 constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
-constexpr uint32_t kConnectionBytesMax = 256;
+constexpr uint32_t kTextBytesMax = 256;  // of what a backend says of connections and libraries
 constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
 
 // A backend as its calls see it. Held by its groups and plans too.
@@ -354,14 +354,14 @@ class AdaptedGroup final : public BackendGroup {
 
  private:
   std::string ConnectionTo(int32_t peer) {
-    std::array<char, kConnectionBytesMax> text{};
+    std::array<char, kTextBytesMax> text{};
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "connection_text");
     const Result<cotune_status_t> status =
         InvokeApart(*context_->backend, context_->backend->subject, "connection_text",
                     context_->backend->DeadlineOfCall(), nullptr, [&] {
                       return context_->extensions.connections->connection_text(
-                          context_->handle, peer, text.data(), kConnectionBytesMax, &error);
+                          context_->handle, peer, text.data(), kTextBytesMax, &error);
                     });
     // Only people read it: a failure is told there, too.
     if (!status) return "not known: " + status.error().what;
@@ -460,6 +460,25 @@ Result<BackendExtensions> ExtensionsOf(const BackendContext& context,
   return extensions;
 }
 
+// The libraries that the backend uses, with their versions; "" when it does not tell them.
+Result<std::string> LibrariesOf(const BackendContext& context, const BackendExtensions& extensions,
+                                const cotune_backend_t* backend, const std::string& where) {
+  if (extensions.libraries == nullptr) return std::string();
+  std::array<char, kTextBytesMax> text{};
+  cotune_error_t error = EmptyError();
+  const Result<cotune_status_t> status = InvokeApart(
+      context, context.subject, "libraries_text", context.DeadlineOfCall(), nullptr, [&] {
+        return extensions.libraries->libraries_text(backend, text.data(), kTextBytesMax, &error);
+      });
+  if (status && *status == COTUNE_OK) {
+    return std::string(text.data(), strnlen(text.data(), text.size() - 1));
+  }
+  return Fail(ErrorCode::kPluginRefused,
+              fmt::format("plugin refused at step 'extension {}'", COTUNE_LIBRARIES_EXTENSION),
+              where, status ? TextOf(error, "libraries_text") : status.error().what,
+              "leave the backend out, or report it to whoever ships the plugin");
+}
+
 void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
   InvokeWithoutAnswer(context, context.subject, "destroy", [&] { context.table.destroy(backend); });
 }
@@ -467,19 +486,21 @@ void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {
 class AdaptedBackend final : public Backend {
  public:
   AdaptedBackend(std::shared_ptr<const BackendContext> context, const BackendExtensions& extensions,
-                 cotune_backend_t* backend, int32_t device)
+                 std::string libraries, cotune_backend_t* backend, int32_t device)
       : context_(std::move(context)),
         extensions_(extensions),
         backend_(backend),
         device_(device),
         name_(context_->table.name),
-        version_(context_->table.version) {}
+        version_(context_->table.version),
+        libraries_(std::move(libraries)) {}
   AdaptedBackend(const AdaptedBackend&) = delete;
   AdaptedBackend& operator=(const AdaptedBackend&) = delete;
   ~AdaptedBackend() override { DestroyBackend(*context_, backend_); }
 
   const std::string& name() const override { return name_; }
   const std::string& version() const override { return version_; }
+  std::string libraries() const override { return libraries_; }
 
   ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
     if (!program.is_single_collective()) return ChoiceList{{}, {{name_, kNoFusion}}};
@@ -553,6 +574,7 @@ class AdaptedBackend final : public Backend {
   const int32_t device_;
   const std::string name_;
   const std::string version_;
+  const std::string libraries_;
 };
 
 }  // namespace
@@ -587,7 +609,13 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
     DestroyBackend(*context, backend);
     return Propagate(extensions);
   }
-  return std::make_unique<AdaptedBackend>(context, *extensions, backend, device);
+  Result<std::string> libraries = LibrariesOf(*context, *extensions, backend, where);
+  if (!libraries) {
+    DestroyBackend(*context, backend);
+    return Propagate(libraries);
+  }
+  return std::make_unique<AdaptedBackend>(context, *extensions, std::move(*libraries), backend,
+                                          device);
 }
 
 }  // namespace cotune

@@ -29,6 +29,7 @@ struct cotune_backend_t {
   std::vector<int32_t> host_of_rank;
   const cotune_memory_v1_t* memory = nullptr;  // the extension, if any
   const cotune_connections_v1_t* connections = nullptr;
+  const cotune_libraries_v1_t* libraries = nullptr;
   std::vector<std::pair<void*, uint64_t>> registered;
 };
 
@@ -68,6 +69,7 @@ constexpr cotune_backend_api_t kTable = {
     .destroy = [](cotune_backend_t*) {},
     .get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
       if (std::string_view(id) == "cotune.connections/1") return backend->connections;
+      if (std::string_view(id) == "cotune.libraries/1") return backend->libraries;
       return std::string_view(id) == "cotune.memory/1" ? backend->memory : nullptr;
     },
     .list_choices =
@@ -296,6 +298,40 @@ TEST_F(BackendAdapterTest, AConnectionThatIsNotKnownSaysWhy) {
   probe_.status = COTUNE_INTERNAL;
   probe_.message = "the wire is cut";
   EXPECT_THAT(group->Connections(), ElementsAre("", HasSubstr("not known: the wire is cut")));
+}
+
+constexpr cotune_libraries_v1_t kLibraries = {
+    .struct_size = sizeof(cotune_libraries_v1_t),
+    .flags = 0,
+    .libraries_text =
+        [](const cotune_backend_t* backend, char* text, uint32_t capacity, cotune_error_t* error) {
+          if (backend->status != COTUNE_OK) return Answer(*backend, error);
+          std::strncpy(text, "libwire 2.1", capacity);
+          return cotune_status_t{COTUNE_OK};
+        },
+};
+
+TEST_F(BackendAdapterTest, LibrariesAreThoseOfTheExtension) {
+  const auto adopt = [&] { return AdoptBackend(&table_, services_.table(), -1, "test"); };
+  EXPECT_EQ(adopt().value()->libraries(), "");
+  probe_.libraries = &kLibraries;
+  EXPECT_EQ(adopt().value()->libraries(), "libwire 2.1");
+  // What was measured would count with any version.
+  probe_.status = COTUNE_INTERNAL;
+  probe_.message = "the library has gone";
+  const auto refused = adopt();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPluginRefused);
+  EXPECT_THAT(refused.error().ToText(), HasSubstr("cotune.libraries/1"));
+  EXPECT_THAT(refused.error().ToText(), HasSubstr("the library has gone"));
+  probe_.status = COTUNE_OK;
+  cotune_libraries_v1_t broken = kLibraries;
+  broken.libraries_text = nullptr;
+  probe_.libraries = &broken;
+  EXPECT_THAT(adopt().error().ToText(), HasSubstr("libraries_text is NULL"));
+  broken = kLibraries;
+  broken.struct_size = 8;
+  EXPECT_THAT(adopt().error().ToText(), HasSubstr("struct_size is too small"));
 }
 
 TEST_F(BackendAdapterTest, ABrokenConnectionsExtensionIsRefused) {

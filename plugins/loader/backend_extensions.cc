@@ -28,6 +28,11 @@ const char* Missing(const cotune_connections_v1_t& connections) {
   return connections.connection_text == nullptr ? "connection_text is NULL" : nullptr;
 }
 
+const char* Missing(const cotune_libraries_v1_t& libraries) {
+  if (!COTUNE_HAS_FIELD(cotune_libraries_v1_t, &libraries, libraries_text)) return kTooSmall;
+  return libraries.libraries_text == nullptr ? "libraries_text is NULL" : nullptr;
+}
+
 template <class Table>
 Status TakeTable(std::string_view id, const void* found, const char* header,
                  const std::string& where, const Table*& table) {
@@ -50,6 +55,9 @@ Status BackendExtensions::Take(std::string_view id, const void* found, const std
   }
   if (id == COTUNE_PROGRAM_EXTENSION) {
     return TakeTable(id, found, "cotune_program_v1.h", where, program);
+  }
+  if (id == COTUNE_LIBRARIES_EXTENSION) {
+    return TakeTable(id, found, "cotune_backend_v1.h", where, libraries);
   }
   return TakeTable(id, found, "cotune_backend_v1.h", where, connections);
 }

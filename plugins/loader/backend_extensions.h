@@ -14,7 +14,8 @@ namespace cotune {
 // A table is nullptr where the backend does not offer it.
 struct BackendExtensions {
   static constexpr const char* kIds[] = {COTUNE_MEMORY_EXTENSION, COTUNE_PROGRAM_EXTENSION,
-                                         COTUNE_CONNECTIONS_EXTENSION};
+                                         COTUNE_CONNECTIONS_EXTENSION,
+                                         COTUNE_LIBRARIES_EXTENSION};
 
   // Keeps what get_extension answered for `id`, one of kIds; nullptr is no error. kPluginRefused
   // for a table that is too small or lacks a function; `where` is the plugin's path.
@@ -23,6 +24,7 @@ struct BackendExtensions {
   const cotune_memory_v1_t* memory = nullptr;
   const cotune_program_v1_t* program = nullptr;
   const cotune_connections_v1_t* connections = nullptr;
+  const cotune_libraries_v1_t* libraries = nullptr;
 };
 
 }  // namespace cotune

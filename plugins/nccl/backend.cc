@@ -140,6 +140,7 @@ class Backend {
   }
 
   int32_t device() const { return gpu_->ordinal(); }
+  std::string LibrariesText() const { return "NCCL " + VersionText(nccl_.version()); }
 
   // sdk::CheckProblem, and what NCCL adds.
   static Result<Problem> CheckProblem(const cotune_problem_t& abi) {

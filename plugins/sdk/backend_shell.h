@@ -52,6 +52,8 @@ constexpr bool NeedsOneHost() {
 //     // Left out: no parts of programs. Part is a class of the backend's own.
 //     using Part = ...;
 //     Result<std::unique_ptr<Part>> PreparePart(const Program& part, int64_t deadline_ns);
+//     // Only of backends that offer cotune.libraries/1: "NCCL 2.28.9".
+//     std::string LibrariesText() const;
 //   };
 //   class Group {
 //     using Plan = ...;
@@ -315,6 +317,18 @@ class BackendShell {
       return WriteText(Of(group).ConnectionText(peer), text, capacity);
     });
   }
+
+  static constexpr bool kTellsLibraries = requires(const Backend& backend) {
+    backend.LibrariesText();
+  };
+
+  static cotune_status_t LibrariesText(const cotune_backend_t* backend, char* text,
+                                       uint32_t capacity, cotune_error_t* error) {
+    return Run(error, [&]() -> Result<void> {
+      return WriteText(Of(backend).LibrariesText(), text, capacity);
+    });
+  }
+
   static const void* GetExtension(const cotune_backend_t* /*backend*/, const char* id) {
     if constexpr (kRegistersMemory) {
       static constexpr cotune_memory_v1_t kMemory = {.struct_size = sizeof(cotune_memory_v1_t),
@@ -338,6 +352,13 @@ class BackendShell {
           .flags = 0,
           .connection_text = ConnectionText};
       if (std::string_view(id) == COTUNE_CONNECTIONS_EXTENSION) return &kConnections;
+    }
+    if constexpr (kTellsLibraries) {
+      static constexpr cotune_libraries_v1_t kLibraries = {
+          .struct_size = sizeof(cotune_libraries_v1_t),
+          .flags = 0,
+          .libraries_text = LibrariesText};
+      if (std::string_view(id) == COTUNE_LIBRARIES_EXTENSION) return &kLibraries;
     }
     return nullptr;
   }

@@ -121,6 +121,7 @@ struct ProbeBackend : Counted {
     return MakeOrFail<ProbeBackend>();
   }
   static int32_t device() { return kKind == COTUNE_MEMORY_HOST ? -1 : 3; }
+  static std::string LibrariesText() requires(kKind == COTUNE_MEMORY_CUDA) { return "libwire 2.1"; }
   static Result<Problem> CheckProblem(const cotune_problem_t& problem) {
     return sdk::CheckProblem(problem, {.memory_kind = kKind, .ranks_max = kRanksMax});
   }
@@ -455,6 +456,22 @@ TEST_F(BackendShellTest, ConnectionsAreAnExtensionOfGroupsThatTellThem) {
   EXPECT_EQ(text_of(-1, text, sizeof(text)), COTUNE_INVALID_ARGUMENT);
   EXPECT_EQ(text_of(2, text, sizeof(text)), COTUNE_INVALID_ARGUMENT);
   EXPECT_EQ(handles.message(), "the peer is no rank of the group");
+}
+
+TEST_F(BackendShellTest, LibrariesAreAnExtensionOfBackendsThatTellThem) {
+  Handles handles(cuda_, 3);
+  handles.MakeAll();
+  EXPECT_EQ(host_.get_extension(nullptr, COTUNE_LIBRARIES_EXTENSION), nullptr);
+  const auto* libraries = static_cast<const cotune_libraries_v1_t*>(
+      cuda_.get_extension(handles.backend_, COTUNE_LIBRARIES_EXTENSION));
+  ASSERT_NE(libraries, nullptr);
+  EXPECT_EQ(libraries->struct_size, sizeof(cotune_libraries_v1_t));
+  char text[16] = "";
+  EXPECT_EQ(libraries->libraries_text(handles.backend_, text, sizeof(text), &handles.error_),
+            COTUNE_OK);
+  EXPECT_STREQ(text, "libwire 2.1");
+  EXPECT_EQ(libraries->libraries_text(handles.backend_, text, 4, &handles.error_), COTUNE_OK);
+  EXPECT_STREQ(text, "lib");
 }
 
 // %0 = input f32 [R, 4]; %1 = add %0, 1; the output overwrites nothing.

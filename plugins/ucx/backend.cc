@@ -131,6 +131,7 @@ class Backend {
   }
 
   int32_t device() const { return -1; }
+  std::string LibrariesText() const { return "UCX " + context_->ucx().version().Text(); }
 
   static Result<Problem> CheckProblem(const cotune_problem_t& problem) {
     return sdk::CheckProblem(

@@ -126,6 +126,10 @@ std::string ServicesLayout() {
   FIELD(cotune_connections_v1_t, struct_size)
   FIELD(cotune_connections_v1_t, flags)
   FIELD(cotune_connections_v1_t, connection_text)
+  STRUCT(cotune_libraries_v1_t)
+  FIELD(cotune_libraries_v1_t, struct_size)
+  FIELD(cotune_libraries_v1_t, flags)
+  FIELD(cotune_libraries_v1_t, libraries_text)
   return text;
 }
 

@@ -57,10 +57,10 @@ Range ShareOf(const Problem& problem, const Range& all, int rank) {
 }
 
 // The peers read the root's receive buffer, since they do not know where its send buffer lies. Not
-// in place the root fills that first. It does so in segments, at more than twice the speed of a link
-// (2 H100: 958 GB/s to 395), so each segment has twice the bytes of the one before: it lies there
-// when the peers have read that one. With more peers than one every segment is another copy for
-// each of them in the last phase, and a copy more takes some 10 us.
+// in place the root fills that first. It does so in segments, at more than twice the speed of a
+// link (2 H100: 958 GB/s to 397), so each segment has twice the bytes of the one before: it lies
+// there when the peers have read that one. With more peers than one every segment is another copy
+// for each of them in the last phase, and a copy more takes some 10 us.
 std::vector<Range> BroadcastSegments(const Problem& problem) {
   const uint64_t bytes = BlockBytes(problem);
   if (problem.in_place) return {{0, bytes}};
@@ -145,6 +145,7 @@ CopyList CopiesOf(const Problem& problem, int rank) {
                                                       : BlockCopies(problem, rank);
 }
 
+// The waits for the segments of a broadcast stand beside its copies, and cost next to nothing.
 double CopyCostUs(const Problem& problem) {
   constexpr double kBarrierUs = 4;  // a launch and an exchange of flags
   constexpr double kCopyUs = 2.5;

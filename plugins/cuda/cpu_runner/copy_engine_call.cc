@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -107,12 +108,13 @@ Bytes MovingCall::ReceiveBefore(size_t rank) const {
   return before;
 }
 
-void MovingCall::CopyUntil(size_t left, size_t rank, std::vector<const CopyPhase*>& pending) {
+void MovingCall::CopyUntil(size_t left, size_t rank, std::deque<PendingCopies>& pending) {
+  const bool is_second_ahead = (salt_ + rank) % 4 >= 2;
   while (pending.size() > left) {
-    // Two streams take turns: each begins with the earlier phase, and either may be ahead.
-    const bool is_second_ahead = (salt_ + rank) % 4 >= 2 && pending.size() > 1;
-    const auto next = pending.begin() + (is_second_ahead ? 1 : 0);
-    for (const BufferCopy& copy : (*next)->copies) {
+    // Either stream may be ahead; on each of them phases follow each other.
+    const bool has_second = pending.size() > 1 && pending[1].stream != pending[0].stream;
+    const auto next = pending.begin() + (is_second_ahead && has_second ? 1 : 0);
+    for (const BufferCopy& copy : *next->copies) {
       FiberScheduler::YieldSometimes();
       Copy(rank, copy);
     }
@@ -123,16 +125,17 @@ void MovingCall::CopyUntil(size_t left, size_t rank, std::vector<const CopyPhase
 void MovingCall::Run(RanksOnCpu& ranks, int rank) {
   const auto r = static_cast<size_t>(rank);
   const CopyList copies = CopiesOf(problem_, rank);
-  // Copies run beside what follows them: at once, or so many phases later.
-  const size_t phases_behind = (salt_ + r) % 3;
-  std::vector<const CopyPhase*> pending;
+  // Copies run beside what follows them: at once, a phase later, or as late as they can.
+  constexpr size_t kPhasesBehind[] = {0, 1, SIZE_MAX};
+  const size_t phases_behind = kPhasesBehind[(salt_ + r) % 3];
+  std::deque<PendingCopies> pending;
   for (size_t phase = 0; phase < copies.phases.size(); ++phase) {
     const CopyPhase& now = copies.phases[phase];
     if (now.own) CopyHere(ranks, rank, *now.own);
     if (now.ends_earlier_copies) CopyUntil(0, r, pending);
     CopyBarrier(ranks, rank, Record());
     between_launches_(rank, phase);
-    if (!now.copies.empty()) pending.push_back(&now);
+    if (!now.copies.empty()) pending.push_back({phase % 2, &now.copies});
     CopyUntil(phases_behind, r, pending);
   }
   const bool is_own_first = ((salt_ + r) & 1) != 0;

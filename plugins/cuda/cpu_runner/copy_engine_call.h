@@ -5,6 +5,7 @@
 #define COTUNE_PLUGINS_CUDA_CPU_RUNNER_COPY_ENGINE_CALL_H_
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -51,8 +52,12 @@ class MovingCall {
   Bytes ReceiveBefore(size_t rank) const;
   void CopyHere(RanksOnCpu& ranks, int rank, const BufferCopy& copy);
   void Copy(size_t rank, const BufferCopy& copy);
-  // Does copies of `pending` phases until so many phases are left.
-  void CopyUntil(size_t left, size_t rank, std::vector<const CopyPhase*>& pending);
+  struct PendingCopies {
+    size_t stream;  // of the two that take turns
+    const std::vector<BufferCopy>* copies;
+  };
+  // Does copies until those of so many phases are left.
+  void CopyUntil(size_t left, size_t rank, std::deque<PendingCopies>& pending);
 
   sdk::Problem problem_;
   unsigned int salt_;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <vector>
@@ -35,7 +37,8 @@ TEST(CopyEngineTest, CopiesGiveWhatTheCollectiveMust) {
   for (const Collective collective : kCollectives) {
     for (const int world : {2, 3, 4, 5, 8}) {
       RanksOnCpu ranks(world);
-      for (const uint64_t count : {0, 1, 511, 5001}) {
+      // The last fills all segments of two ranks.
+      for (const uint64_t count : {0, 1, 511, 5001, 40'001}) {
         for (const bool in_place : {false, true}) {
           if (in_place && collective == Collective::kAllToAll) continue;
           for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -163,6 +166,57 @@ TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
     bytes += phase.own->bytes;
   }
   EXPECT_EQ(bytes, 262'157u * 8);
+}
+
+// What CopyPhase promises of order is enough: each byte is written once, and read behind a wait
+// that stands behind its writing.
+TEST(CopyEngineTest, ABroadcastReadsWhatIsThere) {
+  for (const bool in_place : {false, true}) {
+    for (int world = 2; world <= 8; ++world) {
+      for (const uint64_t count : {1, 512, 513, 3000, 40'001}) {
+        const int root = static_cast<int>(count) % world;
+        // For each byte of each receive buffer the wait behind which peers may read it.
+        constexpr size_t kNever = SIZE_MAX;
+        std::vector<std::vector<size_t>> there(static_cast<size_t>(world),
+                                               std::vector<size_t>(count, kNever));
+        std::vector<CopyList> lists;
+        for (int rank = 0; rank < world; ++rank) {
+          lists.push_back(
+              CopiesOf(ProblemOf(Collective::kBroadcast, count, world, root, in_place), rank));
+          ASSERT_EQ(lists.back().phases.size(), lists.front().phases.size());
+        }
+        if (in_place) there[static_cast<size_t>(root)].assign(count, 0);
+        const auto write = [&](int rank, const BufferCopy& copy, size_t wait) {
+          for (uint64_t at = copy.to_offset_bytes; at < copy.to_offset_bytes + copy.bytes; ++at) {
+            ASSERT_EQ(there[static_cast<size_t>(rank)].at(at), kNever) << "written twice";
+            there[static_cast<size_t>(rank)][at] = wait;
+          }
+        };
+        for (int rank = 0; rank < world; ++rank) {
+          const auto& phases = lists[static_cast<size_t>(rank)].phases;
+          for (size_t p = 0; p < phases.size(); ++p) {
+            if (phases[p].own) write(rank, *phases[p].own, p);
+            size_t end = p + 1;
+            while (end < phases.size() && !phases[end].ends_earlier_copies) ++end;
+            for (const BufferCopy& copy : phases[p].copies) write(rank, copy, end);
+          }
+        }
+        for (int rank = 0; rank < world; ++rank) {
+          const auto& phases = lists[static_cast<size_t>(rank)].phases;
+          for (size_t p = 0; p < phases.size(); ++p) {
+            for (const BufferCopy& copy : phases[p].copies) {
+              EXPECT_EQ(copy.from_offset_bytes, copy.to_offset_bytes);
+              const auto& from = there[static_cast<size_t>(copy.from_rank)];
+              for (uint64_t i = 0; i < copy.bytes; ++i) {
+                ASSERT_LE(from.at(copy.from_offset_bytes + i), p) << rank << " reads too early";
+              }
+            }
+          }
+          for (const size_t wait : there[static_cast<size_t>(rank)]) ASSERT_NE(wait, kNever);
+        }
+      }
+    }
+  }
 }
 
 // The root fills its receive buffer twice as fast as a peer reads it, or faster: a segment that is

@@ -20,12 +20,16 @@ CuResult Freed(std::atomic<int>& objects) {
   return kCuSuccess;
 }
 
-void Log(const FakeOperation& operation) {
+CuResult Enqueue(const FakeOperation& operation) {
+  constexpr CuResult kSomeFailure = 999;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
+  int& before_failure = State().operations_before_failure;
+  if (before_failure >= 0 && before_failure-- == 0) return kSomeFailure;
   auto& operations = State().operations;
   size_t& count = State().operation_count;
   if (count < operations.size()) operations[count++] = operation;
+  return kCuSuccess;
 }
 
 }  // namespace
@@ -126,18 +130,16 @@ COTUNE_EXPORT CuResult cuLaunchKernelEx(const CuLaunchConfig* config, CuFunction
                                         void**) {
   ++State().kernels;
   const auto label_of = State().label_of_kernel;
-  Log({.kind = FakeOperation::Kind::kKernel,
-       .stream = config->stream,
-       .label = label_of == nullptr ? 0 : label_of(parameters)});
   State().last_blocks = config->grid_x;
-  return kCuSuccess;
+  return Enqueue({.kind = FakeOperation::Kind::kKernel,
+                  .stream = config->stream,
+                  .label = label_of == nullptr ? 0 : label_of(parameters)});
 }
 
 COTUNE_EXPORT CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer to, CuDevicePointer, size_t bytes,
                                             CuStream stream) {
   ++State().copies;
-  Log({.kind = FakeOperation::Kind::kCopy, .stream = stream, .to = to, .bytes = bytes});
-  return kCuSuccess;
+  return Enqueue({.kind = FakeOperation::Kind::kCopy, .stream = stream, .to = to, .bytes = bytes});
 }
 
 COTUNE_EXPORT CuResult cuStreamCreate(CuStream* stream, unsigned int) {
@@ -153,13 +155,11 @@ COTUNE_EXPORT CuResult cuEventCreate(CuEvent* event, unsigned int) {
 }
 
 COTUNE_EXPORT CuResult cuEventRecord(CuEvent event, CuStream stream) {
-  Log({.kind = FakeOperation::Kind::kRecord, .stream = stream, .event = event});
-  return kCuSuccess;
+  return Enqueue({.kind = FakeOperation::Kind::kRecord, .stream = stream, .event = event});
 }
 
 COTUNE_EXPORT CuResult cuStreamWaitEvent(CuStream stream, CuEvent event, unsigned int) {
-  Log({.kind = FakeOperation::Kind::kWait, .stream = stream, .event = event});
-  return kCuSuccess;
+  return Enqueue({.kind = FakeOperation::Kind::kWait, .stream = stream, .event = event});
 }
 
 COTUNE_EXPORT CuResult cuStreamGetCaptureInfo_v2(CuStream, CuStreamCaptureStatus* status,

@@ -40,6 +40,7 @@ struct FakeDriverState {
   // other thread enqueues.
   std::array<FakeOperation, 256> operations;
   size_t operation_count = 0;
+  int operations_before_failure = -1;  // the next one fails and is not kept; -1: none does
   int (*label_of_kernel)(void** parameters) = nullptr;
 };
 
