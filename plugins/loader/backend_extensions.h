@@ -14,8 +14,7 @@ namespace cotune {
 // A table is nullptr where the backend does not offer it.
 struct BackendExtensions {
   static constexpr const char* kIds[] = {COTUNE_MEMORY_EXTENSION, COTUNE_PROGRAM_EXTENSION,
-                                         COTUNE_CONNECTIONS_EXTENSION,
-                                         COTUNE_LIBRARIES_EXTENSION};
+                                         COTUNE_CONNECTIONS_EXTENSION, COTUNE_LIBRARIES_EXTENSION};
 
   // Keeps what get_extension answered for `id`, one of kIds; nullptr is no error. kPluginRefused
   // for a table that is too small or lacks a function; `where` is the plugin's path.
