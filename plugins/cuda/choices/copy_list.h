@@ -27,8 +27,8 @@ struct BufferCopy {
 
 // One phase of a rank, in the order of its members.
 struct CopyPhase {
-  // From this rank to itself. A kernel copies it, since copy engines that do both are slower between
-  // GPUs. It runs beside the copies of earlier phases.
+  // From this rank to itself. A kernel copies it, since copy engines that do both are slower
+  // between GPUs. It runs beside the copies of earlier phases.
   std::optional<BufferCopy> own;
   // Whether the copies of all earlier phases end before the wait, and not beside it or behind it.
   bool ends_earlier_copies = false;
