@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/backend/version_text.h"
 #include "core/base/nearest_name.h"
 #include "fmt/format.h"
 #include "integration/build_id.h"
@@ -257,9 +258,7 @@ Status BackendCatalogue::CheckSettings() {
 std::string BackendCatalogue::IdentityOf(const Backend& backend) const {
   // Settings may change what a backend's choices do, and so their times.
   const auto set = setting_texts_.find(backend.name());
-  const std::string libraries = backend.libraries();
-  return backend.version() + (libraries.empty() ? "" : " with " + libraries) +
-         (set == setting_texts_.end() ? "" : " " + set->second);
+  return VersionText(backend) + (set == setting_texts_.end() ? "" : " " + set->second);
 }
 
 Error BackendCatalogue::WhyNone(const std::vector<Refusal>& group_refusals) const {

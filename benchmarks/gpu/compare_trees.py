@@ -144,6 +144,8 @@ class Comparison(typing.NamedTuple):
 
 def compare(before: list[dict], after: list[dict]) -> Comparison:
     ratios = ratios_of(before, after)
+    if not ratios:
+        raise ValueError("nothing was measured")
     return Comparison(ratios, geometric_mean([statistics.median(each) for each in ratios.values()]), judge(ratios))
 
 
@@ -172,6 +174,7 @@ def main(arguments: list[str]) -> int:
     measurements: dict[str, list[dict]] = {name: [] for name in settings}
     content = {"schema": 2, "machine": about, "ranks": settings["before"].ranks, "rounds": options.rounds,
                "complete": False, "compared": {}, "measurements": measurements}
+    write(options.out, content)
     for name, part in turns(settings, options.rounds, contenders_of(options.buffers)):
         began = time.monotonic()
         try:

@@ -48,7 +48,7 @@ Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
 std::string FingerprintText(const Fingerprint& fingerprint) {
   std::string text = "measured with";
   for (const auto& [name, version] : fingerprint.backends) {
-    text += fmt::format(" {} {}", name, version);
+    text += fmt::format("{} {} {}", text.ends_with("with") ? "" : ",", name, version);
   }
   text += fmt::format(", {}, on\n", fingerprint.measuring_mode);
   for (const auto& [name, value] : fingerprint.machine) {

@@ -13,6 +13,7 @@
 #include "cli/session/job_memory.h"
 #include "cli/session/lone_job.h"
 #include "cli/session/rank_session.h"
+#include "core/backend/version_text.h"
 #include "core/base/counted.h"
 #include "core/database/tuned_database.h"
 #include "fmt/format.h"
@@ -54,7 +55,7 @@ void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind
   }
   const std::string subject = "plugin " + backend.name();
   const std::string text = fmt::format(
-      "{} offers {} for {} of 1 MiB on {}, {} refused; {}", backend.version(),
+      "{} offers {} for {} of 1 MiB on {}, {} refused; {}", VersionText(backend),
       Counted(offered, "choice"),
       Counted(static_cast<int64_t>(AllCollectives().size()), "collective"),
       Counted(checkup.ranks, "rank"), refusals.size(), path.empty() ? "built in" : path);

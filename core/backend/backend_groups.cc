@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/backend/connections.h"
+#include "core/backend/version_text.h"
 #include "core/base/clock.h"
 #include "core/base/signal_stack.h"
 #include "core/ranks/step_record.h"
@@ -78,7 +79,7 @@ std::vector<Backend*> OnAllRanks(const std::vector<Backend*>& backends,
 }  // namespace
 
 std::string BackendGroups::IdentityOf(const Backend& backend) const {
-  std::string identity = fmt::format("{} {}", backend.name(), backend.version());
+  std::string identity = fmt::format("{} {}", backend.name(), VersionText(backend));
   const auto build = options_.builds.find(backend.name());
   if (build != options_.builds.end()) identity += " build " + build->second;
   const auto set = options_.settings.find(backend.name());

@@ -309,6 +309,42 @@ class BackendWithConnections final : public Backend {
   const std::vector<std::string> texts_;
 };
 
+// A backend that works by a library which each rank finds for itself.
+class BackendWithLibrary final : public Backend {
+ public:
+  BackendWithLibrary(HubForTest& hub, int rank, std::string library)
+      : real_(hub, rank, {}, "linked"), library_(std::move(library)) {}
+  const std::string& name() const override { return real_.name(); }
+  const std::string& version() const override { return real_.version(); }
+  std::string libraries() const override { return library_; }
+  ChoiceList ListChoices(const Program& program, const Problem& problem) const override {
+    return real_.ListChoices(program, problem);
+  }
+  Result<std::unique_ptr<BackendGroup>> CreateGroup(const GroupParameters& parameters) override {
+    return real_.CreateGroup(parameters);
+  }
+
+ private:
+  BackendForTest real_;
+  const std::string library_;
+};
+
+TEST(BackendGroupsTest, ABackendWithOtherLibrariesOnOneRankIsLeftOutOnAll) {
+  for (const std::string last : {"libwire 2.1", "libwire 2.2"}) {
+    const bool is_same = last == "libwire 2.1";
+    const std::vector<View> views = CreateOnThreeRanks(nullptr, [&](HubForTest& hub, int rank) {
+      return std::make_unique<BackendWithLibrary>(hub, rank, rank == 2 ? last : "libwire 2.1");
+    });
+    for (const View& view : views) {
+      EXPECT_EQ(view.members.size(), is_same ? 2u : 1u);
+      if (is_same) continue;
+      ASSERT_EQ(view.refusals.size(), 1u);
+      EXPECT_EQ(view.refusals[0].reason,
+                "rank 0 has 'linked 1 with libwire 2.1', rank 2 has 'linked 1 with libwire 2.2'");
+    }
+  }
+}
+
 TEST(BackendGroupsTest, AllRanksKnowHowEachReachesTheOthers) {
   const std::vector<std::vector<std::string>> texts = {
       {"", "shm", "tcp"}, {"shm", "", "tcp"}, {"tcp", "tcp", ""}};

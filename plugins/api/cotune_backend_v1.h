@@ -362,16 +362,17 @@ typedef struct cotune_connections_v1_t { /* constant; lives as long as the libra
 } cotune_connections_v1_t;
 
 /* "cotune.libraries/1", since 1.3: the libraries found at run time that do a backend's work. What a
- * tune measured counts only where this text is the same, and ranks with different texts do not tune
- * together. */
+ * tune measured counts only where this text is the same, and a backend with different texts on two
+ * ranks is left out on all. */
 #define COTUNE_LIBRARIES_EXTENSION "cotune.libraries/1"
 typedef struct cotune_libraries_v1_t { /* constant; lives as long as the library */
   uint32_t struct_size;
   uint32_t flags; /* 0 */
 
-  /* [any] the same as long as the backend lives. Writes names and versions, for example
-   * "NCCL 2.28.9": a C string, cut to `capacity` bytes with its end. A backend that cannot say
-   * which versions it uses is refused with its error. */
+  /* [any] the same as long as the backend lives; asked once, behind create. Writes names and
+   * versions, for example "NCCL 2.28.9": a C string of printable characters, cut to `capacity`
+   * bytes with its end. A backend whose text fills them, or that cannot say which versions it uses,
+   * is refused. */
   cotune_status_t (*libraries_text)(const cotune_backend_t* backend, char* text, uint32_t capacity,
                                     cotune_error_t* error);
 } cotune_libraries_v1_t;

@@ -167,7 +167,7 @@ class PlanTest : public ::testing::Test {
     Plan plan(*group_, problem, *choice, nullptr);
     cotune_launch_t launch{};
     launch.struct_size = sizeof(launch);
-    launch.send = reinterpret_cast<const void*>(kSend);
+    launch.send = reinterpret_cast<const void*>(send_);
     launch.recv = reinterpret_cast<void*>(kReceive);
     launch.stream.kind = COTUNE_STREAM_CUDA;
     launch.deadline_ns = kDeadlineNs;
@@ -188,12 +188,14 @@ class PlanTest : public ::testing::Test {
     };
     for (int i = 0; i < launches; ++i) LaunchOne(problem, "direct?transport=copy_engine");
     driver_.label_of_kernel = nullptr;
+    EXPECT_LE(driver_.operation_count, driver_.operations.size());
     return Sorted(std::span(driver_.operations).first(driver_.operation_count));
   }
 
   using Store = std::map<std::string, std::string>;
 
   FakeDriverState& driver_;
+  uintptr_t send_ = kSend;
   std::string folder_ = "/tmp/cotune_plan_test.XXXXXX";
   cotune_host_t host_{};
   Store store_;
@@ -277,6 +279,15 @@ TEST_F(PlanTest, ARootCopiesEachSegmentBeforeItsWait) {
   }
 }
 
+TEST_F(PlanTest, ARootWithOneBufferCopiesNothing) {
+  send_ = kReceive;
+  Problem problem = ProblemOf(Collective::kBroadcast);
+  problem.root = 0;
+  const Enqueued launch = Launches(problem, 1);
+  EXPECT_EQ(launch.waits.size(), CopiesOf(problem, 0).phases.size() + 1);
+  EXPECT_TRUE(launch.own_copies.empty());
+}
+
 // Nothing of a launch begins before the launch in front of it has ended: side streams, too.
 TEST_F(PlanTest, LaunchesFollowEachOther) {
   for (const Collective collective :
@@ -294,7 +305,7 @@ TEST_F(PlanTest, LaunchesFollowEachOther) {
 }
 
 // A capture with a stream that was not joined cannot end: whichever operation fails, each side
-// stream is joined, unless its join is what failed.
+// stream is joined, unless its own fork or join is what failed.
 TEST_F(PlanTest, AFailedLaunchJoinsItsSideStreams) {
   for (const Collective collective :
        {Collective::kAllGather, Collective::kAllToAll, Collective::kBroadcast}) {
@@ -306,18 +317,16 @@ TEST_F(PlanTest, AFailedLaunchJoinsItsSideStreams) {
       driver_.operations_before_failure = static_cast<int>(failing);
       LaunchOne(problem, "direct?transport=copy_engine", /*fails=*/true);
       driver_.operations_before_failure = -1;
-      if (whole.operations[failing].kind == Kind::kRecord ||
-          whole.operations[failing].kind == Kind::kWait) {
-        continue;
-      }
+      const void* const failed_event = whole.operations[failing].event;
       const auto operations = std::span(driver_.operations).first(driver_.operation_count);
-      std::map<const void*, const void*> unjoined;  // side streams, by their last record if any
+      std::map<const void*, const void*> unjoined;  // side streams, by the event of each
       for (const FakeOperation& operation : operations) {
         const bool is_main = operation.stream == nullptr;
-        if (!is_main) unjoined[operation.stream] = operation.event;
+        if (!is_main && operation.kind == Kind::kWait) unjoined[operation.stream] = operation.event;
         if (!is_main || operation.kind != Kind::kWait) continue;
         std::erase_if(unjoined, [&](const auto& side) { return side.second == operation.event; });
       }
+      std::erase_if(unjoined, [&](const auto& side) { return side.second == failed_event; });
       EXPECT_TRUE(unjoined.empty()) << static_cast<int>(collective) << " " << failing;
     }
   }

@@ -1,5 +1,6 @@
 #include "plugins/loader/backend_adapter.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -470,13 +471,21 @@ Result<std::string> LibrariesOf(const BackendContext& context, const BackendExte
       context, context.subject, "libraries_text", context.DeadlineOfCall(), nullptr, [&] {
         return extensions.libraries->libraries_text(backend, text.data(), kTextBytesMax, &error);
       });
-  if (status && *status == COTUNE_OK) {
-    return std::string(text.data(), strnlen(text.data(), text.size() - 1));
+  const std::string told(text.data(), strnlen(text.data(), text.size() - 1));
+  std::string why;
+  if (!status || *status != COTUNE_OK) {
+    why = status ? TextOf(error, "libraries_text") : status.error().what;
+  } else if (told.size() == text.size() - 1) {
+    why = fmt::format("its text fills the {} bytes that it was given", text.size());
+  } else if (std::any_of(told.begin(), told.end(),
+                         [](char c) { return c == 0x7f || (c >= 0 && c < 0x20); })) {
+    why = "its text holds a control character";
+  } else {
+    return told;
   }
   return Fail(ErrorCode::kPluginRefused,
               fmt::format("plugin refused at step 'extension {}'", COTUNE_LIBRARIES_EXTENSION),
-              where, status ? TextOf(error, "libraries_text") : status.error().what,
-              "leave the backend out, or report it to whoever ships the plugin");
+              where, why, "leave the backend out, or report it to whoever ships the plugin");
 }
 
 void DestroyBackend(const BackendContext& context, cotune_backend_t* backend) {

@@ -326,8 +326,20 @@ TEST_F(BackendAdapterTest, LibrariesAreThoseOfTheExtension) {
   EXPECT_THAT(refused.error().ToText(), HasSubstr("the library has gone"));
   probe_.status = COTUNE_OK;
   cotune_libraries_v1_t broken = kLibraries;
-  broken.libraries_text = nullptr;
+  broken.libraries_text = [](const cotune_backend_t*, char* text, uint32_t capacity,
+                             cotune_error_t*) {
+    std::memset(text, 'x', capacity);
+    return cotune_status_t{COTUNE_OK};
+  };
   probe_.libraries = &broken;
+  EXPECT_THAT(adopt().error().ToText(), HasSubstr("its text fills the 256 bytes"));
+  broken.libraries_text = [](const cotune_backend_t*, char* text, uint32_t, cotune_error_t*) {
+    std::strcpy(text, "libwire\n2.1");
+    return cotune_status_t{COTUNE_OK};
+  };
+  EXPECT_THAT(adopt().error().ToText(), HasSubstr("a control character"));
+  broken = kLibraries;
+  broken.libraries_text = nullptr;
   EXPECT_THAT(adopt().error().ToText(), HasSubstr("libraries_text is NULL"));
   broken = kLibraries;
   broken.struct_size = 8;

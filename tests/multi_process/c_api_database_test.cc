@@ -115,7 +115,7 @@ TEST_F(CApiDatabase, OfOtherSettingsOfABackendIsAWarningThatBeginsWithThem) {
       ElementsAre(AllOf(StartsWith("log 2 calls run the default choices: what was tuned "
                                    "for 2 ranks is not valid here: backend host: '"),
                         HasSubstr("slot_bytes=1M"), HasSubstr(database_),
-                        HasSubstr("tune here, or give the settings and backends that it was")),
+                        HasSubstr("tune here, or give the settings, backends and libraries")),
                   "call 0 ", "call 0 ", "default"));
 }
 

@@ -112,8 +112,13 @@ void MovingCall::CopyUntil(size_t left, size_t rank, std::deque<PendingCopies>& 
   const bool is_second_ahead = (salt_ + rank) % 4 >= 2;
   while (pending.size() > left) {
     // Either stream may be ahead; on each of them phases follow each other.
-    const bool has_second = pending.size() > 1 && pending[1].stream != pending[0].stream;
-    const auto next = pending.begin() + (is_second_ahead && has_second ? 1 : 0);
+    auto next = pending.begin();
+    if (is_second_ahead) {
+      const auto on_other = std::find_if(pending.begin(), pending.end(), [&](const auto& each) {
+        return each.stream != pending[0].stream;
+      });
+      if (on_other != pending.end()) next = on_other;
+    }
     for (const BufferCopy& copy : *next->copies) {
       FiberScheduler::YieldSometimes();
       Copy(rank, copy);

@@ -207,7 +207,8 @@ TEST(CopyEngineFaultsTest, NoCallSucceedsWithWrongDataWhenARankIsLate) {
         const bool is_too_late = halves > 2;
         if (is_too_late && !kCanRace) continue;
         const size_t place = seed / 9;
-        const Lateness late{.rank = static_cast<int>(seed) % world,
+        // Each rank is late by each time.
+        const Lateness late{.rank = static_cast<int>(seed + seed / 3 + place) % world,
                             .call = seed / 3 % kQueued,
                             .place = place == 0 ? std::nullopt : std::optional(place - 1),
                             .delay_ns = kTimeoutNs / 2 * halves};

@@ -205,6 +205,7 @@ TEST(CopyEngineTest, ABroadcastReadsWhatIsThere) {
           const auto& phases = lists[static_cast<size_t>(rank)].phases;
           for (size_t p = 0; p < phases.size(); ++p) {
             for (const BufferCopy& copy : phases[p].copies) {
+              EXPECT_TRUE(copy.is_from_recv);
               EXPECT_EQ(copy.from_offset_bytes, copy.to_offset_bytes);
               const auto& from = there[static_cast<size_t>(copy.from_rank)];
               for (uint64_t i = 0; i < copy.bytes; ++i) {

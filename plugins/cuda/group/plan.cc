@@ -145,7 +145,7 @@ Result<void> Plan::CopyHere(const cotune_launch_t& launch, const KernelArguments
   own.recv = static_cast<unsigned char*>(launch.recv) + copy.to_offset_bytes;
   own.count = copy.bytes / sdk::ElementBytes(problem_.type);
   own.segment = 0;
-  // A caller may name one buffer twice and not call it in place.
+  // The caller gave one buffer twice in a call that is not in place: there is nothing to copy.
   if (own.send == own.recv) return {};
   return LaunchKernel(own, stream, choice_.blocks);
 }

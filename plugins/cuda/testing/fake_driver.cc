@@ -28,7 +28,8 @@ CuResult Enqueue(const FakeOperation& operation) {
   if (before_failure >= 0 && before_failure-- == 0) return kSomeFailure;
   auto& operations = State().operations;
   size_t& count = State().operation_count;
-  if (count < operations.size()) operations[count++] = operation;
+  if (count < operations.size()) operations[count] = operation;
+  ++count;
   return kCuSuccess;
 }
 
