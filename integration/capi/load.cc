@@ -42,7 +42,8 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
     error.what = fmt::format("what was tuned for {} is not valid here: {}", ranks(world_size),
                              nearest->detail);
     if (nearest->reason == MissReason::kBackendVersionDiffers) {
-      error.next_step = "tune here, or give the settings, backends and libraries that it was tuned with";
+      error.next_step =
+          "tune here, or give the settings, backends and libraries that it was tuned with";
     }
   } else if (!other_sizes.empty()) {
     error.what = fmt::format("nothing is tuned for {}, only for groups of {}", ranks(world_size),

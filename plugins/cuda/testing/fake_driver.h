@@ -39,7 +39,7 @@ struct FakeDriverState {
   // The first operations. In fixed memory, since tests count what a launch allocates. Read when no
   // other thread enqueues.
   std::array<FakeOperation, 256> operations;
-  size_t operation_count = 0;  // those without a place count, too
+  size_t operation_count = 0;          // those without a place count, too
   int operations_before_failure = -1;  // the next one fails and is not kept; -1: none does
   int (*label_of_kernel)(void** parameters) = nullptr;
 };
