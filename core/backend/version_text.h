@@ -1,4 +1,4 @@
-// What of a backend decides its results, in words.
+// The version of a backend in words, with the libraries that it uses.
 #ifndef COTUNE_CORE_BACKEND_VERSION_TEXT_H_
 #define COTUNE_CORE_BACKEND_VERSION_TEXT_H_
 

@@ -54,7 +54,7 @@ FakeDriverState& LoadFakeDriver() {
   return *reinterpret_cast<FakeDriverState* (*)()>(dlsym(library, "fake_driver_state"))();
 }
 
-// What streams and events say of the order of operations.
+// The order of operations that follows from streams and events.
 class Order {
  public:
   explicit Order(std::span<const FakeOperation> operations) {
@@ -74,7 +74,7 @@ class Order {
       last_on[operation.stream] = at;
     }
   }
-  // Whether the first ends before the second begins.
+  // True: the first operation ends before the second begins.
   bool Precedes(size_t first, size_t second) const { return before_[second].test(first); }
 
  private:

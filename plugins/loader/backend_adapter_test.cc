@@ -316,7 +316,7 @@ TEST_F(BackendAdapterTest, LibrariesAreThoseOfTheExtension) {
   EXPECT_EQ(adopt().value()->libraries(), "");
   probe_.libraries = &kLibraries;
   EXPECT_EQ(adopt().value()->libraries(), "libwire 2.1");
-  // What was measured would count with any version.
+  // A backend with unknown versions is refused: its measurements would count with any version.
   probe_.status = COTUNE_INTERNAL;
   probe_.message = "the library has gone";
   const auto refused = adopt();

@@ -84,7 +84,7 @@ CopyList BroadcastCopies(const Problem& problem, int rank) {
   const std::vector<Range> segments = BroadcastSegments(problem);
   CopyList list;
   list.phases.resize(segments.size() + (problem.world_size > 2 ? 1 : 0));
-  // What the peers pass on has to be there.
+  // Peers pass on only data that has arrived.
   if (problem.world_size > 2) list.phases.back().ends_earlier_copies = true;
   const auto add = [&](size_t phase, int from, const Range& range) {
     if (range.bytes == 0) return;

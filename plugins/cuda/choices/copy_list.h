@@ -30,7 +30,7 @@ struct CopyPhase {
   // From this rank to itself. A kernel copies it, since copy engines that do both are slower
   // between GPUs. It runs beside the copies of earlier phases.
   std::optional<BufferCopy> own;
-  // Whether the copies of all earlier phases end before the wait, and not beside it or behind it.
+  // True: the copies of all earlier phases end before the wait. False: they may run beside it.
   bool ends_earlier_copies = false;
   // Here all ranks wait for each other.
   //

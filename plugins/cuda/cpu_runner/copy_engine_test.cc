@@ -168,8 +168,8 @@ TEST(CopyEngineTest, OwnCopiesAreWholeElements) {
   EXPECT_EQ(bytes, 262'157u * 8);
 }
 
-// What CopyPhase promises of order is enough: each byte is written once, and read behind a wait
-// that stands behind its writing.
+// The list needs no more order than CopyPhase promises: each byte is written once, and read behind
+// a wait that stands behind its writing.
 TEST(CopyEngineTest, ABroadcastReadsWhatIsThere) {
   for (const bool in_place : {false, true}) {
     for (int world = 2; world <= 8; ++world) {

@@ -40,7 +40,7 @@ class Plan {
                               const BufferCopy& copy, gpu::CuStream stream);
   sdk::Result<void> QueuePhase(const cotune_launch_t& launch, const KernelArguments& arguments,
                                size_t phase);
-  // What is queued on the launch's stream from here on follows all copies.
+  // Lets the launch's stream wait for all copies before anything that is queued later.
   sdk::Result<void> JoinCopies(const cotune_launch_t& launch);
   // Launches the kernel that copies the data which stays on this GPU.
   sdk::Result<void> CopyHere(const cotune_launch_t& launch, const KernelArguments& arguments,

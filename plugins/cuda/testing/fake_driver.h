@@ -12,7 +12,7 @@
 
 namespace cotune::cuda {
 
-// What was enqueued on a stream.
+// An operation on a stream.
 struct FakeOperation {
   enum class Kind : uint8_t { kKernel, kCopy, kRecord, kWait };
   Kind kind = Kind::kKernel;
