@@ -266,11 +266,19 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
 std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   const auto winner_ns = static_cast<double>(std::max<int64_t>(1, winner.median_ns));
   const double percent = 100.0 * (static_cast<double>(verdict.median_ns) - winner_ns) / winner_ns;
+  const std::string warm_time =
+      verdict.warm_median_ns == 0
+          ? ""
+          : fmt::format("; {} us with buffers in the cache", MicrosecondsText(verdict.warm_median_ns));
   const std::string time = fmt::format(
-      "{} us ({} us, {} rounds)", MicrosecondsText(verdict.median_ns),
-      IntervalText(verdict.interval_low_ns, verdict.interval_high_ns), verdict.samples_ns.size());
+      "{} us ({} us, {} rounds{})", MicrosecondsText(verdict.median_ns),
+      IntervalText(verdict.interval_low_ns, verdict.interval_high_ns), verdict.samples_ns.size(),
+      warm_time);
   switch (verdict.outcome) {
     case Outcome::kTimed:
+      if (percent < 0 && verdict.warm_median_ns > 0) {
+        return fmt::format("{:.1f} % faster, a tie inside the noise: {}", -percent, time);
+      }
       if (percent < 0) {
         return fmt::format("{:.1f} % faster, which is inside the noise of the default: {}",
                            -percent, time);

@@ -192,6 +192,10 @@ TEST(ExplanationTest, EachFateHasItsReason) {
   EXPECT_EQ(WhyItLost(entry.winner, faster),
             "1.0 % faster, which is inside the noise of the default: 34.6 us (41.2-41.2 us, 50 "
             "rounds)");
+  faster.warm_median_ns = 33'000;
+  EXPECT_EQ(WhyItLost(entry.winner, faster),
+            "1.0 % faster, a tie inside the noise: 34.6 us (41.2-41.2 us, 50 rounds; 33.0 us with "
+            "buffers in the cache)");
 }
 
 TEST(ExplanationTest, RangesReadWell) {

@@ -56,6 +56,9 @@ Json VerdictJson(const Problem& problem, const Verdict& verdict) {
           {"time_us", MicrosecondsJson(verdict.median_ns)},
           {"interval_us",
            {MicrosecondsJson(verdict.interval_low_ns), MicrosecondsJson(verdict.interval_high_ns)}},
+          {"warm_time_us", verdict.warm_median_ns == 0
+                               ? Json(nullptr)
+                               : Json(MicrosecondsJson(verdict.warm_median_ns))},
           {"algbw_GBps", AlgorithmBandwidth(problem, verdict.median_ns)},
           {"busbw_GBps", BusBandwidth(problem, verdict.median_ns)},
           {"wrong", verdict.wrong_elements},

@@ -6,6 +6,7 @@
 #include "core/benchmark/choice_runs.h"
 #include "core/benchmark/clock_report.h"
 #include "core/benchmark/race_loop.h"
+#include "core/benchmark/tie_break.h"
 #include "core/benchmark/winner_recheck.h"
 
 namespace cotune {
@@ -23,7 +24,7 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   if (!prepared) return Propagate(prepared);
   prepared_ = std::move(*prepared);
   CellOperands& buffers = *prepared_.buffers;
-  ChoiceRuns runs(parts_, problem, buffers, steps_);
+  ChoiceRuns runs(parts_, problem, buffers, steps_, buffers.copies());
   ChoiceRemoval removal(parts_, problem, choices_);
   CorrectnessCheck check(parts_, steps_, buffers, runs, removal);
   const SampleRepetitions repetitions(parts_.settings.SampleNs(problem.cls.memory),
@@ -33,23 +34,26 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
     return Propagate(done);
   }
   RaceLoop race(parts_, steps_, runs, removal, repetitions, budget_ns_);
+  const int64_t race_begin_ns = steps_.elapsed_ns();
   if (Status raced = race.Run(choices_); !raced) return Propagate(raced);
-  Result<CellClocks> clocks = ClockReport(parts_, steps_).Run(prepared_);
-  if (!clocks) return Propagate(clocks);
 
   CellResult result;
   result.problem = problem;
   result.buffer_copies = buffers.copies();
   result.start_mode = race.window().mode();
   result.invalid_rounds = race.window().invalid_samples();
-  result.sm_clock_mhz = clocks->sm_clock_mhz;
-  result.throttle_reasons = std::move(clocks->throttle_reasons);
   for (const BackendMember& member : parts_.groups.members()) {
     if (!member.connections.empty()) {
       result.connections.emplace(member.backend->name(), member.connections);
     }
   }
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
+  TieBreak tie_break(parts_, problem, buffers, steps_, race_begin_ns, budget_ns_);
+  if (Status broken = tie_break.Run(choices_, result); !broken) return Propagate(broken);
+  Result<CellClocks> clocks = ClockReport(parts_, steps_).Run(prepared_);
+  if (!clocks) return Propagate(clocks);
+  result.sm_clock_mhz = clocks->sm_clock_mhz;
+  result.throttle_reasons = std::move(clocks->throttle_reasons);
   WinnerRecheck recheck(check, SelectionRules{parts_.settings.noise_percent});
   return recheck.Run(choices_, std::move(result));
 }

@@ -19,8 +19,8 @@
 
 namespace cotune {
 
-// The order of the stages: preparation, check and calibration of each choice, race, clocks, recheck
-// of the winner. Collective: every rank measures the same cell with callers of the same choices in
+// The order of the stages: preparation, check and calibration of each choice, race, tie break,
+// clocks, recheck of the winner. Collective: every rank measures the same cell with callers of the same choices in
 // the same order, and gets the same result and winner. Every rank takes part in every step whatever
 // happened to it: a failure is a record like any other, and the choice is removed on all ranks.
 class CellBenchmark {

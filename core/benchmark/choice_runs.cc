@@ -15,7 +15,7 @@ LaunchArguments ChoiceRuns::Arguments() const {
 
 std::vector<LaunchArguments> ChoiceRuns::ArgumentsOfCopies(const LaunchArguments& arguments) const {
   std::vector<LaunchArguments> of_copies;
-  for (int32_t copy = 0; copy < buffers_.copies(); ++copy) {
+  for (int32_t copy = 0; copy < copies_; ++copy) {
     of_copies.push_back(arguments);
     buffers_.SetAddresses(of_copies.back(), copy);
   }

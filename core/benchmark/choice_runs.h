@@ -19,9 +19,10 @@ namespace cotune {
 // user had asked to stop.
 class ChoiceRuns {
  public:
+  // copies: how many copies of the operands timed calls go round over.
   ChoiceRuns(const BenchmarkParts& parts, const Problem& problem, CellOperands& buffers,
-             const CellSteps& steps)
-      : parts_(parts), problem_(problem), buffers_(buffers), steps_(steps) {}
+             const CellSteps& steps, int32_t copies)
+      : parts_(parts), problem_(problem), buffers_(buffers), steps_(steps), copies_(copies) {}
 
   // One call, as a program makes it.
   Result<TimedSpan> CallOnce(RacingChoice& choice);
@@ -43,6 +44,7 @@ class ChoiceRuns {
   const Problem& problem_;
   CellOperands& buffers_;
   const CellSteps& steps_;
+  const int32_t copies_;
 };
 
 }  // namespace cotune

@@ -76,7 +76,8 @@ TEST(CorrectnessCheckTest, AnInterruptedCallSaysNothingAboutTheChoice) {
                                .watchdog = cell.parts.watchdog,
                                .settings = cell.parts.settings,
                                .reset_callers = cell.parts.reset_callers};
-    ChoiceRuns runs(parts, cell.problem, *cell.prepared.buffers, cell.steps);
+    ChoiceRuns runs(parts, cell.problem, *cell.prepared.buffers, cell.steps,
+                    cell.prepared.buffers->copies());
     CorrectnessCheck check(parts, cell.steps, *cell.prepared.buffers, runs, cell.removal);
     const Status checked = check.Run(cell.choices[0], CheckBy::kCall);
     ASSERT_FALSE(checked.has_value());

@@ -31,6 +31,7 @@ void WriteVerdict(const Verdict& verdict, const TextTable& table, proto::Verdict
   record.mutable_skews_ns()->Add(verdict.skews_ns.begin(), verdict.skews_ns.end());
   record.set_repetitions(verdict.repetitions);
   record.set_median_ns(verdict.median_ns);
+  record.set_warm_median_ns(verdict.warm_median_ns);
   record.set_interval_low_from_median_ns(Difference(verdict.interval_low_ns, verdict.median_ns));
   record.set_interval_high_from_median_ns(Difference(verdict.interval_high_ns, verdict.median_ns));
 }
@@ -76,6 +77,7 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
   verdict.skews_ns.assign(record.skews_ns().begin(), record.skews_ns().end());
   verdict.repetitions = record.repetitions();
   verdict.median_ns = record.median_ns();
+  verdict.warm_median_ns = record.warm_median_ns();
   verdict.interval_low_ns = Sum(record.median_ns(), record.interval_low_from_median_ns());
   verdict.interval_high_ns = Sum(record.median_ns(), record.interval_high_from_median_ns());
   return verdict;

@@ -32,9 +32,11 @@ TEST(CellCodecTest, EveryFieldComesBack) {
     EXPECT_EQ(verdict.skews_ns, expected.skews_ns);
     EXPECT_EQ(verdict.repetitions, expected.repetitions);
     EXPECT_EQ(verdict.median_ns, expected.median_ns);
+    EXPECT_EQ(verdict.warm_median_ns, expected.warm_median_ns);
     EXPECT_EQ(verdict.interval_low_ns, expected.interval_low_ns);
     EXPECT_EQ(verdict.interval_high_ns, expected.interval_high_ns);
   }
+  EXPECT_EQ(decoded.cell.verdicts[0].warm_median_ns, 31'000);
   ASSERT_EQ(decoded.cell.refusals.size(), 2u);
   EXPECT_EQ(decoded.cell.refusals[1].choice, "cuda");
   EXPECT_EQ(decoded.cell.refusals[1].reason, "no device");

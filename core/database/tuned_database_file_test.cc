@@ -95,7 +95,7 @@ TEST_F(TunedDatabaseFileTest, RelativePathsWork) {
 TEST_F(TunedDatabaseFileTest, HeaderIsAsDocumented) {
   const std::string bytes = DatabaseOf({8}).Serialize().value();
   EXPECT_EQ(bytes.substr(0, 8), "COTUNEDB");
-  EXPECT_EQ(bytes.substr(8, 4), std::string("\4\0\0\0", 4));
+  EXPECT_EQ(bytes.substr(8, 4), std::string("\5\0\0\0", 4));
   uint64_t payload_bytes = 0;
   for (int i = 7; i >= 0; --i)
     payload_bytes =
@@ -118,8 +118,10 @@ TEST_F(TunedDatabaseFileTest, EachDamageHasItsOwnError) {
   EXPECT_EQ(RefusalOf(bytes), "loaded");
   bytes[8] = 3;
   EXPECT_EQ(RefusalOf(bytes), "loaded");
-  bytes[8] = 5;
-  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 5, this cotune reads up to 4");
+  bytes[8] = 4;
+  EXPECT_EQ(RefusalOf(bytes), "loaded");
+  bytes[8] = 6;
+  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 6, this cotune reads up to 5");
   bytes[8] = 0;
   EXPECT_EQ(RefusalOf(bytes), "field schema version is 0");
   bytes = good;

@@ -44,6 +44,27 @@ TEST(MeasuredCellsTuneTest, TimedCallsGoRoundOverCopiesWhereACacheWouldHoldTheBu
   }
 }
 
+TEST(MeasuredCellsTuneTest, WhereColdChoicesTieTheFasterOneInTheCacheWins) {
+  Tune tune = TuneOnSmallCache();
+  tune.choices = [](int) {
+    std::vector<ScriptedChoice> choices = {Scripted("a", 29'000), Scripted("b", 25'000),
+                                           Scripted("slow", 20'000)};
+    choices[0].cold_extra_ns = 1'000;
+    choices[1].cold_extra_ns = 5'100;
+    choices[2].cold_extra_ns = 12'000;
+    return choices;
+  };
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(VerdictOf(view.cells.at(0), "a").median_ns, 30'000);
+    EXPECT_EQ(VerdictOf(view.cells[0], "a").warm_median_ns, 29'000);
+    EXPECT_EQ(VerdictOf(view.cells[0], "b").median_ns, 30'100);
+    EXPECT_EQ(VerdictOf(view.cells[0], "b").warm_median_ns, 25'000);
+    EXPECT_EQ(VerdictOf(view.cells[0], "slow").warm_median_ns, 0);
+    EXPECT_EQ(WinnerAt(*view.outcome, 16384, 2), "scripted/b");
+  }
+}
+
 TEST(MeasuredCellsTuneTest, CallsThatAreSlowAtFirstDoNotDecideHowManyASampleHas) {
   Tune tune;
   tune.node_sizes = {{1024}};

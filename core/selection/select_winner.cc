@@ -157,34 +157,114 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(root);
 }
 
-}  // namespace
+// Whether the default wins although the other choice is faster. The race eliminated the default
+// because it was slower than the leader by more than the noise. It is kept only if that leader
+// failed later and the remaining choices were slower than the default in the same rounds.
+bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
+  if (fallback.outcome == Outcome::kOutpaced) {
+    // Near enough the same rounds: samples that did not count shift them by a few.
+    const auto begin = faster.samples_ns.begin();
+    const size_t rounds = std::min(fallback.samples_ns.size(), faster.samples_ns.size());
+    const MedianInterval then =
+        MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)});
+    return fallback.median_ns < then.median_ns;
+  }
+  return WithinNoise(fallback, faster, rules.noise_percent) || IntervalsOverlap(fallback, faster);
+}
 
-Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules) {
-  const Verdict* fastest =
+// What the times of a cell say before ties are broken.
+struct Standings {
+  const Verdict* fastest = nullptr;   // nullptr: no choice has a time
+  const Verdict* fallback = nullptr;  // the default that raced; nullptr: none
+  bool default_kept = false;          // instead of the fastest
+};
+
+Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
+  Standings standings;
+  standings.fastest =
       Fastest(cell, [](const Verdict& v) { return HasOutcome(v, Outcome::kTimed); });
-  if (fastest == nullptr) fastest = Fastest(cell, HasRaced);
-  if (fastest == nullptr) return NoWinner(cell);
+  if (standings.fastest == nullptr) standings.fastest = Fastest(cell, HasRaced);
+  if (standings.fastest == nullptr) return standings;
   const auto default_at =
       std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
                    [](const Verdict& v) { return v.is_default && HasRaced(v); });
-  const Verdict* fallback = default_at == cell.verdicts.end() ? nullptr : &*default_at;
+  if (default_at == cell.verdicts.end()) return standings;
+  standings.fallback = &*default_at;
+  standings.default_kept = standings.fallback != standings.fastest &&
+                           IsDefaultKept(*standings.fallback, *standings.fastest, rules);
+  return standings;
+}
 
-  // The race eliminated the default because it was slower than the leader by more than the noise.
-  // It is kept only if that leader failed later and the remaining choices were slower than the
-  // default in the same rounds.
-  const auto is_kept = [&](const Verdict& v) {
-    if (v.outcome == Outcome::kOutpaced) {
-      // Near enough the same rounds: samples that did not count shift them by a few.
-      const auto begin = fastest->samples_ns.begin();
-      const size_t rounds = std::min(v.samples_ns.size(), fastest->samples_ns.size());
-      const MedianInterval then =
-          MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)});
-      return v.median_ns < then.median_ns;
-    }
-    return WithinNoise(v, *fastest, rules.noise_percent) || IntervalsOverlap(v, *fastest);
+std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings& standings,
+                                         const SelectionRules& rules) {
+  const Verdict* const fastest = standings.fastest;
+  if (fastest == nullptr || standings.default_kept || fastest == standings.fallback) return {};
+  std::vector<const Verdict*> tied;
+  for (const Verdict& verdict : cell.verdicts) {
+    if (!HasRaced(verdict) || &verdict == standings.fallback) continue;
+    const bool is_tied = &verdict == fastest ||
+                         (verdict.samples_ns.size() >= TrustedSamples(cell) &&
+                          WithinNoise(verdict, *fastest, rules.noise_percent) &&
+                          (standings.fallback == nullptr ||
+                           !IsDefaultKept(*standings.fallback, verdict, rules)));
+    if (is_tied) tied.push_back(&verdict);
+  }
+  if (tied.size() < 2) return {};
+  // The fastest first, though one that was outpaced may have the smaller median.
+  std::sort(tied.begin(), tied.end(), [&](const Verdict* a, const Verdict* b) {
+    if (a == fastest || b == fastest) return a == fastest && b != fastest;
+    return IsFaster(*a, *b);
+  });
+  if (tied.size() > kTiedMax) tied.resize(kTiedMax);
+  return tied;
+}
+
+// Whether `a` is better than `b` when buffers are as often in the cache as out of it.
+bool IsFasterInBoth(const Verdict& a, const Verdict& b) {
+  using Wide = unsigned __int128;
+  const auto product = [](const Verdict& v) {
+    return static_cast<Wide>(v.median_ns) * static_cast<Wide>(v.warm_median_ns);
   };
-  const bool default_kept = fallback != nullptr && fallback != fastest && is_kept(*fallback);
-  const Verdict* chosen = default_kept ? fallback : fastest;
+  return product(a) != product(b) ? product(a) < product(b) : IsFaster(a, b);
+}
+
+// The winner among the choices that tie with the fastest one; the fastest one without warm times.
+const Verdict* BreakTie(const CellResult& cell, const Standings& standings,
+                        const SelectionRules& rules) {
+  const Verdict* best = standings.fastest;
+  if (best->warm_median_ns <= 0) return best;
+  for (const Verdict* each : TiedVerdicts(cell, standings, rules)) {
+    if (each->warm_median_ns > 0 && IsFasterInBoth(*each, *best)) best = each;
+  }
+  return best;
+}
+
+// Returns why the winner is not the choice with the smallest median; "" where it is that one.
+std::string WhyTieBroken(const Verdict& winner, const Verdict& fastest) {
+  if (&winner == &fastest) return "";
+  return fmt::format(
+      "; {} ({:.1f} us) ties with it, and takes {:.1f} us where this one takes {:.1f} us when the "
+      "buffers are in the cache",
+      fastest.id.text(), Microseconds(fastest.median_ns), Microseconds(fastest.warm_median_ns),
+      Microseconds(winner.warm_median_ns));
+}
+
+}  // namespace
+
+std::vector<size_t> TiedChoices(const CellResult& cell, const SelectionRules& rules) {
+  std::vector<size_t> tied;
+  for (const Verdict* each : TiedVerdicts(cell, StandingsOf(cell, rules), rules)) {
+    tied.push_back(static_cast<size_t>(each - cell.verdicts.data()));
+  }
+  return tied;
+}
+
+Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules) {
+  const Standings standings = StandingsOf(cell, rules);
+  if (standings.fastest == nullptr) return NoWinner(cell);
+  const Verdict* const fallback = standings.fallback;
+  const Verdict* const chosen =
+      standings.default_kept ? fallback : BreakTie(cell, standings, rules);
   const Verdict* runner_up = Fastest(cell, [&](const Verdict& v) {
     return HasRaced(v) && &v != chosen && v.samples_ns.size() >= TrustedSamples(cell);
   });
@@ -201,8 +281,10 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
     winner.fallback = fallback->id;
     winner.fallback_median_ns = fallback->median_ns;
   }
-  winner.why = default_kept ? WhyDefaultKept(*fallback, *fastest, rules.noise_percent)
-                            : WhyFastest(cell, *chosen, fallback, runner_up);
+  winner.why = standings.default_kept
+                   ? WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent)
+                   : WhyFastest(cell, *chosen, fallback, runner_up) +
+                         WhyTieBroken(*chosen, *standings.fastest);
   return winner;
 }
 

@@ -10,7 +10,10 @@
 namespace cotune {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 ChoiceId Id(std::string_view text) { return ChoiceId::Parse(text).value(); }
 
@@ -232,6 +235,97 @@ TEST(SelectWinnerTest, TheRunnerUpHasSamplesEnoughForItsTime) {
 TEST(SelectWinnerTest, TiesGoToTheSmallerId) {
   EXPECT_EQ(SelectWinner(Cell({Timed("host/b", 5'000), Timed("host/a", 5'000)}), {}).value().id,
             Id("host/a"));
+}
+
+Verdict Warm(Verdict verdict, int64_t warm_median_ns) {
+  verdict.warm_median_ns = warm_median_ns;
+  return verdict;
+}
+
+TEST(SelectWinnerTest, WarmTimesBreakATie) {
+  const Winner winner =
+      SelectWinner(Cell({Default(Timed("nccl/default", 20'000)),
+                         Warm(Timed("cuda/a", 15'200), 15'700), Warm(Timed("cuda/b", 15'230), 14'600),
+                         Timed("cuda/c", 15'600)}),
+                   {})
+          .value();
+  EXPECT_EQ(winner.id, Id("cuda/b"));
+  EXPECT_EQ(winner.median_ns, 15'230);
+  EXPECT_EQ(winner.runner_up, Id("cuda/a"));
+  EXPECT_EQ(winner.why,
+            "23.9 % faster than the default nccl/default (20.0 us); 99 % interval 15.2-15.2 us; "
+            "cuda/a (15.2 us) ties with it, and takes 15.7 us where this one takes 14.6 us when "
+            "the buffers are in the cache");
+}
+
+TEST(SelectWinnerTest, ATieCountsBothTimes) {
+  // 1 % slower cold: wins where it is faster by more than that warm.
+  const auto winner_with_warm = [](int64_t warm_ns) {
+    return SelectWinner(
+               Cell({Warm(Timed("cuda/a", 10'000), 9'900), Warm(Timed("cuda/b", 10'100), warm_ns)}),
+               {})
+        .value();
+  };
+  EXPECT_EQ(winner_with_warm(9'803).id, Id("cuda/a"));
+  EXPECT_THAT(winner_with_warm(9'803).why, Not(HasSubstr("ties")));
+  EXPECT_EQ(winner_with_warm(9'801).id, Id("cuda/b"));
+}
+
+TEST(SelectWinnerTest, WarmTimesCountOnlyAmongTiedChoices) {
+  const auto winner_of = [](std::vector<Verdict> verdicts) {
+    return SelectWinner(Cell(std::move(verdicts)), {}).value().id;
+  };
+  EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), Warm(Timed("cuda/b", 10'300), 1)}),
+            Id("cuda/a"))
+      << "not tied";
+  EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), Timed("cuda/b", 10'000)}),
+            Id("cuda/a"))
+      << "no warm time";
+  Verdict failed = Failed("cuda/b", Outcome::kLaunchFailed, "fails");
+  failed.warm_median_ns = 1;
+  EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), failed}), Id("cuda/a"));
+  EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), Warm(Timed("cuda/b", 10'100), 9'000),
+                       Default(Timed("nccl/x", 10'150))}),
+            Id("nccl/x"))
+      << "the default wins inside the noise";
+}
+
+TEST(TiedChoicesTest, AreTheFastestAndThoseInsideTheNoiseInOrder) {
+  const auto tied = [](std::vector<Verdict> verdicts) {
+    return TiedChoices(Cell(std::move(verdicts)), {.noise_percent = 2.0});
+  };
+  Verdict outpaced = Timed("cuda/o", 10'020);
+  outpaced.outcome = Outcome::kOutpaced;
+  Verdict hasty = Timed("cuda/h", 10'010, 0, 2);
+  hasty.outcome = Outcome::kOutpaced;
+  EXPECT_THAT(tied({Timed("cuda/a", 10'200), Timed("cuda/b", 10'201), Timed("cuda/c", 10'000),
+                    Failed("cuda/d", Outcome::kDeadline, "late"), outpaced, hasty}),
+              ElementsAre(2, 4, 0))
+      << "too slow by 1 ns, failed, and of two samples";
+  EXPECT_THAT(tied({Timed("cuda/a", 10'000), Timed("cuda/b", 10'201)}), IsEmpty());
+  EXPECT_THAT(tied({Timed("cuda/a", 10'000)}), IsEmpty());
+  EXPECT_THAT(tied({}), IsEmpty());
+  std::vector<Verdict> many;
+  for (int i = 0; i < 12; ++i) many.push_back(Timed("cuda/n" + std::to_string(i), 10'000 + i));
+  EXPECT_THAT(tied(many), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(TiedChoicesTest, NoneTiesBesideADefaultThatWins) {
+  const auto tied = [](std::vector<Verdict> verdicts) {
+    return TiedChoices(Cell(std::move(verdicts)), {.noise_percent = 2.0});
+  };
+  EXPECT_THAT(tied({Default(Timed("nccl/x", 9'900)), Timed("cuda/a", 10'000),
+                    Timed("cuda/b", 10'000)}),
+              IsEmpty())
+      << "the default is the fastest";
+  EXPECT_THAT(tied({Default(Timed("nccl/x", 10'100)), Timed("cuda/a", 10'000),
+                    Timed("cuda/b", 10'000)}),
+              IsEmpty())
+      << "the default is inside the noise";
+  // The default is outside of the noise of a and b, and inside that of c.
+  EXPECT_THAT(tied({Default(Timed("nccl/x", 10'300)), Timed("cuda/a", 10'000),
+                    Timed("cuda/b", 10'050), Timed("cuda/c", 10'150)}),
+              ElementsAre(1, 2));
 }
 
 TEST(SelectWinnerTest, OfSeveralDefaultsTheFirstThatHasATimeCounts) {

@@ -49,6 +49,9 @@ struct Verdict {
   int64_t interval_low_ns =
       0;  // 99 % order-statistic interval of the median; under 8 samples the range
   int64_t interval_high_ns = 0;
+  // Of a choice that tied for the first place with its buffers out of the cache: the median with
+  // one copy of them, which then are in it. 0: not measured so.
+  int64_t warm_median_ns = 0;
 
   bool has_time() const { return median_ns > 0 && wrong_elements == 0; }
   bool operator==(const Verdict&) const = default;

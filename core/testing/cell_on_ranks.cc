@@ -87,7 +87,8 @@ void RunOnPreparedRanks(const CellScript& script,
     Result<PreparedCell> prepared =
         Preparation(cell.parts, cell.program, cell.problem, cell.steps).Run(cell.choices);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().ToText();
-    ChoiceRuns runs(cell.parts, cell.problem, *prepared->buffers, cell.steps);
+    ChoiceRuns runs(cell.parts, cell.problem, *prepared->buffers, cell.steps,
+                    prepared->buffers->copies());
     ChoiceRemoval removal(cell.parts, cell.problem, cell.choices);
     PreparedCellOnRank with_buffers{cell, *prepared, runs, removal};
     body(with_buffers);

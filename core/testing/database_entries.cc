@@ -69,6 +69,7 @@ DatabaseEntry EntryForTest(uint64_t count) {
   cell.sm_clock_mhz = 1980;
   cell.throttle_reasons = "hw_thermal,sw_power_cap";
   cell.connections = {{"nccl", "NVLink between all ranks"}, {"ucx", "tcp/eth0 between all ranks"}};
+  cell.verdicts[0].warm_median_ns = 31'000;
   entry.winner.median_ns = 35'000;
   entry.winner.runner_up = IdForTest("host/tree");
   entry.winner.runner_up_median_ns = 41'200;
@@ -111,6 +112,7 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
     }
     verdict.median_ns = static_cast<int64_t>(random());
     verdict.interval_low_ns = static_cast<int64_t>(random());
+    verdict.warm_median_ns = static_cast<int64_t>(random());
     entry.cell.verdicts.push_back(std::move(verdict));
   }
   entry.winner.id = IdForTest(choices[random() % choices.size()]);

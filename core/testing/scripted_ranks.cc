@@ -297,8 +297,9 @@ class PlanForTest final : public Plan {
   }
   Result<bool> Progress(int64_t) override { return true; }
 
-  int64_t NextCostNs() {
-    const int64_t extra_ns = calls_ < choice_.first_calls ? choice_.first_extra_ns : 0;
+  int64_t NextCostNs(bool is_cold) {
+    int64_t extra_ns = calls_ < choice_.first_calls ? choice_.first_extra_ns : 0;
+    if (is_cold) extra_ns += choice_.cold_extra_ns;
     return choice_.cost_ns(problem_.bytes()) + extra_ns + choice_.noise_ns * (calls_++ % 5);
   }
   // Of the next sample with a planned start.
@@ -365,7 +366,8 @@ class CallsForTest final : public TimedCalls {
       ++launches;
     }
     auto* const single = dynamic_cast<PlanForTest*>(&plan_);
-    const int64_t cost_ns = single != nullptr ? single->NextCostNs() : launched_cost_ns / launches;
+    const int64_t cost_ns = single != nullptr ? single->NextCostNs(arguments_.size() > 1)
+                                              : launched_cost_ns / launches;
     const int64_t late_ns = single != nullptr && start_ns != 0 ? single->NextLatenessNs() : 0;
     return TimedSpan{begin_ns_ + late_ns, begin_ns_ + late_ns + cost_ns * repetitions_};
   }

@@ -72,6 +72,7 @@ struct ScriptedChoice {
   bool keeps_first_buffer = false;  // receives where the plan's first call did
   std::string refused;              // not empty: a refusal with this reason
   int64_t noise_ns = 0;             // added as a sawtooth over calls
+  int64_t cold_extra_ns = 0;        // added where timed calls go round over copies of the buffers
   int64_t first_calls = 0;          // of each plan, that take so much longer
   int64_t first_extra_ns = 0;
   int late_rank = -1;  // starts so many of its samples with a planned start so much after it

@@ -1,0 +1,127 @@
+#include "core/benchmark/tie_break.h"
+
+#include "core/testing/cell_on_ranks.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A choice of `warm_ns` a call, which takes `cold_ns` where calls go round over copies.
+ScriptedChoice ChoiceOfCosts(std::string name, int64_t cold_ns, int64_t warm_ns) {
+  ScriptedChoice choice = ChoiceOfCost(std::move(name), warm_ns);
+  choice.cold_extra_ns = cold_ns - warm_ns;
+  return choice;
+}
+
+CellScript ScriptOf(std::vector<ScriptedChoice> choices) {
+  CellScript script;
+  script.count = 4096;
+  script.device = [](int) { return DeviceScript{std::nullopt, 131072}; };  // 9 copies
+  script.choices = std::move(choices);
+  return script;
+}
+
+// The cell as its race leaves it, where the choices took these times.
+CellResult Raced(const PreparedCellOnRank& cell, const std::vector<int64_t>& times_ns) {
+  CellResult result;
+  result.problem = cell.problem;
+  for (size_t i = 0; i < times_ns.size(); ++i) {
+    Verdict verdict = cell.choices[i].verdict;
+    verdict.samples_ns.assign(8, times_ns[i]);
+    verdict.median_ns = verdict.interval_low_ns = verdict.interval_high_ns = times_ns[i];
+    result.verdicts.push_back(std::move(verdict));
+  }
+  return result;
+}
+
+std::vector<int64_t> WarmMedians(const CellResult& cell) {
+  std::vector<int64_t> medians_ns;
+  for (const Verdict& verdict : cell.verdicts) medians_ns.push_back(verdict.warm_median_ns);
+  return medians_ns;
+}
+
+TieBreak TieBreakOf(PreparedCellOnRank& cell, int64_t budget_ns = 0) {
+  return {cell.parts, cell.problem, *cell.prepared.buffers, cell.steps, cell.steps.elapsed_ns(),
+          budget_ns};
+}
+
+TEST(TieBreakTest, TiedChoicesAreTimedOnOneCopyOfTheBuffers) {
+  RunOnPreparedRanks(
+      ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'100, 7'000),
+                ChoiceOfCosts("slow", 10'300, 1'000), ChoiceOfCosts("c", 10'050, 9'500)}),
+      [](PreparedCellOnRank& cell) {
+        CellResult result = Raced(cell, {10'000, 10'100, 10'300, 10'050});
+        ASSERT_TRUE(TieBreakOf(cell).Run(cell.choices, result).has_value());
+        EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 7'000, 0, 9'500));
+        EXPECT_EQ(result.verdicts[1].median_ns, 10'100) << "the time of the race stays";
+        EXPECT_EQ(result.verdicts[1].samples_ns.size(), 8u);
+        EXPECT_EQ(Decide(result, {}).winner->id.text(), "scripted/b");
+      });
+}
+
+TEST(TieBreakTest, ThereIsNothingToTimeWithoutATie) {
+  RunOnPreparedRanks(ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'300, 1)}),
+                     [](PreparedCellOnRank& cell) {
+                       CellResult result = Raced(cell, {10'000, 10'300});
+                       const int64_t before_ns = cell.steps.elapsed_ns();
+                       ASSERT_TRUE(TieBreakOf(cell).Run(cell.choices, result).has_value());
+                       EXPECT_THAT(WarmMedians(result), ElementsAre(0, 0));
+                       EXPECT_EQ(cell.steps.elapsed_ns(), before_ns) << "and no step to take";
+                     });
+}
+
+TEST(TieBreakTest, TheRaceHasTimedOneCopyAlready) {
+  CellScript script = ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'000, 1)});
+  script.device = nullptr;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    ASSERT_EQ(cell.prepared.buffers->copies(), 1);
+    CellResult result = Raced(cell, {10'000, 10'000});
+    ASSERT_TRUE(TieBreakOf(cell).Run(cell.choices, result).has_value());
+    EXPECT_THAT(WarmMedians(result), ElementsAre(0, 0));
+  });
+}
+
+TEST(TieBreakTest, ASpentBudgetLeavesTheTie) {
+  RunOnPreparedRanks(
+      ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'000, 7'000)}),
+      [](PreparedCellOnRank& cell) {
+        CellResult result = Raced(cell, {10'000, 10'000});
+        TieBreak tie_break = TieBreakOf(cell, 1'000'000);
+        // One step of the scripted exchange takes a millisecond.
+        ASSERT_TRUE(cell.steps.Exchange("race", StepRecord<TakenSample>{}).has_value());
+        ASSERT_TRUE(tie_break.Run(cell.choices, result).has_value());
+        EXPECT_THAT(WarmMedians(result), ElementsAre(0, 0));
+        EXPECT_EQ(Decide(result, {}).winner->id.text(), "scripted/a");
+      });
+}
+
+TEST(TieBreakTest, AChoiceThatFailsIsRemovedOnAllAndTheOthersAreTimed) {
+  CellScript script =
+      ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("failing", 10'000, 7'000),
+                ChoiceOfCosts("c", 10'050, 8'000)});
+  script.world_size = 3;
+  script.choices[1].launch_fails_on_rank = 2;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    // The timed calls of a race, whose plans go when the group is made anew.
+    ASSERT_TRUE(cell.runs.CallTimed(cell.choices[0], 9, 0).has_value());
+    CellResult result = Raced(cell, {10'000, 10'000, 10'050});
+    ASSERT_TRUE(TieBreakOf(cell).Run(cell.choices, result).has_value());
+    EXPECT_EQ(cell.choices[0].timed, nullptr);
+    EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 0, 8'000));
+    EXPECT_TRUE(cell.choices[1].has_failed);
+    EXPECT_EQ(result.verdicts[1].outcome, Outcome::kLaunchFailed);
+    EXPECT_EQ(result.verdicts[1].median_ns, 0);
+    EXPECT_THAT(result.verdicts[1].reason, StartsWith("with its buffers in the cache: "));
+    EXPECT_THAT(result.verdicts[1].reason, HasSubstr("rank 2: scripted launch failure"));
+    EXPECT_EQ(cell.backend.groups_created, 2);
+    EXPECT_EQ(Decide(result, {}).winner->id.text(), "scripted/c");
+  });
+}
+
+}  // namespace
+}  // namespace cotune
