@@ -37,8 +37,7 @@ Status TieBreak::Run(std::span<RacingChoice> choices, CellResult& cell) {
   for (RacingChoice& choice : choices) choice.timed.reset();
   const int64_t spent_ns = steps_.elapsed_ns() - begin_ns_;
   if (buffers_.copies() == kOneCopy || (budget_ns_ > 0 && spent_ns >= budget_ns_)) return {};
-  const std::vector<size_t> tied =
-      TiedChoices(cell, SelectionRules{parts_.settings.noise_percent});
+  const std::vector<size_t> tied = TiedChoices(cell, SelectionRules{parts_.settings.noise_percent});
   if (tied.empty()) return {};
 
   std::vector<RacingChoice> entrants = EntrantsOf(choices, tied, cell);

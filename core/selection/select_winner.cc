@@ -202,11 +202,11 @@ std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings
   std::vector<const Verdict*> tied;
   for (const Verdict& verdict : cell.verdicts) {
     if (!HasRaced(verdict) || &verdict == standings.fallback) continue;
-    const bool is_tied = &verdict == fastest ||
-                         (verdict.samples_ns.size() >= TrustedSamples(cell) &&
-                          WithinNoise(verdict, *fastest, rules.noise_percent) &&
-                          (standings.fallback == nullptr ||
-                           !IsDefaultKept(*standings.fallback, verdict, rules)));
+    const bool is_tied =
+        &verdict == fastest ||
+        (verdict.samples_ns.size() >= TrustedSamples(cell) &&
+         WithinNoise(verdict, *fastest, rules.noise_percent) &&
+         (standings.fallback == nullptr || !IsDefaultKept(*standings.fallback, verdict, rules)));
     if (is_tied) tied.push_back(&verdict);
   }
   if (tied.size() < 2) return {};

@@ -244,10 +244,10 @@ Verdict Warm(Verdict verdict, int64_t warm_median_ns) {
 
 TEST(SelectWinnerTest, WarmTimesBreakATie) {
   const Winner winner =
-      SelectWinner(Cell({Default(Timed("nccl/default", 20'000)),
-                         Warm(Timed("cuda/a", 15'200), 15'700), Warm(Timed("cuda/b", 15'230), 14'600),
-                         Timed("cuda/c", 15'600)}),
-                   {})
+      SelectWinner(
+          Cell({Default(Timed("nccl/default", 20'000)), Warm(Timed("cuda/a", 15'200), 15'700),
+                Warm(Timed("cuda/b", 15'230), 14'600), Timed("cuda/c", 15'600)}),
+          {})
           .value();
   EXPECT_EQ(winner.id, Id("cuda/b"));
   EXPECT_EQ(winner.median_ns, 15'230);
@@ -314,13 +314,13 @@ TEST(TiedChoicesTest, NoneTiesBesideADefaultThatWins) {
   const auto tied = [](std::vector<Verdict> verdicts) {
     return TiedChoices(Cell(std::move(verdicts)), {.noise_percent = 2.0});
   };
-  EXPECT_THAT(tied({Default(Timed("nccl/x", 9'900)), Timed("cuda/a", 10'000),
-                    Timed("cuda/b", 10'000)}),
-              IsEmpty())
+  EXPECT_THAT(
+      tied({Default(Timed("nccl/x", 9'900)), Timed("cuda/a", 10'000), Timed("cuda/b", 10'000)}),
+      IsEmpty())
       << "the default is the fastest";
-  EXPECT_THAT(tied({Default(Timed("nccl/x", 10'100)), Timed("cuda/a", 10'000),
-                    Timed("cuda/b", 10'000)}),
-              IsEmpty())
+  EXPECT_THAT(
+      tied({Default(Timed("nccl/x", 10'100)), Timed("cuda/a", 10'000), Timed("cuda/b", 10'000)}),
+      IsEmpty())
       << "the default is inside the noise";
   // The default is outside of the noise of a and b, and inside that of c.
   EXPECT_THAT(tied({Default(Timed("nccl/x", 10'300)), Timed("cuda/a", 10'000),

@@ -366,8 +366,8 @@ class CallsForTest final : public TimedCalls {
       ++launches;
     }
     auto* const single = dynamic_cast<PlanForTest*>(&plan_);
-    const int64_t cost_ns = single != nullptr ? single->NextCostNs(arguments_.size() > 1)
-                                              : launched_cost_ns / launches;
+    const int64_t cost_ns =
+        single != nullptr ? single->NextCostNs(arguments_.size() > 1) : launched_cost_ns / launches;
     const int64_t late_ns = single != nullptr && start_ns != 0 ? single->NextLatenessNs() : 0;
     return TimedSpan{begin_ns_ + late_ns, begin_ns_ + late_ns + cost_ns * repetitions_};
   }
