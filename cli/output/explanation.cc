@@ -168,6 +168,12 @@ int64_t MedianOf(std::vector<int64_t> values) {
   return MedianWithInterval(std::move(values)).median_ns;
 }
 
+// "; 15.7 us with buffers in the cache"; "" where that was not measured.
+std::string WarmTimeText(const Verdict& verdict) {
+  if (verdict.warm_median_ns <= 0) return "";
+  return fmt::format("; {} us with buffers in the cache", MicrosecondsText(verdict.warm_median_ns));
+}
+
 std::string WinnerText(const DatabaseEntry& entry) {
   const Problem& problem = entry.cell.problem;
   std::string text =
@@ -186,6 +192,10 @@ std::string WinnerText(const DatabaseEntry& entry) {
                         copies == 1 ? "" : fmt::format(" on {} copies of the buffers", copies),
                         StartModeName(entry.cell.start_mode),
                         MicrosecondsText(MedianOf(verdict->skews_ns)));
+    if (verdict->warm_median_ns > 0) {
+      text += fmt::format("  with buffers in the cache: {} us\n",
+                          MicrosecondsText(verdict->warm_median_ns));
+    }
     if (!verdict->numerics.empty()) {
       text += fmt::format("  numerics: {}\n", verdict->numerics);
     }
@@ -266,22 +276,16 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
 std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
   const auto winner_ns = static_cast<double>(std::max<int64_t>(1, winner.median_ns));
   const double percent = 100.0 * (static_cast<double>(verdict.median_ns) - winner_ns) / winner_ns;
-  const std::string warm_time =
-      verdict.warm_median_ns == 0
-          ? ""
-          : fmt::format("; {} us with buffers in the cache", MicrosecondsText(verdict.warm_median_ns));
-  const std::string time = fmt::format(
-      "{} us ({} us, {} rounds{})", MicrosecondsText(verdict.median_ns),
-      IntervalText(verdict.interval_low_ns, verdict.interval_high_ns), verdict.samples_ns.size(),
-      warm_time);
+  const std::string time =
+      fmt::format("{} us ({} us, {} rounds{})", MicrosecondsText(verdict.median_ns),
+                  IntervalText(verdict.interval_low_ns, verdict.interval_high_ns),
+                  verdict.samples_ns.size(), WarmTimeText(verdict));
   switch (verdict.outcome) {
     case Outcome::kTimed:
-      if (percent < 0 && verdict.warm_median_ns > 0) {
-        return fmt::format("{:.1f} % faster, a tie inside the noise: {}", -percent, time);
-      }
       if (percent < 0) {
-        return fmt::format("{:.1f} % faster, which is inside the noise of the default: {}",
-                           -percent, time);
+        const bool default_won = winner.fallback == winner.id;
+        return fmt::format("{:.1f} % faster, which is inside the noise{}: {}", -percent,
+                           default_won ? " of the default" : "", time);
       }
       return fmt::format("{:.1f} % slower: {}", percent, time);
     case Outcome::kOutpaced:

@@ -56,7 +56,7 @@ Json VerdictJson(const Problem& problem, const Verdict& verdict) {
           {"time_us", MicrosecondsJson(verdict.median_ns)},
           {"interval_us",
            {MicrosecondsJson(verdict.interval_low_ns), MicrosecondsJson(verdict.interval_high_ns)}},
-          {"warm_time_us", verdict.warm_median_ns == 0
+          {"warm_time_us", verdict.warm_median_ns <= 0
                                ? Json(nullptr)
                                : Json(MicrosecondsJson(verdict.warm_median_ns))},
           {"algbw_GBps", AlgorithmBandwidth(problem, verdict.median_ns)},

@@ -78,6 +78,8 @@ TEST(JsonOutputTest, TuneHoldsWinnersAndEntries) {
   EXPECT_EQ(entry["winner"]["default"], "host/tree");
   ASSERT_EQ(entry["choices"].size(), 4u);
   EXPECT_EQ(entry["choices"][0]["samples_ns"].size(), 50u);
+  EXPECT_EQ(entry["choices"][0]["warm_time_us"], 31.0);
+  EXPECT_TRUE(entry["choices"][1]["warm_time_us"].is_null());
   EXPECT_EQ(entry["choices"][3]["outcome"], "wrong_result");
   EXPECT_EQ(entry["choices"][3]["wrong"], 12);
   EXPECT_EQ(entry["refusals"][1]["reason"], "no device");

@@ -33,23 +33,30 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   if (Status done = CheckAndCalibrate(problem, check, calibration); !done) {
     return Propagate(done);
   }
-  RaceLoop race(parts_, steps_, runs, removal, repetitions, budget_ns_);
+  StartWindow window(parts_.start_mode);
   const int64_t race_begin_ns = steps_.elapsed_ns();
-  if (Status raced = race.Run(choices_); !raced) return Propagate(raced);
+  RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
+  if (Status raced = race.Run(choices_, RulesOfRace(parts_), budget_ns_); !raced) {
+    return Propagate(raced);
+  }
 
   CellResult result;
   result.problem = problem;
   result.buffer_copies = buffers.copies();
-  result.start_mode = race.window().mode();
-  result.invalid_rounds = race.window().invalid_samples();
+  result.start_mode = window.mode();
   for (const BackendMember& member : parts_.groups.members()) {
     if (!member.connections.empty()) {
       result.connections.emplace(member.backend->name(), member.connections);
     }
   }
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
-  TieBreak tie_break(parts_, problem, buffers, steps_, race_begin_ns, budget_ns_);
-  if (Status broken = tie_break.Run(choices_, result); !broken) return Propagate(broken);
+  const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;
+  if (!budget_is_spent && TieBreak::IsOf(program, problem, buffers, parts_.device)) {
+    TieBreak tie_break(parts_, problem, buffers, steps_, window);
+    if (Status broken = tie_break.Run(choices_, result); !broken) return Propagate(broken);
+  }
+  result.start_mode = window.mode();
+  result.invalid_rounds = window.invalid_samples();
   Result<CellClocks> clocks = ClockReport(parts_, steps_).Run(prepared_);
   if (!clocks) return Propagate(clocks);
   result.sm_clock_mhz = clocks->sm_clock_mhz;

@@ -20,9 +20,10 @@
 namespace cotune {
 
 // The order of the stages: preparation, check and calibration of each choice, race, tie break,
-// clocks, recheck of the winner. Collective: every rank measures the same cell with callers of the same choices in
-// the same order, and gets the same result and winner. Every rank takes part in every step whatever
-// happened to it: a failure is a record like any other, and the choice is removed on all ranks.
+// clocks, recheck of the winner. Collective: every rank measures the same cell with callers of the
+// same choices in the same order, and gets the same result and winner. Every rank takes part in
+// every step whatever happened to it: a failure is a record like any other, and the choice is
+// removed on all ranks.
 class CellBenchmark {
  public:
   // budget_ns: measuring time of this cell by the time of the job, 0: none. `label` starts the

@@ -4,6 +4,14 @@
 #include "core/benchmark/program_operands.h"
 
 namespace cotune {
+namespace {
+
+uint64_t CallBytes(const Program& program, const Problem& problem) {
+  return program.is_single_collective() ? OperandBuffers::CallBytes(problem)
+                                        : ProgramOperands::CallBytes(program, problem);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, const Program& program,
                                                              const Problem& problem, int rank,
@@ -34,10 +42,11 @@ uint64_t CellOperands::StagingBytes(const Program& program, const Problem& probl
 
 int32_t CellOperands::WantedCopies(const Program& program, const Problem& problem,
                                    uint64_t cache_bytes) {
-  const uint64_t call_bytes = program.is_single_collective()
-                                  ? OperandBuffers::CallBytes(problem)
-                                  : ProgramOperands::CallBytes(program, problem);
-  return CopiesBeyondCache(call_bytes, cache_bytes);
+  return CopiesBeyondCache(CallBytes(program, problem), cache_bytes);
+}
+
+bool CellOperands::FitCache(const Program& program, const Problem& problem, uint64_t cache_bytes) {
+  return CallBytes(program, problem) <= cache_bytes;
 }
 
 int32_t CopiesBeyondCache(uint64_t call_bytes, uint64_t cache_bytes) {

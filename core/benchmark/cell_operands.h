@@ -47,6 +47,10 @@ class CellOperands {
   // they drive themselves out. The same on all ranks.
   static int32_t WantedCopies(const Program& program, const Problem& problem, uint64_t cache_bytes);
 
+  // Whether one copy of the operands is in a cache of so many bytes when the next call on it
+  // begins. The same on all ranks.
+  static bool FitCache(const Program& program, const Problem& problem, uint64_t cache_bytes);
+
   virtual ~CellOperands() = default;
   // Returns as many of the wanted copies as take no more than half of what the device has left, or
   // as the symmetric region holds.

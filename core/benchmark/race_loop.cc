@@ -28,17 +28,11 @@ void WriteTimes(const Race& race, std::span<RacingChoice> choices) {
   }
 }
 
-}  // namespace
-
-Race RaceLoop::MakeRace(std::span<const RacingChoice> choices) const {
+Race MakeRace(std::span<const RacingChoice> choices, const RaceRules& rules) {
   size_t default_index = SIZE_MAX;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].verdict.is_default && !choices[i].has_failed) default_index = i;
   }
-  const TuningSettings& settings = parts_.settings;
-  RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
-  if (parts_.device.aligns_ranks())
-    rules.cuts.assign(std::begin(kCutsOnDevices), std::end(kCutsOnDevices));
   Race race(choices.size(), default_index, rules);
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].has_failed) race.Disqualify(i);
@@ -46,18 +40,27 @@ Race RaceLoop::MakeRace(std::span<const RacingChoice> choices) const {
   return race;
 }
 
-Status RaceLoop::Run(std::span<RacingChoice> choices) {
-  const TuningSettings& settings = parts_.settings;
-  Race race = MakeRace(choices);
+}  // namespace
+
+RaceRules RulesOfRace(const BenchmarkParts& parts) {
+  const TuningSettings& settings = parts.settings;
+  RaceRules rules{settings.min_rounds, settings.collective_benchmark_nruns, settings.noise_percent};
+  if (parts.device.aligns_ranks())
+    rules.cuts.assign(std::begin(kCutsOnDevices), std::end(kCutsOnDevices));
+  return rules;
+}
+
+Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns) {
+  Race race = MakeRace(choices, rules);
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
     Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
     if (!times_ns) return Propagate(times_ns);
     CountSamples(choices, order, *times_ns);
-    const bool is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns_;
+    const bool is_spent = budget_ns > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns;
     // Only where there are rounds enough to come.
-    if (!is_spent && race.rounds() + settings.min_rounds < settings.collective_benchmark_nruns) {
+    if (!is_spent && race.rounds() + rules.min_rounds < rules.max_rounds) {
       repetitions_.RemeasureUndersampled(order, *times_ns, choices, race);
     }
     // First, so that nobody is eliminated for the times of a choice that failed.
@@ -66,7 +69,7 @@ Status RaceLoop::Run(std::span<RacingChoice> choices) {
     }
     race.AddRound(order, *times_ns);
     // A cell that is begun is measured well enough to be believed; cells after it are left out.
-    if (is_spent && race.rounds() >= settings.min_rounds) race.Stop();
+    if (is_spent && race.rounds() >= rules.min_rounds) race.Stop();
   }
   WriteTimes(race, choices);
   return {};

@@ -17,29 +17,27 @@
 
 namespace cotune {
 
+// Of a cell's race by its settings and its device.
+RaceRules RulesOfRace(const BenchmarkParts& parts);
+
 // Collective; what it is given outlives it.
 class RaceLoop {
  public:
-  // budget_ns: of this cell by the time of the job, 0: none.
+  // window: how the ranks are lined up, here and in races of the cell before and after.
   RaceLoop(const BenchmarkParts& parts, CellSteps& steps, ChoiceRuns& runs, ChoiceRemoval& removal,
-           const SampleRepetitions& repetitions, int64_t budget_ns)
+           const SampleRepetitions& repetitions, StartWindow& window)
       : parts_(parts),
         steps_(steps),
         runs_(runs),
         removal_(removal),
         repetitions_(repetitions),
-        budget_ns_(budget_ns),
-        window_(parts.start_mode) {}
+        window_(window) {}
 
   // Races the choices that have not failed and writes samples, times and outcomes into the verdicts
-  // of all.
-  Status Run(std::span<RacingChoice> choices);
-
-  // How the ranks were lined up at the end.
-  const StartWindow& window() const { return window_; }
+  // of all. budget_ns: by the time of the job, from now on; 0: none.
+  Status Run(std::span<RacingChoice> choices, const RaceRules& rules, int64_t budget_ns);
 
  private:
-  Race MakeRace(std::span<const RacingChoice> choices) const;
   // Times of one round in the order given; 0 for a choice that failed. A sample that a rank started
   // late is taken again. StartWindow::Accepts ends that: after some it accepts all.
   Result<std::vector<int64_t>> MeasureRound(std::span<RacingChoice> choices,
@@ -56,8 +54,7 @@ class RaceLoop {
   ChoiceRuns& runs_;
   ChoiceRemoval& removal_;
   const SampleRepetitions& repetitions_;
-  const int64_t budget_ns_;
-  StartWindow window_;
+  StartWindow& window_;
 };
 
 }  // namespace cotune

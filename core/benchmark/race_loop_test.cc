@@ -26,8 +26,9 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
     SetRepetitions(cell, 4, 10'000);
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
-    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
-    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
     const Verdict& slow = cell.choices[0].verdict;
     const Verdict& fast = cell.choices[1].verdict;
     EXPECT_EQ(slow.outcome, Outcome::kOutpaced);
@@ -38,7 +39,7 @@ TEST(RaceLoopTest, SamplesAreTimesOfOneCallAndSlowChoicesAreEliminated) {
     EXPECT_EQ(fast.samples_ns.size(), 8u);
     EXPECT_EQ(fast.skews_ns.size(), 8u);
     EXPECT_EQ(fast.interval_high_ns, 10'000);
-    EXPECT_EQ(loop.window().mode(), StartMode::kBarrier);
+    EXPECT_EQ(window.mode(), StartMode::kBarrier);
   });
 }
 
@@ -50,8 +51,9 @@ TEST(RaceLoopTest, AChoiceThatFailsInTheRaceIsRemovedOnAllAndTheOthersGoOn) {
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
     SetRepetitions(cell, 10, 10'000);
     const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
-    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
-    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
     EXPECT_TRUE(cell.choices[0].has_failed);
     EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kLaunchFailed);
     EXPECT_THAT(cell.choices[0].verdict.reason, HasSubstr("rank 2: scripted launch failure"));
@@ -76,8 +78,9 @@ TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
     RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
       SetRepetitions(cell, 1, 10'000);
       const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
-      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
-      ASSERT_TRUE(loop.Run(cell.choices).has_value());
+      StartWindow window(cell.parts.start_mode);
+      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
       const Verdict& quick = cell.choices[1].verdict;
       EXPECT_EQ(quick.samples_ns.size(), 8u);
       EXPECT_EQ(quick.skews_ns.size(), 8u);
@@ -85,8 +88,8 @@ TEST(RaceLoopTest, ASampleThatARankStartedLateIsTakenAgain) {
       EXPECT_EQ(quick.outcome, Outcome::kTimed);
       EXPECT_EQ(cell.choices[0].verdict.outcome, Outcome::kOutpaced);
       const bool gives_up = late_samples > 16;
-      EXPECT_EQ(loop.window().invalid_samples(), gives_up ? 16 : late_samples);
-      EXPECT_EQ(loop.window().mode(), gives_up ? StartMode::kBarrier : StartMode::kWindow);
+      EXPECT_EQ(window.invalid_samples(), gives_up ? 16 : late_samples);
+      EXPECT_EQ(window.mode(), gives_up ? StartMode::kBarrier : StartMode::kWindow);
     });
   }
 }
@@ -103,8 +106,9 @@ TEST(RaceLoopTest, AChoiceThatFailsBehindALateSampleIsRemovedOnAll) {
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
     SetRepetitions(cell, 1, 10'000);
     const SampleRepetitions repetitions(1'000, 1, MemoryKind::kHost);
-    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, 0);
-    ASSERT_TRUE(loop.Run(cell.choices).has_value());
+    StartWindow window(cell.parts.start_mode);
+    RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+    ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), 0).has_value());
     EXPECT_EQ(cell.choices[0].verdict.samples_ns.size(), 8u);
     EXPECT_TRUE(cell.choices[1].has_failed);
     EXPECT_EQ(cell.choices[2].verdict.samples_ns.size(), 2u) << "the first cut needs two";
@@ -121,8 +125,9 @@ TEST(RaceLoopTest, ASpentBudgetEndsTheRaceOnceEveryChoiceHasEnoughSamples) {
     RunOnPreparedRanks(script, [&](PreparedCellOnRank& cell) {
       SetRepetitions(cell, 10, 10'000);
       const SampleRepetitions repetitions(kSampleNs, 1, MemoryKind::kHost);
-      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, budget_ns);
-      ASSERT_TRUE(loop.Run(cell.choices).has_value());
+      StartWindow window(cell.parts.start_mode);
+      RaceLoop loop(cell.parts, cell.steps, cell.runs, cell.removal, repetitions, window);
+      ASSERT_TRUE(loop.Run(cell.choices, RulesOfRace(cell.parts), budget_ns).has_value());
       if (cell.parts.exchange.rank() == 0) rounds = cell.choices[0].verdict.samples_ns.size();
     });
     return rounds;

@@ -22,7 +22,7 @@ Result<DecidedCell> WinnerRecheck::Run(std::span<RacingChoice> choices, CellResu
     at->outcome = choice.verdict.outcome;
     at->reason = "after its timed runs: " + choice.verdict.reason;
     at->wrong_elements = choice.verdict.wrong_elements;
-    at->median_ns = 0;
+    at->median_ns = at->warm_median_ns = 0;
     cell = std::move(decided.cell);
   }
 }

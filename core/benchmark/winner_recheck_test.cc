@@ -36,13 +36,16 @@ TEST(WinnerRecheckTest, AWinnerThatGoesWrongInARowOfCallsGivesWayToTheNext) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
     ASSERT_TRUE(check.Run(cell.choices[0], CheckBy::kCall).has_value());
     ASSERT_FALSE(cell.choices[0].has_failed) << "a single call is right";
+    CellResult timed = Timed(cell, {10'000, 50'000});
+    timed.verdicts[0].warm_median_ns = 9'000;
     const Result<DecidedCell> decided =
-        WinnerRecheck(check, {}).Run(cell.choices, Timed(cell, {10'000, 50'000}));
+        WinnerRecheck(check, {}).Run(cell.choices, std::move(timed));
     ASSERT_TRUE(decided.has_value()) << decided.error().ToText();
     const std::vector<Verdict>& verdicts = decided->cell.verdicts;
     EXPECT_EQ(verdicts[0].outcome, Outcome::kWrongResult);
     EXPECT_THAT(verdicts[0].reason, StartsWith("after its timed runs: "));
     EXPECT_EQ(verdicts[0].median_ns, 0);
+    EXPECT_EQ(verdicts[0].warm_median_ns, 0);
     EXPECT_EQ(verdicts[1].outcome, Outcome::kTimed);
     ASSERT_TRUE(decided->winner.has_value());
     EXPECT_EQ(decided->winner->id.text(), "scripted/right");

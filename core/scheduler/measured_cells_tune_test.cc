@@ -63,6 +63,12 @@ TEST(MeasuredCellsTuneTest, WhereColdChoicesTieTheFasterOneInTheCacheWins) {
     EXPECT_EQ(VerdictOf(view.cells[0], "slow").warm_median_ns, 0);
     EXPECT_EQ(WinnerAt(*view.outcome, 16384, 2), "scripted/b");
   }
+  tune.settings.budget_ns = 1;  // no time for it
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(VerdictOf(view.cells.at(0), "a").warm_median_ns, 0);
+    EXPECT_EQ(WinnerAt(*view.outcome, 16384, 2), "scripted/a");
+  }
 }
 
 TEST(MeasuredCellsTuneTest, CallsThatAreSlowAtFirstDoNotDecideHowManyASampleHas) {

@@ -111,8 +111,9 @@ std::string WhyDefaultDropped(const Verdict& winner, const Verdict& fallback) {
       fallback.samples_ns.size());
 }
 
-std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict* fallback,
-                       const Verdict* runner_up) {
+// fastest: without its warm time; it ties with the winner when it is not that.
+std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verdict& fastest,
+                       const Verdict* fallback, const Verdict* runner_up) {
   const std::string interval = IntervalText(winner);
   if (fallback == &winner) {
     if (runner_up == nullptr) {
@@ -126,8 +127,8 @@ std::string WhyFastest(const CellResult& cell, const Verdict& winner, const Verd
     return ComparedText(winner, "the default ", *fallback) + WhyDefaultDropped(winner, *fallback) +
            "; " + interval;
   }
-  std::string text =
-      fmt::format("the fastest, {:.1f} us; {}", Microseconds(winner.median_ns), interval);
+  std::string text = fmt::format("{}, {:.1f} us; {}", &winner == &fastest ? "the fastest" : "tied",
+                                 Microseconds(winner.median_ns), interval);
   const auto failed = std::find_if(cell.verdicts.begin(), cell.verdicts.end(),
                                    [](const Verdict& verdict) { return verdict.is_default; });
   if (failed == cell.verdicts.end()) return text + "; no backend names a default";
@@ -157,19 +158,34 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(root);
 }
 
+// The median of `other` in the rounds that an outpaced choice took part in. Near enough the same
+// rounds: samples that did not count shift them by a few.
+int64_t MedianInRoundsOf(const Verdict& outpaced, const Verdict& other) {
+  const size_t rounds = std::min(outpaced.samples_ns.size(), other.samples_ns.size());
+  const auto begin = other.samples_ns.begin();
+  return MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)}).median_ns;
+}
+
 // Whether the default wins although the other choice is faster. The race eliminated the default
 // because it was slower than the leader by more than the noise. It is kept only if that leader
 // failed later and the remaining choices were slower than the default in the same rounds.
 bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
   if (fallback.outcome == Outcome::kOutpaced) {
-    // Near enough the same rounds: samples that did not count shift them by a few.
-    const auto begin = faster.samples_ns.begin();
-    const size_t rounds = std::min(fallback.samples_ns.size(), faster.samples_ns.size());
-    const MedianInterval then =
-        MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)});
-    return fallback.median_ns < then.median_ns;
+    return fallback.median_ns < MedianInRoundsOf(fallback, faster);
   }
   return WithinNoise(fallback, faster, rules.noise_percent) || IntervalsOverlap(fallback, faster);
+}
+
+// The time of a choice by that of the fastest one, in the rounds that both took part in: what slows
+// later rounds slows only those that are still there.
+double TimeByFastest(const Verdict& verdict, const Verdict& fastest) {
+  int64_t fastest_ns = fastest.median_ns;
+  if (verdict.outcome == Outcome::kOutpaced && fastest.outcome == Outcome::kTimed) {
+    fastest_ns = MedianInRoundsOf(verdict, fastest);
+  }
+  // Samples are positive, but a file may say anything.
+  return static_cast<double>(verdict.median_ns) /
+         static_cast<double>(std::max<int64_t>(1, fastest_ns));
 }
 
 // What the times of a cell say before ties are broken.
@@ -195,51 +211,48 @@ Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
   return standings;
 }
 
+// Those of TiedChoices.
 std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings& standings,
                                          const SelectionRules& rules) {
   const Verdict* const fastest = standings.fastest;
-  if (fastest == nullptr || standings.default_kept || fastest == standings.fallback) return {};
-  std::vector<const Verdict*> tied;
+  const Verdict* const fallback = standings.fallback;
+  if (fastest == nullptr || fastest == fallback || standings.default_kept) return {};
+  const double limit = 1 + rules.noise_percent / 100;
+  std::vector<const Verdict*> tied = {fastest};
   for (const Verdict& verdict : cell.verdicts) {
-    if (!HasRaced(verdict) || &verdict == standings.fallback) continue;
-    const bool is_tied =
-        &verdict == fastest ||
-        (verdict.samples_ns.size() >= TrustedSamples(cell) &&
-         WithinNoise(verdict, *fastest, rules.noise_percent) &&
-         (standings.fallback == nullptr || !IsDefaultKept(*standings.fallback, verdict, rules)));
-    if (is_tied) tied.push_back(&verdict);
+    const bool has_samples = verdict.samples_ns.size() >= TrustedSamples(cell);
+    if (!HasRaced(verdict) || !has_samples || &verdict == fastest || &verdict == fallback) continue;
+    const bool loses_to_default = fallback != nullptr && IsDefaultKept(*fallback, verdict, rules);
+    if (TimeByFastest(verdict, *fastest) <= limit && !loses_to_default) tied.push_back(&verdict);
   }
   if (tied.size() < 2) return {};
-  // The fastest first, though one that was outpaced may have the smaller median.
-  std::sort(tied.begin(), tied.end(), [&](const Verdict* a, const Verdict* b) {
-    if (a == fastest || b == fastest) return a == fastest && b != fastest;
-    return IsFaster(*a, *b);
+  std::sort(tied.begin() + 1, tied.end(), [&](const Verdict* a, const Verdict* b) {
+    const double a_time = TimeByFastest(*a, *fastest);
+    const double b_time = TimeByFastest(*b, *fastest);
+    return a_time != b_time ? a_time < b_time : a->id < b->id;
   });
   if (tied.size() > kTiedMax) tied.resize(kTiedMax);
   return tied;
 }
 
-// Whether `a` is better than `b` when buffers are as often in the cache as out of it.
-bool IsFasterInBoth(const Verdict& a, const Verdict& b) {
-  using Wide = unsigned __int128;
-  const auto product = [](const Verdict& v) {
-    return static_cast<Wide>(v.median_ns) * static_cast<Wide>(v.warm_median_ns);
-  };
-  return product(a) != product(b) ? product(a) < product(b) : IsFaster(a, b);
-}
-
 // The winner among the choices that tie with the fastest one; the fastest one without warm times.
 const Verdict* BreakTie(const CellResult& cell, const Standings& standings,
                         const SelectionRules& rules) {
-  const Verdict* best = standings.fastest;
-  if (best->warm_median_ns <= 0) return best;
+  const Verdict* const fastest = standings.fastest;
+  const Verdict* best = fastest;
+  auto best_product = static_cast<double>(fastest->warm_median_ns);
   for (const Verdict* each : TiedVerdicts(cell, standings, rules)) {
-    if (each->warm_median_ns > 0 && IsFasterInBoth(*each, *best)) best = each;
+    if (each->warm_median_ns <= 0) continue;
+    const double product =
+        TimeByFastest(*each, *fastest) * static_cast<double>(each->warm_median_ns);
+    if (product >= best_product) continue;
+    best = each;
+    best_product = product;
   }
   return best;
 }
 
-// Returns why the winner is not the choice with the smallest median; "" where it is that one.
+// Returns why another choice wins than the fastest one; "" where that one wins.
 std::string WhyTieBroken(const Verdict& winner, const Verdict& fastest) {
   if (&winner == &fastest) return "";
   return fmt::format(
@@ -283,7 +296,7 @@ Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules)
   }
   winner.why = standings.default_kept
                    ? WhyDefaultKept(*fallback, *standings.fastest, rules.noise_percent)
-                   : WhyFastest(cell, *chosen, fallback, runner_up) +
+                   : WhyFastest(cell, *chosen, *standings.fastest, fallback, runner_up) +
                          WhyTieBroken(*chosen, *standings.fastest);
   return winner;
 }

@@ -271,6 +271,17 @@ TEST(SelectWinnerTest, ATieCountsBothTimes) {
   EXPECT_EQ(winner_with_warm(9'801).id, Id("cuda/b"));
 }
 
+TEST(SelectWinnerTest, ATieWithoutADefaultIsSaid) {
+  const Winner winner =
+      SelectWinner(
+          Cell({Warm(Timed("cuda/a", 15'200), 15'700), Warm(Timed("cuda/b", 15'230), 14'600)}), {})
+          .value();
+  EXPECT_EQ(winner.why,
+            "tied, 15.2 us; 99 % interval 15.2-15.2 us; no backend names a default; cuda/a (15.2 "
+            "us) ties with it, and takes 15.7 us where this one takes 14.6 us when the buffers are "
+            "in the cache");
+}
+
 TEST(SelectWinnerTest, WarmTimesCountOnlyAmongTiedChoices) {
   const auto winner_of = [](std::vector<Verdict> verdicts) {
     return SelectWinner(Cell(std::move(verdicts)), {}).value().id;
@@ -281,6 +292,10 @@ TEST(SelectWinnerTest, WarmTimesCountOnlyAmongTiedChoices) {
   EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), Timed("cuda/b", 10'000)}),
             Id("cuda/a"))
       << "no warm time";
+  EXPECT_EQ(winner_of({Timed("cuda/a", 10'000), Warm(Timed("cuda/b", 10'000), 1)}), Id("cuda/a"));
+  EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), Warm(Timed("cuda/b", 10'000), -1)}),
+            Id("cuda/a"))
+      << "no warm time, by a file";
   Verdict failed = Failed("cuda/b", Outcome::kLaunchFailed, "fails");
   failed.warm_median_ns = 1;
   EXPECT_EQ(winner_of({Warm(Timed("cuda/a", 10'000), 9'900), failed}), Id("cuda/a"));
@@ -308,6 +323,23 @@ TEST(TiedChoicesTest, AreTheFastestAndThoseInsideTheNoiseInOrder) {
   std::vector<Verdict> many;
   for (int i = 0; i < 12; ++i) many.push_back(Timed("cuda/n" + std::to_string(i), 10'000 + i));
   EXPECT_THAT(tied(many), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+// The leader's later rounds were slower than those that the other choice took part in.
+TEST(TiedChoicesTest, AnOutpacedChoiceIsComparedInItsOwnRounds) {
+  Verdict leader = Warm(Timed("cuda/leader", 11'500), 9'000);
+  leader.samples_ns.assign(8, 10'000);
+  leader.samples_ns.insert(leader.samples_ns.end(), 42, 11'500);
+  Verdict dropped = Warm(Timed("cuda/dropped", 10'400), 8'000);
+  dropped.outcome = Outcome::kOutpaced;
+  EXPECT_THAT(TiedChoices(Cell({leader, dropped}), {}), IsEmpty());
+  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/leader"));
+  dropped.median_ns = 10'150;
+  EXPECT_THAT(TiedChoices(Cell({leader, dropped}), {}), ElementsAre(0, 1));
+  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/dropped"));
+  dropped.warm_median_ns = 8'900;
+  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/leader"))
+      << "1.015 x 8.9 is more than 9.0";
 }
 
 TEST(TiedChoicesTest, NoneTiesBesideADefaultThatWins) {

@@ -17,7 +17,7 @@ namespace cotune {
 // How a choice ended. Equal on all ranks. Values are written to files; append only.
 enum class Outcome : uint8_t {
   kTimed = 1,     // measured to the end
-  kOutpaced = 2,  // measured, then dropped from the race because it could not win
+  kOutpaced = 2,  // measured, then dropped from the race because another one was faster
   kPrecompileFailed = 3,
   kLaunchFailed = 4,
   kWrongResult = 5,
@@ -49,8 +49,8 @@ struct Verdict {
   int64_t interval_low_ns =
       0;  // 99 % order-statistic interval of the median; under 8 samples the range
   int64_t interval_high_ns = 0;
-  // Of a choice that tied for the first place with its buffers out of the cache: the median with
-  // one copy of them, which then are in it. 0: not measured so.
+  // The median of calls with their buffers in the cache; of choices that tie when they are not.
+  // 0: not measured.
   int64_t warm_median_ns = 0;
 
   bool has_time() const { return median_ns > 0 && wrong_elements == 0; }

@@ -525,8 +525,9 @@ COTUNE_API cotune_result cotune_explain_program(cotune_group* group, const cotun
  * - smallest_measured_bytes, largest_measured_bytes: what was measured for such calls. A size
  * beyond has the choice of the nearest one.
  * - measured: on a rank that knows, for each measured size of the row bytes, time_us, why, choices
- *   [{choice, outcome, is_default, numerics, time_us, wrong, reason}] and refusals [{choice,
- *   reason}]. */
+ *   [{choice, outcome, is_default, numerics, time_us, warm_time_us, wrong, reason}] and refusals
+ *   [{choice, reason}]. warm_time_us: with buffers in the cache, of choices that tied; else null.
+ */
 COTUNE_API cotune_result cotune_explain_json(cotune_group* group, const cotune_call* call,
                                              char* buffer, size_t size, size_t* length);
 COTUNE_API cotune_result cotune_explain_program_json(cotune_group* group,

@@ -179,8 +179,8 @@ class SimulatedCalls final : public TimedCalls {
 
 class SimulatedDevice final : public Device {
  public:
-  SimulatedDevice(SimulatedRank& rank, bool aligns_ranks)
-      : rank_(rank), aligns_ranks_(aligns_ranks) {}
+  SimulatedDevice(SimulatedRank& rank, bool aligns_ranks, uint64_t cache_bytes)
+      : rank_(rank), aligns_ranks_(aligns_ranks), cache_bytes_(cache_bytes) {}
   MemoryKind kind() const override { return MemoryKind::kHost; }
   int32_t ordinal() const override { return -1; }
   void* stream() const override { return nullptr; }
@@ -212,7 +212,7 @@ class SimulatedDevice final : public Device {
   Result<bool> Equal(DeviceBuffer& left, DeviceBuffer& right) override {
     return memory_->Equal(left, right);
   }
-  uint64_t cache_bytes() const override { return 0; }
+  uint64_t cache_bytes() const override { return cache_bytes_; }
   std::optional<DeviceClocks> ReadClocks() override { return std::nullopt; }
   bool aligns_ranks() const override { return aligns_ranks_; }
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
@@ -228,6 +228,7 @@ class SimulatedDevice final : public Device {
  private:
   SimulatedRank& rank_;
   const bool aligns_ranks_;
+  const uint64_t cache_bytes_;
   std::unique_ptr<Device> memory_ = MakeHostDevice(rank_);
 };
 
@@ -255,8 +256,9 @@ Result<std::unique_ptr<BackendGroup>> SimulatedBackend::CreateGroup(
   return std::make_unique<SimulatedGroup>(*this, parameters.name);
 }
 
-std::unique_ptr<Device> MakeSimulatedDevice(SimulatedRank& rank, bool aligns_ranks) {
-  return std::make_unique<SimulatedDevice>(rank, aligns_ranks);
+std::unique_ptr<Device> MakeSimulatedDevice(SimulatedRank& rank, bool aligns_ranks,
+                                            uint64_t cache_bytes) {
+  return std::make_unique<SimulatedDevice>(rank, aligns_ranks, cache_bytes);
 }
 
 }  // namespace cotune

@@ -78,7 +78,8 @@ class SimulatedBackend final : public Backend {
 
 // Host memory. One that aligns the ranks counts only the time that its own calls take; another one
 // also that in which they wait for those of other ranks.
-std::unique_ptr<Device> MakeSimulatedDevice(SimulatedRank& rank, bool aligns_ranks);
+std::unique_ptr<Device> MakeSimulatedDevice(SimulatedRank& rank, bool aligns_ranks,
+                                            uint64_t cache_bytes);
 
 }  // namespace cotune
 

@@ -60,11 +60,13 @@ TuneRun FallBackWhenLost(TuneRun run) {
 TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
   std::map<std::string, int> ends;
   int caught = 0;
+  int broken_ties = 0;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     const TuneSchedule schedule = MakeTuneSchedule(seed);
     const TuneRun run = RunTune(schedule);
     ASSERT_EQ(CheckTune(schedule, run), "") << "seed " << seed;
     CountEnds(schedule, run, ends);
+    broken_ties += run.broken_ties;
     if (schedule.difference != Difference::kNone) continue;
     caught += CheckTune(schedule, FallBackWhenLost(run)).empty() ? 0 : 1;
   }
@@ -77,21 +79,24 @@ TEST_F(SimulatedTune, TenThousandSchedulesNeverEndWithDifferentTables) {
     const std::string difference(Name(static_cast<Difference>(i)));
     EXPECT_GT(ends["difference: " + difference], kSchedules / 100) << difference;
   }
+  EXPECT_GT(broken_ties, kSchedules / 200);
   // A few schedules in a thousand lose a rank at the very moment.
   EXPECT_GE(caught, kSchedules / 1000);
   RecordProperty("caught", caught);
 }
 
 TEST_F(SimulatedTune, SameSeedReplaysBitByBit) {
+  int with_calls = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     TuneSchedule schedule = MakeTuneSchedule(seed);
     schedule.job.keep_trace = true;
     const TuneRun first = RunTune(schedule);
     const TuneRun second = RunTune(schedule);
-    ASSERT_GT(first.calls.size(), 4u);
+    with_calls += first.calls.size() > 4 ? 1 : 0;
     ASSERT_EQ(first.calls, second.calls) << "seed " << seed;
     ASSERT_EQ(first.network, second.network) << "seed " << seed;
   }
+  EXPECT_GT(with_calls, 40) << "others lose a rank before";
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "tests/simulated/tune_run.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
 #include "core/backend/temporaries.h"
+#include "core/database/known_cells.h"
 #include "core/events/stage_observer.h"
 #include "core/testing/scripted_ranks.h"
 #include "sync/wire/wire.pb.h"
@@ -21,13 +23,28 @@ class StandingClock final : public Clock {
   int64_t now_ns() const override { return 0; }
 };
 
+// Knows no cell, and counts those that choices tied in.
+class TieCounter final : public KnownCells {
+ public:
+  explicit TieCounter(int& ties) : ties_(ties) {}
+  std::optional<CellResult> Find(const Problem& /*problem*/) override { return std::nullopt; }
+  Status Record(const CellResult& cell, const Winner& /*winner*/) override {
+    ties_ += std::any_of(cell.verdicts.begin(), cell.verdicts.end(),
+                         [](const Verdict& verdict) { return verdict.warm_median_ns > 0; });
+    return {};
+  }
+
+ private:
+  int& ties_;
+};
+
 // One rank from its join to the end of its tune.
 class RankOfTune {
  public:
   RankOfTune(const TuneSchedule& schedule, SimulatedRank& rank)
       : tune_(schedule.Of(rank.rank())),
         rank_(rank),
-        device_(MakeSimulatedDevice(rank, schedule.aligns_ranks)),
+        device_(MakeSimulatedDevice(rank, schedule.aligns_ranks, schedule.cache_bytes)),
         part_hub_(1),
         parts_(part_hub_, 0, {}, "parts"),
         temporaries_(*device_) {
@@ -38,7 +55,7 @@ class RankOfTune {
     }
   }
 
-  Result<TuneOutcome> Run() {
+  Result<TuneOutcome> Run(KnownCells& known) {
     const Result<std::unique_ptr<RankExchange>> exchange = rank_.Join();
     if (!exchange) return Propagate(exchange);
     const auto groups = MakeGroups(**exchange);
@@ -51,6 +68,7 @@ class RankOfTune {
                          .device = *device_,
                          .clock = rank_,
                          .observer = observer,
+                         .known = &known,
                          .watchdog = &watchdog},
                         tune_.settings, tune_.fields, tune_.base);
     for (const TuneNode& node : tune_.nodes) {
@@ -91,8 +109,9 @@ TuneRun RunTune(const TuneSchedule& schedule) {
   std::vector<size_t> passes(run.outcomes.size());
   bool has_proposed = false;
   SimulatedRanks* all = nullptr;
+  TieCounter ties(run.broken_ties);  // rank 0 alone records cells
   const auto body = [&](SimulatedRank& rank) {
-    run.outcomes[static_cast<size_t>(rank.rank())] = RankOfTune(schedule, rank).Run();
+    run.outcomes[static_cast<size_t>(rank.rank())] = RankOfTune(schedule, rank).Run(ties);
   };
   const auto before_call = [&](SimulatedRank& rank, const sync::CallAsked& call) {
     const bool is_pre_sync = call.arrive.kind() == wire::CALL_PRE_SYNC;

@@ -50,6 +50,7 @@ class ScheduleMaker {
     schedule_.usual.fields = {{"code", "1"}};
     schedule_.usual.base = BaseWith("alpha/a");
     schedule_.aligns_ranks = OneIn(2);
+    if (!OneIn(3)) schedule_.cache_bytes = uint64_t{2048} << Below(3);
     if (OneIn(3)) {
       MakeDifference();
     } else if (OneIn(6)) {
@@ -116,9 +117,18 @@ class ScheduleMaker {
     int names = 0;
     for (int i = 0; i < backends; ++i) {
       std::vector<SimulatedChoice>& choices = schedule_.usual.backends.emplace_back();
-      for (int left = 1 + Below(2); left >= 0; --left) choices.push_back(AnyChoice(names++));
+      for (int left = 1 + Below(2); left >= 0; --left) {
+        choices.push_back(AnyChoice(names++));
+        if (choices.size() > 1 && OneIn(2)) TieWith(choices.front(), choices.back());
+      }
       choices[static_cast<size_t>(Below(static_cast<int>(choices.size())))].is_default = true;
     }
+  }
+
+  static void TieWith(const SimulatedChoice& other, SimulatedChoice& choice) {
+    choice.base_ns = other.base_ns;
+    choice.ns_per_byte = other.ns_per_byte;
+    choice.jitter_percent = other.jitter_percent;
   }
 
   // The first one is right everywhere, so that each cell has a winner.

@@ -55,6 +55,7 @@ struct TuneSchedule {
   std::vector<sync::SimulatedFault> faults_at_agreement;
   bool aligns_ranks = false;  // the devices do
   bool has_jitter = false;    // the calls of choices do
+  uint64_t cache_bytes = 0;   // of the devices; 0: calls find nothing in a cache
   TuneOfRank usual;
 
   Difference difference = Difference::kNone;

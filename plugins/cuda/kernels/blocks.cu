@@ -67,8 +67,6 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       }
 #endif
     }
-    // Peers that wait for the record in their loop get it before the own block is read here.
-    if (kComparesInLoop && base == 0 && !launch.Begin()) return;
     // The own block waits for nobody, and nobody for it.
 #if defined(COTUNE_COLLECTIVE_ALL_TO_ALL)
     if (!kLoadsOwnWithOthers) load_own();
@@ -77,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     for (int u = 0; u < COTUNE_UNROLL; ++u) {
       if (is_in(u)) block_from(a.rank).Store(base + index(u), own[u]);
     }
-    if (!kComparesInLoop && base == 0 && !launch.Begin()) return;
+    if (base == 0 && !launch.Begin()) return;
     if (base == 0) launch.Arrive();
     const bool is_last = base + step_packs >= packs;
 #pragma unroll

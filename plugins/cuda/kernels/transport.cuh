@@ -233,9 +233,9 @@ class Launch {
 
 // Kernels for small calls wait for records as for data, which takes no time of its own. Those for
 // large ones have many steps, and only look: with more in the loop they take 2 to 4 % longer. So do
-// those of all_to_all, which have the block that stays on this rank to store while a record is on
-// its way: 2 to 4 % less for small calls (docs/decisions/0015).
-#if defined(COTUNE_COLLECTIVE_ALL_TO_ALL)
+// those of all_to_all and all_gather, which have the block that stays on this rank to store while a
+// record is on its way: 1 to 4 % less for small calls (docs/decisions/0015).
+#if defined(COTUNE_COLLECTIVE_ALL_TO_ALL) || defined(COTUNE_COLLECTIVE_ALL_GATHER)
 constexpr bool kComparesInLoop = false;
 #else
 constexpr bool kComparesInLoop = COTUNE_UNROLL == 1;

@@ -80,6 +80,8 @@ def _choice_line(choice: dict[str, Any], best_us: float) -> str:
     time_us = choice["time_us"]
     share = f"{100 * best_us / time_us:5.1f}%" if time_us else ""
     notes = ["default"] if choice["is_default"] else []
+    if choice["warm_time_us"] is not None:
+        notes.append(f"{choice['warm_time_us'] / 1000:.4f} ms with buffers in the cache")
     if choice["outcome"] not in ("won", "measured", "ok") and choice["reason"]:
         notes.append(choice["reason"])
     note = f"  ({', '.join(notes)})" if notes else ""
