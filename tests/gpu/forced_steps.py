@@ -17,12 +17,16 @@ class Kind:
     """A way for data to travel, and calls of bf16 that go that way."""
 
     name: str
-    parts: str  # of the choice's id, separated by '+'
+    parts: str  # of the choice's id, separated by '+'; the first one begins with the backend
     collective: str = "all_reduce"
     count: int = 10_000
     listed_count: int = 0  # a count at which backends list the choice; 0: count
     is_symmetric: bool = False
     is_capturable: bool = True  # else a graph would hold the default
+
+    @property
+    def backend(self) -> str:
+        return self.parts.partition("/")[0]
 
 
 def kinds(tree: Tree, ranks: int) -> list[Kind]:
@@ -48,7 +52,8 @@ def kinds(tree: Tree, ranks: int) -> list[Kind]:
 
 
 class Databases:
-    """One for each kind, which are written when the first step asks for one."""
+    """One for each kind, which are written when the first step asks for one: with the backend alone that the steps of the kind
+    use, since a database that was tuned with others does not hold for them."""
 
     def __init__(self, tree: Tree, ranks: int):
         self.tree = tree
@@ -69,19 +74,25 @@ class Databases:
 
     def write(self) -> None:
         self.folder.mkdir(exist_ok=True)
+        self.choices = {}
         wanted = kinds(self.tree, self.ranks) + [second_kind(self.tree)]
+        for backend in sorted({kind.backend for kind in wanted}):
+            self.choices |= self._written([kind for kind in wanted if kind.backend == backend], backend)
+
+    def _written(self, wanted: list[Kind], backend: str) -> dict[str, str]:
+        """The choices by kind; none when a rank failed."""
         requests = ";".join(
             ":".join((k.name, k.collective, str(k.listed_count or k.count), "symmetric" if k.is_symmetric else "plain",
                       k.parts)) for k in wanted)
         command = [self.tree.program("rank"), "force", "--requests", requests, "--folder", str(self.folder), "--memory",
-                   self.tree.memory, "--plugins", self.tree.plugins, "--backends", ",".join(self.tree.backends)]
+                   self.tree.memory, "--plugins", self.tree.plugins, "--backends", backend]
         with self.tree.processes(command, self.ranks) as processes:
             processes.wait(processes.began + LIMIT_S)
             ends = processes.ends()
-        self.said = transcript(ends)
-        has_failed = any(end.exit_code != 0 for end in ends)
-        found = re.findall(r"^forces (\S+) (\S+)$", ends[0].output, re.MULTILINE)
-        self.choices = {} if has_failed else dict(found)
+        self.said += transcript(ends)
+        if any(end.exit_code != 0 for end in ends):
+            return {}
+        return dict(re.findall(r"^forces (\S+) (\S+)$", ends[0].output, re.MULTILINE))
 
 
 def forced(databases: Databases, kind: Kind) -> Forced:
@@ -121,11 +132,10 @@ def forced_steps(tree: Tree, ranks: int) -> list[Step]:
     databases = Databases(tree, ranks)
     steps = []
     for kind in kinds(tree, ranks):
-        backend = kind.parts.partition("/")[0]
         choice = forced(databases, kind)
         if tree.memory == "cuda":
-            steps.append(known_death_step(tree, 50, ranks, backend, kind.is_capturable, choice))
-        if backend != "nccl":
-            steps.append(late_step(tree, 1.5, ranks - 1, ranks, backend, False, choice=choice))
-    steps.append(tables_step(tree, databases, ranks, kinds(tree, ranks)[0].parts.partition("/")[0]))
+            steps.append(known_death_step(tree, 50, ranks, kind.backend, kind.is_capturable, choice))
+        if kind.backend != "nccl":
+            steps.append(late_step(tree, 1.5, ranks - 1, ranks, kind.backend, False, choice=choice))
+    steps.append(tables_step(tree, databases, ranks, kinds(tree, ranks)[0].backend))
     return steps

@@ -1,6 +1,7 @@
 """The runner of the GPU tests on a machine without a GPU: the same programs on host memory, programs that misbehave, and
 what it makes of them."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ TREE_FILES = {
     "cli/cotune": "bin/cotune",
     "integration/capi/libcotune.so.0": "lib/libcotune.so.0",
     "plugins/host/cotune_host.so": "lib/cotune/plugins/cotune_host.so",
+    "plugins/ucx/cotune_ucx.so": "lib/cotune/plugins/cotune_ucx.so",
     "plugins/fake/cotune_fake.so": "fake/cotune_fake.so",
     "tests/gpu/rank": "tests/gpu/rank",
     "tests/gpu/calls": "tests/gpu/calls",
@@ -156,6 +158,21 @@ class TreeTest(unittest.TestCase):
             outcome = step.run(step)
             self.assertEqual(outcome.ok, not why, outcome.text)
             self.assertIn(why, outcome.text)
+
+    def test_a_choice_of_a_backend_that_runs_without_the_others_is_forced(self):
+        # `host` runs parts of programs there, and what was measured with it as a whole does not hold.
+        try:
+            ctypes.CDLL("libucp.so.0")
+        except OSError as error:
+            self.skipTest(f"there is no UCX: {error}")
+        kinds = [forced_steps.Kind("ring", "host/ring?"), forced_steps.Kind("other", "ucx/")]
+        with unittest.mock.patch.object(forced_steps, "kinds", lambda _tree, _ranks: kinds):
+            databases = forced_steps.Databases(self.tree(), 2)
+            for kind in kinds:
+                step = fault_steps.late_step(self.tree(), 0.5, 1, 2, kind.backend, False,
+                                             choice=forced_steps.forced(databases, kind))
+                outcome = step.run(step)
+                self.assertTrue(outcome.ok, outcome.text)
 
     def test_the_variables_of_a_step_reach_its_ranks(self):
         step = step_types.rank_step(self.tree(), "a case", "calls", 2, 60, "calls", ["chain"], ("host",),
