@@ -16,8 +16,8 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-// 6 added the texts of programs to cells, 7 how ranks reach each other, and 8 the warm times of tied
-// choices; older ones from 5 on are read as well.
+// 6 added the texts of programs to cells, 7 how ranks reach each other, and 8 the warm times of
+// tied choices; older ones from 5 on are read as well.
 constexpr uint32_t kVersion = 8;
 constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
