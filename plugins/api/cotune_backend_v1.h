@@ -247,7 +247,8 @@ typedef struct cotune_host_t {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
   void* context;
-  /* severity: 0 debug, 1 info, 2 warning, 3 error. One line, no newline. */
+  /* severity: 0 debug, 1 info, 2 warning, 3 error. One line, no newline; the host puts the name of
+   * the backend in front. */
   void (*log)(void* context, int32_t severity, const char* text);
   /* Monotonic, comparable between processes of one machine. */
   int64_t (*now_ns)(void* context);

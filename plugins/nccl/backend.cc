@@ -131,7 +131,7 @@ class Backend {
     if (!nccl) return Propagate(nccl);
     if (host.log != nullptr) {
       const std::string text =
-          fmt::format("nccl: {} from {}", VersionText(nccl->version()), nccl->path());
+          fmt::format("NCCL {} from {}", VersionText(nccl->version()), nccl->path());
       host.log(host.context, 0, text.c_str());
     }
     MissingFeatures missing = MissingIn(*nccl, *why_no_tuner);

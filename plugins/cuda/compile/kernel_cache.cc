@@ -128,7 +128,7 @@ void KernelCache::AwaitLock(int lock, int64_t deadline_ns) const {
 void KernelCache::LogOnce(const std::string& subject, const std::string& text) const {
   const std::lock_guard lock(mutex_);
   if (host_.log == nullptr || !logged_.insert(subject).second) return;
-  host_.log(host_.context, kWarning, ("cuda: " + text).c_str());
+  host_.log(host_.context, kWarning, text.c_str());
 }
 
 }  // namespace cotune::cuda

@@ -81,7 +81,7 @@ bool Group::EndKernels() {
   if (idle || idle.error().status != COTUNE_DEADLINE_EXCEEDED) return true;
   if (host_.log == nullptr) return false;
   const std::string text = fmt::format(
-      "cuda: GPU {} still works {} s after group '{}' was aborted: a kernel of another library may "
+      "GPU {} still works {} s after group '{}' was aborted: a kernel of another library may "
       "wait for a rank that is gone. The {} MiB of the group, and what other groups free from here "
       "on, stay allocated until the process ends",
       gpu_.ordinal(), kKernelsEndNs / 1'000'000'000, name_, kArenaBytes >> 20);
