@@ -112,6 +112,33 @@ TEST(TieBreakTest, MediansAreOfTheSameRounds) {
       });
 }
 
+TEST(TieBreakTest, AnOutpacedChoiceMayWin) {
+  RunOnPreparedRanks(
+      ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'050, 8'000)}),
+      [](PreparedCellOnRank& cell) {
+        CellResult result = Raced(cell, {10'000, 10'050});
+        result.verdicts[1].outcome = Outcome::kOutpaced;
+        ASSERT_TRUE(Break(cell, result).has_value());
+        EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 8'000));
+        EXPECT_EQ(result.verdicts[1].outcome, Outcome::kOutpaced);
+        EXPECT_EQ(Decide(result, {}).winner->id.text(), "scripted/b");
+      });
+}
+
+TEST(TieBreakTest, WhereTheFastestFailsTheOthersAreCompared) {
+  CellScript script =
+      ScriptOf({ChoiceOfCosts("failing", 10'000, 7'000), ChoiceOfCosts("b", 10'050, 9'000),
+                ChoiceOfCosts("c", 10'100, 8'000)});
+  script.choices[0].launch_fails_on_rank = 1;
+  RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
+    CellResult result = Raced(cell, {10'000, 10'050, 10'100});
+    ASSERT_TRUE(Break(cell, result).has_value());
+    EXPECT_TRUE(cell.choices[0].has_failed);
+    EXPECT_THAT(WarmMedians(result), ElementsAre(0, 9'000, 8'000));
+    EXPECT_EQ(Decide(result, {}).winner->id.text(), "scripted/c");
+  });
+}
+
 TEST(TieBreakTest, AChoiceThatFailsIsRemovedOnAllAndTheOthersAreTimed) {
   CellScript script =
       ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("failing", 10'000, 7'000),

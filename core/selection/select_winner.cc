@@ -77,9 +77,9 @@ bool IntervalsOverlap(const Verdict& a, const Verdict& b) {
   return a.interval_low_ns <= b.interval_high_ns && b.interval_low_ns <= a.interval_high_ns;
 }
 
-bool WithinNoise(const Verdict& slower, const Verdict& faster, double noise_percent) {
-  return static_cast<double>(slower.median_ns - faster.median_ns) * 100.0 <=
-         noise_percent * static_cast<double>(faster.median_ns);
+bool IsWithinNoise(int64_t slower_ns, int64_t faster_ns, double noise_percent) {
+  return static_cast<double>(slower_ns - faster_ns) * 100.0 <=
+         noise_percent * static_cast<double>(faster_ns);
 }
 
 std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, double noise_percent) {
@@ -92,7 +92,7 @@ std::string WhyDefaultKept(const Verdict& fallback, const Verdict& fastest, doub
       "the default, {:.1f} us: {} ({:.1f} us) is {:.1f} % faster, but ",
       Microseconds(fallback.median_ns), fastest.id.text(), Microseconds(fastest.median_ns),
       PercentFaster(fastest.median_ns, fallback.median_ns));
-  if (WithinNoise(fallback, fastest, noise_percent)) {
+  if (IsWithinNoise(fallback.median_ns, fastest.median_ns, noise_percent)) {
     return head + fmt::format("that is inside the noise of {:g} %", noise_percent);
   }
   return head + fmt::format("their intervals overlap ({} against {})", IntervalText(fallback),
@@ -158,34 +158,49 @@ uint64_t GeometricMeanUp(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(root);
 }
 
-// The median of `other` in the rounds that an outpaced choice took part in. Near enough the same
-// rounds: samples that did not count shift them by a few.
-int64_t MedianInRoundsOf(const Verdict& outpaced, const Verdict& other) {
-  const size_t rounds = std::min(outpaced.samples_ns.size(), other.samples_ns.size());
-  const auto begin = other.samples_ns.begin();
-  return MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(rounds)}).median_ns;
+int64_t MedianOfFirst(const Verdict& verdict, size_t samples) {
+  const auto begin = verdict.samples_ns.begin();
+  return MedianWithInterval({begin, begin + static_cast<std::ptrdiff_t>(samples)}).median_ns;
+}
+
+// The medians of two choices; where one was outpaced, those of the rounds that both took part in,
+// since what slows later rounds slows only those that are still there. Near enough the same rounds:
+// samples that did not count shift them by a few.
+std::pair<int64_t, int64_t> ComparableMedians(const Verdict& a, const Verdict& b) {
+  if (a.outcome != Outcome::kOutpaced && b.outcome != Outcome::kOutpaced) {
+    return {a.median_ns, b.median_ns};
+  }
+  const size_t rounds = std::min(a.samples_ns.size(), b.samples_ns.size());
+  return {MedianOfFirst(a, rounds), MedianOfFirst(b, rounds)};
 }
 
 // Whether the default wins although the other choice is faster. The race eliminated the default
 // because it was slower than the leader by more than the noise. It is kept only if that leader
 // failed later and the remaining choices were slower than the default in the same rounds.
 bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
-  if (fallback.outcome == Outcome::kOutpaced) {
-    return fallback.median_ns < MedianInRoundsOf(fallback, faster);
-  }
-  return WithinNoise(fallback, faster, rules.noise_percent) || IntervalsOverlap(fallback, faster);
+  const auto [default_ns, faster_ns] = ComparableMedians(fallback, faster);
+  if (fallback.outcome == Outcome::kOutpaced) return default_ns < faster_ns;
+  if (IsWithinNoise(default_ns, faster_ns, rules.noise_percent)) return true;
+  return faster.outcome != Outcome::kOutpaced && IntervalsOverlap(fallback, faster);
 }
 
-// The time of a choice by that of the fastest one, in the rounds that both took part in: what slows
-// later rounds slows only those that are still there.
+// The time of a choice by that of the fastest one. An outpaced choice was slower than some other
+// one in its rounds, so it is not faster than the fastest because that one had a bad moment there.
 double TimeByFastest(const Verdict& verdict, const Verdict& fastest) {
-  int64_t fastest_ns = fastest.median_ns;
-  if (verdict.outcome == Outcome::kOutpaced && fastest.outcome == Outcome::kTimed) {
-    fastest_ns = MedianInRoundsOf(verdict, fastest);
-  }
+  const auto [time_ns, fastest_ns] = ComparableMedians(verdict, fastest);
   // Samples are positive, but a file may say anything.
-  return static_cast<double>(verdict.median_ns) /
-         static_cast<double>(std::max<int64_t>(1, fastest_ns));
+  const double ratio =
+      static_cast<double>(time_ns) / static_cast<double>(std::max<int64_t>(1, fastest_ns));
+  return verdict.outcome == Outcome::kOutpaced ? std::max(1.0, ratio) : ratio;
+}
+
+// Whether the time of the choice says enough for a tie. An outpaced one has an interval: that it
+// was dropped after two samples says that it is slow, but not by how much.
+bool HasTimeForTie(const CellResult& cell, const Verdict& verdict) {
+  if (!HasRaced(verdict)) return false;
+  const size_t samples = verdict.samples_ns.size();
+  if (verdict.outcome == Outcome::kOutpaced) return MedianIntervalRank(samples) > 0;
+  return samples >= TrustedSamples(cell);
 }
 
 // What the times of a cell say before ties are broken.
@@ -220,8 +235,7 @@ std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings
   const double limit = 1 + rules.noise_percent / 100;
   std::vector<const Verdict*> tied = {fastest};
   for (const Verdict& verdict : cell.verdicts) {
-    const bool has_samples = verdict.samples_ns.size() >= TrustedSamples(cell);
-    if (!HasRaced(verdict) || !has_samples || &verdict == fastest || &verdict == fallback) continue;
+    if (!HasTimeForTie(cell, verdict) || &verdict == fastest || &verdict == fallback) continue;
     const bool loses_to_default = fallback != nullptr && IsDefaultKept(*fallback, verdict, rules);
     if (TimeByFastest(verdict, *fastest) <= limit && !loses_to_default) tied.push_back(&verdict);
   }
@@ -346,7 +360,10 @@ MedianInterval MedianWithInterval(std::vector<int64_t> samples_ns) {
   const int64_t low_middle = samples_ns[(n - 1) / 2];
   const int64_t high_middle = samples_ns[n / 2];
   const size_t rank = std::max<size_t>(MedianIntervalRank(n), 1);
-  return {low_middle + (high_middle - low_middle) / 2, samples_ns[rank - 1], samples_ns[n - rank]};
+  // Without overflow, whatever the samples are.
+  const uint64_t between = static_cast<uint64_t>(high_middle) - static_cast<uint64_t>(low_middle);
+  return {low_middle + static_cast<int64_t>(between / 2), samples_ns[rank - 1],
+          samples_ns[n - rank]};
 }
 
 }  // namespace cotune

@@ -34,17 +34,18 @@ struct SelectionRules {
 // their 99 % intervals overlap, unless the race has dropped it: then only when the fastest was
 // slower than it in the rounds that it took part in. Where tied choices (TiedChoices) have warm
 // times, the smallest product of both times wins: as a program's buffers are sometimes in the
-// cache and sometimes not, each counts alike. Ties: smaller median, then smaller id. Choices that
-// have no time, computed wrong or failed cannot win, and one that was outpaced wins only by a warm
-// time, or when none was timed to the end. With several backends the default is the first one in
-// the choice list that has a time: what runs when nothing is tuned. kEnvironment, with every
+// cache and sometimes not, each counts alike. Equal times: smaller median, then smaller id. Choices
+// that have no time, computed wrong or failed cannot win, and one that was outpaced wins only by a
+// warm time, or when none was timed to the end. With several backends the default is the first one
+// in the choice list that has a time: what runs when nothing is tuned. kEnvironment, with every
 // choice's fate, when no choice has a time.
 Result<Winner> SelectWinner(const CellResult& cell, const SelectionRules& rules);
 
 // Positions in cell.verdicts of the choices whose times do not say which one is the fastest: the
 // fastest one and the next ones within noise_percent of it, kTiedMax at most, in the order of their
-// times. One that was outpaced is compared in its own rounds. Empty where the default wins, and
-// where the fastest is alone. Choices that the default would win against are not among them.
+// times. One that was outpaced is compared in its own rounds, of which it needs eight. Empty where
+// the default wins, and where the fastest is alone. Choices that the default would win against are
+// not among them.
 inline constexpr size_t kTiedMax = 8;
 std::vector<size_t> TiedChoices(const CellResult& cell, const SelectionRules& rules);
 

@@ -109,6 +109,7 @@ TEST(MedianWithIntervalTest, EvenMedianIsTheMeanRoundedDownAndFewSamplesGiveTheR
   EXPECT_EQ(none.median_ns, 0);
   EXPECT_EQ(none.high_ns, 0);
   // The mean of two extremes must not overflow.
+  EXPECT_EQ(MedianWithInterval({INT64_MIN, INT64_MAX}).median_ns, -1);
   EXPECT_EQ(MedianWithInterval({INT64_MAX, INT64_MAX - 2}).median_ns, INT64_MAX - 1);
 }
 
@@ -325,21 +326,54 @@ TEST(TiedChoicesTest, AreTheFastestAndThoseInsideTheNoiseInOrder) {
   EXPECT_THAT(tied(many), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+Verdict Outpaced(Verdict verdict) {
+  verdict.outcome = Outcome::kOutpaced;
+  return verdict;
+}
+
+// Timed with other times in the first eight rounds.
+Verdict ThatBegan(Verdict verdict, int64_t first_ns) {
+  verdict.samples_ns.assign(50, verdict.median_ns);
+  std::fill_n(verdict.samples_ns.begin(), 8, first_ns);
+  return verdict;
+}
+
 // The leader's later rounds were slower than those that the other choice took part in.
 TEST(TiedChoicesTest, AnOutpacedChoiceIsComparedInItsOwnRounds) {
-  Verdict leader = Warm(Timed("cuda/leader", 11'500), 9'000);
-  leader.samples_ns.assign(8, 10'000);
-  leader.samples_ns.insert(leader.samples_ns.end(), 42, 11'500);
-  Verdict dropped = Warm(Timed("cuda/dropped", 10'400), 8'000);
-  dropped.outcome = Outcome::kOutpaced;
-  EXPECT_THAT(TiedChoices(Cell({leader, dropped}), {}), IsEmpty());
-  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/leader"));
-  dropped.median_ns = 10'150;
-  EXPECT_THAT(TiedChoices(Cell({leader, dropped}), {}), ElementsAre(0, 1));
-  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/dropped"));
-  dropped.warm_median_ns = 8'900;
-  EXPECT_EQ(SelectWinner(Cell({leader, dropped}), {}).value().id, Id("cuda/leader"))
-      << "1.015 x 8.9 is more than 9.0";
+  const Verdict leader = ThatBegan(Warm(Timed("cuda/leader", 11'500), 9'000), 10'000);
+  const auto winner_beside = [&](int64_t time_ns, int64_t warm_ns) {
+    const Verdict dropped = Outpaced(Warm(Timed("cuda/dropped", time_ns), warm_ns));
+    return SelectWinner(Cell({leader, dropped}), {}).value().id.text();
+  };
+  EXPECT_THAT(TiedChoices(Cell({leader, Outpaced(Timed("cuda/dropped", 10'400))}), {}), IsEmpty());
+  EXPECT_EQ(winner_beside(10'400, 8'000), "cuda/leader");
+  EXPECT_THAT(TiedChoices(Cell({leader, Outpaced(Timed("cuda/dropped", 10'150))}), {}),
+              ElementsAre(0, 1));
+  EXPECT_EQ(winner_beside(10'150, 8'000), "cuda/dropped");
+  EXPECT_EQ(winner_beside(10'150, 8'900), "cuda/leader") << "1.015 x 8.9 is more than 9.0";
+  EXPECT_EQ(winner_beside(9'000, 8'990), "cuda/dropped");
+  EXPECT_EQ(winner_beside(9'000, 9'010), "cuda/leader") << "it counts as no faster than the leader";
+}
+
+TEST(TiedChoicesTest, AnOutpacedChoiceNeedsAnIntervalOnDevices) {
+  Verdict fastest = Warm(Timed("cuda/f", 10'000, 0, 50), 9'500);
+  fastest.samples_ns[0] = 17'000;  // a spike, so that the first two are 13.5 us
+  CellResult cell = Cell({fastest, Outpaced(Warm(Timed("cuda/o", 13'000, 0, 2), 9'400))});
+  cell.start_mode = StartMode::kDevice;
+  EXPECT_THAT(TiedChoices(cell, {}), IsEmpty());
+  EXPECT_EQ(SelectWinner(cell, {}).value().id, Id("cuda/f"));
+}
+
+TEST(TiedChoicesTest, TheDefaultIsComparedInTheRoundsOfAnOutpacedChoice) {
+  const Verdict fastest = ThatBegan(Timed("cuda/f", 11'500), 10'000);
+  const auto tied_beside = [&](const Verdict& fallback) {
+    return TiedChoices(Cell({fastest, Outpaced(Timed("cuda/o", 10'150)), Default(fallback)}), {});
+  };
+  EXPECT_THAT(tied_beside(ThatBegan(Timed("nccl/x", 12'300), 10'300)), IsEmpty())
+      << "inside the noise of the other";
+  EXPECT_THAT(tied_beside(ThatBegan(Timed("nccl/x", 12'300), 10'500)), ElementsAre(0, 1));
+  EXPECT_THAT(tied_beside(Outpaced(Timed("nccl/x", 10'300))), ElementsAre(0, 1));
+  EXPECT_THAT(tied_beside(Outpaced(Timed("nccl/x", 10'100))), IsEmpty()) << "faster than the other";
 }
 
 TEST(TiedChoicesTest, NoneTiesBesideADefaultThatWins) {

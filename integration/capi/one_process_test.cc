@@ -235,10 +235,23 @@ TEST_F(OneProcessTest, AnExplanationIsJsonToo) {
   EXPECT_EQ(tuned["measured"][0]["bytes"], 4 * kCount);
   EXPECT_GT(tuned["measured"][0]["time_us"], 0);
   EXPECT_EQ(tuned["measured"][0]["choices"][0]["choice"], tuned["choice"]);
+  EXPECT_TRUE(tuned["measured"][0]["choices"][0]["warm_time_us"].is_null());
   EXPECT_THAT(Explained(false), Not(HasSubstr("was measured: ")));
   EXPECT_THAT(Explained(false, 4 * kCount), HasSubstr("nothing above 4096 bytes was measured"));
   EXPECT_THAT(Explained(false, 1), HasSubstr("nothing below 4096 bytes was measured"));
   EXPECT_EQ(ExplainedAsJson(4 * kCount)["largest_measured_bytes"], 4 * kCount);
+}
+
+TEST_F(OneProcessTest, TimesWithBuffersInTheCacheAreInTheJson) {
+  const std::string path = folder_ + "/tuned.tdb";
+  Tune(path, false);
+  std::vector<DatabaseEntry> entries = EntriesOf(path);
+  for (DatabaseEntry& entry : entries) entry.cell.verdicts.at(0).warm_median_ns = 14'600;
+  Write(entries, path);
+  cotune_group_destroy(group_);
+  group_ = Create();
+  ASSERT_EQ(cotune_load(group_, path.c_str()), COTUNE_SUCCESS) << cotune_last_error(group_);
+  EXPECT_EQ(ExplainedAsJson(kCount)["measured"][0]["choices"][0]["warm_time_us"], 14.6);
 }
 
 // A process alone has one choice only: the log of the first call counts the sizes.

@@ -10,8 +10,9 @@ namespace cotune::cuda {
 __device__ __forceinline__ int NextToLastWarp() { return blockDim.x >= 32 + kPeers ? 32 : 0; }
 
 // One a thread; all threads of the launch call Begin, unless they give up. In block 0 one thread
-// for each peer compares the call with that peer's, while it waits for data anyway: a wait of its
-// own at the end is a load from memory, 0.1 us a call and up to 1 us when memory is busy.
+// for each peer compares the call with that peer's, while it waits for data anyway, or has looked
+// before: a load from memory that nothing hides takes 0.1 us a call, and up to 1 us when memory is
+// busy. Compare waits at the end only for a record that has not come by then.
 class CallGuard {
  public:
   // poison: the word as the launch has read it, at its beginning. Nothing here looks at it before

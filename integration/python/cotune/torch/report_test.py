@@ -19,6 +19,14 @@ def _event(phase: int) -> library.Tune:
     return library.Tune(phase=phase, group_name=b"0", manifest=b"", error=b"", what=b"")
 
 
+class TableTest(unittest.TestCase):
+    def test_a_choice_that_tied_has_its_time_with_buffers_in_the_cache(self) -> None:
+        tied = {"choice": "cuda/b", "outcome": "timed", "is_default": False, "time_us": 15.2, "warm_time_us": 14.6, "reason": ""}
+        alone = {**tied, "choice": "cuda/c", "time_us": 20.0, "warm_time_us": None}
+        self.assertTrue(report._choice_line(tied, 15.2).endswith("0.0152 ms 100.0%  (0.0146 ms with buffers in the cache)"))
+        self.assertTrue(report._choice_line(alone, 15.2).endswith("0.0200 ms  76.0%"))
+
+
 class InterruptTest(unittest.TestCase):
     def setUp(self) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
