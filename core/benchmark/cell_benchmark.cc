@@ -43,7 +43,7 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   CellResult result;
   result.problem = problem;
   result.buffer_copies = buffers.copies();
-  result.start_mode = window.mode();
+  result.start_mode = window.mode();  // by which TieBreak knows how many samples count
   for (const BackendMember& member : parts_.groups.members()) {
     if (!member.connections.empty()) {
       result.connections.emplace(member.backend->name(), member.connections);

@@ -47,8 +47,8 @@ class CellOperands {
   // they drive themselves out. The same on all ranks.
   static int32_t WantedCopies(const Program& program, const Problem& problem, uint64_t cache_bytes);
 
-  // Whether one copy of the operands is in a cache of so many bytes when the next call on it
-  // begins. The same on all ranks, since devices say the cache of the largest one of the job.
+  // Returns whether a cache of so many bytes holds one copy of the operands until the next call on
+  // it. The same on all ranks, since devices say the cache of the largest one of the job.
   static bool FitCache(const Program& program, const Problem& problem, uint64_t cache_bytes);
 
   virtual ~CellOperands() = default;

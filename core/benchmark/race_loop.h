@@ -17,7 +17,7 @@
 
 namespace cotune {
 
-// Of a cell's race by its settings and its device.
+// Returns the rules that settings and device give the race of a cell.
 RaceRules RulesOfRace(const BenchmarkParts& parts);
 
 // Collective; what it is given outlives it.

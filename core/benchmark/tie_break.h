@@ -23,8 +23,8 @@ namespace cotune {
 // tied ones race again on one copy of the buffers.
 class TieBreak {
  public:
-  // Whether a tie of this cell can be broken: the race went round over copies of the buffers, and
-  // one of them fits the cache. Equal on all ranks.
+  // A tie of this cell can be broken when the race went round over copies of the buffers and one of
+  // them fits the cache. Equal on all ranks.
   static bool IsOf(const Program& program, const Problem& problem, const CellOperands& buffers,
                    const Device& device);
 

@@ -26,19 +26,6 @@ CellScript ScriptOf(std::vector<ScriptedChoice> choices) {
   return script;
 }
 
-// The cell as its race leaves it, where the choices took these times.
-CellResult Raced(const PreparedCellOnRank& cell, const std::vector<int64_t>& times_ns) {
-  CellResult result;
-  result.problem = cell.problem;
-  for (size_t i = 0; i < times_ns.size(); ++i) {
-    Verdict verdict = cell.choices[i].verdict;
-    verdict.samples_ns.assign(8, times_ns[i]);
-    verdict.median_ns = verdict.interval_low_ns = verdict.interval_high_ns = times_ns[i];
-    result.verdicts.push_back(std::move(verdict));
-  }
-  return result;
-}
-
 std::vector<int64_t> WarmMedians(const CellResult& cell) {
   std::vector<int64_t> medians_ns;
   for (const Verdict& verdict : cell.verdicts) medians_ns.push_back(verdict.warm_median_ns);
@@ -60,7 +47,7 @@ TEST(TieBreakTest, TiedChoicesAreTimedOnOneCopyOfTheBuffers) {
       ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'100, 7'000),
                 ChoiceOfCosts("slow", 10'300, 1'000), ChoiceOfCosts("c", 10'050, 9'500)}),
       [](PreparedCellOnRank& cell) {
-        CellResult result = Raced(cell, {10'000, 10'100, 10'300, 10'050});
+        CellResult result = RacedCell(cell, {10'000, 10'100, 10'300, 10'050});
         ASSERT_TRUE(Break(cell, result).has_value());
         EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 7'000, 0, 9'500));
         EXPECT_EQ(result.verdicts[1].median_ns, 10'100) << "the time of the race stays";
@@ -72,7 +59,7 @@ TEST(TieBreakTest, TiedChoicesAreTimedOnOneCopyOfTheBuffers) {
 TEST(TieBreakTest, ThereIsNothingToTimeWithoutATie) {
   RunOnPreparedRanks(ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'300, 1)}),
                      [](PreparedCellOnRank& cell) {
-                       CellResult result = Raced(cell, {10'000, 10'300});
+                       CellResult result = RacedCell(cell, {10'000, 10'300});
                        const int64_t before_ns = cell.steps.elapsed_ns();
                        ASSERT_TRUE(Break(cell, result).has_value());
                        EXPECT_THAT(WarmMedians(result), ElementsAre(0, 0));
@@ -103,7 +90,7 @@ TEST(TieBreakTest, MediansAreOfTheSameRounds) {
   ScriptedChoice slow = ChoiceOfCosts("slow", 10'000, 90'000);
   RunOnPreparedRanks(
       ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), slow}), [](PreparedCellOnRank& cell) {
-        CellResult result = Raced(cell, {10'000, 10'000});
+        CellResult result = RacedCell(cell, {10'000, 10'000});
         const int64_t before_ns = cell.steps.elapsed_ns();
         ASSERT_TRUE(Break(cell, result).has_value());
         EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 90'000));
@@ -116,7 +103,7 @@ TEST(TieBreakTest, AnOutpacedChoiceMayWin) {
   RunOnPreparedRanks(
       ScriptOf({ChoiceOfCosts("a", 10'000, 9'000), ChoiceOfCosts("b", 10'050, 8'000)}),
       [](PreparedCellOnRank& cell) {
-        CellResult result = Raced(cell, {10'000, 10'050});
+        CellResult result = RacedCell(cell, {10'000, 10'050});
         result.verdicts[1].outcome = Outcome::kOutpaced;
         ASSERT_TRUE(Break(cell, result).has_value());
         EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 8'000));
@@ -131,7 +118,7 @@ TEST(TieBreakTest, WhereTheFastestFailsTheOthersAreCompared) {
                 ChoiceOfCosts("c", 10'100, 8'000)});
   script.choices[0].launch_fails_on_rank = 1;
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
-    CellResult result = Raced(cell, {10'000, 10'050, 10'100});
+    CellResult result = RacedCell(cell, {10'000, 10'050, 10'100});
     ASSERT_TRUE(Break(cell, result).has_value());
     EXPECT_TRUE(cell.choices[0].has_failed);
     EXPECT_THAT(WarmMedians(result), ElementsAre(0, 9'000, 8'000));
@@ -148,7 +135,7 @@ TEST(TieBreakTest, AChoiceThatFailsIsRemovedOnAllAndTheOthersAreTimed) {
   RunOnPreparedRanks(script, [](PreparedCellOnRank& cell) {
     // Timed calls of the race, whose plans go when the group is made anew.
     ASSERT_TRUE(cell.runs.CallTimed(cell.choices[0], 9, 0).has_value());
-    CellResult result = Raced(cell, {10'000, 10'000, 10'050});
+    CellResult result = RacedCell(cell, {10'000, 10'000, 10'050});
     ASSERT_TRUE(Break(cell, result).has_value());
     EXPECT_EQ(cell.choices[0].timed, nullptr);
     EXPECT_THAT(WarmMedians(result), ElementsAre(9'000, 0, 8'000));

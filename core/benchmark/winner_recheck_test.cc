@@ -9,19 +9,6 @@ namespace {
 
 using ::testing::StartsWith;
 
-// A cell whose choices were timed, in ns.
-CellResult Timed(const PreparedCellOnRank& cell, const std::vector<int64_t>& times_ns) {
-  CellResult result;
-  result.problem = cell.problem;
-  for (size_t i = 0; i < times_ns.size(); ++i) {
-    Verdict verdict = cell.choices[i].verdict;
-    verdict.samples_ns.assign(8, times_ns[i]);
-    verdict.median_ns = verdict.interval_low_ns = verdict.interval_high_ns = times_ns[i];
-    result.verdicts.push_back(std::move(verdict));
-  }
-  return result;
-}
-
 CellScript ScriptWithStaleChoice() {
   CellScript script;
   script.count = 4096;
@@ -36,7 +23,7 @@ TEST(WinnerRecheckTest, AWinnerThatGoesWrongInARowOfCallsGivesWayToTheNext) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
     ASSERT_TRUE(check.Run(cell.choices[0], CheckBy::kCall).has_value());
     ASSERT_FALSE(cell.choices[0].has_failed) << "a single call is right";
-    CellResult timed = Timed(cell, {10'000, 50'000});
+    CellResult timed = RacedCell(cell, {10'000, 50'000});
     timed.verdicts[0].warm_median_ns = 9'000;
     const Result<DecidedCell> decided =
         WinnerRecheck(check, {}).Run(cell.choices, std::move(timed));
@@ -56,7 +43,7 @@ TEST(WinnerRecheckTest, OnlyTheWinnerIsChecked) {
   RunOnPreparedRanks(ScriptWithStaleChoice(), [](PreparedCellOnRank& cell) {
     CorrectnessCheck check(cell.parts, cell.steps, *cell.prepared.buffers, cell.runs, cell.removal);
     const Result<DecidedCell> decided =
-        WinnerRecheck(check, {}).Run(cell.choices, Timed(cell, {90'000, 50'000}));
+        WinnerRecheck(check, {}).Run(cell.choices, RacedCell(cell, {90'000, 50'000}));
     ASSERT_TRUE(decided.has_value());
     EXPECT_EQ(decided->cell.verdicts[0].outcome, Outcome::kTimed);
     EXPECT_EQ(cell.choices[0].check_ns, 0);

@@ -174,9 +174,9 @@ std::pair<int64_t, int64_t> ComparableMedians(const Verdict& a, const Verdict& b
   return {MedianOfFirst(a, rounds), MedianOfFirst(b, rounds)};
 }
 
-// Whether the default wins although the other choice is faster. The race eliminated the default
-// because it was slower than the leader by more than the noise. It is kept only if that leader
-// failed later and the remaining choices were slower than the default in the same rounds.
+// Returns whether the default wins although the other choice is faster. The race eliminated the
+// default because it was slower than the leader by more than the noise. It is kept only if that
+// leader failed later and the remaining choices were slower than the default in the same rounds.
 bool IsDefaultKept(const Verdict& fallback, const Verdict& faster, const SelectionRules& rules) {
   const auto [default_ns, faster_ns] = ComparableMedians(fallback, faster);
   if (fallback.outcome == Outcome::kOutpaced) return default_ns < faster_ns;
@@ -194,8 +194,8 @@ double TimeByFastest(const Verdict& verdict, const Verdict& fastest) {
   return verdict.outcome == Outcome::kOutpaced ? std::max(1.0, ratio) : ratio;
 }
 
-// Whether the time of the choice says enough for a tie. An outpaced one has an interval: that it
-// was dropped after two samples says that it is slow, but not by how much.
+// Returns whether the time of the choice says enough for a tie. An outpaced one needs an interval:
+// that it was dropped after two samples says that it is slow, but not by how much.
 bool HasTimeForTie(const CellResult& cell, const Verdict& verdict) {
   if (!HasRaced(verdict)) return false;
   const size_t samples = verdict.samples_ns.size();
@@ -203,7 +203,7 @@ bool HasTimeForTie(const CellResult& cell, const Verdict& verdict) {
   return samples >= TrustedSamples(cell);
 }
 
-// What the times of a cell say before ties are broken.
+// The order of a cell's choices before ties are broken.
 struct Standings {
   const Verdict* fastest = nullptr;   // nullptr: no choice has a time
   const Verdict* fallback = nullptr;  // the default that raced; nullptr: none

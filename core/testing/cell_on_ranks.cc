@@ -96,4 +96,16 @@ void RunOnPreparedRanks(const CellScript& script,
   });
 }
 
+CellResult RacedCell(const PreparedCellOnRank& cell, const std::vector<int64_t>& times_ns) {
+  CellResult result;
+  result.problem = cell.problem;
+  for (size_t i = 0; i < times_ns.size(); ++i) {
+    Verdict verdict = cell.choices[i].verdict;
+    verdict.samples_ns.assign(8, times_ns[i]);
+    verdict.median_ns = verdict.interval_low_ns = verdict.interval_high_ns = times_ns[i];
+    result.verdicts.push_back(std::move(verdict));
+  }
+  return result;
+}
+
 }  // namespace cotune

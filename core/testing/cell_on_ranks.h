@@ -18,6 +18,7 @@
 #include "core/choice/choice_caller.h"
 #include "core/problem/problem.h"
 #include "core/problem/tuning_settings.h"
+#include "core/selection/verdict.h"
 #include "core/testing/scripted_ranks.h"
 
 namespace cotune {
@@ -54,6 +55,9 @@ struct PreparedCellOnRank : CellOnRank {
 };
 void RunOnPreparedRanks(const CellScript& script,
                         const std::function<void(PreparedCellOnRank&)>& body);
+
+// The cell as its race leaves it when each choice takes the same time in eight rounds.
+CellResult RacedCell(const PreparedCellOnRank& cell, const std::vector<int64_t>& times_ns);
 
 }  // namespace cotune
 
