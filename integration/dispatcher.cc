@@ -391,7 +391,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
     const ChoiceId& id = key.table->choices()[key.choice_index];
-    const std::optional<Choice> listed = ListedChoice(plan->program, key.problem, id);
+    const std::optional<Choice> listed = FindChoice(job_.groups(), plan->program, key.problem, id);
     Status prepared = prepare(listed ? *listed : Choice{.id = id});
     if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
     if (prepared) return plan;
@@ -410,14 +410,6 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   return plan;
 }
 
-std::optional<Choice> Dispatcher::ListedChoice(const Program& program, const Problem& problem,
-                                               const ChoiceId& id) {
-  for (Choice& choice : ListChoicesOf(job_.groups(), program, problem).choices) {
-    if (choice.id == id) return std::move(choice);
-  }
-  return std::nullopt;
-}
-
 Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program& program) {
   const auto of_plan = [](const CachedPlan& plan) {
     CallExplanation explanation{.choice = plan.caller->id(),
@@ -432,7 +424,7 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
   // call.
   std::optional<Choice> first;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    first = ListedChoice(program, key.problem, key.table->choices()[key.choice_index]);
+    first = FindChoice(job_.groups(), program, key.problem, key.table->choices()[key.choice_index]);
   } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
     first = std::move(*fallback);
   }

@@ -187,9 +187,6 @@ class Dispatcher {
   // Tells the user, on rank 0 and once for calls that differ in nothing but their size, that the
   // table has no row for this one.
   void SayUntuned(const PlanKey& key, const Program& program);
-  // As its backend lists it for the problem; nothing where it does not.
-  std::optional<Choice> ListedChoice(const Program& program, const Problem& problem,
-                                     const ChoiceId& id);
   // Stops the group where the failure ends it; gives what it was stopped with.
   Status Remember(Status status);
   // A group that a peer has aborted: the control channel may know why, a rank of the group that was

@@ -1,19 +1,14 @@
 #include "core/choice/choice_lists.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
+#include "core/choice/choice_combinations.h"
 #include "core/choice/numerics.h"
 #include "core/choice/recipe.h"
 #include "fmt/format.h"
 
 namespace cotune {
 namespace {
-
-// Combinations of the choices of different collectives that are tried; a race drops most of them
-// after a few samples.
-constexpr size_t kCombinationsMax = 64;
 
 ChoiceList ListSingle(const std::vector<const Backend*>& backends, const ListingRules& rules,
                       const Program& program, const Problem& problem) {
@@ -33,139 +28,90 @@ ChoiceList ListSingle(const std::vector<const Backend*>& backends, const Listing
   return merged;
 }
 
-// The collectives of a program that are the same problem, and how that can run.
-struct EqualCollectives {
-  Problem problem;
-  std::vector<size_t> places;  // among the collectives of the program
-  std::vector<Choice> choices;
+// How the collectives of a program can run at one size, and what cannot run them.
+struct ProgramChoices {
+  ChoiceCombinations combinations;
+  std::vector<Refusal> refusals;
 };
 
-// The choice that runs each collective by the one of its group that `picked` names.
-Choice Combine(const std::vector<EqualCollectives>& groups, const std::vector<size_t>& picked,
-               size_t collectives) {
-  std::vector<const Choice*> of_place(collectives);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    for (const size_t place : groups[i].places) of_place[place] = &groups[i].choices[picked[i]];
-  }
-  std::vector<ChoiceId> ids;
-  std::vector<std::string> classes;
-  Choice combined = *of_place.front();
-  combined.cost_us = 0;
-  combined.workspace_bytes = 0;
-  for (const Choice* each : of_place) {
-    ids.push_back(each->id);
-    classes.push_back(each->numerics);
-    combined.is_default = combined.is_default && each->is_default;
-    combined.is_capturable = combined.is_capturable && each->is_capturable;
-    combined.is_reproducible = combined.is_reproducible && each->is_reproducible;
-    combined.prepare_is_collective = combined.prepare_is_collective || each->prepare_is_collective;
-    const bool has_costs = combined.cost_us >= 0 && each->cost_us >= 0;
-    combined.cost_us = has_costs ? combined.cost_us + each->cost_us : -1;
-    combined.workspace_bytes += each->workspace_bytes;
-  }
-  combined.id = ChoiceId::Join(ids);
-  combined.numerics = JoinNumerics(classes);
-  return combined;
-}
-
-// All combinations where they are few; else those that differ from the defaults in one group.
-std::vector<std::vector<size_t>> Picks(const std::vector<EqualCollectives>& groups) {
-  double all = 1;
-  for (const EqualCollectives& group : groups) all *= static_cast<double>(group.choices.size());
-  std::vector<std::vector<size_t>> picks;
-  if (all <= static_cast<double>(kCombinationsMax)) {
-    picks.emplace_back();
-    for (const EqualCollectives& group : groups) {
-      std::vector<std::vector<size_t>> longer;
-      for (const std::vector<size_t>& pick : picks) {
-        for (size_t i = 0; i < group.choices.size(); ++i) {
-          longer.push_back(pick);
-          longer.back().push_back(i);
-        }
-      }
-      picks = std::move(longer);
-    }
-    return picks;
-  }
-  std::vector<size_t> defaults;
-  for (const EqualCollectives& group : groups) {
-    const auto found = std::find_if(group.choices.begin(), group.choices.end(),
-                                    [](const Choice& choice) { return choice.is_default; });
-    const auto at = found == group.choices.end() ? group.choices.begin() : found;
-    defaults.push_back(static_cast<size_t>(at - group.choices.begin()));
-  }
-  picks.push_back(defaults);
-  for (size_t group = 0; group < groups.size(); ++group) {
-    for (size_t i = 0; i < groups[group].choices.size(); ++i) {
-      if (i == defaults[group]) continue;
-      picks.push_back(defaults);
-      picks.back()[group] = i;
-    }
-  }
-  return picks;
-}
-
-ChoiceList ListProgram(const std::vector<const Backend*>& backends, const ListingRules& rules,
-                       const Program& program, const Problem& problem) {
-  ChoiceList list;
+ProgramChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
+                                    const ListingRules& rules, const Program& program,
+                                    const Problem& problem) {
   const ProgramGraph& graph = program.graph();
+  ProgramChoices made{ChoiceCombinations(graph.collectives().size()), {}};
+  const auto refuse_all = [&](std::string reason) {
+    return ProgramChoices{ChoiceCombinations(0), {{"every choice", std::move(reason)}}};
+  };
   if (graph.collectives().size() < graph.nodes().size() && !rules.has_parts) {
-    list.refusals.push_back({"every choice",
-                             "no backend that is loaded runs the local operations of programs on "
-                             "this memory"});
-    return list;
+    return refuse_all(
+        "no backend that is loaded runs the local operations of programs on this memory");
   }
   const uint64_t rows = program.RowsAt(problem);
-  std::vector<EqualCollectives> groups;
   const std::vector<CollectiveStep> steps =
       CollectiveSteps(UnfusedRecipe(graph), program, rows, problem.topology_digest);
   for (size_t place = 0; place < steps.size(); ++place) {
     const Problem& each = steps[place].problem;
     if (!steps[place].why_plain.empty()) {
-      list.refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
+      made.refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
                                            Name(each.cls.collective)),
                                steps[place].why_plain});
     }
-    const auto known = std::find_if(groups.begin(), groups.end(),
-                                    [&](const auto& group) { return group.problem == each; });
-    if (known != groups.end()) {
-      known->places.push_back(place);
-      continue;
-    }
+    if (made.combinations.AddToEqual(each, place)) continue;
     const Result<Program> single = Program::SingleCollective(each.cls);
-    if (!single) {
-      list.refusals.push_back({"every choice", single.error().ToText()});
-      return list;
-    }
+    if (!single) return refuse_all(single.error().ToText());
     ChoiceList alone = ListSingle(backends, rules, *single, each);
-    list.refusals.insert(list.refusals.end(), alone.refusals.begin(), alone.refusals.end());
-    groups.push_back({each, {place}, std::move(alone.choices)});
+    made.refusals.insert(made.refusals.end(), alone.refusals.begin(), alone.refusals.end());
+    made.combinations.Add(each, place, std::move(alone.choices));
   }
-  for (const std::vector<size_t>& pick : Picks(groups)) {
-    if (pick.size() < groups.size()) continue;
-    list.choices.push_back(Combine(groups, pick, graph.collectives().size()));
+  return made;
+}
+
+std::vector<const Backend*> BackendsInUse(const BackendGroups& groups) {
+  std::vector<const Backend*> backends;
+  for (const BackendMember& member : groups.members()) {
+    if (member.group != nullptr) backends.push_back(member.backend);
   }
-  return list;
+  return backends;
+}
+
+ListingRules RulesOf(const BackendGroups& groups) {
+  return {groups.program_support().part_backend != nullptr, groups.numerics()};
 }
 
 }  // namespace
 
 ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                          const Program& program, const Problem& problem) {
-  return program.is_single_collective() ? ListSingle(backends, rules, program, problem)
-                                        : ListProgram(backends, rules, program, problem);
+  if (program.is_single_collective()) return ListSingle(backends, rules, program, problem);
+  ProgramChoices made = ChoicesOfCollectives(backends, rules, program, problem);
+  return {made.combinations.First(), std::move(made.refusals)};
 }
 
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem) {
-  std::vector<const Backend*> backends;
-  for (const BackendMember& member : groups.members()) {
-    if (member.group != nullptr) backends.push_back(member.backend);
-  }
-  const ListingRules rules{groups.program_support().part_backend != nullptr, groups.numerics()};
-  ChoiceList list = ListChoicesOf(backends, rules, program, problem);
+  ChoiceList list = ListChoicesOf(BackendsInUse(groups), RulesOf(groups), program, problem);
   list.refusals.insert(list.refusals.begin(), groups.refusals().begin(), groups.refusals().end());
   return list;
+}
+
+std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
+                                 const Problem& problem, const ChoiceId& id) {
+  const std::vector<const Backend*> backends = BackendsInUse(groups);
+  const ListingRules rules = RulesOf(groups);
+  if (!program.is_single_collective()) {
+    return ChoicesOfCollectives(backends, rules, program, problem).combinations.Find(id);
+  }
+  for (Choice& choice : ListSingle(backends, rules, program, problem).choices) {
+    if (choice.id == id) return std::move(choice);
+  }
+  return std::nullopt;
+}
+
+std::vector<Choice> BestCombinations(const BackendGroups& groups, const Program& program,
+                                     const Problem& problem, std::span<const Verdict> verdicts) {
+  if (program.is_single_collective()) return {};
+  return ChoicesOfCollectives(BackendsInUse(groups), RulesOf(groups), program, problem)
+      .combinations.Best(verdicts);
 }
 
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,

@@ -4,6 +4,8 @@
 #define COTUNE_CORE_CHOICE_CHOICE_LISTS_H_
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
@@ -12,11 +14,15 @@
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
 #include "core/problem/tuning_settings.h"
+#include "core/selection/verdict.h"
 
 namespace cotune {
 
 // The choices and refusals of every backend that has a group; at most one choice is the default. A
 // program's choices name one of these for each collective, run with parts around them. Pure.
+//
+// Several different collectives: all combinations where these are few, else a first choice of them
+// (ChoiceCombinations).
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
 
@@ -30,8 +36,19 @@ struct ListingRules {
 ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                          const Program& program, const Problem& problem);
 
-// The caller of a choice that is listed; program and groups outlive it. kUnsupported: a backend of
-// the choice is not in use, or the id has another number of steps than the program has collectives.
+// The choice with this id, also one that combines listed choices in a way that the list leaves out;
+// nothing where no backend lists it. Pure.
+std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
+                                 const Problem& problem, const ChoiceId& id);
+
+// The combinations that the list leaves out and that may be faster than all of it, by the verdicts
+// of the listed ones: see ChoiceCombinations::Best. Empty where the list has all. Pure.
+std::vector<Choice> BestCombinations(const BackendGroups& groups, const Program& program,
+                                     const Problem& problem, std::span<const Verdict> verdicts);
+
+// The caller of a choice that is listed or found; program and groups outlive it. kUnsupported: a
+// backend of the choice is not in use, or the id has another number of steps than the program has
+// collectives.
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,
                                                  const Problem& problem, const Choice& choice);
 

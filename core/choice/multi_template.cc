@@ -46,7 +46,10 @@ void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_byt
   for (const LeftOutChoice& each : left_out) {
     if (each.problem_class != problem_class) continue;
     const auto is_it = [&](const Choice& choice) { return choice.id.text() == each.choice; };
-    if (std::erase_if(list.choices, is_it) > 0) {
+    const Result<ChoiceId> id = ChoiceId::Parse(each.choice);
+    const bool is_choice =
+        id && FindChoice(groups, program_, ProblemAt(size_hint_bytes), *id).has_value();
+    if (std::erase_if(list.choices, is_it) > 0 || is_choice) {
       list.refusals.push_back({each.choice, each.reason});
     }
   }

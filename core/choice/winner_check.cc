@@ -116,14 +116,13 @@ Status PrepareSome(RankExchange& exchange, BackendGroups& groups,
   std::vector<ChoiceCaller*> all;
   for (size_t i = 0; i < cells.size(); ++i) {
     const CellToCheck& cell = cells[i];
-    const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
-    const auto choice = std::find_if(list.choices.begin(), list.choices.end(),
-                                     [&](const Choice& each) { return each.id == winners[i]; });
-    Result<std::unique_ptr<ChoiceCaller>> caller =
-        MakeCaller(groups, *cell.program, cell.problem,
-                   choice == list.choices.end() ? Choice{.id = winners[i]} : *choice);
-    if (choice == list.choices.end() || !caller) {
+    const std::optional<Choice> choice =
+        FindChoice(groups, *cell.program, cell.problem, winners[i]);
+    Result<std::unique_ptr<ChoiceCaller>> caller = MakeCaller(
+        groups, *cell.program, cell.problem, choice ? *choice : Choice{.id = winners[i]});
+    if (!choice || !caller) {
       std::string why = caller ? "it is not among the choices of its backend" : caller.error().what;
+      const ChoiceList list = ListChoicesOf(groups, *cell.program, cell.problem);
       for (const Refusal& refusal : list.refusals) {
         if (refusal.choice == winners[i].text()) why = refusal.reason;
       }

@@ -1,9 +1,12 @@
 #include "core/scheduler/cell_timing.h"
 
 #include <algorithm>
-#include <string>
+#include <memory>
+#include <utility>
 
 #include "core/benchmark/cell_benchmark.h"
+#include "core/choice/choice_lists.h"
+#include "core/choice/precompile.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -26,8 +29,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
-  Result<DecidedCell> decided = Benchmark(*cell, problem);
+  Result<DecidedCell> decided = Benchmark(*cell, problem, fmt::format("cell {}", cells_done_));
   if (!decided) return decided;
+  if (Status raced = RaceCombinations(*cell, problem, *decided); !raced) return Propagate(raced);
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   ++state_.outcome.measured_cells;
@@ -36,7 +40,60 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   return decided;
 }
 
-Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem) {
+Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, DecidedCell& decided) {
+  if (!decided.winner || IsBudgetSpent()) return {};
+  TuneParts& parts = state_.parts;
+  MultiTemplate& node = *cell.place.node;
+  std::vector<Choice> combinations =
+      BestCombinations(parts.groups, node.program(), problem, decided.cell.verdicts);
+  const std::vector<Refusal>& refusals =
+      node.ListChoices(parts.groups, cell.place.hint_bytes).refusals;
+  std::erase_if(combinations, [&](const Choice& choice) {
+    return std::any_of(refusals.begin(), refusals.end(),
+                       [&](const Refusal& refusal) { return refusal.choice == choice.id.text(); });
+  });
+  if (combinations.empty()) return {};
+  CallCombinations(cell, problem, *decided.winner, combinations);
+  std::vector<ChoiceCaller*> callers;
+  for (const auto& caller : cell.callers) callers.push_back(caller.get());
+  // What they are made of has been compiled for the first heat.
+  Status ready =
+      PrecompileAll(callers, state_.settings.precompile_threads,
+                    parts.clock.now_ns() + state_.settings.collective_autotune_timeout_ns,
+                    {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog,
+                    parts.prepare_notes, [&parts] { return parts.observer.StopRequested(); });
+  if (!ready) {
+    // The thread whose call is stuck still uses them.
+    parts.watchdog->Keep(
+        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(cell.callers)));
+    return ready;
+  }
+  Result<DecidedCell> second =
+      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_));
+  if (!second) return Propagate(second);
+  DecidedCell joined = Decide(JoinHeats(std::move(decided.cell), std::move(second->cell)),
+                              SelectionRules{state_.settings.noise_percent});
+  // The winner of the second heat was checked behind its timed calls.
+  const bool is_checked =
+      second->winner && joined.winner && second->winner->id == joined.winner->id;
+  if (!is_checked) joined.winner = std::move(second->winner);
+  decided = std::move(joined);
+  return {};
+}
+
+void CellTiming::CallCombinations(TuneCell& cell, const Problem& problem, const Winner& to_beat,
+                                  const std::vector<Choice>& combinations) {
+  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    return caller->id() != to_beat.id && caller->id() != to_beat.fallback;
+  });
+  for (const Choice& choice : combinations) {
+    auto caller = MakeCaller(state_.parts.groups, cell.place.node->program(), problem, choice);
+    if (caller) cell.callers.push_back(std::move(*caller));
+  }
+}
+
+Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem,
+                                          std::string label) {
   TuneParts& parts = state_.parts;
   const BenchmarkParts of_cell{
       .exchange = parts.exchange,
@@ -62,8 +119,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
             if (is_writer) parts.known->NoteAttempt(each, choice);
           },
   };
-  CellBenchmark benchmark(of_cell, cell.callers, fmt::format("cell {}", cells_done_),
-                          BudgetOfNextCellNs());
+  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), BudgetOfNextCellNs());
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();

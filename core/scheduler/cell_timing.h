@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/backend/call_watchdog.h"
 #include "core/backend/symmetric_region.h"
@@ -42,7 +44,14 @@ class CellTiming final : public CellTimer {
   }
   // The cells that are left share the budget that is left evenly. 0: there is none.
   int64_t BudgetOfNextCellNs() const;
-  Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem);
+  // `label` tells the steps of the ranks apart.
+  Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label);
+  // The second heat of a program whose choices are too many combinations for one; replaces
+  // `decided`. Nothing where there is none to measure, or no time.
+  Status RaceCombinations(TuneCell& cell, const Problem& problem, DecidedCell& decided);
+  // Replaces the callers of the cell: the combinations, and what they have to beat.
+  void CallCombinations(TuneCell& cell, const Problem& problem, const Winner& to_beat,
+                        const std::vector<Choice>& combinations);
   // Says, once a tune, that the ranks no longer begin at a common time.
   void WarnOfBusyProcessors(const CellResult& cell);
   void Report(const DecidedCell& decided);

@@ -84,6 +84,98 @@ TEST(ProgramTuneTest, ImmediateAndDeferredModeFindTheSameWinners) {
   }
 }
 
+// Nine choices for each of two collectives, 81 combinations: more than one race has. The best is
+// neither the default of one nor of the other.
+std::vector<ScriptedChoice> NineForEach(int) {
+  std::vector<ScriptedChoice> choices;
+  for (int i = 0; i < 9; ++i) {
+    ScriptedChoice choice = Scripted(fmt::format("way{}", i), 0);
+    choice.is_default = i == 0;
+    // The reduce_scatter is of 4096 bytes, the all_gather of 8192. Way 3 is the best of the one,
+    // way 5 of the other.
+    choice.cost_ns = [i](uint64_t bytes) {
+      const bool is_best = bytes > 5000 ? i == 5 : i == 3;
+      return is_best ? 20'000 : 100'000 + 2'000 * i;
+    };
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
+  Tune tune;
+  tune.choices = NineForEach;
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  MemoryOfCells memory;
+  tune.known = &memory;
+  const std::string best = "scripted/way3+scripted/way5";
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), best);
+    ASSERT_EQ(view.cells.size(), 1u);
+    // The first race has 17, the second adds those that leave the defaults in both.
+    const std::vector<Verdict>& verdicts = view.cells[0].verdicts;
+    EXPECT_EQ(verdicts.size(), 17u + 9u);
+    for (const Verdict& verdict : verdicts) {
+      EXPECT_TRUE(verdict.has_time()) << verdict.id.text();
+      const int64_t steps_ns = verdict.id.text() == best ? 40'000 : 100'000;
+      EXPECT_GE(verdict.median_ns, steps_ns) << verdict.id.text();
+    }
+  }
+  // What is known of the cell gives the same winner, which is made ready although no list has it.
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 0);
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), best);
+  }
+}
+
+TEST(ProgramTuneTest, ACombinationThatHasEndedATuneIsLeftOut) {
+  Tune tune;
+  tune.choices = NineForEach;
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  MemoryOfCells memory;
+  memory.left_out.push_back(
+      {ToText(ProgramOfNode(tune, 0).anchor()), "scripted/way3+scripted/way5", "it crashed"});
+  tune.known = &memory;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    // way3 with the default, or way5 with it, take as long: 120 us, and the noise of the rest.
+    const std::string winner = WinnerOf(tune, *view.outcome, 0, 4096);
+    EXPECT_TRUE(winner == "scripted/way3+scripted/way0" || winner == "scripted/way0+scripted/way5")
+        << winner;
+    ASSERT_EQ(view.cells.size(), 1u);
+    bool is_refused = false;
+    for (const Refusal& refusal : view.cells[0].refusals) {
+      is_refused = is_refused || (refusal.choice == "scripted/way3+scripted/way5" &&
+                                  refusal.reason == "it crashed");
+    }
+    EXPECT_TRUE(is_refused);
+  }
+}
+
+TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    choices[5].wrong_on_rank = 1;
+    return choices;
+  };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way0");
+    ASSERT_EQ(view.cells.size(), 1u);
+    for (const Verdict& verdict : view.cells[0].verdicts) {
+      const bool uses_way5 = verdict.id.text().find("way5") != std::string::npos;
+      EXPECT_EQ(verdict.outcome == Outcome::kWrongResult, uses_way5) << verdict.id.text();
+    }
+  }
+}
+
 // The last collective depends on none of the others and runs in front of the second.
 TEST(ProgramTuneTest, ChoicesBelongToTheirCollectivesInWhateverOrderTheseRun) {
   Tune tune;

@@ -57,6 +57,11 @@ struct DecidedCell {
 };
 DecidedCell Decide(CellResult cell, const SelectionRules& rules);
 
+// One cell of two heats, the second of which had the winner of the first one. A choice of the first
+// heat alone has lost to that winner: it was outpaced, and has no warm time, by which it could tie
+// with choices that it never raced. Clocks and connections are those of the second heat.
+CellResult JoinHeats(CellResult first, CellResult second);
+
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at
 // UINT64_MAX holds that size too.
 struct SizeRange {

@@ -415,6 +415,58 @@ TEST(SelectWinnerTest, WithoutAnyTimeEveryFateIsTold) {
   EXPECT_THAT(winner.error().cause, HasSubstr("host/tree: deadline, rank 0"));
 }
 
+// In the first heat a moment was slow, so that host/b, which had won it, takes less in the second;
+// host/c has its time of the first one, and a warm time that would win a tie.
+TEST(JoinHeatsTest, WhatRacedInTheFirstHeatAloneHasLost) {
+  Verdict tied = Timed("host/c", 1000);
+  tied.warm_median_ns = 10;
+  CellResult first = Cell({Default(Timed("host/a", 2000)), Timed("host/b", 990), tied,
+                           Failed("host/d", Outcome::kDeadline, "rank 0")});
+  first.refusals = {{"host/e", "no"}};
+  first.invalid_rounds = 2;
+  Verdict best = Timed("host/f", 1005);
+  best.warm_median_ns = 900;
+  Verdict again = Timed("host/b", 1010);
+  again.warm_median_ns = 950;
+  CellResult second = Cell({Default(Timed("host/a", 2100)), again, best});
+  second.invalid_rounds = 3;
+  second.sm_clock_mhz = 1980;
+
+  const DecidedCell decided = Decide(JoinHeats(first, second), {});
+  ASSERT_TRUE(decided.winner.has_value());
+  EXPECT_EQ(decided.winner->id, Id("host/f"));
+  EXPECT_EQ(decided.winner->fallback_median_ns, 2100);
+  const std::vector<Verdict>& verdicts = decided.cell.verdicts;
+  ASSERT_EQ(verdicts.size(), 5u);
+  EXPECT_EQ(verdicts[0].median_ns, 2100);
+  EXPECT_EQ(verdicts[1].median_ns, 1010);
+  EXPECT_EQ(verdicts[2].id, Id("host/f"));
+  EXPECT_EQ(verdicts[3].id, Id("host/c"));
+  EXPECT_EQ(verdicts[3].outcome, Outcome::kOutpaced);
+  EXPECT_EQ(verdicts[3].warm_median_ns, 0);
+  EXPECT_EQ(verdicts[4].outcome, Outcome::kDeadline);
+  EXPECT_EQ(decided.cell.invalid_rounds, 5);
+  EXPECT_EQ(decided.cell.sm_clock_mhz, 1980);
+  ASSERT_EQ(decided.cell.refusals.size(), 1u);
+  EXPECT_EQ(decided.cell.refusals[0].choice, "host/e");
+}
+
+// Nine of the first heat tie with the fastest of the second, and come before what tied with it
+// there.
+TEST(JoinHeatsTest, TiesOfTheSecondHeatAreNotPushedOut) {
+  CellResult first = Cell({});
+  for (int i = 0; i < 9; ++i) {
+    first.verdicts.push_back(Timed("host/a" + std::to_string(i), 1000));
+  }
+  Verdict fastest = Timed("host/y", 1000);
+  fastest.warm_median_ns = 900;
+  Verdict warmer = Timed("host/z", 1015);
+  warmer.warm_median_ns = 800;
+  const CellResult second = Cell({fastest, warmer});
+  EXPECT_EQ(Decide(second, {}).winner->id, Id("host/z"));
+  EXPECT_EQ(Decide(JoinHeats(first, second), {}).winner->id, Id("host/z"));
+}
+
 TEST(MergeRangesTest, BoundariesLieAtTheGeometricMeanAndEqualNeighboursMerge) {
   const std::vector<std::pair<uint64_t, ChoiceId>> winners = {
       {1024, Id("h/a")}, {4096, Id("h/b")}, {8192, Id("h/b")}, {32768, Id("h/a")}};

@@ -1,0 +1,197 @@
+#include "core/choice/choice_combinations.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "core/choice/numerics.h"
+
+namespace cotune {
+namespace {
+
+// A race drops most of them after a few samples.
+constexpr double kFirstMax = 64;
+constexpr size_t kBestMax = 16;
+
+const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id) {
+  const auto found = std::find_if(verdicts.begin(), verdicts.end(),
+                                  [&](const Verdict& verdict) { return verdict.id == id; });
+  return found == verdicts.end() ? nullptr : &*found;
+}
+
+// How many choices of each of `groups` groups give kBestMax combinations or fewer; 1 at least.
+size_t ChoicesOfEach(size_t groups) {
+  size_t count = 1;
+  while (true) {
+    size_t product = 1;
+    for (size_t group = 0; group < groups && product <= kBestMax; ++group) product *= count + 1;
+    if (product > kBestMax) return count;
+    ++count;
+  }
+}
+
+}  // namespace
+
+bool ChoiceCombinations::AddToEqual(const Problem& problem, size_t place) {
+  const auto known = std::find_if(groups_.begin(), groups_.end(),
+                                  [&](const Equal& group) { return group.problem == problem; });
+  if (known == groups_.end()) return false;
+  known->places.push_back(place);
+  return true;
+}
+
+void ChoiceCombinations::Add(const Problem& problem, size_t place, std::vector<Choice> choices) {
+  const auto found = std::find_if(choices.begin(), choices.end(),
+                                  [](const Choice& choice) { return choice.is_default; });
+  const auto at = found == choices.end() ? choices.begin() : found;
+  const auto default_index = static_cast<size_t>(at - choices.begin());
+  groups_.push_back({problem, {place}, std::move(choices), default_index});
+}
+
+std::vector<Choice> ChoiceCombinations::First() const {
+  std::vector<Choice> combined;
+  const auto is_empty = [](const Equal& group) { return group.choices.empty(); };
+  if (groups_.empty() || std::any_of(groups_.begin(), groups_.end(), is_empty)) return combined;
+  if (has_all_first()) {
+    std::vector<std::vector<size_t>> positions;
+    for (const Equal& group : groups_) {
+      positions.emplace_back(group.choices.size());
+      std::iota(positions.back().begin(), positions.back().end(), size_t{0});
+    }
+    for (const Pick& pick : Product(positions)) combined.push_back(Combine(pick));
+    return combined;
+  }
+  const Pick defaults = Defaults();
+  combined.push_back(Combine(defaults));
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
+      if (i == defaults[group]) continue;
+      Pick pick = defaults;
+      pick[group] = i;
+      combined.push_back(Combine(pick));
+    }
+  }
+  return combined;
+}
+
+std::vector<Choice> ChoiceCombinations::Best(std::span<const Verdict> verdicts) const {
+  if (has_all_first()) return {};
+  std::vector<std::vector<size_t>> positions;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    positions.push_back(Fastest(group, verdicts, ChoicesOfEach(groups_.size())));
+  }
+  std::vector<Choice> combined;
+  for (const Pick& pick : Product(positions)) {
+    if (FindVerdict(verdicts, IdOf(pick)) == nullptr) combined.push_back(Combine(pick));
+  }
+  return combined;
+}
+
+std::optional<Choice> ChoiceCombinations::Find(const ChoiceId& id) const {
+  const std::vector<ChoiceId> steps = id.StepsFor(collectives_);
+  if (steps.empty() || groups_.empty()) return std::nullopt;
+  Pick pick;
+  for (const Equal& group : groups_) {
+    const ChoiceId& wanted = steps[group.places.front()];
+    const auto found = std::find_if(group.choices.begin(), group.choices.end(),
+                                    [&](const Choice& choice) { return choice.id == wanted; });
+    if (found == group.choices.end()) return std::nullopt;
+    pick.push_back(static_cast<size_t>(found - group.choices.begin()));
+  }
+  // Another step of one of the groups may want another choice.
+  if (IdOf(pick) != ChoiceId::Join(steps)) return std::nullopt;
+  return Combine(pick);
+}
+
+bool ChoiceCombinations::has_all_first() const {
+  double all = 1;
+  for (const Equal& group : groups_) all *= static_cast<double>(group.choices.size());
+  return all <= kFirstMax;
+}
+
+ChoiceCombinations::Pick ChoiceCombinations::Defaults() const {
+  Pick defaults;
+  for (const Equal& group : groups_) defaults.push_back(group.default_index);
+  return defaults;
+}
+
+std::vector<ChoiceCombinations::Pick> ChoiceCombinations::Product(
+    const std::vector<std::vector<size_t>>& positions) {
+  std::vector<Pick> picks(1);
+  for (const std::vector<size_t>& of_group : positions) {
+    std::vector<Pick> longer;
+    for (const Pick& pick : picks) {
+      for (const size_t position : of_group) {
+        longer.push_back(pick);
+        longer.back().push_back(position);
+      }
+    }
+    picks = std::move(longer);
+  }
+  return picks;
+}
+
+std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Verdict> verdicts,
+                                                size_t count) const {
+  std::vector<std::pair<int64_t, size_t>> by_time;
+  std::vector<size_t> without_time;
+  Pick pick = Defaults();
+  for (size_t i = 0; i < groups_[group].choices.size(); ++i) {
+    pick[group] = i;
+    const Verdict* const verdict = FindVerdict(verdicts, IdOf(pick));
+    const bool has_raced =
+        verdict != nullptr && verdict->has_time() &&
+        (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
+    if (has_raced) {
+      by_time.emplace_back(verdict->median_ns, i);
+    } else {
+      without_time.push_back(i);
+    }
+  }
+  std::vector<size_t> fastest;
+  std::sort(by_time.begin(), by_time.end());
+  for (const auto& [median_ns, i] : by_time) fastest.push_back(i);
+  // The defaults of the other collectives may be what failed.
+  if (fastest.empty()) fastest = std::move(without_time);
+  fastest.resize(std::min(fastest.size(), count));
+  return fastest;
+}
+
+Choice ChoiceCombinations::Combine(const Pick& pick) const {
+  std::vector<const Choice*> of_place(collectives_);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    for (const size_t place : groups_[i].places) of_place[place] = &groups_[i].choices[pick[i]];
+  }
+  std::vector<std::string> classes;
+  Choice combined = *of_place.front();
+  combined.id = IdOf(pick);
+  combined.cost_us = 0;
+  combined.workspace_bytes = 0;
+  for (const Choice* each : of_place) {
+    classes.push_back(each->numerics);
+    combined.is_default = combined.is_default && each->is_default;
+    combined.is_capturable = combined.is_capturable && each->is_capturable;
+    combined.is_reproducible = combined.is_reproducible && each->is_reproducible;
+    combined.prepare_is_collective = combined.prepare_is_collective || each->prepare_is_collective;
+    const bool has_costs = combined.cost_us >= 0 && each->cost_us >= 0;
+    combined.cost_us = has_costs ? combined.cost_us + each->cost_us : -1;
+    combined.workspace_bytes += each->workspace_bytes;
+  }
+  combined.numerics = JoinNumerics(classes);
+  return combined;
+}
+
+ChoiceId ChoiceCombinations::IdOf(const Pick& pick) const {
+  std::vector<ChoiceId> ids;
+  for (size_t place = 0; place < collectives_; ++place) {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const std::vector<size_t>& places = groups_[i].places;
+      if (std::find(places.begin(), places.end(), place) == places.end()) continue;
+      ids.push_back(groups_[i].choices[pick[i]].id);
+    }
+  }
+  return ChoiceId::Join(ids);
+}
+
+}  // namespace cotune

@@ -1,0 +1,156 @@
+#include "core/choice/choice_combinations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace cotune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+Problem Of(Collective collective) {
+  Problem problem;
+  problem.cls.collective = collective;
+  return problem;
+}
+
+// "b/<prefix>0", "b/<prefix>1", ...; one of them is the default.
+std::vector<Choice> Choices(const std::string& prefix, int count, int default_index = 0) {
+  std::vector<Choice> choices;
+  for (int i = 0; i < count; ++i) {
+    Choice& choice =
+        choices.emplace_back(Choice{.id = *ChoiceId::Parse(fmt::format("b/{}{}", prefix, i))});
+    choice.is_default = i == default_index;
+    choice.is_capturable = choice.is_reproducible = true;
+    choice.cost_us = 1 + i;
+    choice.workspace_bytes = 10;
+  }
+  return choices;
+}
+
+// Three collectives: the first and the last are the same problem.
+ChoiceCombinations Three(int of_ends, int of_middle) {
+  ChoiceCombinations combinations(3);
+  combinations.Add(Of(Collective::kReduceScatter), 0, Choices("x", of_ends, 2));
+  EXPECT_FALSE(combinations.AddToEqual(Of(Collective::kAllGather), 1));
+  combinations.Add(Of(Collective::kAllGather), 1, Choices("y", of_middle));
+  EXPECT_TRUE(combinations.AddToEqual(Of(Collective::kReduceScatter), 2));
+  return combinations;
+}
+
+std::vector<std::string> Texts(const std::vector<Choice>& choices) {
+  std::vector<std::string> texts;
+  for (const Choice& choice : choices) texts.push_back(choice.id.text());
+  return texts;
+}
+
+Verdict Timed(const std::string& id, int64_t median_ns, Outcome outcome = Outcome::kTimed) {
+  Verdict verdict{.id = *ChoiceId::Parse(id), .outcome = outcome};
+  verdict.median_ns = median_ns;
+  return verdict;
+}
+
+TEST(ChoiceCombinationsTest, FewAreAllThere) {
+  const std::vector<Choice> all = Three(3, 2).First();
+  EXPECT_THAT(Texts(all), ElementsAre("b/x0+b/y0+b/x0", "b/x0+b/y1+b/x0", "b/x1+b/y0+b/x1",
+                                      "b/x1+b/y1+b/x1", "b/x2+b/y0+b/x2", "b/x2+b/y1+b/x2"));
+  for (const Choice& choice : all) {
+    EXPECT_EQ(choice.is_default, choice.id.text() == "b/x2+b/y0+b/x2");
+    EXPECT_TRUE(choice.is_capturable);
+    EXPECT_EQ(choice.workspace_bytes, 30u);
+  }
+  EXPECT_EQ(all[5].cost_us, 3 + 2 + 3);
+  EXPECT_THAT(Three(3, 2).Best({}), IsEmpty());
+  EXPECT_THAT(Three(3, 0).First(), IsEmpty()) << "nothing runs the second collective";
+}
+
+TEST(ChoiceCombinationsTest, OfManyOneCollectiveAtATimeLeavesItsDefault) {
+  const ChoiceCombinations combinations = Three(13, 5);
+  const std::vector<std::string> first = Texts(combinations.First());
+  ASSERT_THAT(first, SizeIs(1 + 12 + 4));
+  EXPECT_EQ(first[0], "b/x2+b/y0+b/x2");
+  const std::set<std::string> different(first.begin(), first.end());
+  EXPECT_EQ(different.size(), first.size());
+  for (int i = 0; i < 13; ++i) {
+    EXPECT_TRUE(different.contains(fmt::format("b/x{}+b/y0+b/x{}", i, i)));
+  }
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(different.contains(fmt::format("b/x2+b/y{}+b/x2", i)));
+  }
+}
+
+TEST(ChoiceCombinationsTest, ASecondRaceCombinesTheFastestOfEach) {
+  const ChoiceCombinations combinations = Three(13, 9);
+  std::vector<Verdict> verdicts = {
+      Timed("b/x2+b/y0+b/x2", 900),
+      // The four fastest of the first group, in the order 7, 1, 12, 5.
+      Timed("b/x5+b/y0+b/x5", 640, Outcome::kOutpaced), Timed("b/x12+b/y0+b/x12", 630),
+      Timed("b/x1+b/y0+b/x1", 620), Timed("b/x7+b/y0+b/x7", 610),
+      Timed("b/x4+b/y0+b/x4", 650, Outcome::kOutpaced),
+      // Of the second one three have a time with the defaults, and one of them failed later.
+      Timed("b/x2+b/y3+b/x2", 700), Timed("b/x2+b/y8+b/x2", 800),
+      Timed("b/x2+b/y6+b/x2", 100, Outcome::kDeadline)};
+  Verdict wrong = Timed("b/x2+b/y7+b/x2", 50);
+  wrong.wrong_elements = 1;
+  verdicts.push_back(wrong);
+  // y0 is the default of its group, so that what it makes with the four has a verdict.
+  EXPECT_THAT(
+      Texts(combinations.Best(verdicts)),
+      ElementsAre("b/x7+b/y3+b/x7", "b/x7+b/y8+b/x7", "b/x1+b/y3+b/x1", "b/x1+b/y8+b/x1",
+                  "b/x12+b/y3+b/x12", "b/x12+b/y8+b/x12", "b/x5+b/y3+b/x5", "b/x5+b/y8+b/x5"));
+}
+
+// The default of the second collective is broken, so that nothing else of the first has a time.
+TEST(ChoiceCombinationsTest, WhereADefaultFailsTheFirstOfTheListAreCombined) {
+  const std::vector<Verdict> verdicts = {Timed("b/x2+b/y0+b/x2", 0, Outcome::kLaunchFailed),
+                                         Timed("b/x2+b/y4+b/x2", 300), Timed("b/x2+b/y5+b/x2", 200),
+                                         Timed("b/x0+b/y0+b/x0", 0, Outcome::kLaunchFailed)};
+  // What has a verdict is not raced again: x2 with y4 or y5.
+  EXPECT_THAT(Texts(Three(13, 9).Best(verdicts)),
+              UnorderedElementsAre("b/x0+b/y5+b/x0", "b/x0+b/y4+b/x0", "b/x1+b/y5+b/x1",
+                                   "b/x1+b/y4+b/x1", "b/x3+b/y5+b/x3", "b/x3+b/y4+b/x3"));
+}
+
+TEST(ChoiceCombinationsTest, OfManyCollectivesOneCombinationIsAdded) {
+  ChoiceCombinations combinations(6);
+  std::vector<Verdict> verdicts;
+  for (size_t place = 0; place < 6; ++place) {
+    Problem problem = Of(Collective::kAllReduce);
+    problem.count = 1 + place;
+    combinations.Add(problem, place, Choices("z", 3));
+    std::string id;
+    for (size_t i = 0; i < 6; ++i)
+      id += fmt::format("{}b/z{}", i == 0 ? "" : "+", i == place ? 1 : 0);
+    verdicts.push_back(Timed(id, 5));
+  }
+  verdicts.push_back(Timed("b/z0", 10));
+  ASSERT_THAT(combinations.First(), SizeIs(1 + 6 * 2));
+  EXPECT_THAT(Texts(combinations.Best(verdicts)), ElementsAre("b/z1"));
+}
+
+TEST(ChoiceCombinationsTest, FindsEveryCombinationAndNothingElse) {
+  const ChoiceCombinations combinations = Three(13, 9);
+  const auto find = [&](const std::string& id) {
+    const std::optional<Choice> found = combinations.Find(*ChoiceId::Parse(id));
+    return found ? found->id.text() : "";
+  };
+  EXPECT_EQ(find("b/x11+b/y8+b/x11"), "b/x11+b/y8+b/x11");
+  EXPECT_EQ(find("b/x11+b/y8+b/x10"), "") << "equal collectives run by one choice";
+  EXPECT_EQ(find("b/x11+b/y9+b/x11"), "");
+  EXPECT_EQ(find("b/x11+b/y8"), "");
+  EXPECT_EQ(find("b/x11"), "") << "the second collective has no such choice";
+  EXPECT_TRUE(combinations.Find(*ChoiceId::Parse("b/x2+b/y0+b/x2"))->is_default);
+  EXPECT_EQ(ChoiceCombinations(0).Find(*ChoiceId::Parse("b/x2")), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cotune
