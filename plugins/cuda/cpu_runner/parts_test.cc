@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <span>
@@ -175,6 +177,62 @@ TEST(PartsTest, WideNumbersAreRoundedOnce) {
       EXPECT_EQ(sdk::PartElement(output, 4), -16777216.0 - 131072);
     }
   }
+}
+
+// Each is divided by each.
+template <typename T>
+void ExpectQuotients(const std::string& part, const std::vector<T>& numbers) {
+  const size_t v = VariantOf(part);
+  const size_t columns = 32;
+  ASSERT_EQ(numbers.size(), columns);
+  const Program program = WithRows(Variants()[v].part.program, columns, columns);
+  std::mt19937_64 random(1);
+  auto inputs = sdk::RandomInputs(program, random, false);
+  for (size_t i = 0; i < columns * columns; ++i) {
+    sdk::SetPartElement(inputs[0], i, static_cast<double>(numbers[i / columns]));
+    sdk::SetPartElement(inputs[1], i, static_cast<double>(numbers[i % columns]));
+  }
+  const auto result = RunPart(PartKernelOf(v), Variants()[v].shape, program, inputs, {});
+  ASSERT_EQ(result.failure, "");
+  for (size_t i = 0; i < columns * columns; ++i) {
+    const T x = numbers[i / columns];
+    const T y = numbers[i % columns];
+    const T expected = x / y;
+    const auto seen = static_cast<T>(sdk::PartElement(result.outputs[0], i));
+    const bool is_equal = std::isnan(expected)
+                              ? std::isnan(seen)
+                              : seen == expected && std::signbit(seen) == std::signbit(expected);
+    EXPECT_TRUE(is_equal) << x << " / " << y << " is " << seen;
+  }
+}
+
+template <typename T>
+std::vector<T> NumbersOfAllKinds() {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> numbers = {0,
+                            1,
+                            3,
+                            448,
+                            T(1) / (1 << 30),
+                            T(1e-30),
+                            T(1e30),
+                            Limits::denorm_min(),
+                            3 * Limits::denorm_min(),
+                            Limits::min() / 2,
+                            Limits::min(),
+                            Limits::epsilon(),
+                            Limits::max(),
+                            Limits::max() / 3,
+                            Limits::infinity(),
+                            Limits::quiet_NaN()};
+  const size_t positive = numbers.size();
+  for (size_t i = 0; i < positive; ++i) numbers.push_back(-numbers[i]);
+  return numbers;
+}
+
+TEST(PartsTest, QuotientsOfAllKindsOfNumbersAreThoseOfTheLanguage) {
+  ExpectQuotients("quotients_f32", NumbersOfAllKinds<float>());
+  ExpectQuotients("quotients_f64", NumbersOfAllKinds<double>());
 }
 
 // Parts of one name differ in the number of threads of a row.

@@ -1,6 +1,6 @@
 // The operations of parts, on lanes. Units are compiled without contraction, so that a product
-// which is added is rounded twice, as everywhere. Sums, differences, products and quotients of
-// floats are the operators of the language.
+// which is added is rounded twice, as everywhere. Sums, differences and products of floats are the
+// operators of the language.
 #pragma once
 
 #include "part_element.cuh"
@@ -31,6 +31,18 @@ template <typename T>
 __device__ __forceinline__ T Mul(T x, T y) {
   return static_cast<T>(static_cast<Unsigned<T>>(x) * static_cast<Unsigned<T>>(y));
 }
+
+// x / y with the same bits. The machine divides floats in a few instructions, but calls a subroutine
+// for the whole warp where an operand or the quotient of one thread is near an end of the range,
+// zeros included. What is quantized often is zero, so zeros are divided as something else.
+__device__ __forceinline__ float Quotient(float x, float y) {
+  constexpr float kStandIn = 1.0f / (1 << 30);  // is finite when divided by any y but zero
+  const bool is_zero = x == 0.0f;
+  const float quotient = (is_zero ? kStandIn : x) / y;
+  // A zero with the sign of x / y; NaN where y is zero or NaN.
+  return is_zero ? x * quotient : quotient;
+}
+__device__ __forceinline__ double Quotient(double x, double y) { return x / y; }
 
 // NaN on either side is the result; of two zeros it is the second.
 template <typename T>

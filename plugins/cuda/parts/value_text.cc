@@ -71,8 +71,6 @@ const char* OperatorOf(uint32_t kind) {
       return "-";
     case COTUNE_NODE_MUL:
       return "*";
-    case COTUNE_NODE_DIV:
-      return "/";
     default:
       return nullptr;
   }
@@ -113,8 +111,12 @@ std::string UnroundedText(const sdk::Program& program, int index) {
   if (node.kind == COTUNE_NODE_CAST || sdk::IsRowReduction(node.kind)) {
     return CastText(dtype, program.values[static_cast<size_t>(index)].dtype, operands[0]);
   }
+  const bool is_float = sdk::IsFloat(dtype);
+  if (node.kind == COTUNE_NODE_DIV && is_float) {
+    return fmt::format("Quotient({})", fmt::join(operands, ", "));
+  }
   const char* const sign = OperatorOf(node.kind);
-  if (sign != nullptr && sdk::IsFloat(dtype)) {
+  if (sign != nullptr && is_float) {
     return fmt::format("{} {} {}", operands[0], sign, operands[1]);
   }
   if (node.kind == COTUNE_NODE_CLAMP) {

@@ -93,6 +93,14 @@ sdk::Program Softmax(ValueDtype dtype, uint64_t columns) {
   return part.program;
 }
 
+sdk::Program Quotients(ValueDtype dtype, uint64_t columns) {
+  PartBuilder part(kRows);
+  const int x = part.Input(dtype, columns);
+  const int y = part.Input(dtype, columns);
+  part.Output(part.Node(COTUNE_NODE_DIV, {x, y}));
+  return part.program;
+}
+
 // Outputs that overwrite what other rows and other columns read: they need a barrier, or a launch
 // of their own.
 sdk::Program Overwriting(uint64_t columns, bool reduces) {
@@ -222,6 +230,8 @@ std::vector<PartCase> HandMadeParts() {
                                  ValueDtype::kI32, ValueDtype::kI64, ValueDtype::kU8}) {
     add(fmt::format("all_operations_{}", static_cast<int>(dtype)), AllOperations(dtype, 24));
   }
+  add("quotients_f32", Quotients(ValueDtype::kF32, 32));
+  add("quotients_f64", Quotients(ValueDtype::kF64, 32));
   add("all_operations_odd", AllOperations(ValueDtype::kF16, 13));
   for (const ValueDtype dtype : sdk::kPartDtypes) {
     add(fmt::format("all_casts_{}", static_cast<int>(dtype)), AllCasts(dtype, 173));
