@@ -156,6 +156,23 @@ TEST(ProgramTuneTest, ACombinationThatHasEndedATuneIsLeftOut) {
   }
 }
 
+TEST(ProgramTuneTest, TheWinnerOfTheFirstHeatMayWinTheSecond) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    choices[0].cost_ns = [](uint64_t bytes) { return bytes > 5000 ? 10'000 : 100'000; };
+    return choices;
+  };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way0");
+    ASSERT_EQ(view.cells.size(), 1u);
+    EXPECT_GT(view.cells[0].verdicts.size(), 17u) << "the second heat has been run";
+  }
+}
+
 TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {
   Tune tune;
   tune.choices = [](int rank) {
