@@ -11,6 +11,9 @@
 
 namespace cotune {
 
+// Why a backend refuses a program that is more than a collective.
+inline constexpr char kNoFusion[] = "fusion extension not offered: it runs single collectives only";
+
 // A table is nullptr where the backend does not offer it.
 struct BackendExtensions {
   static constexpr const char* kIds[] = {COTUNE_MEMORY_EXTENSION, COTUNE_PROGRAM_EXTENSION,

@@ -1,0 +1,103 @@
+// Calls into a plugin: watched, and what they throw is caught.
+#ifndef COTUNE_PLUGINS_LOADER_PLUGIN_CALL_H_
+#define COTUNE_PLUGINS_LOADER_PLUGIN_CALL_H_
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/backend/call_watchdog.h"
+#include "core/base/status.h"
+#include "plugins/api/cotune_backend_v1.h"
+#include "plugins/loader/backend_host.h"
+
+namespace cotune {
+
+// A backend as its calls see it. Held by its groups and plans too.
+class BackendContext {
+ public:
+  BackendContext(const cotune_backend_api_t& table_of_backend,
+                 std::unique_ptr<BackendHost> its_host, const std::string& where,
+                 CallWatchdog* watchdog_of_calls, bool checks_threads)
+      : table(table_of_backend),
+        host(std::move(its_host)),
+        plugin(where),
+        watchdog(watchdog_of_calls),
+        check_threads(checks_threads),
+        subject(CallSubject::OfBackend(table.name, where)) {}
+  const cotune_backend_api_t& table;
+  const std::unique_ptr<BackendHost> host;
+  const std::string plugin;
+  CallWatchdog* const watchdog;  // may be nullptr
+  const bool check_threads;
+  const CallSubject subject;
+
+  // Whether no plugin may be called any more, because one of the process is stuck in a call.
+  const Error* stuck() const { return watchdog == nullptr ? nullptr : watchdog->stuck(); }
+  // The deadline of a call that has none of its own.
+  int64_t DeadlineOfCall() const {
+    return watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
+  }
+  // Whether the log has not said yet that this function threw: each of hundreds of plans may.
+  bool IsNews(const char* function) const {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(function).second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::set<std::string> said_;
+};
+
+// The error of a call that threw.
+tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what);
+
+// Makes one call into the plugin, watched, at a place where calls come one at a time. Its answer,
+// or the error that it threw, or why no plugin may be called.
+template <typename Call>
+Result<cotune_status_t> Invoke(const BackendContext& context, CallSlot& slot,
+                               const CallSubject& subject, const char* function,
+                               int64_t deadline_ns, const Call& call) {
+  if (const Error* stuck = context.stuck()) return tl::make_unexpected(*stuck);
+  const RunningCall running(slot, subject, function, deadline_ns);
+  try {
+    return call();
+  } catch (const std::exception& exception) {
+    return Threw(subject, function, exception.what());
+  } catch (...) {
+    return Threw(subject, function, "it is no std::exception");
+  }
+}
+
+// The same at a place of its own, for calls that may come at the same time as others.
+template <typename Call>
+Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSubject& subject,
+                                    const char* function, int64_t deadline_ns,
+                                    std::function<void()> abort, const Call& call) {
+  CallSlot slot(context.watchdog, std::move(abort));
+  return Invoke(context, slot, subject, function, deadline_ns, call);
+}
+
+// Says in the log, once for each function, what a call that gives nothing back threw.
+void LogFailure(const BackendContext& context, const char* function, const Error& error);
+
+// For calls that give nothing back.
+template <typename Call>
+void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subject,
+                         const char* function, const Call& call) {
+  const Result<cotune_status_t> done = InvokeApart(
+      context, subject, function, context.DeadlineOfCall(), nullptr, [&]() -> cotune_status_t {
+        call();
+        return COTUNE_OK;
+      });
+  if (!done) LogFailure(context, function, done.error());
+}
+
+}  // namespace cotune
+
+#endif  // COTUNE_PLUGINS_LOADER_PLUGIN_CALL_H_
