@@ -291,6 +291,8 @@ std::string WhyItLost(const Winner& winner, const Verdict& verdict) {
     case Outcome::kOutpaced:
       return fmt::format("left the race after {} rounds, {} the winner's time: {}",
                          verdict.samples_ns.size(), FactorText(percent / 100 + 1), time);
+    case Outcome::kLostHeat:
+      return fmt::format("lost the first of two heats: {}", time);
     case Outcome::kPrecompileFailed:
     case Outcome::kLaunchFailed:
     case Outcome::kWrongResult:

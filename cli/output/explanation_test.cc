@@ -188,6 +188,10 @@ TEST(ExplanationTest, EachFateHasItsReason) {
       "left the race after 3 rounds, 2.57x the winner's time: 90.0 us (90.0-90.0 us, 3 rounds)");
   EXPECT_EQ(WhyItLost(entry.winner, verdicts[3]),
             "wrong_result, 12 wrong elements: rank 2: element 7 is 3, not 4");
+  Verdict of_first_heat = verdicts[2];
+  of_first_heat.outcome = Outcome::kLostHeat;
+  EXPECT_EQ(WhyItLost(entry.winner, of_first_heat),
+            "lost the first of two heats: 90.0 us (90.0-90.0 us, 3 rounds)");
   Verdict faster = verdicts[1];
   faster.median_ns = 34'650;
   Winner kept_default = entry.winner;

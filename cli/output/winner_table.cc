@@ -112,7 +112,10 @@ std::string FailuresText(const EntriesBySize& entries) {
   std::string text;
   for (const auto& [bytes, entry] : entries) {
     for (const Verdict& verdict : entry->cell.verdicts) {
-      if (verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced) continue;
+      if (verdict.outcome == Outcome::kTimed || verdict.outcome == Outcome::kOutpaced ||
+          verdict.outcome == Outcome::kLostHeat) {
+        continue;
+      }
       text += fmt::format("  dropped at {}: {} ({}", FormatSizeBytes(bytes), verdict.id.text(),
                           OutcomeName(verdict.outcome));
       if (verdict.wrong_elements > 0) {

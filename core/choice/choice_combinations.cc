@@ -10,7 +10,8 @@
 namespace cotune {
 namespace {
 
-// A race drops most of them after a few samples.
+// Combinations of the first race at most, of which it drops most after a few samples, and those
+// that the second race adds.
 constexpr double kFirstMax = 64;
 constexpr size_t kBestMax = 16;
 
@@ -110,6 +111,13 @@ bool ChoiceCombinations::has_all_first() const {
   return all <= kFirstMax;
 }
 
+size_t ChoiceCombinations::best_max() const {
+  if (has_all_first()) return 0;
+  size_t product = 1;
+  for (size_t group = 0; group < groups_.size(); ++group) product *= ChoicesOfEach(groups_.size());
+  return product;
+}
+
 ChoiceCombinations::Pick ChoiceCombinations::Defaults() const {
   Pick defaults;
   for (const Equal& group : groups_) defaults.push_back(group.default_index);
@@ -145,8 +153,8 @@ std::vector<size_t> ChoiceCombinations::Fastest(size_t group, std::span<const Ve
         (verdict->outcome == Outcome::kTimed || verdict->outcome == Outcome::kOutpaced);
     if (has_raced) {
       by_time.emplace_back(verdict->median_ns, i);
-    } else {
-      without_time.push_back(i);
+    } else if (verdict != nullptr) {
+      without_time.push_back(i);  // one without a verdict was left out
     }
   }
   std::vector<size_t> fastest;

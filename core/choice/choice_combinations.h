@@ -22,21 +22,27 @@ class ChoiceCombinations {
  public:
   explicit ChoiceCombinations(size_t collectives) : collectives_(collectives) {}
 
-  // `place` is that of the collective in the program; each is added once. The first returns false
-  // where no collective that was added is the same problem.
+  // Each collective is added once, by its place in the program. AddToEqual returns false, and adds
+  // nothing, where no collective that was added before is the same problem; then Add takes it with
+  // the choices of that problem.
   bool AddToEqual(const Problem& problem, size_t place);
   void Add(const Problem& problem, size_t place, std::vector<Choice> choices);
 
   // All combinations where they are 64 or fewer; else the default of each collective, and what
   // differs from that in one.
   std::vector<Choice> First() const;
+  // Whether that is all of them, so that there is no second race.
+  bool has_all_first() const;
+  // How many combinations a second race adds at most.
+  size_t best_max() const;
 
   // What a second race adds: combinations of the fastest choices of each collective, 16 at most,
   // that have no verdict yet. A choice is judged by the verdict of the combination that leaves the
-  // defaults for it alone; where none of a collective's has a time, by its place in the list.
+  // defaults for it alone. Where none of a collective's has a time, because the default of another
+  // one fails, the first of its list that have raced count.
   std::vector<Choice> Best(std::span<const Verdict> verdicts) const;
 
-  // Any combination.
+  // Finds any combination, also one that is in neither race; nothing for another id.
   std::optional<Choice> Find(const ChoiceId& id) const;
 
  private:
@@ -49,7 +55,6 @@ class ChoiceCombinations {
   };
   using Pick = std::vector<size_t>;  // of each group, the position of its choice
 
-  bool has_all_first() const;
   Pick Defaults() const;
   // All picks that take one of these positions for each group.
   static std::vector<Pick> Product(const std::vector<std::vector<size_t>>& positions);

@@ -28,19 +28,14 @@ ChoiceList ListSingle(const std::vector<const Backend*>& backends, const Listing
   return merged;
 }
 
-// How the collectives of a program can run at one size, and what cannot run them.
-struct ProgramChoices {
-  ChoiceCombinations combinations;
-  std::vector<Refusal> refusals;
-};
-
-ProgramChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
-                                    const ListingRules& rules, const Program& program,
-                                    const Problem& problem) {
+// What runs the collectives of a program at one size; the list has refusals only.
+ListedChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
+                                   const ListingRules& rules, const Program& program,
+                                   const Problem& problem) {
   const ProgramGraph& graph = program.graph();
-  ProgramChoices made{ChoiceCombinations(graph.collectives().size()), {}};
+  ListedChoices made{{}, ChoiceCombinations(graph.collectives().size())};
   const auto refuse_all = [&](std::string reason) {
-    return ProgramChoices{ChoiceCombinations(0), {{"every choice", std::move(reason)}}};
+    return ListedChoices{{{}, {{"every choice", std::move(reason)}}}, ChoiceCombinations(0)};
   };
   if (graph.collectives().size() < graph.nodes().size() && !rules.has_parts) {
     return refuse_all(
@@ -52,18 +47,29 @@ ProgramChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
   for (size_t place = 0; place < steps.size(); ++place) {
     const Problem& each = steps[place].problem;
     if (!steps[place].why_plain.empty()) {
-      made.refusals.push_back({fmt::format("registered buffers for collective {} ({})", place + 1,
-                                           Name(each.cls.collective)),
-                               steps[place].why_plain});
+      made.list.refusals.push_back({fmt::format("registered buffers for collective {} ({})",
+                                                place + 1, Name(each.cls.collective)),
+                                    steps[place].why_plain});
     }
     if (made.combinations.AddToEqual(each, place)) continue;
     const Result<Program> single = Program::SingleCollective(each.cls);
     if (!single) return refuse_all(single.error().ToText());
     ChoiceList alone = ListSingle(backends, rules, *single, each);
-    made.refusals.insert(made.refusals.end(), alone.refusals.begin(), alone.refusals.end());
+    made.list.refusals.insert(made.list.refusals.end(), alone.refusals.begin(),
+                              alone.refusals.end());
     made.combinations.Add(each, place, std::move(alone.choices));
   }
   return made;
+}
+
+ListedChoices ListOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
+                     const Program& program, const Problem& problem) {
+  if (program.is_single_collective()) {
+    return {ListSingle(backends, rules, program, problem), ChoiceCombinations(0)};
+  }
+  ListedChoices listed = ChoicesOfCollectives(backends, rules, program, problem);
+  listed.list.choices = listed.combinations.First();
+  return listed;
 }
 
 std::vector<const Backend*> BackendsInUse(const BackendGroups& groups) {
@@ -82,16 +88,20 @@ ListingRules RulesOf(const BackendGroups& groups) {
 
 ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const ListingRules& rules,
                          const Program& program, const Problem& problem) {
-  if (program.is_single_collective()) return ListSingle(backends, rules, program, problem);
-  ProgramChoices made = ChoicesOfCollectives(backends, rules, program, problem);
-  return {made.combinations.First(), std::move(made.refusals)};
+  return ListOf(backends, rules, program, problem).list;
+}
+
+ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& program,
+                                   const Problem& problem) {
+  ListedChoices listed = ListOf(BackendsInUse(groups), RulesOf(groups), program, problem);
+  std::vector<Refusal>& refusals = listed.list.refusals;
+  refusals.insert(refusals.begin(), groups.refusals().begin(), groups.refusals().end());
+  return listed;
 }
 
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem) {
-  ChoiceList list = ListChoicesOf(BackendsInUse(groups), RulesOf(groups), program, problem);
-  list.refusals.insert(list.refusals.begin(), groups.refusals().begin(), groups.refusals().end());
-  return list;
+  return ListWithCombinations(groups, program, problem).list;
 }
 
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
@@ -105,13 +115,6 @@ std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& pro
     if (choice.id == id) return std::move(choice);
   }
   return std::nullopt;
-}
-
-std::vector<Choice> BestCombinations(const BackendGroups& groups, const Program& program,
-                                     const Problem& problem, std::span<const Verdict> verdicts) {
-  if (program.is_single_collective()) return {};
-  return ChoicesOfCollectives(BackendsInUse(groups), RulesOf(groups), program, problem)
-      .combinations.Best(verdicts);
 }
 
 Result<std::unique_ptr<ChoiceCaller>> MakeCaller(BackendGroups& groups, const Program& program,

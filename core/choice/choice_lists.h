@@ -5,26 +5,32 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "core/backend/backend_groups.h"
 #include "core/base/status.h"
 #include "core/choice/choice_caller.h"
+#include "core/choice/choice_combinations.h"
 #include "core/problem/problem.h"
 #include "core/problem/program.h"
 #include "core/problem/tuning_settings.h"
-#include "core/selection/verdict.h"
 
 namespace cotune {
 
 // The choices and refusals of every backend that has a group; at most one choice is the default. A
-// program's choices name one of these for each collective, run with parts around them. Pure.
-//
-// Several different collectives: all combinations where these are few, else a first choice of them
-// (ChoiceCombinations).
+// program's choices name one of these for each collective, run with parts around them. For several
+// different collectives the list has all combinations where they are few, else those of a first
+// race (ChoiceCombinations::First). Pure.
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
+
+// The same with the combinations that it was made of; none for a program of one collective.
+struct ListedChoices {
+  ChoiceList list;
+  ChoiceCombinations combinations;
+};
+ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& program,
+                                   const Problem& problem);
 
 // What a list depends on beside backends and problem; equal on all ranks.
 struct ListingRules {
@@ -40,11 +46,6 @@ ChoiceList ListChoicesOf(const std::vector<const Backend*>& backends, const List
 // nothing where no backend lists it. Pure.
 std::optional<Choice> FindChoice(const BackendGroups& groups, const Program& program,
                                  const Problem& problem, const ChoiceId& id);
-
-// The combinations that the list leaves out and that may be faster than all of it, by the verdicts
-// of the listed ones: see ChoiceCombinations::Best. Empty where the list has all. Pure.
-std::vector<Choice> BestCombinations(const BackendGroups& groups, const Program& program,
-                                     const Problem& problem, std::span<const Verdict> verdicts);
 
 // The caller of a choice that is listed or found; program and groups outlive it. kUnsupported: a
 // backend of the choice is not in use, or the id has another number of steps than the program has

@@ -33,26 +33,40 @@ Problem MultiTemplate::ProblemAt(uint64_t size_hint_bytes) const {
 const ChoiceList& MultiTemplate::ListChoices(const BackendGroups& groups,
                                              uint64_t size_hint_bytes) {
   const auto found = lists_.find(size_hint_bytes);
-  if (found != lists_.end()) return found->second;
-  ChoiceList list = ListChoicesOf(groups, program_, ProblemAt(size_hint_bytes));
-  return lists_.emplace(size_hint_bytes, std::move(list)).first->second;
+  if (found != lists_.end()) return found->second.list;
+  ListedChoices listed = ListWithCombinations(groups, program_, ProblemAt(size_hint_bytes));
+  return lists_.emplace(size_hint_bytes, std::move(listed)).first->second.list;
 }
 
 void MultiTemplate::LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
                              std::span<const LeftOutChoice> left_out) {
   ListChoices(groups, size_hint_bytes);
-  ChoiceList& list = lists_.at(size_hint_bytes);
+  auto& [list, combinations] = lists_.at(size_hint_bytes);
   const std::string problem_class = ToText(program_.anchor());
   for (const LeftOutChoice& each : left_out) {
     if (each.problem_class != problem_class) continue;
     const auto is_it = [&](const Choice& choice) { return choice.id.text() == each.choice; };
     const Result<ChoiceId> id = ChoiceId::Parse(each.choice);
-    const bool is_choice =
-        id && FindChoice(groups, program_, ProblemAt(size_hint_bytes), *id).has_value();
-    if (std::erase_if(list.choices, is_it) > 0 || is_choice) {
+    const bool is_combination = id && combinations.Find(*id).has_value();
+    if (std::erase_if(list.choices, is_it) > 0 || is_combination) {
       list.refusals.push_back({each.choice, each.reason});
     }
   }
+}
+
+size_t MultiTemplate::combinations_max(uint64_t size_hint_bytes) const {
+  return lists_.at(size_hint_bytes).combinations.best_max();
+}
+
+std::vector<Choice> MultiTemplate::CombineFastest(uint64_t size_hint_bytes,
+                                                  std::span<const Verdict> verdicts) const {
+  const auto& [list, combinations] = lists_.at(size_hint_bytes);
+  std::vector<Choice> combined = combinations.Best(verdicts);
+  std::erase_if(combined, [&refusals = list.refusals](const Choice& choice) {
+    return std::any_of(refusals.begin(), refusals.end(),
+                       [&](const Refusal& refusal) { return refusal.choice == choice.id.text(); });
+  });
+  return combined;
 }
 
 Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_bytes,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/backend/backend_groups.h"
+#include "core/choice/choice_lists.h"
 #include "core/database/known_cells.h"
 #include "core/problem/program.h"
 #include "core/selection/measured_winners.h"
@@ -40,10 +41,18 @@ class MultiTemplate {
   // Asks every backend; pure, cached per hint.
   const ChoiceList& ListChoices(const BackendGroups& groups, uint64_t size_hint_bytes);
 
-  // Takes choices out of the list of a hint and keeps them among its refusals; the same on all
-  // ranks, before anything is made of the list.
+  // Takes choices out of the list of a hint, or out of the combinations that a second heat may add,
+  // and keeps them among the list's refusals; the same on all ranks, before anything is made of
+  // either.
   void LeaveOut(const BackendGroups& groups, uint64_t size_hint_bytes,
                 std::span<const LeftOutChoice> left_out);
+
+  // How many combinations a second heat adds at most; 0: the cell has one heat. ListChoices has
+  // been called for the hint.
+  size_t combinations_max(uint64_t size_hint_bytes) const;
+  // What a second heat adds by the verdicts of the first, without what was left out.
+  std::vector<Choice> CombineFastest(uint64_t size_hint_bytes,
+                                     std::span<const Verdict> verdicts) const;
 
   // The timer measures a cell the first time that it is asked for; afterwards the result is cached.
   // A failure is not cached, because it ends the tune.
@@ -60,7 +69,7 @@ class MultiTemplate {
   Program program_;
   std::vector<uint64_t> size_hints_bytes_;
   uint64_t topology_digest_;
-  std::map<uint64_t, ChoiceList> lists_;
+  std::map<uint64_t, ListedChoices> lists_;
   std::map<uint64_t, DecidedCell> cells_;
 };
 

@@ -61,7 +61,7 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
   if (!reason) return Propagate(reason);
   Result<std::string> numerics = ReadText(record.numerics(), text_of, "verdicts.numerics");
   if (!numerics) return Propagate(numerics);
-  if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kDeadline)) {
+  if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kLostHeat)) {
     return BadField("verdicts.outcome", fmt::format("value {} is not known", record.outcome()));
   }
   Verdict verdict{.id = std::move(*id)};

@@ -102,7 +102,7 @@ TEST(CellCodecTest, BadFieldsAreNamed) {
   EXPECT_THAT(what_of([](auto& r) { r.set_problem_class(r.winner()); }),
               HasSubstr("'problem_class'"));
   EXPECT_THAT(what_of([](auto& r) { r.set_problem_class(0); }), HasSubstr("'problem_class'"));
-  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->mutable_verdicts(0)->set_outcome(7); }),
+  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->mutable_verdicts(0)->set_outcome(8); }),
               HasSubstr("'verdicts.outcome'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->mutable_verdicts(0)->set_choice(0); }),
               HasSubstr("'verdicts.choice'"));

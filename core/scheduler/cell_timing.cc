@@ -1,6 +1,7 @@
 #include "core/scheduler/cell_timing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -29,9 +30,19 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   const Problem problem = place.problem();
   const ScopedSpan span(parts.observer, SpanKind::kCell, ToText(problem), ToText(problem.cls));
   parts.observer.OnCellStart(cells_done_, static_cast<int32_t>(cells_.size()), problem);
-  Result<DecidedCell> decided = Benchmark(*cell, problem, fmt::format("cell {}", cells_done_));
+  // A cell of two heats shares its budget between them; 0: there is none.
+  const int64_t budget_ns = BudgetOfNextCellNs();
+  const int64_t cell_end_ns = now_ns_ + budget_ns;
+  const bool has_heats = node.combinations_max(size_hint_bytes) > 0;
+  Result<DecidedCell> decided = Benchmark(*cell, problem, fmt::format("cell {}", cells_done_),
+                                          has_heats ? (budget_ns + 1) / 2 : budget_ns);
   if (!decided) return decided;
-  if (Status raced = RaceCombinations(*cell, problem, *decided); !raced) return Propagate(raced);
+  if (has_heats && (budget_ns == 0 || now_ns_ < cell_end_ns)) {
+    const int64_t left_ns = budget_ns == 0 ? 0 : cell_end_ns - now_ns_;
+    if (Status raced = RaceCombinations(*cell, problem, left_ns, *decided); !raced) {
+      return Propagate(raced);
+    }
+  }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
   ++state_.outcome.measured_cells;
@@ -40,60 +51,56 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   return decided;
 }
 
-Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, DecidedCell& decided) {
-  if (!decided.winner || IsBudgetSpent()) return {};
+Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, int64_t budget_ns,
+                                    DecidedCell& decided) {
+  if (!decided.winner) return {};
+  if (Status ready = CallCombinations(cell, problem, decided); !ready) return ready;
+  if (cell.callers.empty()) return {};
+  Result<DecidedCell> second =
+      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), budget_ns);
+  if (!second) return Propagate(second);
+  // Where nothing of the second heat has a time, the cell has no winner: that of the first heat is
+  // among what no longer runs.
+  decided = Decide(JoinHeats(std::move(decided.cell), std::move(second->cell)),
+                   SelectionRules{state_.settings.noise_percent});
+  return {};
+}
+
+Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
+                                    const DecidedCell& first) {
   TuneParts& parts = state_.parts;
-  MultiTemplate& node = *cell.place.node;
-  std::vector<Choice> combinations =
-      BestCombinations(parts.groups, node.program(), problem, decided.cell.verdicts);
-  const std::vector<Refusal>& refusals =
-      node.ListChoices(parts.groups, cell.place.hint_bytes).refusals;
-  std::erase_if(combinations, [&](const Choice& choice) {
-    return std::any_of(refusals.begin(), refusals.end(),
-                       [&](const Refusal& refusal) { return refusal.choice == choice.id.text(); });
-  });
-  if (combinations.empty()) return {};
-  CallCombinations(cell, problem, *decided.winner, combinations);
-  std::vector<ChoiceCaller*> callers;
-  for (const auto& caller : cell.callers) callers.push_back(caller.get());
-  // What they are made of has been compiled for the first heat.
+  const MultiTemplate& node = *cell.place.node;
+  std::vector<std::unique_ptr<ChoiceCaller>> combined;
+  std::vector<ChoiceCaller*> to_compile;
+  for (const Choice& choice : node.CombineFastest(cell.place.hint_bytes, first.cell.verdicts)) {
+    auto caller = MakeCaller(parts.groups, node.program(), problem, choice);
+    if (!caller) continue;
+    to_compile.push_back(caller->get());
+    combined.push_back(std::move(*caller));
+  }
+  // The plans of the first heat are still there, so that what they have compiled is found.
   Status ready =
-      PrecompileAll(callers, state_.settings.precompile_threads,
+      PrecompileAll(to_compile, state_.settings.precompile_threads,
                     parts.clock.now_ns() + state_.settings.collective_autotune_timeout_ns,
                     {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog,
                     parts.prepare_notes, [&parts] { return parts.observer.StopRequested(); });
   if (!ready) {
     // The thread whose call is stuck still uses them.
     parts.watchdog->Keep(
-        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(cell.callers)));
+        std::make_shared<std::vector<std::unique_ptr<ChoiceCaller>>>(std::move(combined)));
     return ready;
   }
-  Result<DecidedCell> second =
-      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_));
-  if (!second) return Propagate(second);
-  DecidedCell joined = Decide(JoinHeats(std::move(decided.cell), std::move(second->cell)),
-                              SelectionRules{state_.settings.noise_percent});
-  // The winner of the second heat was checked behind its timed calls.
-  const bool is_checked =
-      second->winner && joined.winner && second->winner->id == joined.winner->id;
-  if (!is_checked) joined.winner = std::move(second->winner);
-  decided = std::move(joined);
+  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
+    const bool is_to_beat =
+        caller->id() == first.winner->id || caller->id() == first.winner->fallback;
+    return combined.empty() || !is_to_beat;
+  });
+  std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
   return {};
 }
 
-void CellTiming::CallCombinations(TuneCell& cell, const Problem& problem, const Winner& to_beat,
-                                  const std::vector<Choice>& combinations) {
-  std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
-    return caller->id() != to_beat.id && caller->id() != to_beat.fallback;
-  });
-  for (const Choice& choice : combinations) {
-    auto caller = MakeCaller(state_.parts.groups, cell.place.node->program(), problem, choice);
-    if (caller) cell.callers.push_back(std::move(*caller));
-  }
-}
-
-Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem,
-                                          std::string label) {
+Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem, std::string label,
+                                          int64_t budget_ns) {
   TuneParts& parts = state_.parts;
   const BenchmarkParts of_cell{
       .exchange = parts.exchange,
@@ -119,7 +126,7 @@ Result<DecidedCell> CellTiming::Benchmark(TuneCell& cell, const Problem& problem
             if (is_writer) parts.known->NoteAttempt(each, choice);
           },
   };
-  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), BudgetOfNextCellNs());
+  CellBenchmark benchmark(of_cell, cell.callers, std::move(label), budget_ns);
   Result<DecidedCell> decided = benchmark.Run(cell.place.node->program(), problem);
   if (!decided) return decided;
   now_ns_ = benchmark.elapsed_ns();

@@ -44,14 +44,18 @@ class CellTiming final : public CellTimer {
   }
   // The cells that are left share the budget that is left evenly. 0: there is none.
   int64_t BudgetOfNextCellNs() const;
-  // `label` tells the steps of the ranks apart.
-  Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label);
-  // The second heat of a program whose choices are too many combinations for one; replaces
-  // `decided`. Nothing where there is none to measure, or no time.
-  Status RaceCombinations(TuneCell& cell, const Problem& problem, DecidedCell& decided);
-  // Replaces the callers of the cell: the combinations, and what they have to beat.
-  void CallCombinations(TuneCell& cell, const Problem& problem, const Winner& to_beat,
-                        const std::vector<Choice>& combinations);
+  // `label` starts the names of this heat's steps; no two heats share one. budget_ns 0: there is
+  // none.
+  Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
+                                int64_t budget_ns);
+  // Runs the second heat of a program whose choices are too many combinations for one, and decides
+  // the cell anew. Does nothing where the first heat has no winner, or no combination is left.
+  Status RaceCombinations(TuneCell& cell, const Problem& problem, int64_t budget_ns,
+                          DecidedCell& decided);
+  // Makes the callers of the second heat ready: the combinations, and what they have to beat, the
+  // winner of the first and the default. They replace those of the first; none where there is no
+  // combination.
+  Status CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
   // Says, once a tune, that the ranks no longer begin at a common time.
   void WarnOfBusyProcessors(const CellResult& cell);
   void Report(const DecidedCell& decided);

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/testing/random_program.h"
@@ -173,6 +176,84 @@ TEST(ProgramTuneTest, TheWinnerOfTheFirstHeatMayWinTheSecond) {
   }
 }
 
+TEST(ProgramTuneTest, TheDefaultMayWinBothHeats) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    choices[0].cost_ns = [](uint64_t) { return 10'000; };
+    return choices;
+  };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way0");
+    ASSERT_EQ(view.cells.size(), 1u);
+    EXPECT_GT(view.cells[0].verdicts.size(), 17u) << "the second heat has been run";
+  }
+}
+
+// Way 5 fails on rank 1 where it runs behind way 3: in the best combination, whose group is made
+// anew, and in no other.
+TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    if (rank != 1) return choices;
+    const auto last = std::make_shared<size_t>(0);
+    for (size_t way = 0; way < choices.size(); ++way) {
+      choices[way].launch_fails = [last, way] {
+        return std::exchange(*last, way) == 3 && way == 5;
+      };
+    }
+    return choices;
+  };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  MemoryOfCells memory;
+  tune.known = &memory;
+  std::set<std::string> winners;
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    winners.insert(WinnerOf(tune, *view.outcome, 0, 4096));
+    EXPECT_EQ(view.groups_created, 2);
+    ASSERT_EQ(view.cells.size(), 1u);
+    for (const Verdict& verdict : view.cells[0].verdicts) {
+      const bool is_best = verdict.id.text() == "scripted/way3+scripted/way5";
+      EXPECT_EQ(verdict.outcome == Outcome::kLaunchFailed, is_best) << verdict.id.text();
+    }
+  }
+  // They take as long.
+  ASSERT_EQ(winners.size(), 1u);
+  EXPECT_TRUE(winners.contains("scripted/way3+scripted/way0") ||
+              winners.contains("scripted/way0+scripted/way5"));
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(view.outcome->measured_cells, 0);
+    EXPECT_TRUE(winners.contains(WinnerOf(tune, *view.outcome, 0, 4096)));
+  }
+}
+
+// The coordinator of the test takes 1 ms a step, and the first heat of this cell about 140.
+TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
+  for (const bool has_time : {false, true}) {
+    Tune tune;
+    tune.choices = NineForEach;
+    tune.node_programs = {kSequence};
+    tune.node_sizes = {{4096}};
+    tune.settings.budget_ns = has_time ? 300'000'000 : 60'000'000;
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_TRUE(view.outcome->committed);
+      ASSERT_EQ(view.cells.size(), 1u);
+      EXPECT_EQ(view.cells[0].verdicts.size(), has_time ? 26u : 17u);
+      const bool is_combined =
+          WinnerOf(tune, *view.outcome, 0, 4096) == "scripted/way3+scripted/way5";
+      EXPECT_EQ(is_combined, has_time);
+    }
+  }
+}
+
 TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {
   Tune tune;
   tune.choices = [](int rank) {
@@ -186,10 +267,14 @@ TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way0");
     ASSERT_EQ(view.cells.size(), 1u);
+    std::set<std::string> with_way5;
     for (const Verdict& verdict : view.cells[0].verdicts) {
       const bool uses_way5 = verdict.id.text().find("way5") != std::string::npos;
+      if (uses_way5) with_way5.insert(verdict.id.text());
       EXPECT_EQ(verdict.outcome == Outcome::kWrongResult, uses_way5) << verdict.id.text();
     }
+    EXPECT_EQ(with_way5, (std::set<std::string>{"scripted/way5+scripted/way0",
+                                                "scripted/way0+scripted/way5"}));
   }
 }
 

@@ -33,9 +33,17 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
     const Problem problem = cell.place.problem();
     const int32_t copies = CellOperands::WantedCopies(program, problem, device.cache_bytes());
     uint64_t workspace_bytes = 0;
+    int64_t race_ns = 0;
     for (const Choice& choice : list.choices) {
-      plan.estimated_ns += EstimateChoiceNs(choice, copies, device.kind(), settings);
+      race_ns += EstimateChoiceNs(choice, copies, device.kind(), settings);
       workspace_bytes += choice.workspace_bytes;
+    }
+    plan.estimated_ns += race_ns;
+    // A second heat takes as long a choice as the first.
+    const auto combinations =
+        static_cast<int64_t>(cell.place.node->combinations_max(cell.place.hint_bytes));
+    if (!list.choices.empty()) {
+      plan.estimated_ns += race_ns * combinations / static_cast<int64_t>(list.choices.size());
     }
     plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
     plan.refusals += static_cast<int64_t>(list.refusals.size());

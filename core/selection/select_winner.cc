@@ -226,7 +226,7 @@ Standings StandingsOf(const CellResult& cell, const SelectionRules& rules) {
   return standings;
 }
 
-// Those of TiedChoices, also beyond kTiedMax.
+// Those of TiedChoices.
 std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings& standings,
                                          const SelectionRules& rules) {
   const Verdict* const fastest = standings.fastest;
@@ -245,6 +245,7 @@ std::vector<const Verdict*> TiedVerdicts(const CellResult& cell, const Standings
     const double b_time = TimeByFastest(*b, *fastest);
     return a_time != b_time ? a_time < b_time : a->id < b->id;
   });
+  if (tied.size() > kTiedMax) tied.resize(kTiedMax);
   return tied;
 }
 
@@ -280,7 +281,6 @@ std::string WhyTieBroken(const Verdict& winner, const Verdict& fastest) {
 std::vector<size_t> TiedChoices(const CellResult& cell, const SelectionRules& rules) {
   std::vector<size_t> tied;
   for (const Verdict* each : TiedVerdicts(cell, StandingsOf(cell, rules), rules)) {
-    if (tied.size() == kTiedMax) break;
     tied.push_back(static_cast<size_t>(each - cell.verdicts.data()));
   }
   return tied;
@@ -319,14 +319,13 @@ CellResult JoinHeats(CellResult first, CellResult second) {
   CellResult joined = std::move(second);
   joined.refusals = std::move(first.refusals);
   joined.invalid_rounds += first.invalid_rounds;
-  const auto again = joined.verdicts.size();
+  const size_t of_second = joined.verdicts.size();
   for (Verdict& verdict : first.verdicts) {
-    const auto end = joined.verdicts.begin() + static_cast<std::ptrdiff_t>(again);
+    const auto end = joined.verdicts.begin() + static_cast<std::ptrdiff_t>(of_second);
     const bool has_raced_again = std::any_of(
         joined.verdicts.begin(), end, [&](const Verdict& each) { return each.id == verdict.id; });
     if (has_raced_again) continue;
-    if (verdict.outcome == Outcome::kTimed) verdict.outcome = Outcome::kOutpaced;
-    verdict.warm_median_ns = 0;
+    if (HasRaced(verdict)) verdict.outcome = Outcome::kLostHeat;
     joined.verdicts.push_back(std::move(verdict));
   }
   return joined;

@@ -57,9 +57,9 @@ struct DecidedCell {
 };
 DecidedCell Decide(CellResult cell, const SelectionRules& rules);
 
-// One cell of two heats, the second of which had the winner of the first one. A choice of the first
-// heat alone has lost to that winner: it was outpaced, and has no warm time, by which it could tie
-// with choices that it never raced. Clocks and connections are those of the second heat.
+// The result of a cell of two heats, the second of which had the winner and the default of the
+// first. The second heat alone decides: what has a time from the first one only gets kLostHeat, by
+// which it cannot win. Clocks and connections are those of the second heat.
 CellResult JoinHeats(CellResult first, CellResult second);
 
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at

@@ -18,6 +18,8 @@ const char* OutcomeName(Outcome outcome) {
       return "wrong_result";
     case Outcome::kDeadline:
       return "deadline";
+    case Outcome::kLostHeat:
+      return "lost_heat";
   }
   return "invalid";
 }

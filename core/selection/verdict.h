@@ -22,6 +22,7 @@ enum class Outcome : uint8_t {
   kLaunchFailed = 4,
   kWrongResult = 5,
   kDeadline = 6,  // a launch did not finish in collective_autotune_timeout
+  kLostHeat = 7,  // measured in the first of two heats, and not among those of the second
 };
 const char* OutcomeName(Outcome outcome);  // "timed", "outpaced", "precompile_failed", ...
 
@@ -60,7 +61,8 @@ struct Verdict {
 // One program at one size with everything that was learned about it.
 struct CellResult {
   Problem problem;
-  std::vector<Verdict> verdicts;  // in the order of the choice list
+  // In the order of the choice list; of two heats, first those of the second.
+  std::vector<Verdict> verdicts;
   std::vector<Refusal> refusals;
   StartMode start_mode = StartMode::kBarrier;
   int32_t invalid_rounds = 0;  // samples that did not count because a rank started late

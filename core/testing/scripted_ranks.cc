@@ -267,7 +267,8 @@ class PlanForTest final : public Plan {
     const uint64_t bytes = problem_.send_elements() * SizeBytes(problem_.cls.dtype);
     launched_cost_ns += choice_.cost_ns(problem_.bytes()) + choice_.noise_ns * (launches_++ % 5);
     const bool is_symmetric = problem_.cls.buffer_class == BufferClass::kSymmetric;
-    const bool fails = choice_.launch_fails_on_rank == group_.rank() ||
+    const bool fails_now = choice_.launch_fails != nullptr && choice_.launch_fails();
+    const bool fails = fails_now || choice_.launch_fails_on_rank == group_.rank() ||
                        (is_symmetric && !(group_.Reaches(arguments.send, bytes) &&
                                           group_.Reaches(arguments.recv, bytes)));
     // A rank that fails tells the others, as an aborted group does: by a length that no data has.

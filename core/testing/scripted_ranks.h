@@ -67,13 +67,14 @@ struct ScriptedChoice {
   int prepare_fails_on_rank = -1;
   std::string prepare_failure = "scripted prepare failure";
   int launch_fails_on_rank = -1;
-  int wrong_on_rank = -1;           // one element
-  int overruns_on_rank = -1;        // writes one byte behind the receive buffer
-  bool keeps_first_buffer = false;  // receives where the plan's first call did
-  std::string refused;              // not empty: a refusal with this reason
-  int64_t noise_ns = 0;             // added as a sawtooth over calls
-  int64_t cold_extra_ns = 0;        // added where timed calls go round over copies of the buffers
-  int64_t first_calls = 0;          // of each plan, that take so much longer
+  std::function<bool()> launch_fails = nullptr;  // asked by each launch of this rank
+  int wrong_on_rank = -1;                        // one element
+  int overruns_on_rank = -1;                     // writes one byte behind the receive buffer
+  bool keeps_first_buffer = false;               // receives where the plan's first call did
+  std::string refused;                           // not empty: a refusal with this reason
+  int64_t noise_ns = 0;                          // added as a sawtooth over calls
+  int64_t cold_extra_ns = 0;  // added where timed calls go round over copies of the buffers
+  int64_t first_calls = 0;    // of each plan, that take so much longer
   int64_t first_extra_ns = 0;
   int late_rank = -1;  // starts so many of its samples with a planned start so much after it
   int64_t late_samples = 0;
