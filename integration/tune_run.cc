@@ -166,7 +166,7 @@ Status OpenKnown(std::optional<DatabaseCells>& known, const TuneRequest& request
   return {};
 }
 
-// After the user has asked to stop, ranks end when they can: a rank that is missed by another has
+// After a signal that ends the process, ranks end when they can: a rank that is missed by another has
 // heard of the interrupt first, or was ended by it inside a call of a plugin.
 Error AsInterrupt(Error error) {
   if (error.code != ErrorCode::kRankLost && error.code != ErrorCode::kAborted &&
@@ -260,7 +260,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
   if (!outcome) {
-    Error error = events.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
+    Error error = stop.StopRequested() ? AsInterrupt(outcome.error()) : outcome.error();
     return tl::make_unexpected(WithWhatIsKept(std::move(error), *known, is_writer));
   }
   report.outcome = std::move(*outcome);
@@ -268,7 +268,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
 
   SaveWhatIsNew(job, *known, report, events);
   // A rank may be late because of the interrupt, and the user asked for no more than an end.
-  if (!report.outcome.late_ranks.empty() && events.StopRequested()) {
+  if (!report.outcome.late_ranks.empty() && stop.StopRequested()) {
     Error interrupted{ErrorCode::kInterrupted, "the tune was interrupted", "", "", "", {}};
     return tl::make_unexpected(WithWhatIsKept(std::move(interrupted), *known, is_writer));
   }

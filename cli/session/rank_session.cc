@@ -390,9 +390,14 @@ std::optional<Error> WhyIncomplete(const TuneReport& report) {
       if (verdict.wrong_elements > 0) error.code = ErrorCode::kWrongResult;
     }
   }
+  const auto lost_heat = [](const Verdict& verdict) {
+    return verdict.outcome == Outcome::kLostHeat;
+  };
   error.cause = cell.verdicts.empty() && !cell.refusals.empty()
                     ? fmt::format("{} refuses: {}", cell.refusals.front().choice,
                                   cell.refusals.front().reason)
+                : std::any_of(cell.verdicts.begin(), cell.verdicts.end(), lost_heat)
+                    ? "every choice of the second heat failed or computed wrong values"
                     : "every choice failed or computed wrong values";
   return error;
 }

@@ -107,8 +107,13 @@ std::optional<Choice> ChoiceCombinations::Find(const ChoiceId& id) const {
 
 bool ChoiceCombinations::has_all_first() const {
   double all = 1;
-  for (const Equal& group : groups_) all *= static_cast<double>(group.choices.size());
-  return all <= kFirstMax;
+  double singles = 1;  // the defaults, and what differs from them in one
+  for (const Equal& group : groups_) {
+    const auto choices = static_cast<double>(group.choices.size());
+    all *= choices;
+    singles += choices - 1;
+  }
+  return all <= kFirstMax || all == singles;
 }
 
 size_t ChoiceCombinations::best_max() const {

@@ -14,10 +14,10 @@
 
 namespace cotune {
 
-// Collectives that are the same problem run by the same choice. For the others there may be
-// thousands of combinations. Then two races find a good one: in the first, one of the collectives
-// at a time leaves its default, and the second combines what was fastest for each. Pure; equal on
-// all ranks, as the lists and verdicts are.
+// Collectives that are the same problem run by the same choice. Those that are different problems
+// may have thousands of combinations of their choices. Then two races find a good one: in the
+// first, one of the collectives at a time leaves its default, and the second combines what was
+// fastest for each. Pure; equal on all ranks, as the lists and verdicts are.
 class ChoiceCombinations {
  public:
   explicit ChoiceCombinations(size_t collectives) : collectives_(collectives) {}
@@ -28,8 +28,8 @@ class ChoiceCombinations {
   bool AddToEqual(const Problem& problem, size_t place);
   void Add(const Problem& problem, size_t place, std::vector<Choice> choices);
 
-  // All combinations where they are 64 or fewer; else the default of each collective, and what
-  // differs from that in one.
+  // All combinations where they are 64 or fewer, or only one problem has several choices; else the
+  // default of each collective, and what differs from that in one.
   std::vector<Choice> First() const;
   // Whether that is all of them, so that there is no second race.
   bool has_all_first() const;

@@ -74,6 +74,14 @@ TEST(ChoiceCombinationsTest, FewAreAllThere) {
   EXPECT_THAT(Three(3, 0).First(), IsEmpty()) << "nothing runs the second collective";
 }
 
+TEST(ChoiceCombinationsTest, ChoicesOfOneProblemAreAllThereHoweverMany) {
+  const ChoiceCombinations combinations = Three(100, 1);
+  EXPECT_THAT(combinations.First(), SizeIs(100));
+  EXPECT_TRUE(combinations.has_all_first());
+  EXPECT_EQ(combinations.best_max(), 0u);
+  EXPECT_THAT(combinations.Best({}), IsEmpty());
+}
+
 TEST(ChoiceCombinationsTest, OfManyOneCollectiveAtATimeLeavesItsDefault) {
   const ChoiceCombinations combinations = Three(13, 5);
   const std::vector<std::string> first = Texts(combinations.First());

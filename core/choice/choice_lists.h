@@ -24,11 +24,13 @@ namespace cotune {
 ChoiceList ListChoicesOf(const BackendGroups& groups, const Program& program,
                          const Problem& problem);
 
-// The same with the combinations that it was made of; none for a program of one collective.
+// A list of choices, and the combinations from which it has some or all; a program that is one
+// collective has no combinations.
 struct ListedChoices {
   ChoiceList list;
   ChoiceCombinations combinations;
 };
+// As ListChoicesOf.
 ListedChoices ListWithCombinations(const BackendGroups& groups, const Program& program,
                                    const Problem& problem);
 

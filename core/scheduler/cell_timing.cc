@@ -8,6 +8,7 @@
 #include "core/benchmark/cell_benchmark.h"
 #include "core/choice/choice_lists.h"
 #include "core/choice/precompile.h"
+#include "core/ranks/step_record.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -78,12 +79,17 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
     to_compile.push_back(caller->get());
     combined.push_back(std::move(*caller));
   }
-  // The plans of the first heat are still there, so that what they have compiled is found.
-  Status ready =
-      PrecompileAll(to_compile, state_.settings.precompile_threads,
-                    parts.clock.now_ns() + state_.settings.collective_autotune_timeout_ns,
-                    {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog,
-                    parts.prepare_notes, [&parts] { return parts.observer.StopRequested(); });
+  if (combined.empty()) {
+    cell.callers.clear();
+    return {};
+  }
+  // The plans of the first heat are still there, so that what they have compiled is found, unless a
+  // failure has made their group anew.
+  const int64_t warm_timeout_ns = state_.settings.warm_timeout_ns;
+  Status ready = PrecompileAll(
+      to_compile, state_.settings.precompile_threads, parts.clock.now_ns() + warm_timeout_ns,
+      {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog, parts.prepare_notes,
+      [&parts] { return parts.observer.StopRequested(); });
   if (!ready) {
     // The thread whose call is stuck still uses them.
     parts.watchdog->Keep(
@@ -93,9 +99,20 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
   std::erase_if(cell.callers, [&](const std::unique_ptr<ChoiceCaller>& caller) {
     const bool is_to_beat =
         caller->id() == first.winner->id || caller->id() == first.winner->fallback;
-    return combined.empty() || !is_to_beat;
+    return !is_to_beat;
   });
   std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
+  return MeetAfterCompiling(parts.clock.now_ns() + warm_timeout_ns);
+}
+
+Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {
+  TuneParts& parts = state_.parts;
+  const Status own = parts.observer.StopRequested() ? Status(TuneInterrupted()) : Status{};
+  const auto all = ExchangeRecords(parts.exchange, fmt::format("cell {} compiled", cells_done_),
+                                   StepRecord<Done>::FromStatus(own), 0, deadline_ns);
+  if (!all) return Propagate(all);
+  now_ns_ = all->elapsed_ns;
+  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
   return {};
 }
 

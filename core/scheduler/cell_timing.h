@@ -56,6 +56,9 @@ class CellTiming final : public CellTimer {
   // winner of the first and the default. They replace those of the first; none where there is no
   // combination.
   Status CallCombinations(TuneCell& cell, const Problem& problem, const DecidedCell& first);
+  // Waits for the ranks, which compile for different times. kInterrupted on all of them where one
+  // was asked to stop.
+  Status MeetAfterCompiling(int64_t deadline_ns);
   // Says, once a tune, that the ranks no longer begin at a common time.
   void WarnOfBusyProcessors(const CellResult& cell);
   void Report(const DecidedCell& decided);

@@ -1,8 +1,10 @@
 // Tunes of programs, mixed with plain collectives: both modes find the same winners, and no two
 // ranks end with different ones.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -193,6 +195,28 @@ TEST(ProgramTuneTest, TheDefaultMayWinBothHeats) {
   }
 }
 
+// Calls of this rank fail where `fails` says so of the ways of their reduce_scatter and of the
+// all_gather behind it.
+void FailWhere(std::vector<ScriptedChoice>& choices,
+               const std::function<bool(size_t scatter, size_t gather)>& fails) {
+  struct Call {
+    uint64_t bytes = 0;
+    size_t scatter = 0;
+  };
+  const auto call = std::make_shared<Call>();
+  for (size_t way = 0; way < choices.size(); ++way) {
+    choices[way].cost_ns = [call, cost_ns = choices[way].cost_ns](uint64_t bytes) {
+      call->bytes = bytes;  // of the launch that asks next
+      return cost_ns(bytes);
+    };
+    choices[way].launch_fails = [call, way, fails] {
+      if (call->bytes > 5000) return fails(call->scatter, way);
+      call->scatter = way;
+      return false;
+    };
+  }
+}
+
 // Way 5 fails on rank 1 where it runs behind way 3: in the best combination, whose group is made
 // anew, and in no other.
 TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
@@ -200,12 +224,7 @@ TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
   tune.choices = [](int rank) {
     std::vector<ScriptedChoice> choices = NineForEach(rank);
     if (rank != 1) return choices;
-    const auto last = std::make_shared<size_t>(0);
-    for (size_t way = 0; way < choices.size(); ++way) {
-      choices[way].launch_fails = [last, way] {
-        return std::exchange(*last, way) == 3 && way == 5;
-      };
-    }
+    FailWhere(choices, [](size_t scatter, size_t gather) { return scatter == 3 && gather == 5; });
     return choices;
   };
   tune.node_programs = {kSequence};
@@ -223,7 +242,7 @@ TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
       EXPECT_EQ(verdict.outcome == Outcome::kLaunchFailed, is_best) << verdict.id.text();
     }
   }
-  // They take as long.
+  // Either of the two takes 120 us.
   ASSERT_EQ(winners.size(), 1u);
   EXPECT_TRUE(winners.contains("scripted/way3+scripted/way0") ||
               winners.contains("scripted/way0+scripted/way5"));
@@ -234,7 +253,53 @@ TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
   }
 }
 
-// The coordinator of the test takes 1 ms a step, and the first heat of this cell about 140.
+// Rank 1 is asked to stop while the first heat runs, which no step of it looks at.
+TEST(ProgramTuneTest, AnInterruptEndsATuneBetweenTheHeatsOnAllRanks) {
+  Tune tune;
+  std::atomic<bool> has_raced{false};
+  tune.choices = [&](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    choices[3].launch_fails = [&] {
+      has_raced = true;
+      return false;
+    };
+    return choices;
+  };
+  tune.stops = [&](int rank) { return rank == 1 && has_raced; };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_FALSE(view.outcome.has_value());
+    EXPECT_EQ(view.outcome.error().code, ErrorCode::kInterrupted);
+    EXPECT_TRUE(view.cells.empty()) << "what was measured by halves is not kept";
+  }
+}
+
+// On rank 1 everything fails from the first combination of two ways on.
+TEST(ProgramTuneTest, WhereNothingRunsInTheSecondHeatTheCellHasNoWinner) {
+  Tune tune;
+  tune.choices = [](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    if (rank != 1) return choices;
+    const auto is_over = std::make_shared<bool>(false);
+    FailWhere(choices, [is_over](size_t scatter, size_t gather) {
+      *is_over = *is_over || (scatter != 0 && gather != 0);
+      return *is_over;
+    });
+    return choices;
+  };
+  tune.node_programs = {kSequence};
+  tune.node_sizes = {{4096}};
+  for (const RankView& view : RunTune(tune)) {
+    ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+    EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "");
+    ASSERT_FALSE(view.observer.warnings.empty());
+    EXPECT_NE(view.observer.warnings[0].find("lost_heat"), std::string::npos)
+        << view.observer.warnings[0];
+  }
+}
+
+// The coordinator of the test takes 1 ms a step, and the first heat of this cell about 140 ms.
 TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
   for (const bool has_time : {false, true}) {
     Tune tune;

@@ -39,11 +39,14 @@ TuneCost EstimateCost(std::span<const TuneCell> cells, const BackendGroups& grou
       workspace_bytes += choice.workspace_bytes;
     }
     plan.estimated_ns += race_ns;
-    // A second heat takes as long a choice as the first.
+    // A second heat takes as long a choice as the first, whose plans are still there.
     const auto combinations =
         static_cast<int64_t>(cell.place.node->combinations_max(cell.place.hint_bytes));
     if (!list.choices.empty()) {
-      plan.estimated_ns += race_ns * combinations / static_cast<int64_t>(list.choices.size());
+      const auto choices = static_cast<int64_t>(list.choices.size());
+      plan.estimated_ns += race_ns * combinations / choices;
+      workspace_bytes +=
+          workspace_bytes * static_cast<uint64_t>(combinations) / static_cast<uint64_t>(choices);
     }
     plan.choices_to_measure += static_cast<int64_t>(list.choices.size());
     plan.refusals += static_cast<int64_t>(list.refusals.size());

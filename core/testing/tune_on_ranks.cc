@@ -60,6 +60,7 @@ std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
       TuningSettings settings = tune.settings;
       if (tune.change_settings) tune.change_settings(rank, settings);
       view.observer.is_interrupted = tune.interrupted_ranks.contains(rank);
+      if (tune.stops) view.observer.stops = [&tune, rank] { return tune.stops(rank); };
       Scheduler scheduler({*exchange, **groups, *device, clock, view.observer, tune.known},
                           settings, {}, tune.base);
       Tune own = tune;

@@ -27,8 +27,9 @@ class NotedWarnings final : public StageObserver {
     if (event.type == EventType::kLine) warnings.emplace_back(event.name);
   }
   void OnPlan(const TunePlan& plan) override { plans.push_back(plan); }
-  bool StopRequested() override { return is_interrupted; }
+  bool StopRequested() override { return is_interrupted || (stops && stops()); }
   bool is_interrupted = false;
+  std::function<bool()> stops;
   std::vector<std::string> warnings;
   std::vector<TunePlan> plans;
 };
@@ -72,7 +73,8 @@ struct Tune {
                      std::vector<std::vector<uint64_t>>& sizes)>
       change_nodes;
   std::set<int> late_ranks;
-  std::set<int> interrupted_ranks;  // from the beginning
+  std::set<int> interrupted_ranks;                // from the beginning
+  std::function<bool(int rank)> stops = nullptr;  // asked again and again
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
   BufferClass buffer_class = BufferClass::kPlain;

@@ -69,7 +69,7 @@ class ExceptionTest : public ::testing::Test {
     return part;
   }
 
-  using Progress = void (*)(void* context, int32_t cell, int32_t cells, const char* what);
+  using Progress = int32_t (*)(void* context, int32_t cell, int32_t cells, const char* what);
   cotune_result Tune(const char* path, Progress progress = nullptr) {
     constexpr uint64_t kBytes = 4096;
     cotune_tune_options options{};
@@ -104,7 +104,8 @@ class ExceptionTest : public ::testing::Test {
 TEST_F(ExceptionTest, InATuneStopsTheGroupAndThoseSplitFromIt) {
   cotune_group* const part = Split(group_, "part");
   ASSERT_NE(part, nullptr);
-  EXPECT_EQ(Tune(nullptr, [](void*, int32_t, int32_t, const char*) { throw std::bad_alloc(); }),
+  EXPECT_EQ(Tune(nullptr,
+                 [](void*, int32_t, int32_t, const char*) -> int32_t { throw std::bad_alloc(); }),
             COTUNE_ERROR_INTERNAL);
   EXPECT_THAT(cotune_last_error(group_),
               AllOf(HasSubstr("a call failed inside cotune"), HasSubstr("bad_alloc")));
@@ -114,7 +115,7 @@ TEST_F(ExceptionTest, InATuneStopsTheGroupAndThoseSplitFromIt) {
 }
 
 TEST_F(ExceptionTest, OfAnyTypeStopsTheGroup) {
-  EXPECT_EQ(Tune(nullptr, [](void*, int32_t, int32_t, const char*) { throw 3; }),
+  EXPECT_EQ(Tune(nullptr, [](void*, int32_t, int32_t, const char*) -> int32_t { throw 3; }),
             COTUNE_ERROR_INTERNAL);
   ExpectStopped(group_, "no std::exception");
 }

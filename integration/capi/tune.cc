@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <utility>
 
@@ -124,7 +125,7 @@ void NameDatabase(const char* path, const cotune_group& group, TuneRequest& requ
   }
 }
 
-// Tells the caller of each cell.
+// Tells the caller of each cell, and stops where the caller says so.
 class ProgressOfCaller final : public StageObserver {
  public:
   ProgressOfCaller(const cotune_tune_options& options, const std::vector<TuneNode>& nodes)
@@ -132,8 +133,12 @@ class ProgressOfCaller final : public StageObserver {
 
   void OnCellStart(int32_t index, int32_t total, const Problem& problem) override {
     if (options_.progress == nullptr) return;
-    options_.progress(options_.progress_context, index + 1, total, TextOf(problem).c_str());
+    const std::string what = TextOf(problem);
+    if (options_.progress(options_.progress_context, index + 1, total, what.c_str()) != 0) {
+      is_stopped_ = true;
+    }
   }
+  bool StopRequested() override { return is_stopped_; }
 
  private:
   std::string TextOf(const Problem& problem) const {
@@ -156,6 +161,7 @@ class ProgressOfCaller final : public StageObserver {
 
   const cotune_tune_options& options_;
   const std::vector<TuneNode>& nodes_;
+  std::atomic<bool> is_stopped_{false};  // any thread asks
 };
 
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {

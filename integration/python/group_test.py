@@ -99,23 +99,60 @@ def interrupt_in_log(rank: int, job: Job) -> str:
     return raised
 
 
-def interrupt_in_tune(rank: int, job: Job) -> tuple[str, int]:
+def interrupt_in_tune(rank: int, job: Job) -> tuple[str, int, int]:
     cells = []
 
     def progress(*cell) -> None:
         cells.append(cell)
-        if rank == 0 and len(cells) == 1:
+        if rank == 0 and len(cells) == 2:
             signal.raise_signal(signal.SIGINT)
 
     raised = ""
+    arguments = {"collectives": ["broadcast"], "sizes": [1024, 2048, 4096], "database": job.path("tuned.tdb")}
     with job.group(rank) as group:
         try:
-            group.tune(collectives=["broadcast"], sizes=[1024, 2048], progress=progress)
-        except KeyboardInterrupt:
-            raised = "after the call"
+            group.tune(**arguments, progress=progress)
+        except (KeyboardInterrupt, cotune.CallInterruptedError) as error:
+            raised = type(error).__name__
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert sum_of(group) == 2
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return raised, len(cells)
+        return raised, len(cells), group.tune(**arguments).known
+
+
+def interrupt_without_progress(rank: int, job: Job) -> tuple[str, bool]:
+    """SIGINT comes to rank 0 while it measures and runs no Python code, in the second cell of rank 1."""
+    told, sent = job.path("told"), job.path("sent")
+    if rank == 0:
+        os.mkfifo(told)
+        os.mkfifo(sent)
+
+    def interrupt() -> None:
+        open(told, "rb").close()  # waits for rank 1
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        open(sent, "wb").close()
+
+    cells = []
+
+    def progress(cell: int, *_) -> None:
+        cells.append(cell)
+        if cell == 2:
+            open(told, "wb").close()
+            open(sent, "rb").close()
+
+    raised = ""
+    with job.group(rank) as group:
+        sender = threading.Thread(target=interrupt)
+        if rank == 0:
+            sender.start()
+        try:
+            sizes = [256 << i for i in range(12)]
+            group.tune(collectives=["all_reduce"], sizes=sizes, progress=progress if rank == 1 else None)
+        except (KeyboardInterrupt, cotune.CallInterruptedError) as error:
+            raised = type(error).__name__
+        if rank == 0:
+            sender.join()
+        assert sum_of(group) == 2
+    return raised, len(cells) < 12
 
 
 class SharedStore:
@@ -305,8 +342,13 @@ with job.group(rank, log=log) as group:
     def test_ctrl_c_in_a_log_is_raised_when_the_call_has_ended(self):
         self.assertEqual(self.run_ranks(interrupt_in_log), ["after the call", ""])
 
-    def test_ctrl_c_in_the_progress_of_a_tune_is_raised_when_the_call_has_ended(self):
-        self.assertEqual(self.run_ranks(interrupt_in_tune), [("after the call", 2), ("", 2)])
+    def test_ctrl_c_ends_a_tune_before_its_next_cell(self):
+        ends = self.run_ranks(interrupt_in_tune)
+        self.assertEqual(ends, [("KeyboardInterrupt", 2, 1), ("CallInterruptedError", 2, 1)])
+
+    def test_ctrl_c_ends_a_tune_that_nobody_listens_to(self):
+        ends = self.run_ranks(interrupt_without_progress)
+        self.assertEqual(ends, [("KeyboardInterrupt", True), ("CallInterruptedError", True)])
 
     def test_ranks_meet_by_a_store(self):
         first, second = self.run_ranks(meet_by_store)

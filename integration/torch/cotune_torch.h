@@ -78,6 +78,7 @@ typedef struct cotune_torch_tune {
   /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on;
    * COTUNE_ERROR_UNSUPPORTED: nothing was measured, because a CUDA graph is being captured;
    * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was;
+   * COTUNE_ERROR_INTERRUPTED: likewise, because a listener has ended the tune;
    * COTUNE_ERROR_DATABASE: likewise, and the group tunes no other manifest. The operator raises
    * all others. */
   cotune_result result;
@@ -91,8 +92,9 @@ typedef struct cotune_torch_tune {
 } cotune_torch_tune;
 
 /* Called on the thread of the operator, before, during and after each tune; it throws nothing.
- * listen NULL: nobody listens. */
-typedef void (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
+ * When it measures, any answer but 0 ends the tune on all ranks, as that of `progress` of
+ * cotune_tune_options does; other answers say nothing. listen NULL: nobody listens. */
+typedef int32_t (*cotune_torch_listener)(void* context, const cotune_torch_tune* tune);
 COTUNE_API void cotune_torch_set_listener(cotune_torch_listener listen, void* context);
 
 #ifdef __cplusplus

@@ -87,7 +87,7 @@ void GroupRegistry::SetListener(cotune_torch_listener listen, void* context) {
   listen_context_ = context;
 }
 
-void GroupRegistry::Tell(const cotune_torch_tune& tune) const {
+int32_t GroupRegistry::Tell(const cotune_torch_tune& tune) const {
   cotune_torch_listener listen = nullptr;
   void* context = nullptr;
   {
@@ -95,7 +95,7 @@ void GroupRegistry::Tell(const cotune_torch_tune& tune) const {
     listen = listen_;
     context = listen_context_;
   }
-  if (listen != nullptr) listen(context, &tune);
+  return listen == nullptr ? 0 : listen(context, &tune);
 }
 
 GroupRegistry& TheRegistry() {

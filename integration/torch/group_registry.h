@@ -30,7 +30,7 @@ class GroupRegistry {
 
   void SetResolver(cotune_torch_resolver resolve, void* context);
   void SetListener(cotune_torch_listener listen, void* context);
-  void Tell(const cotune_torch_tune& tune) const;
+  int32_t Tell(const cotune_torch_tune& tune) const;
 
  private:
   using Key = std::pair<std::string, bool>;

@@ -36,19 +36,20 @@ struct CellTold {
   cotune_torch_tune event;
   const Listen& listen;
 
-  static void Tell(void* context, int32_t cell, int32_t cells, const char* what) {
+  static int32_t Tell(void* context, int32_t cell, int32_t cells, const char* what) {
     auto& self = *static_cast<CellTold*>(context);
     self.event.cell = cell;
     self.event.cells = cells;
     self.event.what = what;
-    self.listen(self.event);
+    return self.listen(self.event);
   }
 };
 
 // Whether calls go on by the table that there was. The ranks have all had the same error.
 bool LeavesTheTable(cotune_result result) {
   return result == COTUNE_ERROR_USAGE || result == COTUNE_ERROR_ENVIRONMENT ||
-         result == COTUNE_ERROR_DATABASE || result == COTUNE_ERROR_UNSUPPORTED;
+         result == COTUNE_ERROR_DATABASE || result == COTUNE_ERROR_UNSUPPORTED ||
+         result == COTUNE_ERROR_INTERRUPTED;
 }
 
 }  // namespace

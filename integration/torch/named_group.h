@@ -21,7 +21,7 @@
 namespace cotune::torch_operators {
 
 // Of one tune; see cotune_torch_listener.
-using Listen = std::function<void(const cotune_torch_tune&)>;
+using Listen = std::function<int32_t(const cotune_torch_tune&)>;
 
 struct TuneWishes {
   bool is_untuned = false;

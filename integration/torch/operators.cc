@@ -85,7 +85,8 @@ void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& ou
                        OperandsOf(outputs, "output", device, output_operands), program, manifest};
   GroupRegistry& registry = TheRegistry();
   const std::shared_ptr<NamedGroup> group = registry.Get(group_name, device);
-  const bool has_run = group->Run(run, [&](const cotune_torch_tune& tune) { registry.Tell(tune); });
+  const bool has_run =
+      group->Run(run, [&](const cotune_torch_tune& tune) { return registry.Tell(tune); });
   if (!has_run) RunPlain(inputs, outputs, program, group_name);
 }
 

@@ -10,7 +10,7 @@
 
 namespace cotune {
 
-// Destroys the plugin's group with the last of what uses it.
+// The object destroys the plugin's group at its end; its plans are destroyed before.
 std::unique_ptr<BackendGroup> AdaptGroup(std::shared_ptr<const BackendContext> backend,
                                          const BackendExtensions& extensions,
                                          const GroupParameters& parameters, cotune_group_t* group);

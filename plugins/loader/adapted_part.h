@@ -11,8 +11,8 @@
 
 namespace cotune {
 
-// Destroys the plugin's plan at its end. `extension` lives as long as the backend; `device` is a
-// CUDA ordinal or -1.
+// The object destroys the plugin's plan at its end. `extension` lives as long as the backend;
+// `device` is a CUDA ordinal or -1.
 std::unique_ptr<Plan> AdaptPart(std::shared_ptr<const BackendContext> backend,
                                 const cotune_program_v1_t& extension,
                                 std::unique_ptr<const CallSubject> subject, cotune_plan_t* plan,

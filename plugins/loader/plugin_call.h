@@ -54,7 +54,7 @@ class BackendContext {
   mutable std::set<std::string> said_;
 };
 
-// The error of a call that threw.
+// Makes the error of a call that threw.
 tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, const char* what);
 
 // Makes one call into the plugin, watched, at a place where calls come one at a time. Its answer,
@@ -74,7 +74,7 @@ Result<cotune_status_t> Invoke(const BackendContext& context, CallSlot& slot,
   }
 }
 
-// The same at a place of its own, for calls that may come at the same time as others.
+// Makes the call at a place of its own, so that it may come at the same time as others.
 template <typename Call>
 Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSubject& subject,
                                     const char* function, int64_t deadline_ns,
@@ -86,7 +86,7 @@ Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSub
 // Says in the log, once for each function, what a call that gives nothing back threw.
 void LogFailure(const BackendContext& context, const char* function, const Error& error);
 
-// For calls that give nothing back.
+// Makes a call that gives nothing back; what it throws is only logged.
 template <typename Call>
 void InvokeWithoutAnswer(const BackendContext& context, const CallSubject& subject,
                          const char* function, const Call& call) {

@@ -204,10 +204,12 @@ TEST_F(CApiDatabase, KeepsWhatTwoGroupsTuneSideBySide) {
     if (is_together && rank == 0) {
       options.progress = [](void* context, int32_t, int32_t, const char*) {
         static_cast<SideBySide*>(context)->FirstMeasures();
+        return 0;
       };
     } else if (is_together && rank == 2) {
       options.progress = [](void* context, int32_t, int32_t, const char*) {
         static_cast<SideBySide*>(context)->SecondMeasures();
+        return 0;
       };
     }
     cotune_tune_report report{};
@@ -228,6 +230,39 @@ TEST_F(CApiDatabase, KeepsWhatTwoGroupsTuneSideBySide) {
   }
 }
 
+// One rank ends the tune in front of its third cell of five. The next one measures three.
+TEST_F(CApiDatabase, GoesOnFromATuneThatACallerHasStopped) {
+  RunRanks(2, [&](cotune_group* group, int rank, TestLink& link) {
+    constexpr uint64_t kBytes[] = {256, 512, 1024, 2048, 4096};
+    cotune_tune_options options{};
+    options.struct_size = sizeof(options);
+    options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+    options.sizes_bytes = kBytes;
+    options.size_count = 5;
+    options.database_path = database_.c_str();
+    const int32_t last = rank == 1 ? 3 : 5;
+    options.progress_context = const_cast<int32_t*>(&last);
+    options.progress = [](void* context, int32_t cell, int32_t, const char*) {
+      return cell == *static_cast<const int32_t*>(context) ? 1 : 0;
+    };
+    cotune_tune_report report{};
+    report.struct_size = sizeof(report);
+    Say(link, "stopped", group, cotune_tune(group, &options, &report));
+    CallAndExplain(group, link);
+    options.progress = nullptr;
+    Say(link, "tune", group, cotune_tune(group, &options, &report));
+    link.Report("measured " + std::to_string(report.measured) + " known " +
+                std::to_string(report.known));
+  });
+  for (const auto& of_rank : reports_) {
+    ASSERT_GE(of_rank.size(), 3u);
+    EXPECT_THAT(of_rank.front(), AllOf(StartsWith("stopped 11 "), HasSubstr("interrupted")));
+    EXPECT_THAT(of_rank, Contains("call 0 "));
+    EXPECT_THAT(of_rank.back(), "measured 3 known 2");
+  }
+  EXPECT_THAT(reports_[0].front(), HasSubstr("the next tune continues from there"));
+}
+
 // The folder is gone when the ranks have measured. What they have agreed on is in force.
 TEST_F(CApiDatabase, ThatCannotBeSavedLeavesTheTunedTableInForce) {
   const std::string folder = folder_.path() + "/gone";
@@ -245,6 +280,7 @@ TEST_F(CApiDatabase, ThatCannotBeSavedLeavesTheTunedTableInForce) {
     if (rank == 0) {
       options.progress = [](void* context, int32_t, int32_t, const char*) {
         std::filesystem::remove_all(*static_cast<std::string*>(context));
+        return 0;
       };
     }
     cotune_tune_report report{};

@@ -256,7 +256,7 @@ TEST_F(CApiStop, AnExceptionOnOneRankStopsTheGroupOnAll) {
       options.sizes_bytes = &kBytes;
       options.size_count = 1;
       if (rank == 1) {
-        options.progress = [](void*, int32_t, int32_t, const char*) {
+        options.progress = [](void*, int32_t, int32_t, const char*) -> int32_t {
           throw std::runtime_error("thrown");
         };
       }

@@ -191,6 +191,7 @@ TEST_F(CApi, TellsOfEachCellThatIsMeasured) {
     options.progress = [](void* context, int32_t cell, int32_t cells, const char* what) {
       static_cast<std::vector<std::string>*>(context)->push_back(
           fmt::format("{}/{} {}", cell, cells, what));
+      return 0;
     };
     options.progress_context = &told;
     if (cotune_tune(group, &options, nullptr) != COTUNE_SUCCESS) Complain(link, group, "tune");

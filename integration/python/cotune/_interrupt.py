@@ -51,6 +51,11 @@ class Keeper:
         self._is_sending = False
         self._answers: queue.SimpleQueue[None] = queue.SimpleQueue()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether a SIGINT has come that nobody has been told of yet."""
+        return self._is_kept and _is_main()
+
     def begin(self) -> None:
         """Called on the thread of the call, before it or in its first callback."""
         if not _is_main():

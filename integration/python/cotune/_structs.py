@@ -8,7 +8,7 @@ _TEXT, _POINTER, _SIZE = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
 
 # Data stay addresses in their arguments: ctypes copies a char* up to its first zero.
 LOG_FUNCTION = ctypes.CFUNCTYPE(None, _POINTER, _INT32, _TEXT)
-PROGRESS_FUNCTION = ctypes.CFUNCTYPE(None, _POINTER, _INT32, _INT32, _TEXT)
+PROGRESS_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _INT32, _INT32, _TEXT)
 STORE_PUT_FUNCTION = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _POINTER, _UINT64, _INT64)
 STORE_GET_FUNCTION = ctypes.CFUNCTYPE(
     _INT32, _POINTER, _TEXT, _POINTER, _UINT64, ctypes.POINTER(_UINT64), _INT64

@@ -368,8 +368,10 @@ class Group:
           progress: called on this thread before each cell is measured, with its number from 1, how
             many there are, and what it is.
 
-        Raises DisagreementError when the ranks gave different nodes, MachineError when no choice
-        ran.
+        Ctrl-C on the main thread ends the tune on all ranks before the next cell, and is raised
+        then; ranks that have had none raise CallInterruptedError. The table stays, and a database
+        keeps what was measured. Raises DisagreementError when the ranks gave different nodes,
+        MachineError when no choice ran.
         """
         request = TuneRequest(
             nodes,

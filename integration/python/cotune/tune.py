@@ -81,8 +81,7 @@ class TuneRequest:
         if self.database is not None:
             made.database_path = os.fsencode(self.database)
         made.sizes_bytes, made.size_count = _sizes(self.sizes, "sizes")
-        if self.progress is not None:
-            made.progress = _progress_function(self.progress)
+        made.progress = _progress_function(self.progress)
         if self.nodes is not None:
             nodes = [_node(each, f"node {i + 1}") for i, each in enumerate(self.nodes)]
             made.nodes = (_structs.TuneNode * len(nodes))(*nodes)
@@ -90,17 +89,23 @@ class TuneRequest:
         return made
 
 
-def _progress_function(progress: Callable[[int, int, str], object]):
-    """The function as C calls it. What it raises is printed: nothing may be raised through C. Ctrl-C comes later."""
+def _progress_function(progress: Callable[[int, int, str], object] | None):
+    """The function as C calls it, also where nobody listens: Ctrl-C ends the tune here, and is raised behind the call.
+
+    What `progress` raises is printed: nothing may be raised through C.
+    """
 
     @callback
-    def on_cell(_, cell: int, cells: int, what: bytes) -> None:
+    def on_cell(_, cell: int, cells: int, what: bytes) -> int:
         try:
-            progress(cell, cells, what.decode(errors="replace"))
+            if progress is not None:
+                progress(cell, cells, what.decode(errors="replace"))
         except KeyboardInterrupt:
             keeper.raise_later()
+            return 1
         except BaseException:  # noqa: BLE001
             traceback.print_exc()
+        return int(keeper.is_kept)
 
     return _structs.PROGRESS_FUNCTION(on_cell)
 

@@ -53,7 +53,7 @@ class Tune(ctypes.Structure):
 
 
 RESOLVER = ctypes.CFUNCTYPE(_INT32, _POINTER, _TEXT, _INT32, ctypes.POINTER(_structs.Error))
-LISTENER = ctypes.CFUNCTYPE(None, _POINTER, ctypes.POINTER(Tune))
+LISTENER = ctypes.CFUNCTYPE(_INT32, _POINTER, ctypes.POINTER(Tune))
 
 PROTOTYPES = {
     "cotune_torch_group_register": (

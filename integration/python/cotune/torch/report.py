@@ -82,7 +82,9 @@ def _choice_line(choice: dict[str, Any], best_us: float) -> str:
     notes = ["default"] if choice["is_default"] else []
     if choice["warm_time_us"] is not None:
         notes.append(f"{choice['warm_time_us'] / 1000:.4f} ms with buffers in the cache")
-    if choice["outcome"] not in ("won", "measured", "ok") and choice["reason"]:
+    if choice["outcome"] == "lost_heat":
+        notes.append("lost the first of two heats")
+    if choice["reason"]:
         notes.append(choice["reason"])
     note = f"  ({', '.join(notes)})" if notes else ""
     return f"  {choice['choice']:<48} {time_us / 1000:9.4f} ms {share}{note}"
@@ -94,7 +96,11 @@ def _size_lines(text: str, rows: int | None, ranks: int, answer: dict[str, Any])
     head = f"TUNE {program_name(text)}({_operand_types(text)}){at}, {ranks} ranks"
     if measured is None:
         return [head, f"  {answer['choice']}"]
-    timed = sorted((each for each in measured["choices"] if each["time_us"]), key=lambda each: each["time_us"])
+    # Times of the first of two heats are of another moment, and cannot win.
+    timed = sorted(
+        (each for each in measured["choices"] if each["time_us"]),
+        key=lambda each: (each["outcome"] == "lost_heat", each["time_us"]),
+    )
     best = timed[0]["time_us"] if timed else 0
     lines = [head, *(_choice_line(each, best) for each in timed[:_CHOICES_MAX])]
     left = len(measured["choices"]) - min(len(timed), _CHOICES_MAX)
@@ -193,7 +199,8 @@ def _tell(tune: library.Tune) -> None:
 
 
 @callback
-def _on_tune(_, event) -> None:
+def _on_tune(_, event) -> int:
+    """As C calls it. Ctrl-C ends the tune before the next cell, and is raised when the call has ended."""
     try:
         if event.contents.phase == library.TUNE_BEGINS:
             keeper.begin()
@@ -203,8 +210,10 @@ def _on_tune(_, event) -> None:
     except BaseException:  # noqa: BLE001  nothing may be raised through C
         log.exception("the table of a tune could not be shown")
     finally:
+        is_interrupted = keeper.is_kept
         if event.contents.phase == library.TUNE_HAS_ENDED:
             keeper.end()
+    return int(is_interrupted)
 
 
 _listener = library.LISTENER(_on_tune)

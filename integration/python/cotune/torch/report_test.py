@@ -26,6 +26,16 @@ class TableTest(unittest.TestCase):
         self.assertTrue(report._choice_line(tied, 15.2).endswith("0.0152 ms 100.0%  (0.0146 ms with buffers in the cache)"))
         self.assertTrue(report._choice_line(alone, 15.2).endswith("0.0200 ms  76.0%"))
 
+    def test_what_lost_the_first_of_two_heats_comes_last(self) -> None:
+        winner = {"choice": "a", "outcome": "timed", "is_default": False, "time_us": 980.0, "warm_time_us": None, "reason": ""}
+        lost = {**winner, "choice": "b", "outcome": "lost_heat", "time_us": 900.0}
+        measured = {"bytes": 64, "why": "the fastest", "choices": [lost, winner]}
+        text = "program p\n%x = input f32 [R, 8]\n%y = all_reduce sum %x\nreturn %y\n"
+        lines = report._size_lines(text, 2, 2, {"choice": "a", "bytes": 64, "measured": [measured]})
+        self.assertTrue(lines[1].startswith("  a ") and lines[1].endswith("0.9800 ms 100.0%"), lines)
+        self.assertTrue(lines[2].startswith("  b ") and lines[2].endswith("(lost the first of two heats)"), lines)
+        self.assertEqual(lines[3], "  runs a: the fastest")
+
 
 class InterruptTest(unittest.TestCase):
     def setUp(self) -> None:
@@ -37,8 +47,8 @@ class InterruptTest(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def _tell(self, phase: int) -> None:
-        report._listener(None, ctypes.byref(_event(phase)))
+    def _tell(self, phase: int) -> int:
+        return report._listener(None, ctypes.byref(_event(phase)))
 
     def _interrupt_in(self, phase: int) -> None:
         def interrupted(*_) -> None:
@@ -58,6 +68,16 @@ class InterruptTest(unittest.TestCase):
                 self._interrupt_in(phase)
                 time.sleep(_WAIT_S)
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_an_interrupt_ends_the_tune(self) -> None:
+        with mock.patch.multiple(report, _begins=mock.Mock(), _measures=mock.Mock(), _has_ended=mock.Mock()):
+            self.assertEqual(self._tell(library.TUNE_BEGINS), 0)
+            self.assertEqual(self._tell(library.TUNE_MEASURES), 0)
+            signal.getsignal(signal.SIGINT)(signal.SIGINT, mock.Mock(f_code=report._on_tune.__code__))
+            self.assertEqual(self._tell(library.TUNE_MEASURES), 1)
+            with self.assertRaises(KeyboardInterrupt):
+                self._tell(library.TUNE_HAS_ENDED)
+                time.sleep(_WAIT_S)
 
     def test_an_interrupt_at_the_first_line_of_a_callback(self) -> None:
         """Which no `try` in the callback sees."""
@@ -104,7 +124,7 @@ class InterruptTest(unittest.TestCase):
 
         function = _progress_function(interrupted)
         _interrupt.keeper.begin()
-        function(None, 1, 2, b"cell")
+        self.assertEqual(function(None, 1, 2, b"cell"), 1)
         with self.assertRaises(KeyboardInterrupt):
             _interrupt.keeper.end()
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
