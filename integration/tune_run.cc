@@ -166,8 +166,8 @@ Status OpenKnown(std::optional<DatabaseCells>& known, const TuneRequest& request
   return {};
 }
 
-// After a signal that ends the process, ranks end when they can: a rank that is missed by another has
-// heard of the interrupt first, or was ended by it inside a call of a plugin.
+// After a signal that ends the process, ranks end when they can: a rank that is missed by another
+// has heard of the interrupt first, or was ended by it inside a call of a plugin.
 Error AsInterrupt(Error error) {
   if (error.code != ErrorCode::kRankLost && error.code != ErrorCode::kAborted &&
       error.code != ErrorCode::kDeadline) {
