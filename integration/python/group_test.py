@@ -155,6 +155,24 @@ def interrupt_without_progress(rank: int, job: Job) -> tuple[str, bool]:
     return raised, len(cells) < 12
 
 
+def handler_in_tune(rank: int, job: Job) -> tuple[list[int], int, str]:
+    """A handler of the program's own takes note of the signal, and the tune goes on."""
+    noted, cells = [], []
+    signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    mine = signal.getsignal(signal.SIGINT)
+
+    def progress(cell: int, *_) -> None:
+        cells.append(cell)
+        if rank == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    with job.group(rank) as group:
+        measured = group.tune(collectives=["broadcast"], sizes=[1024, 2048], progress=progress).measured
+        assert sum_of(group) == 2
+    assert signal.getsignal(signal.SIGINT) is mine
+    return noted, measured, ",".join(map(str, cells))
+
+
 class SharedStore:
     """A folder with a file for each key."""
 
@@ -345,6 +363,12 @@ with job.group(rank, log=log) as group:
     def test_ctrl_c_ends_a_tune_before_its_next_cell(self):
         ends = self.run_ranks(interrupt_in_tune)
         self.assertEqual(ends, [("KeyboardInterrupt", 2, 1), ("CallInterruptedError", 2, 1)])
+
+    def test_a_handler_of_the_programs_own_does_not_end_a_tune(self):
+        (noted, *first), second = self.run_ranks(handler_in_tune)
+        self.assertEqual(first, [2, "1,2"])
+        self.assertEqual(second, ([], 2, "1,2"))
+        self.assertEqual(set(noted), {signal.SIGINT})
 
     def test_ctrl_c_ends_a_tune_that_nobody_listens_to(self):
         ends = self.run_ranks(interrupt_without_progress)

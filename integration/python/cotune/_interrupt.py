@@ -47,28 +47,28 @@ class Keeper:
 
     def __init__(self) -> None:
         self._before: Callable | None = None
+        self._is_open = False  # between begin and end
         self._is_kept = False
         self._is_sending = False
         self._answers: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @property
-    def is_kept(self) -> bool:
-        """Whether a SIGINT has come that nobody has been told of yet."""
-        return self._is_kept and _is_main()
+    def ends_tune(self) -> bool:
+        """Whether a SIGINT is kept that will be a KeyboardInterrupt. A handler of the program's own may just take note."""
+        return self._is_kept and self._before is signal.default_int_handler and _is_main()
 
     def begin(self) -> None:
         """Called on the thread of the call, before it or in its first callback."""
         if not _is_main():
             return
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler) and handler != self._handle:
-            self._before = handler
-            signal.signal(signal.SIGINT, self._handle)
+        self._is_open = True
+        self._install()
 
     def end(self) -> None:
         """Called behind the call, where it raises what was kept, or in its last callback: then the caller gets it."""
         if not _is_main():
             return
+        self._is_open = False
         if not self._is_kept:
             self._restore()
         elif _is_in_callback(sys._getframe()):
@@ -78,10 +78,18 @@ class Keeper:
 
     def raise_later(self) -> None:
         """For a callback that has caught a KeyboardInterrupt itself."""
-        self.begin()
-        if _is_main() and self._before is not None:
+        if not _is_main():
+            return
+        self._install()
+        if self._before is not None:
             self._is_kept = True
             self._send_later()
+
+    def _install(self) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and handler != self._handle:
+            self._before = handler
+            signal.signal(signal.SIGINT, self._handle)
 
     def _restore(self) -> None:
         if self._before is not None and signal.getsignal(signal.SIGINT) == self._handle:
@@ -95,9 +103,15 @@ class Keeper:
             return
         # Here, too, when the call has failed without its last callback.
         before, self._is_kept = self._before, False
-        self._restore()
-        if before is not None:
+        if not self._is_open:
+            self._restore()
+        if before is None:
+            return
+        try:
             before(number, frame)
+        except BaseException:
+            self._restore()
+            raise
 
     def _send_later(self) -> None:
         if not self._is_sending:

@@ -86,7 +86,7 @@ class UnsupportedError(CotuneError):
 
 
 class CallInterruptedError(CotuneError):
-    """A signal ended it (COTUNE_ERROR_INTERRUPTED)."""
+    """A rank ended a tune by Ctrl-C, or by its progress function (COTUNE_ERROR_INTERRUPTED). Group and table stay."""
 
     result = Result.ERROR_INTERRUPTED
 

@@ -370,7 +370,8 @@ class Group:
 
         Ctrl-C on the main thread ends the tune on all ranks before the next cell, and is raised
         then; ranks that have had none raise CallInterruptedError. The table stays, and a database
-        keeps what was measured. Raises DisagreementError when the ranks gave different nodes,
+        that no other tune is writing keeps what was measured. With a handler of SIGINT of its own
+        a program goes on. Raises DisagreementError when the ranks gave different nodes,
         MachineError when no choice ran.
         """
         request = TuneRequest(

@@ -1,5 +1,6 @@
 """What a tune measures, and what came of it."""
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -104,8 +105,10 @@ def _progress_function(progress: Callable[[int, int, str], object] | None):
             keeper.raise_later()
             return 1
         except BaseException:  # noqa: BLE001
-            traceback.print_exc()
-        return int(keeper.is_kept)
+            # A function that raises has no answer for C.
+            with contextlib.suppress(BaseException):
+                traceback.print_exc()
+        return int(keeper.ends_tune)
 
     return _structs.PROGRESS_FUNCTION(on_cell)
 

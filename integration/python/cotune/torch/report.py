@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -208,12 +209,14 @@ def _on_tune(_, event) -> int:
     except KeyboardInterrupt:
         keeper.raise_later()
     except BaseException:  # noqa: BLE001  nothing may be raised through C
-        log.exception("the table of a tune could not be shown")
+        # A function that raises has no answer for C.
+        with contextlib.suppress(BaseException):
+            log.exception("the table of a tune could not be shown")
     finally:
-        is_interrupted = keeper.is_kept
+        ends_tune = keeper.ends_tune
         if event.contents.phase == library.TUNE_HAS_ENDED:
             keeper.end()
-    return int(is_interrupted)
+    return int(ends_tune)
 
 
 _listener = library.LISTENER(_on_tune)
