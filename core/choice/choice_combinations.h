@@ -31,12 +31,12 @@ class ChoiceCombinations {
   // All combinations where they are 64 or fewer, or only one problem has several choices; else the
   // default of each collective, and what differs from that in one.
   std::vector<Choice> First() const;
-  // Whether that is all of them, so that there is no second race.
+  // Returns whether First() has all of them, so that there is no second race.
   bool has_all_first() const;
   // How many combinations a second race adds at most.
   size_t best_max() const;
 
-  // What a second race adds: combinations of the fastest choices of each collective, 16 at most,
+  // A second race adds these: combinations of the fastest choices of each collective, 16 at most,
   // that have no verdict yet. A choice is judged by the verdict of the combination that leaves the
   // defaults for it alone. Where none of a collective's has a time, because the default of another
   // one fails, the first of its list that have raced count.

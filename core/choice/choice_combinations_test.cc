@@ -106,7 +106,7 @@ TEST(ChoiceCombinationsTest, ASecondRaceCombinesTheFastestOfEach) {
       Timed("b/x5+b/y0+b/x5", 640, Outcome::kOutpaced), Timed("b/x12+b/y0+b/x12", 630),
       Timed("b/x1+b/y0+b/x1", 620), Timed("b/x7+b/y0+b/x7", 610),
       Timed("b/x4+b/y0+b/x4", 650, Outcome::kOutpaced),
-      // Of the second one three have a time with the defaults, and one of them failed later.
+      // Three of the second group have a time with the defaults; one of them failed later.
       Timed("b/x2+b/y3+b/x2", 700), Timed("b/x2+b/y8+b/x2", 800),
       Timed("b/x2+b/y6+b/x2", 100, Outcome::kDeadline)};
   Verdict wrong = Timed("b/x2+b/y7+b/x2", 50);

@@ -28,7 +28,7 @@ ChoiceList ListSingle(const std::vector<const Backend*>& backends, const Listing
   return merged;
 }
 
-// What runs the collectives of a program at one size; the list has refusals only.
+// Collects what can run each collective of a program; the list that it gives has refusals only.
 ListedChoices ChoicesOfCollectives(const std::vector<const Backend*>& backends,
                                    const ListingRules& rules, const Program& program,
                                    const Problem& problem) {

@@ -50,7 +50,7 @@ class MultiTemplate {
   // How many combinations a second heat adds at most; 0: the cell has one heat. ListChoices has
   // been called for the hint.
   size_t combinations_max(uint64_t size_hint_bytes) const;
-  // What a second heat adds by the verdicts of the first, without what was left out.
+  // Gives what a second heat adds, by the verdicts of the first, without what was left out.
   std::vector<Choice> CombineFastest(uint64_t size_hint_bytes,
                                      std::span<const Verdict> verdicts) const;
 

@@ -60,7 +60,7 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, int6
   Result<DecidedCell> second =
       Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), budget_ns);
   if (!second) return Propagate(second);
-  // Where nothing of the second heat has a time, the cell has no winner: that of the first heat is
+  // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second->cell)),
                    SelectionRules{state_.settings.noise_percent});

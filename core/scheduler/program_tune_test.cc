@@ -107,11 +107,22 @@ std::vector<ScriptedChoice> NineForEach(int) {
   return choices;
 }
 
-TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
+// A tune of kSequence at one size, by NineForEach, which `change` may change on each rank.
+using ChangeChoices = std::function<void(int rank, std::vector<ScriptedChoice>&)>;
+Tune TuneOfSequence(ChangeChoices change = nullptr) {
   Tune tune;
-  tune.choices = NineForEach;
+  tune.choices = [change = std::move(change)](int rank) {
+    std::vector<ScriptedChoice> choices = NineForEach(rank);
+    if (change) change(rank, choices);
+    return choices;
+  };
   tune.node_programs = {kSequence};
   tune.node_sizes = {{4096}};
+  return tune;
+}
+
+TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
+  Tune tune = TuneOfSequence();
   MemoryOfCells memory;
   tune.known = &memory;
   const std::string best = "scripted/way3+scripted/way5";
@@ -128,7 +139,7 @@ TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
       EXPECT_GE(verdict.median_ns, steps_ns) << verdict.id.text();
     }
   }
-  // What is known of the cell gives the same winner, which is made ready although no list has it.
+  // The known cell has the same winner, which is made ready although no list has it.
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(view.outcome->measured_cells, 0);
@@ -137,10 +148,7 @@ TEST(ProgramTuneTest, TheBestOfEachOfSeveralCollectivesAreCombined) {
 }
 
 TEST(ProgramTuneTest, ACombinationThatHasEndedATuneIsLeftOut) {
-  Tune tune;
-  tune.choices = NineForEach;
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  Tune tune = TuneOfSequence();
   MemoryOfCells memory;
   memory.left_out.push_back(
       {ToText(ProgramOfNode(tune, 0).anchor()), "scripted/way3+scripted/way5", "it crashed"});
@@ -162,14 +170,9 @@ TEST(ProgramTuneTest, ACombinationThatHasEndedATuneIsLeftOut) {
 }
 
 TEST(ProgramTuneTest, TheWinnerOfTheFirstHeatMayWinTheSecond) {
-  Tune tune;
-  tune.choices = [](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
+  Tune tune = TuneOfSequence([](int /*rank*/, std::vector<ScriptedChoice>& choices) {
     choices[0].cost_ns = [](uint64_t bytes) { return bytes > 5000 ? 10'000 : 100'000; };
-    return choices;
-  };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  });
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way0");
@@ -179,14 +182,9 @@ TEST(ProgramTuneTest, TheWinnerOfTheFirstHeatMayWinTheSecond) {
 }
 
 TEST(ProgramTuneTest, TheDefaultMayWinBothHeats) {
-  Tune tune;
-  tune.choices = [](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
+  Tune tune = TuneOfSequence([](int /*rank*/, std::vector<ScriptedChoice>& choices) {
     choices[0].cost_ns = [](uint64_t) { return 10'000; };
-    return choices;
-  };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  });
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way0");
@@ -220,15 +218,10 @@ void FailWhere(std::vector<ScriptedChoice>& choices,
 // Way 5 fails on rank 1 where it runs behind way 3: in the best combination, whose group is made
 // anew, and in no other.
 TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
-  Tune tune;
-  tune.choices = [](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
-    if (rank != 1) return choices;
+  Tune tune = TuneOfSequence([](int rank, std::vector<ScriptedChoice>& choices) {
+    if (rank != 1) return;
     FailWhere(choices, [](size_t scatter, size_t gather) { return scatter == 3 && gather == 5; });
-    return choices;
-  };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  });
   MemoryOfCells memory;
   tune.known = &memory;
   std::set<std::string> winners;
@@ -255,19 +248,14 @@ TEST(ProgramTuneTest, ACombinationThatFailsIsAVerdict) {
 
 // Rank 1 is asked to stop while the first heat runs, which no step of it looks at.
 TEST(ProgramTuneTest, AnInterruptEndsATuneBetweenTheHeatsOnAllRanks) {
-  Tune tune;
   std::atomic<bool> has_raced{false};
-  tune.choices = [&](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
+  Tune tune = TuneOfSequence([&](int /*rank*/, std::vector<ScriptedChoice>& choices) {
     choices[3].launch_fails = [&] {
       has_raced = true;
       return false;
     };
-    return choices;
-  };
+  });
   tune.stops = [&](int rank) { return rank == 1 && has_raced; };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
   for (const RankView& view : RunTune(tune)) {
     ASSERT_FALSE(view.outcome.has_value());
     EXPECT_EQ(view.outcome.error().code, ErrorCode::kInterrupted);
@@ -277,19 +265,14 @@ TEST(ProgramTuneTest, AnInterruptEndsATuneBetweenTheHeatsOnAllRanks) {
 
 // On rank 1 everything fails from the first combination of two ways on.
 TEST(ProgramTuneTest, WhereNothingRunsInTheSecondHeatTheCellHasNoWinner) {
-  Tune tune;
-  tune.choices = [](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
-    if (rank != 1) return choices;
+  Tune tune = TuneOfSequence([](int rank, std::vector<ScriptedChoice>& choices) {
+    if (rank != 1) return;
     const auto is_over = std::make_shared<bool>(false);
     FailWhere(choices, [is_over](size_t scatter, size_t gather) {
       *is_over = *is_over || (scatter != 0 && gather != 0);
       return *is_over;
     });
-    return choices;
-  };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  });
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "");
@@ -302,10 +285,7 @@ TEST(ProgramTuneTest, WhereNothingRunsInTheSecondHeatTheCellHasNoWinner) {
 // The coordinator of the test takes 1 ms a step, and the first heat of this cell about 140 ms.
 TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
   for (const bool has_time : {false, true}) {
-    Tune tune;
-    tune.choices = NineForEach;
-    tune.node_programs = {kSequence};
-    tune.node_sizes = {{4096}};
+    Tune tune = TuneOfSequence();
     tune.settings.budget_ns = has_time ? 300'000'000 : 60'000'000;
     for (const RankView& view : RunTune(tune)) {
       ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
@@ -320,14 +300,8 @@ TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
 }
 
 TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {
-  Tune tune;
-  tune.choices = [](int rank) {
-    std::vector<ScriptedChoice> choices = NineForEach(rank);
-    choices[5].wrong_on_rank = 1;
-    return choices;
-  };
-  tune.node_programs = {kSequence};
-  tune.node_sizes = {{4096}};
+  Tune tune = TuneOfSequence(
+      [](int /*rank*/, std::vector<ScriptedChoice>& choices) { choices[5].wrong_on_rank = 1; });
   for (const RankView& view : RunTune(tune)) {
     ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
     EXPECT_EQ(WinnerOf(tune, *view.outcome, 0, 4096), "scripted/way3+scripted/way0");

@@ -449,7 +449,7 @@ TEST(JoinHeatsTest, TheSecondHeatAloneDecides) {
   EXPECT_EQ(decided.cell.refusals[0].choice, "host/e");
 }
 
-// What raced in the first heat alone changes nothing, also where the leader of the second fails, or
+// Choices of the first heat alone change nothing, also where the leader of the second fails, or
 // all of it does, or choices tie there.
 TEST(JoinHeatsTest, TheWinnerIsAlwaysThatOfTheSecondHeat) {
   std::mt19937_64 random(11);

@@ -37,13 +37,13 @@ class BackendContext {
   const bool check_threads;
   const CallSubject subject;
 
-  // Whether no plugin may be called any more, because one of the process is stuck in a call.
+  // Returns why no plugin may be called any more: one of the process is stuck in a call.
   const Error* stuck() const { return watchdog == nullptr ? nullptr : watchdog->stuck(); }
   // The deadline of a call that has none of its own.
   int64_t DeadlineOfCall() const {
     return watchdog == nullptr ? INT64_MAX : watchdog->DeadlineOfCall();
   }
-  // Whether the log has not said yet that this function threw: each of hundreds of plans may.
+  // Returns true the first time for each function that throws: each of hundreds of plans may.
   bool IsNews(const char* function) const {
     const std::lock_guard lock(mutex_);
     return said_.insert(function).second;
