@@ -80,17 +80,17 @@ Result<std::unique_ptr<BackendCatalogue>> BackendCatalogue::Open(CatalogueOption
   PluginScan scan =
       ScanPlugins(self.options_.plugin_paths, self.options_.plugin_search_path, place.watchdog);
   if (scan.failure && mode == Mode::kInUse) return tl::make_unexpected(*scan.failure);
-  if (Status added = self.AddTables(scan); !added) return Propagate(added);
+  COTUNE_RETURN_IF_ERROR(self.AddTables(scan));
   self.reports_ = std::move(scan.reports);
   for (const auto& [table, path] : scan.tables) {
     if (self.IsWanted(table->name)) self.Adopt(*table, path);
   }
   if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
-  if (Status known = self.CheckWanted(); !known) return Propagate(known);
+  COTUNE_RETURN_IF_ERROR(self.CheckWanted());
   self.Order();
   self.AdoptForParts(scan);
   if (self.bad_setting_) return tl::make_unexpected(*self.bad_setting_);
-  if (Status known = self.CheckSettings(); !known) return Propagate(known);
+  COTUNE_RETURN_IF_ERROR(self.CheckSettings());
   return made;
 }
 

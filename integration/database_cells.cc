@@ -58,8 +58,7 @@ Status DatabaseCells::Open() {
     // Choices that have ended an earlier tune are tried again.
     if (journal_ != nullptr) journal_->ForgetBlames();
     // A tune without force was interrupted: what it has measured is kept, and measured anew.
-    const Result<bool> saved = Save(false);
-    if (!saved) return Propagate(saved);
+    COTUNE_RETURN_IF_ERROR(Save(false));
     fresh_ = {};
     kept_cells_ = 0;
     if (journal_ == nullptr) return {};
@@ -201,7 +200,7 @@ Status DatabaseCells::TakeAfterOther() {
     if (!is_held || steady_clock::now() >= end) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  if (!journal) return Propagate(journal);
+  COTUNE_RETURN_IF_ERROR(journal);
   Result<TunedDatabase> loaded = TunedDatabase::Load(place_.path);
   if (!loaded && FileExists()) return Propagate(loaded);
   journal_ = std::move(*journal);
@@ -214,20 +213,19 @@ Status DatabaseCells::TakeAfterOther() {
 
 Result<bool> DatabaseCells::Save(bool is_forced) {
   if (is_with_other_ && !fresh_.empty()) {
-    if (Status taken = TakeAfterOther(); !taken) return Propagate(taken);
+    COTUNE_RETURN_IF_ERROR(TakeAfterOther());
   }
   if (journal_ == nullptr) return false;
   if (fresh_.empty()) {
-    const Status cleared = has_begun_ ? journal_->Clear() : Status();
-    if (!cleared) return Propagate(cleared);
+    COTUNE_RETURN_IF_ERROR(has_begun_ ? journal_->Clear() : Status());
     return false;
   }
   MergeFresh(is_forced);
   // A cell that the database had is measured anew only where its winner is left out: that one
   // goes, whatever the times of the two say.
   database_.Replace(recorded_);
-  if (Status saved = database_.Save(place_.path); !saved) return Propagate(saved);
-  if (Status cleared = journal_->Clear(); !cleared) return Propagate(cleared);
+  COTUNE_RETURN_IF_ERROR(database_.Save(place_.path));
+  COTUNE_RETURN_IF_ERROR(journal_->Clear());
   return true;
 }
 

@@ -319,9 +319,8 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
   if (is_plain && latest_.plan != nullptr && wanted == latest_ && HasBuffers(call)) {
     return latest_.plan;
   }
-  const Result<Problem> problem = ProblemOf(call);
-  if (!problem) return Propagate(problem);
-  Result<CachedPlan*> plan = PlanFor(KeyOf(call, *problem, *table), nullptr);
+  COTUNE_TRY(const Problem problem, ProblemOf(call));
+  Result<CachedPlan*> plan = PlanFor(KeyOf(call, problem, *table), nullptr);
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
   return plan;
@@ -335,9 +334,8 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanFor(const PlanKey& key, const Pr
   }
   std::optional<Program> single;
   if (program == nullptr) {
-    Result<Program> made = Program::SingleCollective(key.problem.cls);
-    if (!made) return Propagate(made);
-    single = std::move(*made);
+    COTUNE_TRY(Program made, Program::SingleCollective(key.problem.cls));
+    single = std::move(made);
     program = &*single;
   }
   const auto refused = refused_.find(key);
@@ -384,9 +382,8 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
   const int64_t deadline_ns =
       job_.clock().now_ns() + job_.settings().collective_autotune_timeout_ns;
   const auto prepare = [&](const Choice& choice) -> Status {
-    auto caller = MakeCaller(job_.groups(), plan->program, key.problem, choice);
-    if (!caller) return Propagate(caller);
-    plan->caller = std::move(*caller);
+    COTUNE_TRY(auto caller, MakeCaller(job_.groups(), plan->program, key.problem, choice));
+    plan->caller = std::move(caller);
     return plan->caller->Precompile(deadline_ns);
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
@@ -402,11 +399,10 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     // takes it follows from the problem alone, so all ranks go on alike.
     plan->table_choice_refused = fmt::format("{}: {}", id.text(), prepared.error().ToText());
   }
-  const Result<Choice> fallback = job_.DefaultChoice(plan->program, key.problem);
-  if (!fallback) return Propagate(fallback);
-  Status prepared = prepare(*fallback);
+  COTUNE_TRY(const Choice fallback, job_.DefaultChoice(plan->program, key.problem));
+  Status prepared = prepare(fallback);
   if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
-  if (!prepared) return Propagate(prepared);
+  COTUNE_RETURN_IF_ERROR(prepared);
   return plan;
 }
 
@@ -436,24 +432,21 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
     if (other) explanation.choice_in_graphs = other->id;
     return explanation;
   }
-  Result<std::unique_ptr<CachedPlan>> plan = Prepare(key, program);
-  if (!plan) return Propagate(plan);
-  CallExplanation chosen = of_plan(**plan);
+  COTUNE_TRY(std::unique_ptr<CachedPlan> plan, Prepare(key, program));
+  CallExplanation chosen = of_plan(*plan);
   // Behind all others, so that this rank drops no plan that its peers keep.
   if (plans_.size() < kPlansMax) {
-    plans_.push_back(std::move(*plan));
+    plans_.push_back(std::move(plan));
     plan_of_.emplace(key, std::prev(plans_.end()));
   }
   return chosen;
 }
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
-  const Result<Problem> problem = ProblemOf(call);
-  if (!problem) return Propagate(problem);
-  const PlanKey key = KeyOf(call, *problem, table());
-  const Result<Program> program = Program::SingleCollective(key.problem.cls);
-  if (!program) return Propagate(program);
-  return ExplainKey(key, *program);
+  COTUNE_TRY(const Problem problem, ProblemOf(call));
+  const PlanKey key = KeyOf(call, problem, table());
+  COTUNE_TRY(const Program program, Program::SingleCollective(key.problem.cls));
+  return ExplainKey(key, program);
 }
 
 Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program& program) {

@@ -44,9 +44,8 @@ Status Dispatcher::PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns) {
 
 Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
   if (!plan.is_eager) return plan.caller.get();
-  const Result<bool> is_captured = job_.device().IsCapturing(stream);
-  if (!is_captured) return Propagate(is_captured);
-  if (!*is_captured) return plan.caller.get();
+  COTUNE_TRY(const bool is_captured, job_.device().IsCapturing(stream));
+  if (!is_captured) return plan.caller.get();
   const std::string& eager = plan.caller->id().text();
   if (plan.graphs_failure) return tl::make_unexpected(*plan.graphs_failure);
   if (plan.in_graphs == nullptr) {
@@ -68,9 +67,8 @@ Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
 }
 
 Status Dispatcher::MayPrepare(const Program& program, void* stream) {
-  const Result<bool> is_captured = job_.device().IsCapturing(stream);
-  if (!is_captured) return Propagate(is_captured);
-  if (!*is_captured) return {};
+  COTUNE_TRY(const bool is_captured, job_.device().IsCapturing(stream));
+  if (!is_captured) return {};
   return Fail(ErrorCode::kUnsupported, "the program is not ready to be captured in a CUDA graph",
               program.graph().name(), "it was not called or prepared with these rows and operands",
               "call it once before the capture, or cotune_program_prepare");

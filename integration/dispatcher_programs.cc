@@ -92,14 +92,13 @@ Result<const Program*> Dispatcher::Bound(const ProgramGraph& graph, BufferClass 
   const std::pair key(graph.digest(), buffers);
   const auto known = programs_.find(key);
   if (known != programs_.end()) return known->second.get();
-  Result<Program> program =
-      Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_, buffers});
-  if (!program) return Propagate(program);
+  COTUNE_TRY(Program program,
+             Program::Bind(graph, {job_.device().kind(), world_size_, ranks_per_node_, buffers}));
   if (programs_.size() >= kProgramsMax) {
     // Whoever asks may hold the same graph bound to the other kind of memory.
     std::erase_if(programs_, [&](const auto& each) { return each.first.first != graph.digest(); });
   }
-  auto owned = std::make_unique<Program>(std::move(*program));
+  auto owned = std::make_unique<Program>(std::move(program));
   return programs_.emplace(key, std::move(owned)).first->second.get();
 }
 
@@ -125,12 +124,10 @@ bool Dispatcher::IsSymmetric(const Program& program, const ProgramCall& call,
 Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
                                                  const DispatchTable& table) {
   const auto key_on = [&](BufferClass buffers) -> Result<ProgramKey> {
-    const Result<const Program*> program = Bound(*call.graph, buffers);
-    if (!program) return Propagate(program);
-    const Result<Problem> problem = ProblemOf(**program, call.rows);
-    if (!problem) return Propagate(problem);
-    const int32_t choice = table.Lookup(DispatchKey::Of(problem->cls), problem->bytes());
-    return ProgramKey{*program, PlanKey{*problem, choice, &table}};
+    COTUNE_TRY(const Program* program, Bound(*call.graph, buffers));
+    COTUNE_TRY(const Problem problem, ProblemOf(*program, call.rows));
+    const int32_t choice = table.Lookup(DispatchKey::Of(problem.cls), problem.bytes());
+    return ProgramKey{program, PlanKey{problem, choice, &table}};
   };
   Result<ProgramKey> plain = key_on(BufferClass::kPlain);
   // Without rows the operands say nothing, and every rank has to come to the same answer.
@@ -208,21 +205,19 @@ Call Dispatcher::AsCall(const Program& program, const Problem& problem, const Pr
 
 Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
   const DispatchTable* table = table_.load(std::memory_order_acquire);
-  const Result<const Program*> program = Bound(*call.graph);
-  if (!program) return Propagate(program);
-  if (Status checked = CheckOperands(**program, call); !checked) return Propagate(checked);
-  if (Status checked = CheckAddresses(**program, call); !checked) return Propagate(checked);
+  COTUNE_TRY(const Program* program, Bound(*call.graph));
+  COTUNE_RETURN_IF_ERROR(CheckOperands(*program, call));
+  COTUNE_RETURN_IF_ERROR(CheckAddresses(*program, call));
   const bool is_latest = latest_program_.plan != nullptr && latest_program_.table == table &&
                          !job_.groups().HasRegisteredMemory() &&
                          latest_program_.digest == call.graph->digest() &&
                          latest_program_.rows == call.rows;
   if (is_latest) return latest_program_.plan;
-  const Result<ProgramKey> key = KeyOf(call, *table);
-  if (!key) return Propagate(key);
-  if (!plan_of_.contains(key->key)) {
-    if (Status may = MayPrepare(**program, call.stream); !may) return Propagate(may);
+  COTUNE_TRY(const ProgramKey key, KeyOf(call, *table));
+  if (!plan_of_.contains(key.key)) {
+    COTUNE_RETURN_IF_ERROR(MayPrepare(*program, call.stream));
   }
-  Result<CachedPlan*> plan = PlanFor(key->key, key->program);
+  Result<CachedPlan*> plan = PlanFor(key.key, key.program);
   // With registered memory the plan depends on the operands, which change from call to call.
   latest_program_ = {};
   if (plan && !job_.groups().HasRegisteredMemory()) {
@@ -234,12 +229,10 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const ProgramCall& call) {
 Status Dispatcher::Run(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
   if (call.graph->is_single_collective()) {
-    const Result<const Program*> program = Bound(*call.graph);
-    if (!program) return Propagate(program);
-    if (Status checked = CheckOperands(**program, call); !checked) return checked;
-    const Result<Problem> problem = ProblemOf(**program, call.rows);
-    if (!problem) return Propagate(problem);
-    return Run(AsCall(**program, *problem, call));
+    COTUNE_TRY(const Program* program, Bound(*call.graph));
+    if (Status checked = CheckOperands(*program, call); !checked) return checked;
+    COTUNE_TRY(const Problem problem, ProblemOf(*program, call.rows));
+    return Run(AsCall(*program, problem, call));
   }
   const Result<CachedPlan*> plan = PlanOf(call);
   if (!plan) return Remember(WithCapture(Propagate(plan), call.stream));
@@ -256,16 +249,14 @@ Status Dispatcher::Run(const ProgramCall& call) {
 
 Status Dispatcher::Prepare(const ProgramCall& call) {
   if (Status may = MayRun(); !may) return may;
-  const Result<ProgramKey> key = KeyOf(call, table());
-  if (!key) return Propagate(key);
-  const Result<CachedPlan*> plan = PlanFor(key->key, key->program);
+  COTUNE_TRY(const ProgramKey key, KeyOf(call, table()));
+  const Result<CachedPlan*> plan = PlanFor(key.key, key.program);
   return plan ? Status{} : Remember(Propagate(plan));
 }
 
 Result<CallExplanation> Dispatcher::Explain(const ProgramCall& call) {
-  const Result<ProgramKey> key = KeyOf(call, table());
-  if (!key) return Propagate(key);
-  return ExplainKey(key->key, *key->program);
+  COTUNE_TRY(const ProgramKey key, KeyOf(call, table()));
+  return ExplainKey(key.key, *key.program);
 }
 
 }  // namespace cotune

@@ -124,17 +124,16 @@ TraceOfRank EventRecorder::Take() {
 Result<std::vector<TraceOfRank>> GatherTraces(Job& job, TraceOfRank own) {
   const int64_t deadline_ns = job.clock().now_ns() + job.settings().warm_timeout_ns;
   // Times travel from the job's begin on: processes may have clocks that do not agree.
-  const Result<StepResult> met = job.exchange().Step("begin of trace", "", 0, deadline_ns);
-  if (!met) return Propagate(met);
-  for (TraceOfRank::Entry& entry : own.entries) entry.time_ns -= met->job_begin_ns;
-  auto all = ExchangeRecords(job.exchange(), "trace",
-                             StepRecord<TraceOfRank>{std::nullopt, std::move(own)}, 0, deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const StepResult met, job.exchange().Step("begin of trace", "", 0, deadline_ns));
+  for (TraceOfRank::Entry& entry : own.entries) entry.time_ns -= met.job_begin_ns;
+  COTUNE_TRY(auto all, ExchangeRecords(job.exchange(), "trace",
+                                       StepRecord<TraceOfRank>{std::nullopt, std::move(own)}, 0,
+                                       deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   std::vector<TraceOfRank> traces;
-  for (auto& record : all->records) traces.push_back(std::move(record.message));
+  for (auto& record : all.records) traces.push_back(std::move(record.message));
   return traces;
 }
 

@@ -84,22 +84,20 @@ Result<std::unique_ptr<Job>> Job::Join(const JobOptions& options) {
                                 DeadlineAfter(job->clock_.now_ns(), options.rendezvous_timeout_ns),
                                 [stops = job->stops_](const Error& loss) { stops->OnLoss(loss); },
                                 options.lines};
-  Result<std::unique_ptr<RankExchange>> exchange =
-      options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request);
-  if (!exchange) return Propagate(exchange);
-  job->exchange_ = std::move(*exchange);
+  COTUNE_TRY(std::unique_ptr<RankExchange> exchange,
+             options.connect ? job->ConnectOwn(request) : job->ConnectSocket(request));
+  job->exchange_ = std::move(exchange);
   // Ranks that meet at a Unix socket are on one host, whatever their /proc says.
   std::string host = options.connect ? BootId() : "host of the Unix socket";
   if (!options.host_identity.empty()) host = options.host_identity;
-  Result<Places> places = ExchangePlaces(*job->exchange_, host, request.deadline_ns);
-  if (!places) return Propagate(places);
-  job->places_ = std::move(*places);
-  if (Status opened = job->OpenDevice({}); !opened) return Propagate(opened);
-  if (Status opened = job->OpenCatalogue(); !opened) return Propagate(opened);
-  const Status done = options.purpose == JobPurpose::kIdentify
-                          ? job->LearnBackends()
-                          : job->CreateGroups("job", AllRanks(options.context.world_size), nullptr);
-  if (!done) return Propagate(done);
+  COTUNE_TRY(Places places, ExchangePlaces(*job->exchange_, host, request.deadline_ns));
+  job->places_ = std::move(places);
+  COTUNE_RETURN_IF_ERROR(job->OpenDevice({}));
+  COTUNE_RETURN_IF_ERROR(job->OpenCatalogue());
+  COTUNE_RETURN_IF_ERROR(
+      options.purpose == JobPurpose::kIdentify
+          ? job->LearnBackends()
+          : job->CreateGroups("job", AllRanks(options.context.world_size), nullptr));
   return job;
 }
 
@@ -123,9 +121,8 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectSocket(const ExchangeRequest& 
   // Keys that a killed attempt has left in the store must not be taken for this one's.
   if (options.store != nullptr) options.job_id += "/" + RandomHex();
   if (options.socket_path.empty()) {
-    Result<std::string> path = DefaultSocketPath(ProcessEnvironment(), options.job_id);
-    if (!path) return Propagate(path);
-    options.socket_path = std::move(*path);
+    COTUNE_TRY(std::string path, DefaultSocketPath(ProcessEnvironment(), options.job_id));
+    options.socket_path = std::move(path);
   }
   options.code_version = kCodeVersion;
   options.heartbeat_timeout_ns = options_.heartbeat_timeout_ns;
@@ -154,13 +151,12 @@ Result<std::unique_ptr<RankExchange>> Job::ConnectOwn(const ExchangeRequest& req
                 "JobOptions.connect", "", "make the exchange for the job's rank and world size");
   }
   const int64_t window_ns = std::max<int64_t>(request.deadline_ns - clock_.now_ns(), 0);
-  const Result<PreSyncResult> met =
-      (*exchange)->PreSync({{"code version", kCodeVersion}}, window_ns, request.deadline_ns);
-  if (!met) return Propagate(met);
-  if (!met->met) {
+  COTUNE_TRY(const PreSyncResult met, (*exchange)->PreSync({{"code version", kCodeVersion}},
+                                                           window_ns, request.deadline_ns));
+  if (!met.met) {
     return Fail(ErrorCode::kRankLost, "not all ranks came over the exchange of the caller",
                 "the rendezvous", "", "see whether the ranks run, or raise the join timeout",
-                met->late_ranks);
+                met.late_ranks);
   }
   return exchange;
 }
@@ -184,10 +180,10 @@ Status Job::OpenDevice(std::optional<int32_t> ordinal) {
       .local_rank = options_.context.local_rank,
       .ordinal = ordinal,
       .may_share_gpus = shares != environment.end() && shares->second == "1"};
-  Result<std::unique_ptr<Device>> device = gpu::MakeCudaDevice(
-      place, *exchange_, clock_, clock_.now_ns() + options_.settings.warm_timeout_ns);
-  if (!device) return Propagate(device);
-  device_ = std::move(*device);
+  COTUNE_TRY(std::unique_ptr<Device> device,
+             gpu::MakeCudaDevice(place, *exchange_, clock_,
+                                 clock_.now_ns() + options_.settings.warm_timeout_ns));
+  device_ = std::move(device);
   return {};
 }
 
@@ -204,10 +200,11 @@ Status Job::OpenCatalogue() {
       std::map<std::string, std::string>{{"check_calls", options.check_calls ? "on" : "off"}});
   const auto mode = options_.purpose == JobPurpose::kSurvey ? BackendCatalogue::Mode::kSurvey
                                                             : BackendCatalogue::Mode::kInUse;
-  Result<std::unique_ptr<BackendCatalogue>> catalogue = BackendCatalogue::Open(
-      options, mode, {options_.memory, device_->ordinal(), services_.get(), &watchdog()});
-  if (!catalogue) return Propagate(catalogue);
-  catalogue_ = std::move(*catalogue);
+  COTUNE_TRY(
+      std::unique_ptr<BackendCatalogue> catalogue,
+      BackendCatalogue::Open(options, mode,
+                             {options_.memory, device_->ordinal(), services_.get(), &watchdog()}));
+  catalogue_ = std::move(catalogue);
   reports_ = catalogue_->reports();
   return {};
 }
@@ -229,10 +226,9 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
   if (options_.memory == MemoryKind::kCuda) {
     options.free_device_bytes = [device = device_.get()] { return device->AvailableBytes(); };
   }
-  Result<std::unique_ptr<BackendGroups>> groups =
-      BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options);
-  if (!groups) return Propagate(groups);
-  groups_ = std::move(*groups);
+  COTUNE_TRY(std::unique_ptr<BackendGroups> groups,
+             BackendGroups::Create(catalogue_->backends(), *exchange_, clock_, options));
+  groups_ = std::move(groups);
   ProvideForPrograms();
   stop_ = stops_->Add(*groups_, parent);
   job_ranks_ = job_ranks;
@@ -288,9 +284,8 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,
                             const std::vector<const Backend*>& for_parts) {
   fingerprint_.machine = MachineFields();
   if (options_.memory == MemoryKind::kCuda) {
-    Result<std::map<std::string, std::string>> fields = gpu::GpuFields(device_->ordinal());
-    if (!fields) return Propagate(fields);
-    fingerprint_.machine.merge(*fields);
+    COTUNE_TRY(auto fields, gpu::GpuFields(device_->ordinal()));
+    fingerprint_.machine.merge(fields);
   }
   fingerprint_.measuring_mode = MeasuringMode();
   fingerprint_.backends.clear();
@@ -313,22 +308,18 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   job->observer_ = observer_;
   job->stops_ = stops_;
   job->watch_ = watch_;
-  Result<std::unique_ptr<RankExchange>> exchange = exchange_->Subgroup(
-      name, ranks, DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns));
-  if (!exchange) return Propagate(exchange);
-  job->exchange_ = std::move(*exchange);
+  COTUNE_TRY(std::unique_ptr<RankExchange> exchange,
+             exchange_->Subgroup(name, ranks,
+                                 DeadlineAfter(clock_.now_ns(), options_.rendezvous_timeout_ns)));
+  job->exchange_ = std::move(exchange);
   job->places_ = places_.OfRanks(ranks);
   // Backends are bound to it, whatever is current on this thread by now.
-  if (Status opened = job->OpenDevice(device_->ordinal()); !opened) {
-    return Propagate(opened);
-  }
+  COTUNE_RETURN_IF_ERROR(job->OpenDevice(device_->ordinal()));
   job->catalogue_ = catalogue_;
   job->reports_ = reports_;
   std::vector<int> job_ranks;
   for (int rank : ranks) job_ranks.push_back(job_ranks_[rank]);
-  if (Status created = job->CreateGroups("split/" + name, job_ranks, stop_.get()); !created) {
-    return Propagate(created);
-  }
+  COTUNE_RETURN_IF_ERROR(job->CreateGroups("split/" + name, job_ranks, stop_.get()));
   return job;
 }
 

@@ -127,8 +127,8 @@ Result<std::optional<LaunchContext>> ReadLauncher(const Environment& environment
   }
   const Result<int> rank = Number(environment, names.rank);
   const Result<int> world_size = Number(environment, names.world_size);
-  if (!rank) return Propagate(rank);
-  if (!world_size) return Propagate(world_size);
+  COTUNE_RETURN_IF_ERROR(rank);
+  COTUNE_RETURN_IF_ERROR(world_size);
   if (launcher == "slurm" && *world_size <= 1) return std::nullopt;
   if (*rank >= *world_size) {
     return Fail(ErrorCode::kUsage,
@@ -140,8 +140,8 @@ Result<std::optional<LaunchContext>> ReadLauncher(const Environment& environment
   }
   const Result<int> local_rank = NumberOr(environment, names.local_rank, *rank);
   const Result<int> local_size = LocalSize(environment, names, *world_size);
-  if (!local_rank) return Propagate(local_rank);
-  if (!local_size) return Propagate(local_size);
+  COTUNE_RETURN_IF_ERROR(local_rank);
+  COTUNE_RETURN_IF_ERROR(local_size);
   LaunchContext context;
   context.launcher = launcher;
   context.rank = *rank;
@@ -220,7 +220,7 @@ Result<std::string> DefaultSocketPath(const Environment& environment, const std:
   const std::string* runtime = Find(environment, "XDG_RUNTIME_DIR");
   const std::string folder =
       runtime != nullptr ? *runtime + "/cotune" : fmt::format("/tmp/cotune-{}", geteuid());
-  if (Status checked = CheckFolder(folder); !checked) return Propagate(checked);
+  COTUNE_RETURN_IF_ERROR(CheckFolder(folder));
   // Job ids of launchers are long and may hold slashes: a digest is neither.
   const std::string path = fmt::format("{}/{}.sock", folder, Sha256Hex(job_id).substr(0, 16));
   if (path.size() >= sizeof(sockaddr_un::sun_path)) {

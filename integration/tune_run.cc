@@ -226,8 +226,7 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
       job.fingerprint());
   const bool is_writer = job.rank() == 0;
   const Status opened = is_writer ? OpenKnown(known, request, job, events) : Status{};
-  if (Status shared = ShareRankZeroStatus(job, opened, "open database"); !shared)
-    return Propagate(shared);
+  COTUNE_RETURN_IF_ERROR(ShareRankZeroStatus(job, opened, "open database"));
 
   AgreedFields agreed = {{"cotune version", request.cotune_version},
                          {"force", request.force ? "true" : "false"},
@@ -253,10 +252,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
                        is_writer ? &*known : nullptr, &job.watchdog(), std::move(notes)},
                       job.settings(), std::move(agreed), request.base);
   for (const TuneNode& node : request.nodes) {
-    if (Status added = scheduler.AddNode(node.program, node.sizes_bytes, job.topology_digest());
-        !added) {
-      return Propagate(added);
-    }
+    COTUNE_RETURN_IF_ERROR(
+        scheduler.AddNode(node.program, node.sizes_bytes, job.topology_digest()));
   }
   Result<TuneOutcome> outcome = scheduler.Resolve();
   if (!outcome) {

@@ -71,25 +71,22 @@ namespace {
 
 Result<std::unique_ptr<Parts>> Make(const char* plugin, const char* text, uint64_t rows,
                                     const GroupShape& group, int32_t device) {
-  const Result<const cotune_backend_api_t*> table = LoadPlugin(plugin, nullptr);
-  if (!table) return Propagate(table);
-  Result<std::unique_ptr<Backend>> backend =
-      AdoptBackend(*table, Host(), group.memory == MemoryKind::kCuda ? device : -1, plugin);
-  if (!backend) return Propagate(backend);
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-  if (!graph) return Propagate(graph);
-  Result<Program> program = Program::Bind(std::move(*graph), group);
-  if (!program) return Propagate(program);
-  Recipe recipe = UnfusedRecipe(program->graph());
+  COTUNE_TRY(const cotune_backend_api_t* table, LoadPlugin(plugin, nullptr));
+  COTUNE_TRY(std::unique_ptr<Backend> backend,
+             AdoptBackend(table, Host(), group.memory == MemoryKind::kCuda ? device : -1, plugin));
+  COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse(text));
+  COTUNE_TRY(Program program, Program::Bind(std::move(graph), group));
+  Recipe recipe = UnfusedRecipe(program.graph());
   auto made = std::unique_ptr<Parts>(
-      new Parts{std::move(*backend), std::move(*program), rows, std::move(recipe), {}});
+      new Parts{std::move(backend), std::move(program), rows, std::move(recipe), {}});
   for (const RecipeStep& step : made->recipe.steps) {
     if (!step.part) continue;
-    auto plan = made->backend->PreparePart(
-        {.part = *step.part, .rows = rows, .memory = group.memory, .world_size = group.world_size},
-        NowNs(nullptr) + kPatienceNs);
-    if (!plan) return Propagate(plan);
-    made->parts.push_back({&step, std::move(*plan)});
+    COTUNE_TRY(auto plan, made->backend->PreparePart({.part = *step.part,
+                                                      .rows = rows,
+                                                      .memory = group.memory,
+                                                      .world_size = group.world_size},
+                                                     NowNs(nullptr) + kPatienceNs));
+    made->parts.push_back({&step, std::move(plan)});
   }
   return made;
 }

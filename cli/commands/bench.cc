@@ -20,9 +20,8 @@ namespace {
 // The table of the tuned database; empty when there is none in the usual place, or none that can be
 // read, because then every call runs its default.
 Result<DispatchTable> TunedTable(Job& job, const std::string& asked, Process& process) {
-  const Result<std::string> path = DatabasePath(asked, process.environment, job.fingerprint());
-  if (!path) return Propagate(path);
-  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, job.fingerprint()));
+  const Result<TunedDatabase> database = TunedDatabase::Load(path);
   if (!database && !asked.empty()) return Propagate(database);
   if (!database) {
     const bool is_missing = database.error().code == ErrorCode::kEnvironment;

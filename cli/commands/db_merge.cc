@@ -15,30 +15,25 @@ namespace {
 
 // An output that exists takes part, so that nothing it holds is lost.
 Result<MergeSummary> Merge(const DbMergeFlags& flags) {
-  const Result<DatabaseLock> lock = DatabaseLock::Acquire(flags.output);
-  if (!lock) return Propagate(lock);
+  COTUNE_TRY(const DatabaseLock lock, DatabaseLock::Acquire(flags.output));
   TunedDatabase merged;
   std::string old_bytes;
   struct stat status {};
   const bool has_output = lstat(flags.output.c_str(), &status) == 0;
   if (has_output) {
-    Result<TunedDatabase> old = TunedDatabase::Load(flags.output);
-    if (!old) return Propagate(old);
-    const Result<std::string> bytes = old->Serialize();
-    if (!bytes) return Propagate(bytes);
-    old_bytes = *bytes;
-    merged = std::move(*old);
+    COTUNE_TRY(TunedDatabase old, TunedDatabase::Load(flags.output));
+    COTUNE_TRY(const std::string bytes, old.Serialize());
+    old_bytes = bytes;
+    merged = std::move(old);
   }
   for (const std::string& input : flags.inputs) {
-    const Result<TunedDatabase> database = TunedDatabase::Load(input);
-    if (!database) return Propagate(database);
-    merged.Merge(*database);
+    COTUNE_TRY(const TunedDatabase database, TunedDatabase::Load(input));
+    merged.Merge(database);
   }
-  const Result<std::string> bytes = merged.Serialize();
-  if (!bytes) return Propagate(bytes);
-  const bool is_changed = !has_output || *bytes != old_bytes;
+  COTUNE_TRY(const std::string bytes, merged.Serialize());
+  const bool is_changed = !has_output || bytes != old_bytes;
   if (is_changed) {
-    if (Status saved = merged.Save(flags.output); !saved) return Propagate(saved);
+    COTUNE_RETURN_IF_ERROR(merged.Save(flags.output));
   }
   return MergeSummary{flags.output, flags.inputs, merged.size(), is_changed};
 }

@@ -23,23 +23,16 @@ struct Shown {
 };
 
 Result<Shown> ReadEntries(const DbShowFlags& flags, Process& process) {
-  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
-  if (!settings) return Propagate(settings);
-  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
-  if (!memory) return Propagate(memory);
-  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
-  if (!job) return Propagate(job);
-  const std::string& asked = flags.file.empty() ? settings->values.database : flags.file;
-  Result<std::string> path = DatabasePath(asked, process.environment, (*job)->fingerprint());
-  if (!path) return Propagate(path);
-  const Result<TunedDatabase> database = TunedDatabase::Load(*path);
-  if (!database) return Propagate(database);
-  Result<std::vector<DatabaseEntry>> entries = database->entries();
-  if (!entries) return Propagate(entries);
-  Shown shown{std::move(*path), {}};
-  for (DatabaseEntry& entry : *entries) {
-    std::optional<Miss> miss =
-        WhyNotValid(entry.fingerprint, entry.winner.id, (*job)->fingerprint());
+  COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
+  COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
+  COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, flags.plugins, memory, process));
+  const std::string& asked = flags.file.empty() ? settings.values.database : flags.file;
+  COTUNE_TRY(std::string path, DatabasePath(asked, process.environment, job->fingerprint()));
+  COTUNE_TRY(const TunedDatabase database, TunedDatabase::Load(path));
+  COTUNE_TRY(std::vector<DatabaseEntry> entries, database.entries());
+  Shown shown{std::move(path), {}};
+  for (DatabaseEntry& entry : entries) {
+    std::optional<Miss> miss = WhyNotValid(entry.fingerprint, entry.winner.id, job->fingerprint());
     shown.entries.push_back({std::move(entry), std::move(miss)});
   }
   return shown;

@@ -34,11 +34,9 @@ Result<Asked> AskedCollective(const ExplainFlags& flags, MemoryKind memory, int 
     return Fail(ErrorCode::kUsage, fmt::format("{} is required", name), "cotune explain", "",
                 "write for example: cotune explain all_reduce 256K f32; or give --program FILE");
   }
-  const Result<Problem> problem = SelectProblem(flags, memory, ranks, &rounding);
-  if (!problem) return Propagate(problem);
-  Result<Program> program = Program::SingleCollective(problem->cls);
-  if (!program) return Propagate(program);
-  return Asked{std::move(*program), *problem};
+  COTUNE_TRY(const Problem problem, SelectProblem(flags, memory, ranks, &rounding));
+  COTUNE_TRY(Program program, Program::SingleCollective(problem.cls));
+  return Asked{std::move(program), problem};
 }
 
 Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ranks) {
@@ -49,14 +47,12 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
   }
   std::vector<uint64_t> sizes;
   if (!size.empty()) {
-    const Result<uint64_t> bytes = ParseSizeBytes(size);
-    if (!bytes) return Propagate(bytes);
-    sizes = {*bytes};
+    COTUNE_TRY(const uint64_t bytes, ParseSizeBytes(size));
+    sizes = {bytes};
   }
-  const Result<BufferClass> buffers = SelectBufferClass(flags.buffers, memory);
-  if (!buffers) return Propagate(buffers);
+  COTUNE_TRY(const BufferClass buffers, SelectBufferClass(flags.buffers, memory));
   auto selected =
-      SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, *buffers});
+      SelectPrograms({flags.program}, flags.rows, sizes, {memory, ranks, ranks, buffers});
   if (!selected) {
     Error error = selected.error();
     const bool is_of_sizes = error.code == ErrorCode::kUsage && error.where == flags.program;
@@ -73,45 +69,40 @@ Result<Asked> AskedProgram(const ExplainFlags& flags, MemoryKind memory, int ran
 }
 
 Result<Explanation> ExplainCall(const ExplainFlags& flags, Process& process) {
-  const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
-  if (!settings) return Propagate(settings);
-  const Result<JobMemory> memory = ChooseMemory(*settings, flags.plugins, process);
-  if (!memory) return Propagate(memory);
+  COTUNE_TRY(const ResolvedSettings settings, ReadSettings(flags.settings, process));
+  COTUNE_TRY(const JobMemory memory, ChooseMemory(settings, flags.plugins, process));
   int ranks = flags.ranks;
   if (ranks == 0) {
     // Beside the ranks of a job it is about that.
     const Result<std::optional<LaunchContext>> context = FindRank(0, process);
-    ranks = context && *context ? (*context)->world_size : DefaultRanks(*memory);
+    ranks = context && *context ? (*context)->world_size : DefaultRanks(memory);
   }
   std::string rounding;
-  const Result<Asked> asked_call = flags.program.empty()
-                                       ? AskedCollective(flags, memory->kind, ranks, rounding)
-                                       : AskedProgram(flags, memory->kind, ranks);
-  if (!asked_call) return Propagate(asked_call);
-  const Problem* const problem = &asked_call->problem;
+  COTUNE_TRY(const Asked asked_call, flags.program.empty()
+                                         ? AskedCollective(flags, memory.kind, ranks, rounding)
+                                         : AskedProgram(flags, memory.kind, ranks));
+  const Problem* const problem = &asked_call.problem;
   process.console.Note(rounding);
-  const Result<std::unique_ptr<Job>> job = JoinAlone(*settings, flags.plugins, *memory, process);
-  if (!job) return Propagate(job);
-  const Fingerprint& here = (*job)->fingerprint();
-  const std::string& asked = settings->values.database;
-  const Result<std::string> path = DatabasePath(asked, process.environment, here);
-  if (!path) return Propagate(path);
-  Result<TunedDatabase> database = TunedDatabase::Load(*path);
+  COTUNE_TRY(const std::unique_ptr<Job> job, JoinAlone(settings, flags.plugins, memory, process));
+  const Fingerprint& here = job->fingerprint();
+  const std::string& asked = settings.values.database;
+  COTUNE_TRY(const std::string path, DatabasePath(asked, process.environment, here));
+  Result<TunedDatabase> database = TunedDatabase::Load(path);
   if (!database) {
     // A machine that was never tuned is no error: the answer is that the default runs.
     const bool is_missing = asked.empty() && database.error().code == ErrorCode::kEnvironment;
     if (!is_missing) return Propagate(database);
     database = TunedDatabase();
   }
-  Result<Explanation> explanation = Explain(*database, *path, *problem, here);
-  if (explanation) explanation->numerics = settings->values.numerics;
+  Result<Explanation> explanation = Explain(*database, path, *problem, here);
+  if (explanation) explanation->numerics = settings.values.numerics;
   if (explanation && !flags.program.empty()) {
-    const Program& program = asked_call->program;
+    const Program& program = asked_call.program;
     explanation->program = {flags.program, ProgramText(program.graph()), program.RowsAt(*problem)};
   }
   if (!explanation || explanation->range) return explanation;
   // No choice can be named when no backend can run the call either.
-  const Result<Choice> fallback = (*job)->DefaultChoice(asked_call->program, *problem);
+  const Result<Choice> fallback = job->DefaultChoice(asked_call.program, *problem);
   if (fallback) explanation->fallback = fallback->id;
   return explanation;
 }

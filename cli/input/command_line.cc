@@ -384,7 +384,7 @@ Result<CommandLine> ParseCommandLine(const std::vector<std::string>& arguments) 
   if (parsing.version && name.empty() && parsing.app.remaining(true).empty()) {
     return CommandLine{parsing.output, "version", VersionFlags{}};
   }
-  if (Status extras = CheckExtras(parsing.app); !extras) return Propagate(extras);
+  COTUNE_RETURN_IF_ERROR(CheckExtras(parsing.app));
   return CommandLine{parsing.output, name, TakeFlags(parsing, name)};
 }
 

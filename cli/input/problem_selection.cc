@@ -157,52 +157,47 @@ Result<BufferClass> SelectBufferClass(const std::string& name, MemoryKind memory
 Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind memory,
                                         int32_t world_size,
                                         const std::vector<uint64_t>& default_sizes_bytes) {
-  if (Status fits = CheckFlagsFit(flags); !fits) return Propagate(fits);
+  COTUNE_RETURN_IF_ERROR(CheckFlagsFit(flags));
   const auto or_default = [](const std::vector<std::string>& names, const char* name) {
     return names.empty() ? std::vector<std::string>{name} : names;
   };
-  const auto collectives = SelectNames(or_default(flags.collectives, "all"), AllCollectives(),
-                                       ParseCollective, "--collective");
-  if (!collectives) return Propagate(collectives);
-  const auto dtypes =
-      SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype");
-  if (!dtypes) return Propagate(dtypes);
-  const auto reductions = SelectNames(or_default(flags.reductions, "sum"), AllReductions(),
-                                      ParseReduction, "--reduction");
-  if (!reductions) return Propagate(reductions);
-  auto buffers = SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
-                             ParseBufferClass, "--buffers");
-  if (!buffers) return Propagate(buffers);
+  COTUNE_TRY(const auto collectives,
+             SelectNames(or_default(flags.collectives, "all"), AllCollectives(), ParseCollective,
+                         "--collective"));
+  COTUNE_TRY(const auto dtypes,
+             SelectNames(or_default(flags.dtypes, "f32"), AllDtypes(), ParseDtype, "--dtype"));
+  COTUNE_TRY(const auto reductions, SelectNames(or_default(flags.reductions, "sum"),
+                                                AllReductions(), ParseReduction, "--reduction"));
+  COTUNE_TRY(auto buffers, SelectNames(or_default(flags.buffers, "plain"), AllBufferClasses(),
+                                       ParseBufferClass, "--buffers"));
   ProblemSelection selection;
   if (memory == MemoryKind::kHost) {
-    selection.left_out_symmetric = std::erase(*buffers, BufferClass::kSymmetric) > 0;
+    selection.left_out_symmetric = std::erase(buffers, BufferClass::kSymmetric) > 0;
   }
-  if (buffers->empty()) return NoSymmetricBuffers();
-  auto sizes = SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes);
-  if (!sizes) return Propagate(sizes);
+  if (buffers.empty()) return NoSymmetricBuffers();
+  COTUNE_TRY(auto sizes, SelectSizes(flags.sizes ? *flags.sizes : kDefaultSizes));
 
-  selection.sizes_bytes = std::move(*sizes);
+  selection.sizes_bytes = std::move(sizes);
   if (!flags.sizes && !default_sizes_bytes.empty()) {
     selection.sizes_bytes = default_sizes_bytes;
   }
   const bool is_from_settings = !flags.sizes && !default_sizes_bytes.empty();
-  for (const BufferClass buffer_class : *buffers) {
-    auto programs = SelectPrograms(flags.programs, flags.rows, selection.sizes_bytes,
-                                   {memory, world_size, world_size, buffer_class});
-    if (!programs) return Propagate(programs);
-    std::move(programs->begin(), programs->end(), std::back_inserter(selection.programs));
+  for (const BufferClass buffer_class : buffers) {
+    COTUNE_TRY(auto programs, SelectPrograms(flags.programs, flags.rows, selection.sizes_bytes,
+                                             {memory, world_size, world_size, buffer_class}));
+    std::move(programs.begin(), programs.end(), std::back_inserter(selection.programs));
   }
   if (!flags.programs.empty() && flags.collectives.empty()) return selection;
-  for (const Collective collective : *collectives) {
-    for (const Dtype dtype : *dtypes) {
-      for (const Reduction reduction : *reductions) {
+  for (const Collective collective : collectives) {
+    for (const Dtype dtype : dtypes) {
+      for (const Reduction reduction : reductions) {
         ProblemClass cls{.collective = collective, .dtype = dtype};
         cls.reduction = Reduces(collective) ? reduction : Reduction::kNone;
         cls.memory = memory;
         cls.in_place = flags.in_place;
         cls.world_size = cls.ranks_per_node = world_size;
-        if (Status valid = Validate(cls); !valid) return Propagate(valid);
-        for (const BufferClass buffer_class : *buffers) {
+        COTUNE_RETURN_IF_ERROR(Validate(cls));
+        for (const BufferClass buffer_class : buffers) {
           cls.buffer_class = buffer_class;
           selection.classes.push_back(cls);
         }
@@ -210,9 +205,8 @@ Result<ProblemSelection> SelectProblems(const ProblemFlags& flags, MemoryKind me
       }
     }
   }
-  const Status left =
-      LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes");
-  if (!left) return Propagate(left);
+  COTUNE_RETURN_IF_ERROR(
+      LeaveOutTooSmall(selection, is_from_settings ? "collective_multi_kernel_hints" : "--sizes"));
   return selection;
 }
 

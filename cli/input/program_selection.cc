@@ -68,15 +68,13 @@ Result<std::vector<ProgramSelection>> SelectPrograms(const std::vector<std::stri
                                                      const GroupShape& group) {
   std::vector<uint64_t> row_counts;
   if (rows) {
-    Result<std::vector<uint64_t>> parsed = ParseRows(*rows);
-    if (!parsed) return Propagate(parsed);
-    row_counts = std::move(*parsed);
+    COTUNE_TRY(std::vector<uint64_t> parsed, ParseRows(*rows));
+    row_counts = std::move(parsed);
   }
   std::vector<ProgramSelection> selected;
   for (const std::string& file : files) {
-    Result<ProgramGraph> graph = ReadProgramFile(file);
-    if (!graph) return Propagate(graph);
-    Result<Program> program = Program::Bind(std::move(*graph), group);
+    COTUNE_TRY(ProgramGraph graph, ReadProgramFile(file));
+    Result<Program> program = Program::Bind(std::move(graph), group);
     if (!program) {
       Error error = program.error();
       error.where = file;

@@ -123,9 +123,8 @@ Result<std::optional<DatabaseEntry>> NearestEntry(const TunedDatabase& database,
   if (counting && counting->winner.id == range.choice) {
     return std::optional<DatabaseEntry>(std::move(*counting));
   }
-  Result<DatabaseEntry> entry = nearest->Decode();
-  if (!entry) return Propagate(entry);
-  return std::optional<DatabaseEntry>(std::move(*entry));
+  COTUNE_TRY(DatabaseEntry entry, nearest->Decode());
+  return std::optional<DatabaseEntry>(std::move(entry));
 }
 
 // The command that tunes the call that is asked about.
@@ -240,27 +239,25 @@ Result<Explanation> Explain(const TunedDatabase& database, const std::string& da
   Explanation explanation;
   explanation.asked = asked;
   explanation.database = database_path;
-  const Result<DispatchTable> table =
-      database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here);
-  if (!table) return Propagate(table);
+  COTUNE_TRY(const DispatchTable table,
+             database.BuildTable(asked.cls.world_size, asked.cls.ranks_per_node, here));
   Problem looked_up = asked;
   const DispatchKey own_key = DispatchKey::Of(asked.cls);
-  looked_up.cls.buffer_class = table->DecidingKey(own_key, asked.bytes()).buffer_class;
-  explanation.range = table->RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
+  looked_up.cls.buffer_class = table.DecidingKey(own_key, asked.bytes()).buffer_class;
+  explanation.range = table.RangeOf(DispatchKey::Of(looked_up.cls), asked.bytes());
   if (!explanation.range) {
     explanation.misses = WhyNothing(database, asked, here);
     return explanation;
   }
   if (looked_up.cls.buffer_class != asked.cls.buffer_class) {
-    explanation.notes.push_back(PlainChoiceText(table->Find(own_key)));
+    explanation.notes.push_back(PlainChoiceText(table.Find(own_key)));
   }
   const std::string beyond =
       BeyondMeasuredText(SizesMeasuredFor(database, looked_up, here), asked.bytes());
   if (!beyond.empty()) explanation.notes.push_back(beyond);
-  Result<std::optional<DatabaseEntry>> entry =
-      NearestEntry(database, looked_up, *explanation.range, here);
-  if (!entry) return Propagate(entry);
-  explanation.entry = std::move(*entry);
+  COTUNE_TRY(std::optional<DatabaseEntry> entry,
+             NearestEntry(database, looked_up, *explanation.range, here));
+  explanation.entry = std::move(entry);
   if (explanation.entry) {
     const std::vector<std::string> absent =
         BackendsThatDidNotRace(explanation.entry->fingerprint, here);

@@ -102,9 +102,8 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
     listeners.push_back(watchers.recorder.get());
   }
   if (process.make_listener) {
-    Result<std::unique_ptr<StageObserver>> made = process.make_listener(context);
-    if (!made) return Propagate(made);
-    watchers.further = std::move(*made);
+    COTUNE_TRY(std::unique_ptr<StageObserver> made, process.make_listener(context));
+    watchers.further = std::move(made);
     if (watchers.further != nullptr) listeners.push_back(watchers.further.get());
   }
   watchers.events = std::make_unique<EventStream>(clock, std::move(listeners));
@@ -114,9 +113,8 @@ Result<Watchers> MakeWatchers(const LaunchContext& context, const Clock& clock,
 Result<TuneRequest> MakeRequest(const RankWork& work, const std::string& database) {
   TuneRequest request;
   for (const ProblemClass& cls : work.selection.classes) {
-    Result<Program> program = Program::SingleCollective(cls);
-    if (!program) return Propagate(program);
-    request.nodes.push_back({std::move(*program), work.selection.SizesOf(cls)});
+    COTUNE_TRY(Program program, Program::SingleCollective(cls));
+    request.nodes.push_back({std::move(program), work.selection.SizesOf(cls)});
   }
   for (const ProgramSelection& each : work.selection.programs) {
     request.nodes.push_back({each.program, each.sizes_bytes});
@@ -153,52 +151,48 @@ Result<int> JoinAndTune(const LaunchContext& context, const ResolvedSettings& se
                         const PrintReport& print, bool& has_joined) {
   const MonotonicClock clock;
   const std::string asked_database = work.uses_database ? settings.values.database : "";
-  Result<Watchers> watchers =
-      MakeWatchers(context, clock, asked_database, !work.trace_path.empty(), process);
-  if (!watchers) return Propagate(watchers);
+  COTUNE_TRY(Watchers watchers,
+             MakeWatchers(context, clock, asked_database, !work.trace_path.empty(), process));
   JobOptions options = MakeJobOptions(settings, plugins, work.memory.kind, process);
   options.context = context;
-  options.observer = watchers->events.get();
-  Result<std::unique_ptr<Job>> job = Job::Join(options);
-  if (!job) return Propagate(job);
+  options.observer = watchers.events.get();
+  COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
   has_joined = true;
   SayJoined(process.console);
   BeginInterruptible();
   std::string database;
   if (work.uses_database) {
-    Result<std::string> path =
-        DatabasePath(settings.values.database, process.environment, (*job)->fingerprint());
-    if (!path) return Propagate(path);
-    database = std::move(*path);
+    COTUNE_TRY(std::string path,
+               DatabasePath(settings.values.database, process.environment, job->fingerprint()));
+    database = std::move(path);
   }
   if (context.rank == 0) {
-    WarnOfRefusedPlugins(**job, process);
+    WarnOfRefusedPlugins(*job, process);
     // For ranks that this program started, their parent has printed the warnings.
-    if (!IsOwnRank(process)) WarnOfSettings(**job, process);
-    watchers->progress->set_database(database);
+    if (!IsOwnRank(process)) WarnOfSettings(*job, process);
+    watchers.progress->set_database(database);
     const bool has_default_place = work.uses_database && settings.values.database.empty();
     if (has_default_place) {
       if (Status made = MakeFolderOf(database); !made) process.console.Warn(made.error().ToText());
     }
   }
   NoteJournal(database.empty() ? "" : database + ".journal");
-  const Result<TuneRequest> request = MakeRequest(work, database);
-  if (!request) return Propagate(request);
-  if (watchers->progress != nullptr) watchers->progress->set_programs(ProgramsOf(*request));
-  const Result<TuneReport> report = RunTune(**job, *request);
+  COTUNE_TRY(const TuneRequest request, MakeRequest(work, database));
+  if (watchers.progress != nullptr) watchers.progress->set_programs(ProgramsOf(request));
+  const Result<TuneReport> report = RunTune(*job, request);
   NoteJournal("");
   EndInterruptible();
-  if (watchers->progress != nullptr) watchers->progress->Clear();
-  if (!report) return Propagate(report);
+  if (watchers.progress != nullptr) watchers.progress->Clear();
+  COTUNE_RETURN_IF_ERROR(report);
   std::vector<TraceOfRank> traces;
-  if (watchers->recorder != nullptr) {
-    traces = GatherTracesOrWarn(**job, *watchers->recorder, process.console);
+  if (watchers.recorder != nullptr) {
+    traces = GatherTracesOrWarn(*job, *watchers.recorder, process.console);
   }
   int exit_code = 0;
   // The user sees what was measured although it could not be saved; as JSON there is one document,
   // the error.
   const bool has_document = process.console.flags().json && report->save_failure;
-  if (context.rank == 0 && !has_document) exit_code = print(**job, *report, database);
+  if (context.rank == 0 && !has_document) exit_code = print(*job, *report, database);
   if (context.rank == 0) WriteTraceFile(work.trace_path, traces, process.console);
   if (report->save_failure) return tl::make_unexpected(*report->save_failure);
   return exit_code;

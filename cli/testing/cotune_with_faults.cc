@@ -15,9 +15,8 @@ int main(int argc, char** argv) {
   const auto make_listener = [text](const cotune::LaunchContext& context)
       -> cotune::Result<std::unique_ptr<cotune::StageObserver>> {
     if (text.empty()) return std::unique_ptr<cotune::StageObserver>();
-    const cotune::Result<cotune::Fault> fault = cotune::ParseFault(text, context.world_size);
-    if (!fault) return Propagate(fault);
-    return cotune::MakeFaultListener(*fault, context.rank);
+    COTUNE_TRY(const cotune::Fault fault, cotune::ParseFault(text, context.world_size));
+    return cotune::MakeFaultListener(fault, context.rank);
   };
   return cotune::cli::Main(argc, argv, environment, make_listener);
 }

@@ -17,9 +17,8 @@ bool IsStillInProgress(const Error& error) {
 Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
   if (Status launched = Launch(arguments); !launched) return launched;
   while (true) {
-    const Result<bool> done = Progress(arguments.deadline_ns);
-    if (!done) return Propagate(done);
-    if (*done) return {};
+    COTUNE_TRY(const bool done, Progress(arguments.deadline_ns));
+    if (done) return {};
     // A plan ends the operation at its deadline itself. One that does not would hold this rank for
     // ever, so the clock is looked at here too.
     if (clock.now_ns() < DeadlineAfter(arguments.deadline_ns, kLastTurnsNs)) continue;

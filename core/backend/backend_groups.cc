@@ -108,29 +108,26 @@ Result<std::unique_ptr<BackendGroups>> BackendGroups::Create(const std::vector<B
   for (Backend* backend : options.part_backends) {
     record.message.part_identities.push_back(groups->IdentityOf(*backend));
   }
-  Result<ExchangedRecords<BackendList>> all =
-      ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(ExchangedRecords<BackendList> all,
+             ExchangeRecords(exchange, "backends", record, 0, options.deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  for (Backend* backend : OnAllRanks(backends, *all, false, groups->refusals_)) {
+  for (Backend* backend : OnAllRanks(backends, all, false, groups->refusals_)) {
     groups->members_.push_back(BackendMember{backend, nullptr, 0});
     groups->ConsiderForParts(*backend);
   }
-  for (Backend* backend : OnAllRanks(options.part_backends, *all, true, groups->refusals_)) {
+  for (Backend* backend : OnAllRanks(options.part_backends, all, true, groups->refusals_)) {
     groups->ConsiderForParts(*backend);
   }
   // One deadline for all: ranks that came here at different times must not leave at different ones.
   int64_t left_ns = record.message.deadline_left_ns;
-  for (const auto& other : all->records) {
+  for (const auto& other : all.records) {
     left_ns = std::max(left_ns, other.message.deadline_left_ns);
   }
   const int64_t deadline_ns = DeadlineAfter(clock.now_ns(), left_ns);
   for (BackendMember& member : groups->members_) {
-    if (Status created = groups->CreateMemberGroup(member, deadline_ns); !created) {
-      return Propagate(created);
-    }
+    COTUNE_RETURN_IF_ERROR(groups->CreateMemberGroup(member, deadline_ns));
   }
   std::erase_if(groups->members_,
                 [](const BackendMember& member) { return member.group == nullptr; });
@@ -168,10 +165,10 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
   } else {
     record = StepRecord<GroupOfRank>::FromStatus(Propagate(group));
   }
-  Result<ExchangedRecords<GroupOfRank>> all = ExchangeRecords(
-      exchange_, "group " + parameters.name, record, 0, DeadlineAfter(deadline_ns, kReasonsNs));
-  if (!all) return Propagate(all);
-  if (const std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(ExchangedRecords<GroupOfRank> all,
+             ExchangeRecords(exchange_, "group " + parameters.name, record, 0,
+                             DeadlineAfter(deadline_ns, kReasonsNs)));
+  if (const std::optional<Error> failure = all.FirstFailure()) {
     refusals_.push_back({member.backend->name(), "its group could not be made: " + failure->what});
     return {};
   }
@@ -181,7 +178,7 @@ Status BackendGroups::CreateMemberGroup(BackendMember& member, int64_t deadline_
     member.group_bytes = *free_before - *free_behind;
   }
   std::vector<std::vector<std::string>> connections;
-  for (auto& each : all->records) connections.push_back(std::move(each.message.connections));
+  for (auto& each : all.records) connections.push_back(std::move(each.message.connections));
   member.connections = ConnectionsText(connections);
   SetGroup(member, std::move(*group));
   return {};
@@ -226,12 +223,12 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
     if (member.group == nullptr) break;
     const auto had = std::find(range.backends.begin(), range.backends.end(), name);
     if (had == range.backends.end()) continue;
-    const Result<Status> registered = RegisterWith(member, range.begin, range.bytes, deadline_ns);
-    if (!registered) return Propagate(registered);
-    if (*registered) continue;
+    COTUNE_TRY(const Status registered,
+               RegisterWith(member, range.begin, range.bytes, deadline_ns));
+    if (registered) continue;
     range.backends.erase(had);
     refusals_.push_back(
-        {name, "its memory could not be registered again: " + registered->error().ToText()});
+        {name, "its memory could not be registered again: " + registered.error().ToText()});
     DropGroup(member);
   }
   return {};
@@ -246,7 +243,7 @@ Result<Status> BackendGroups::RegisterWith(BackendMember& member, void* data, ui
   std::optional<Error> failure;
   if (all) failure = all->FirstFailure();
   if (own && (!all || failure)) member.group->UnregisterMemory(data);
-  if (!all) return Propagate(all);
+  COTUNE_RETURN_IF_ERROR(all);
   if (failure) return Status(tl::make_unexpected(std::move(*failure)));
   return Status();
 }
@@ -269,16 +266,15 @@ Status BackendGroups::RegisterMemory(const Status& own, void* data, uint64_t byt
   }
   auto record = StepRecord<MemoryToRegister>::FromStatus(ready);
   record.message.bytes = bytes;
-  const Result<ExchangedRecords<MemoryToRegister>> all =
-      ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
-  for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    if (all->records[rank].message == all->records[0].message) continue;
+  COTUNE_TRY(const ExchangedRecords<MemoryToRegister> all,
+             ExchangeRecords(exchange_, "register memory", record, 0, deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) return tl::make_unexpected(*failure);
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    if (all.records[rank].message == all.records[0].message) continue;
     return Fail(ErrorCode::kUsage,
-                fmt::format("rank {} registers {} bytes, rank {} registers {}", all->job_ranks[0],
-                            all->records[0].message.bytes, all->job_ranks[rank],
-                            all->records[rank].message.bytes),
+                fmt::format("rank {} registers {} bytes, rank {} registers {}", all.job_ranks[0],
+                            all.records[0].message.bytes, all.job_ranks[rank],
+                            all.records[rank].message.bytes),
                 "", "", "register the same number of bytes on every rank");
   }
   registered_.push_back(RegisteredRange{begin, bytes, {}});

@@ -54,7 +54,7 @@ class HostCalls final : public TimedCalls {
     // the plan before has left there, and the ranks come out of it together. One call alone is
     // long.
     if (repetitions_ > 1) {
-      if (Status ran = plan_.Run(arguments_.back(), clock_); !ran) return Propagate(ran);
+      COTUNE_RETURN_IF_ERROR(plan_.Run(arguments_.back(), clock_));
     }
     // Spinning keeps the start exact; a start time is only given when every rank has a core.
     do {
@@ -62,7 +62,7 @@ class HostCalls final : public TimedCalls {
     } while (span.start_ns < start_ns);
     for (int32_t i = 0; i < repetitions_; ++i) {
       const LaunchArguments& arguments = arguments_[static_cast<size_t>(i) % arguments_.size()];
-      if (Status ran = plan_.Run(arguments, clock_); !ran) return Propagate(ran);
+      COTUNE_RETURN_IF_ERROR(plan_.Run(arguments, clock_));
     }
     span.end_ns = clock_.now_ns();
     return span;

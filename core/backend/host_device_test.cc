@@ -44,9 +44,8 @@ class HostCallsTest : public testing::Test {
     const std::unique_ptr<Device> device = MakeHostDevice(clock_);
     LaunchArguments arguments;
     arguments.send = &data_;
-    auto calls = device->Prepare(plan_, {&arguments, 1}, repetitions);
-    if (!calls) return Propagate(calls);
-    return (*calls)->Run(start_ns, deadline_ns);
+    COTUNE_TRY(auto calls, device->Prepare(plan_, {&arguments, 1}, repetitions));
+    return calls->Run(start_ns, deadline_ns);
   }
 
   TestClock clock_;

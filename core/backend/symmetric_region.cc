@@ -36,9 +36,7 @@ Result<std::unique_ptr<SymmetricRegion>> SymmetricRegion::Create(Device& device,
   } else {
     allocated = Propagate(memory);
   }
-  if (Status registered = groups.RegisterMemory(allocated, data, bytes, deadline_ns); !registered) {
-    return Propagate(registered);
-  }
+  COTUNE_RETURN_IF_ERROR(groups.RegisterMemory(allocated, data, bytes, deadline_ns));
   region->is_registered_ = true;
   return region;
 }

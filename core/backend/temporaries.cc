@@ -13,7 +13,7 @@ Result<std::byte*> Temporaries::Take(uint64_t bytes) {
     // Twice the last one, so that calls that grow little by little leave few blocks behind.
     Result<std::unique_ptr<DeviceBuffer>> block = device_.Allocate(std::max(bytes, 2 * largest));
     if (!block && 2 * largest > bytes) block = device_.Allocate(bytes);
-    if (!block) return Propagate(block);
+    COTUNE_RETURN_IF_ERROR(block);
     blocks_.push_back(std::move(*block));
   }
   return static_cast<std::byte*>(blocks_.back()->data());

@@ -53,8 +53,26 @@ inline tl::unexpected<Error> Fail(ErrorCode code, std::string what, std::string 
                                    std::move(next_step), std::move(ranks)});
 }
 
-// Hands the error of a result on to the caller: `if (!opened) return Propagate(opened);`. The
-// result must have failed.
+// Assigns the value of `expression`, a Result, to `declaration`, or returns its error from the
+// function around it: `COTUNE_TRY(const Plan plan, Prepare(problem));`. It is two statements, so it
+// stands in a block. A declaration whose type has a comma is written with `auto`.
+#define COTUNE_TRY(declaration, ...) \
+  COTUNE_TRY_AS(COTUNE_TRY_NAME(__LINE__), declaration, __VA_ARGS__)
+#define COTUNE_TRY_AS(result, declaration, ...)                         \
+  auto result = (__VA_ARGS__);                                          \
+  if (!result) return ::tl::make_unexpected(std::move(result).error()); \
+  declaration = *std::move(result)
+#define COTUNE_TRY_NAME(line) COTUNE_TRY_JOIN(result_of_line_, line)
+#define COTUNE_TRY_JOIN(name, line) name##line
+
+// Returns the error of a Result or Status from the function around it, if it has one.
+#define COTUNE_RETURN_IF_ERROR(...) \
+  COTUNE_RETURN_IF_ERROR_AS(COTUNE_TRY_NAME(__LINE__), __VA_ARGS__)
+#define COTUNE_RETURN_IF_ERROR_AS(result, ...) \
+  if (const auto& result = (__VA_ARGS__); !result) return ::tl::make_unexpected(result.error())
+
+// Hands the error of a result on to the caller: `return Propagate(opened)`. The result
+// must have failed. COTUNE_TRY and COTUNE_RETURN_IF_ERROR test and return in one line.
 template <typename T>
 tl::unexpected<Error> Propagate(const Result<T>& failed) {
   return tl::make_unexpected(failed.error());

@@ -54,13 +54,13 @@ Status Calibration::Run(RacingChoice& choice) {
   choice.verdict.repetitions = repetitions_.CallsFor(choice.check_ns);
   const int32_t warm = repetitions_.WarmCalls(choice.check_ns);
   if (warm == 0) return {};
-  const auto all = steps_.Exchange(
-      "warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0), runs_.SpanBeginNs()));
-  if (!all) return Propagate(all);
-  if (const std::optional<Error> failure = all->FirstFailure()) {
-    return removal_.RemoveFailed(choice, *all, *failure);
+  COTUNE_TRY(const auto all,
+             steps_.Exchange("warm", RecordOf<WarmCalls>(runs_.CallTimed(choice, warm, 0),
+                                                         runs_.SpanBeginNs())));
+  if (const std::optional<Error> failure = all.FirstFailure()) {
+    return removal_.RemoveFailed(choice, all, *failure);
   }
-  choice.call_ns = std::max<int64_t>(1, LongestSpanNs(*all) / warm);
+  choice.call_ns = std::max<int64_t>(1, LongestSpanNs(all) / warm);
   choice.verdict.repetitions = repetitions_.CallsFor(choice.call_ns);
   return {};
 }

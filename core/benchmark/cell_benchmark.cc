@@ -20,9 +20,8 @@ CellBenchmark::CellBenchmark(const BenchmarkParts& parts,
       steps_(parts_, std::move(label)) {}
 
 Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& problem) {
-  Result<PreparedCell> prepared = Preparation(parts_, program, problem, steps_).Run(choices_);
-  if (!prepared) return Propagate(prepared);
-  prepared_ = std::move(*prepared);
+  COTUNE_TRY(PreparedCell prepared, Preparation(parts_, program, problem, steps_).Run(choices_));
+  prepared_ = std::move(prepared);
   CellOperands& buffers = *prepared_.buffers;
   ChoiceRuns runs(parts_, problem, buffers, steps_, buffers.copies());
   ChoiceRemoval removal(parts_, problem, choices_);
@@ -30,15 +29,11 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   const SampleRepetitions repetitions(parts_.settings.SampleNs(problem.cls.memory),
                                       buffers.copies(), problem.cls.memory);
   Calibration calibration(repetitions, steps_, runs, removal);
-  if (Status done = CheckAndCalibrate(problem, check, calibration); !done) {
-    return Propagate(done);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckAndCalibrate(problem, check, calibration));
   StartWindow window(parts_.start_mode);
   const int64_t race_begin_ns = steps_.elapsed_ns();
   RaceLoop race(parts_, steps_, runs, removal, repetitions, window);
-  if (Status raced = race.Run(choices_, RulesOfRace(parts_), budget_ns_); !raced) {
-    return Propagate(raced);
-  }
+  COTUNE_RETURN_IF_ERROR(race.Run(choices_, RulesOfRace(parts_), budget_ns_));
 
   CellResult result;
   result.problem = problem;
@@ -53,14 +48,13 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;
   if (!budget_is_spent && TieBreak::IsOf(program, problem, buffers, parts_.device)) {
     TieBreak tie_break(parts_, problem, buffers, steps_, window);
-    if (Status broken = tie_break.Run(choices_, result); !broken) return Propagate(broken);
+    COTUNE_RETURN_IF_ERROR(tie_break.Run(choices_, result));
   }
   result.start_mode = window.mode();
   result.invalid_rounds = window.invalid_samples();
-  Result<CellClocks> clocks = ClockReport(parts_, steps_).Run(prepared_);
-  if (!clocks) return Propagate(clocks);
-  result.sm_clock_mhz = clocks->sm_clock_mhz;
-  result.throttle_reasons = std::move(clocks->throttle_reasons);
+  COTUNE_TRY(CellClocks clocks, ClockReport(parts_, steps_).Run(prepared_));
+  result.sm_clock_mhz = clocks.sm_clock_mhz;
+  result.throttle_reasons = std::move(clocks.throttle_reasons);
   WinnerRecheck recheck(check, SelectionRules{parts_.settings.noise_percent});
   return recheck.Run(choices_, std::move(result));
 }

@@ -19,9 +19,8 @@ Result<std::unique_ptr<CellOperands>> CellOperands::Allocate(Device& device, con
   if (!program.is_single_collective()) {
     return ProgramOperands::Allocate(device, program, problem, rank, symmetric);
   }
-  auto buffers = OperandBuffers::Allocate(device, problem, rank, symmetric);
-  if (!buffers) return Propagate(buffers);
-  return std::unique_ptr<CellOperands>(std::move(*buffers));
+  COTUNE_TRY(auto buffers, OperandBuffers::Allocate(device, problem, rank, symmetric));
+  return std::unique_ptr<CellOperands>(std::move(buffers));
 }
 
 uint64_t CellOperands::AllocatedBytes(const Program& program, const Problem& problem,

@@ -69,10 +69,9 @@ Result<TimedSpan> ChoiceRuns::CallTimed(RacingChoice& choice, int32_t repetition
   return RunGuarded(choice, [&](const LaunchArguments& arguments) -> Result<TimedSpan> {
     if (choice.timed == nullptr || choice.timed_repetitions != repetitions) {
       choice.timed.reset();
-      auto timed =
-          choice.caller->PrepareTimed(parts_.device, ArgumentsOfCopies(arguments), repetitions);
-      if (!timed) return Propagate(timed);
-      choice.timed = std::move(*timed);
+      COTUNE_TRY(auto timed, choice.caller->PrepareTimed(
+                                 parts_.device, ArgumentsOfCopies(arguments), repetitions));
+      choice.timed = std::move(timed);
       choice.timed_repetitions = repetitions;
     }
     return choice.timed->Run(start_ns, arguments.deadline_ns);

@@ -22,14 +22,13 @@ Result<CellClocks> ClockReport::Run(const PreparedCell& prepared) {
     own_reasons.insert(own_reasons.end(), clocks->throttle_reasons.begin(),
                        clocks->throttle_reasons.end());
   }
-  const auto all = steps_.Exchange("clocks", record);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const auto all, steps_.Exchange("clocks", record));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   CellClocks clocks;
   std::set<std::string> reasons;
-  for (const auto& other : all->records) {
+  for (const auto& other : all.records) {
     const int32_t mhz = other.message.sm_mhz;
     const bool is_first = clocks.sm_clock_mhz == 0;
     if (mhz > 0) clocks.sm_clock_mhz = is_first ? mhz : std::min(clocks.sm_clock_mhz, mhz);

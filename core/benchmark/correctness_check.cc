@@ -40,20 +40,19 @@ StepRecord<CheckedCall> CorrectnessCheck::RunOnThisRank(RacingChoice& choice, Ch
 Status CorrectnessCheck::Run(RacingChoice& choice, CheckBy by) {
   const StageSpan stage(parts_.observer, Stage::kCheck, choice.caller->id().text());
   const uint32_t salt = checks_++;
-  const auto all =
-      steps_.Exchange("check " + choice.caller->id().text(), RunOnThisRank(choice, by, salt));
-  if (!all) return Propagate(all);
-  if (const std::optional<Error> failure = all->FirstFailure()) {
-    return removal_.RemoveFailed(choice, *all, *failure);
+  COTUNE_TRY(const auto all, steps_.Exchange("check " + choice.caller->id().text(),
+                                             RunOnThisRank(choice, by, salt)));
+  if (const std::optional<Error> failure = all.FirstFailure()) {
+    return removal_.RemoveFailed(choice, all, *failure);
   }
-  choice.check_ns = LongestSpanNs(*all);
-  choice.verdict.wrong_elements = SumWrong(*all);
+  choice.check_ns = LongestSpanNs(all);
+  choice.verdict.wrong_elements = SumWrong(all);
   if (choice.verdict.wrong_elements == 0) return {};
   std::string reason;
-  for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    const CheckedCall& other = all->records[rank].message;
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    const CheckedCall& other = all.records[rank].message;
     if (other.wrong_elements == 0) continue;
-    reason += fmt::format("{}rank {}: {}", reason.empty() ? "" : "; ", all->job_ranks[rank],
+    reason += fmt::format("{}rank {}: {}", reason.empty() ? "" : "; ", all.job_ranks[rank],
                           other.mistake);
   }
   ChoiceRemoval::RemoveWrong(choice, std::move(reason));

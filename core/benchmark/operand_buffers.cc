@@ -88,13 +88,11 @@ Result<std::unique_ptr<OperandBuffers>> OperandBuffers::Allocate(Device& device,
   std::unique_ptr<OperandBuffers> buffers(new OperandBuffers(device, problem, rank));
   buffers->symmetric_ = symmetric;
   if (symmetric != nullptr) symmetric->Reset();
-  Result<Operands> operands = buffers->MakeOperands();
-  if (!operands) return Propagate(operands);
-  buffers->copies_.push_back(std::move(*operands));
+  COTUNE_TRY(Operands operands, buffers->MakeOperands());
+  buffers->copies_.push_back(std::move(operands));
   for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
-    Result<Image> image = buffers->MakeImage(kind);
-    if (!image) return Propagate(image);
-    buffers->images_[kind] = std::move(*image);
+    COTUNE_TRY(Image image, buffers->MakeImage(kind));
+    buffers->images_[kind] = std::move(image);
   }
   return buffers;
 }
@@ -106,26 +104,23 @@ Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::AllocateOperand(uint64_t p
 
 Result<OperandBuffers::Operands> OperandBuffers::MakeOperands() {
   Operands made;
-  Result<std::unique_ptr<DeviceBuffer>> first = AllocateOperand(FirstBytes(problem_));
-  if (!first) return Propagate(first);
-  made.first = std::move(*first);
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> first, AllocateOperand(FirstBytes(problem_)));
+  made.first = std::move(first);
   auto* first_payload = static_cast<std::byte*>(made.first->data()) + kGuardBytes;
   made.send = first_payload + SendOffset();
   made.recv = first_payload + RecvOffset();
   if (problem_.cls.in_place) return made;
-  Result<std::unique_ptr<DeviceBuffer>> second = AllocateOperand(RecvBytes(problem_));
-  if (!second) return Propagate(second);
-  made.second = std::move(*second);
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> second, AllocateOperand(RecvBytes(problem_)));
+  made.second = std::move(second);
   made.recv = static_cast<std::byte*>(made.second->data()) + kGuardBytes;
   return made;
 }
 
 Status OperandBuffers::AddCopies(int32_t copies) {
   while (this->copies() < copies) {
-    Result<Operands> operands = MakeOperands();
-    if (!operands) return Propagate(operands);
-    if (Status filled = FillCopy(*operands, 0); !filled) return filled;
-    copies_.push_back(std::move(*operands));
+    COTUNE_TRY(Operands operands, MakeOperands());
+    if (Status filled = FillCopy(operands, 0); !filled) return filled;
+    copies_.push_back(std::move(operands));
   }
   return {};
 }
@@ -133,9 +128,7 @@ Status OperandBuffers::AddCopies(int32_t copies) {
 Result<std::unique_ptr<DeviceBuffer>> OperandBuffers::PoisonedBuffer(uint64_t bytes) {
   Result<std::unique_ptr<DeviceBuffer>> buffer = device_.Allocate(bytes);
   if (!buffer) return buffer;
-  if (Status poisoned = PoisonBetweenGuards(device_, **buffer); !poisoned) {
-    return Propagate(poisoned);
-  }
+  COTUNE_RETURN_IF_ERROR(PoisonBetweenGuards(device_, **buffer));
   return buffer;
 }
 
@@ -150,24 +143,22 @@ Result<OperandBuffers::Image> OperandBuffers::MakeImage(uint32_t kind) {
 
 Result<OperandBuffers::Image> OperandBuffers::TryToMakeImage(uint32_t kind) {
   const Operands& operands = copies_[0];
-  Result<std::unique_ptr<DeviceBuffer>> first = PoisonedBuffer(operands.first->bytes());
-  if (!first) return Propagate(first);
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> first, PoisonedBuffer(operands.first->bytes()));
   const bool has_send =
       problem_.cls.collective != Collective::kBroadcast || rank_ == problem_.cls.root;
   Status made;
-  if (has_send) made = PutBlocks(device_, **first, SendOffset(), SendBlocks(problem_, rank_, kind));
-  if (!made) return Propagate(made);
+  if (has_send) made = PutBlocks(device_, *first, SendOffset(), SendBlocks(problem_, rank_, kind));
+  COTUNE_RETURN_IF_ERROR(made);
   const bool in_place = operands.second == nullptr;
-  Result<std::unique_ptr<DeviceBuffer>> result =
-      in_place ? device_.Allocate((*first)->bytes()) : PoisonedBuffer(operands.second->bytes());
-  if (!result) return Propagate(result);
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> result, in_place
+                                                       ? device_.Allocate(first->bytes())
+                                                       : PoisonedBuffer(operands.second->bytes()));
   // Bytes that a call does not write stay as they were.
-  if (in_place) made = device_.Copy(**result, **first);
-  const auto expected = ExpectedBlocks(problem_, rank_, kind);
-  if (!expected) return Propagate(expected);
-  if (made) made = PutBlocks(device_, **result, in_place ? RecvOffset() : 0, *expected);
-  if (!made) return Propagate(made);
-  return Image{std::move(*first), std::move(*result)};
+  if (in_place) made = device_.Copy(*result, *first);
+  COTUNE_TRY(const auto expected, ExpectedBlocks(problem_, rank_, kind));
+  if (made) made = PutBlocks(device_, *result, in_place ? RecvOffset() : 0, expected);
+  COTUNE_RETURN_IF_ERROR(made);
+  return Image{std::move(first), std::move(result)};
 }
 
 Status OperandBuffers::Fill(uint32_t salt, int32_t copies) {
@@ -195,12 +186,11 @@ Result<OperandCheck> OperandBuffers::Check(uint32_t salt, int32_t copies) {
 Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t kind) {
   const Image& image = images_[kind];
   DeviceBuffer& received = copy.second == nullptr ? *copy.first : *copy.second;
-  const Result<bool> is_right = device_.Equal(received, *image.result);
-  if (!is_right) return Propagate(is_right);
+  COTUNE_TRY(const bool is_right, device_.Equal(received, *image.result));
   Result<bool> keeps_send = true;
   if (copy.second != nullptr) keeps_send = device_.Equal(*copy.first, *image.first);
-  if (!keeps_send) return Propagate(keeps_send);
-  if (*is_right && *keeps_send) return OperandCheck{};
+  COTUNE_RETURN_IF_ERROR(keeps_send);
+  if (is_right && *keeps_send) return OperandCheck{};
   try {
     return CountDifferences(copy, kind);
   } catch (const std::bad_alloc&) {
@@ -211,30 +201,24 @@ Result<OperandCheck> OperandBuffers::CheckCopy(const Operands& copy, uint32_t ki
 Result<OperandCheck> OperandBuffers::CountDifferences(const Operands& copy, uint32_t kind) {
   OperandCheck check;
   std::vector<std::byte> seen(copy.first->bytes());
-  if (Status read = device_.Read(*copy.first, seen); !read) {
-    return Propagate(read);
-  }
+  COTUNE_RETURN_IF_ERROR(device_.Read(*copy.first, seen));
   check.wrote_outside = !GuardsIntact(seen);
   if (copy.second != nullptr) {
     std::vector<std::byte> sent(copy.first->bytes());
-    if (Status read = device_.Read(*images_[kind].first, sent); !read) {
-      return Propagate(read);
-    }
+    COTUNE_RETURN_IF_ERROR(device_.Read(*images_[kind].first, sent));
     check.changed_send = seen != sent;
     // One at a time, as StagingBytes says.
     sent = {};
     seen = {};
     seen.resize(copy.second->bytes());
-    if (Status read = device_.Read(*copy.second, seen); !read) {
-      return Propagate(read);
-    }
+    COTUNE_RETURN_IF_ERROR(device_.Read(*copy.second, seen));
     check.wrote_outside = check.wrote_outside || !GuardsIntact(seen);
   }
   const uint64_t offset = problem_.cls.in_place ? RecvOffset() : 0;
-  const Result<uint64_t> wrong =
-      CountWrongElements(problem_, rank_, kind, Payload(seen).subspan(offset, RecvBytes(problem_)));
-  if (!wrong) return Propagate(wrong);
-  check.wrong_elements = *wrong;
+  COTUNE_TRY(const uint64_t wrong,
+             CountWrongElements(problem_, rank_, kind,
+                                Payload(seen).subspan(offset, RecvBytes(problem_))));
+  check.wrong_elements = wrong;
   return check;
 }
 

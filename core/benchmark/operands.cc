@@ -170,12 +170,12 @@ std::vector<OperandBlock> SendBlocks(const Problem& problem, int rank, uint32_t 
 
 Result<std::vector<OperandBlock>> ExpectedBlocks(const Problem& problem, int rank, uint32_t salt) {
   const Problem part = FirstPeriodOf(problem);
-  const auto expected = ExpectedBytesOfBlocks(part, FirstPeriodSent(problem, rank, salt));
-  if (!expected) return Propagate(expected);
+  COTUNE_TRY(const auto expected,
+             ExpectedBytesOfBlocks(part, FirstPeriodSent(problem, rank, salt)));
   const uint64_t size_bytes = SizeBytes(problem.cls.dtype);
   std::vector<OperandBlock> blocks;
   for (uint64_t first = 0; first < part.recv_elements(); first += part.count) {
-    const auto begin = expected->begin() + static_cast<ptrdiff_t>(first * size_bytes);
+    const auto begin = expected.begin() + static_cast<ptrdiff_t>(first * size_bytes);
     blocks.push_back({first / part.count * problem.count * size_bytes,
                       problem.count * size_bytes,
                       {begin, begin + static_cast<ptrdiff_t>(part.count * size_bytes)}});
@@ -193,16 +193,14 @@ void FillFront(const OperandBlock& block, std::span<std::byte> front) {
 
 Result<uint64_t> CountWrongElements(const Problem& problem, int rank, uint32_t salt,
                                     std::span<const std::byte> recv) {
-  const auto blocks = ExpectedBlocks(problem, rank, salt);
-  if (!blocks) return Propagate(blocks);
+  COTUNE_TRY(const auto blocks, ExpectedBlocks(problem, rank, salt));
   std::optional<EvaluatedValue> reduced;
   if (Reduces(problem.cls.collective)) {
-    Result<EvaluatedValue> value = ReducedPeriod(problem, rank, salt);
-    if (!value) return Propagate(value);
-    reduced = std::move(*value);
+    COTUNE_TRY(EvaluatedValue value, ReducedPeriod(problem, rank, salt));
+    reduced = std::move(value);
   }
   uint64_t wrong = 0;
-  for (const OperandBlock& block : *blocks) {
+  for (const OperandBlock& block : blocks) {
     for (uint64_t done = 0; done < block.bytes; done += block.period.size()) {
       const uint64_t run = std::min<uint64_t>(block.period.size(), block.bytes - done);
       wrong += CountWrongInRun(SizeBytes(problem.cls.dtype), block.period, reduced,

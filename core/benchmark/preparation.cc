@@ -40,9 +40,7 @@ Result<PreparedCell> Preparation::Run(std::span<RacingChoice> choices) {
   Result<PreparedCell> prepared = AllocateBuffers();
   if (!prepared) return prepared;
   const Status copies_added = prepared->buffers->AddCopies(copies_);
-  if (Status done = PrepareChoices(copies_added, choices); !done) {
-    return Propagate(done);
-  }
+  COTUNE_RETURN_IF_ERROR(PrepareChoices(copies_added, choices));
   return prepared;
 }
 
@@ -62,18 +60,17 @@ Result<PreparedCell> Preparation::AllocateBuffers() {
     record = StepRecord<CellBuffers>::FromStatus(Propagate(buffers));
   }
   record.message.is_asked_to_stop = parts_.observer.StopRequested();
-  const auto all = steps_.Exchange("buffers", record);
-  if (!all) return Propagate(all);
-  for (const auto& other : all->records) {
+  COTUNE_TRY(const auto all, steps_.Exchange("buffers", record));
+  for (const auto& other : all.records) {
     if (other.message.is_asked_to_stop) {
       return TuneInterrupted();
     }
   }
-  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
+  if (std::optional<Error> failure = all.FirstFailure()) return tl::make_unexpected(*failure);
   prepared.buffers = std::move(*buffers);
   // As many on every rank, so that all read from memory or none does.
   copies_ = record.message.affordable_copies;
-  for (const auto& other : all->records) {
+  for (const auto& other : all.records) {
     copies_ = std::min(copies_, other.message.affordable_copies);
     prepared.some_know_clocks = prepared.some_know_clocks || other.message.knows_clocks;
   }
@@ -102,16 +99,15 @@ Status Preparation::PrepareChoices(const Status& copies_added, std::span<RacingC
     record.message.reasons.push_back(
         prepared ? "" : prepared.error().ToText().substr(0, kReasonBytesMax));
   }
-  const auto all = steps_.Exchange("prepared", record);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) return tl::make_unexpected(*failure);
-  for (const auto& other : all->records) {
+  COTUNE_TRY(const auto all, steps_.Exchange("prepared", record));
+  if (std::optional<Error> failure = all.FirstFailure()) return tl::make_unexpected(*failure);
+  for (const auto& other : all.records) {
     if (other.message.reasons.size() != choices.size()) {
       return Fail(ErrorCode::kInternal, "ranks race different numbers of choices", steps_.label());
     }
   }
   for (size_t i = 0; i < choices.size(); ++i) {
-    std::string reason = ReasonsOf(i, *all);
+    std::string reason = ReasonsOf(i, all);
     if (reason.empty()) continue;
     choices[i].has_failed = true;
     choices[i].verdict.outcome = Outcome::kPrecompileFailed;

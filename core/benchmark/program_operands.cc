@@ -78,7 +78,7 @@ Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::ImageOf(
   Result<std::unique_ptr<DeviceBuffer>> image =
       device_.Allocate(program_.BytesOf(value, rows_) + 2 * kGuardBytes);
   if (!image) return image;
-  if (Status filled = PoisonBetweenGuards(device_, **image); !filled) return Propagate(filled);
+  COTUNE_RETURN_IF_ERROR(PoisonBetweenGuards(device_, **image));
   const uint64_t row_bytes = RowBytes(program_.graph().type(value));
   const uint64_t rows = program_.RowsOf(value, rows_);
   const uint64_t rows_at_once = std::max<uint64_t>(1, kStagedBytes / row_bytes);
@@ -89,7 +89,7 @@ Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::ImageOf(
       std::memcpy(staged.data() + at, row_at(first + at / row_bytes), row_bytes);
     }
     const auto part = device_.Part(**image, kGuardBytes + first * row_bytes, staged.size());
-    if (Status written = device_.Write(*part, staged); !written) return Propagate(written);
+    COTUNE_RETURN_IF_ERROR(device_.Write(*part, staged));
   }
   return image;
 }
@@ -146,13 +146,11 @@ Result<std::unique_ptr<CellOperands>> ProgramOperands::Allocate(Device& device,
       new ProgramOperands(device, program, problem, rank, symmetric));
   if (symmetric != nullptr) symmetric->Reset();
   try {
-    Result<Copy> copy = made->MakeCopy();
-    if (!copy) return Propagate(copy);
-    made->copies_.push_back(std::move(*copy));
+    COTUNE_TRY(Copy copy, made->MakeCopy());
+    made->copies_.push_back(std::move(copy));
     for (uint32_t kind = 0; kind < kDataKinds; ++kind) {
-      Result<Kind> data = made->MakeKind(kind);
-      if (!data) return Propagate(data);
-      made->kinds_[kind] = std::move(*data);
+      COTUNE_TRY(Kind data, made->MakeKind(kind));
+      made->kinds_[kind] = std::move(data);
     }
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kEnvironment, "cannot allocate host memory to make data",
@@ -174,17 +172,17 @@ Result<ProgramOperands::Copy> ProgramOperands::MakeCopy() {
   const ProgramGraph& graph = program_.graph();
   const auto add = [&](ValueIndex value) -> Status {
     const uint64_t bytes = program_.BytesOf(value, rows_) + 2 * kGuardBytes;
-    auto buffer = symmetric_ == nullptr ? device_.Allocate(bytes) : symmetric_->Take(bytes);
-    if (!buffer) return Propagate(buffer);
-    copy.buffers.push_back(std::move(*buffer));
+    COTUNE_TRY(auto buffer,
+               symmetric_ == nullptr ? device_.Allocate(bytes) : symmetric_->Take(bytes));
+    copy.buffers.push_back(std::move(buffer));
     return {};
   };
   for (ValueIndex input = 0; input < static_cast<ValueIndex>(graph.inputs().size()); ++input) {
-    if (Status added = add(input); !added) return Propagate(added);
+    COTUNE_RETURN_IF_ERROR(add(input));
   }
   for (const ProgramOutput& output : graph.outputs()) {
     if (output.into >= 0) continue;
-    if (Status added = add(output.value); !added) return Propagate(added);
+    COTUNE_RETURN_IF_ERROR(add(output.value));
   }
   const auto address = [&](size_t buffer) {
     return static_cast<std::byte*>(copy.buffers[buffer]->data()) + kGuardBytes;
@@ -201,24 +199,23 @@ Result<ProgramOperands::Kind> ProgramOperands::MakeKind(uint32_t kind) {
     const auto value = static_cast<ValueIndex>(i);
     const uint64_t row_bytes = RowBytes(graph.type(value));
     const std::vector<std::byte> period = InputPeriod(graph, i, rank_, DataSet(kind));
-    auto image = ImageOf(
-        value, [&](uint64_t row) { return period.data() + row * row_bytes % period.size(); });
-    if (!image) return Propagate(image);
-    data.before.push_back(std::move(*image));
+    COTUNE_TRY(auto image, ImageOf(value, [&](uint64_t row) {
+                 return period.data() + row * row_bytes % period.size();
+               }));
+    data.before.push_back(std::move(image));
   }
-  auto evaluated = EvaluateProgramOnRank(graph, evaluated_rows_, program_.group().world_size, rank_,
-                                         EvaluatedInputs(kind));
-  if (!evaluated) return Propagate(evaluated);
-  data.expected = std::move(*evaluated);
+  COTUNE_TRY(auto evaluated,
+             EvaluateProgramOnRank(graph, evaluated_rows_, program_.group().world_size, rank_,
+                                   EvaluatedInputs(kind)));
+  data.expected = std::move(evaluated);
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const ValueIndex value = graph.outputs()[i].value;
     const ValueType& type = graph.type(value);
     const std::vector<std::byte> rounded = Encode(data.expected[i]);
-    auto image = ImageOf(value, [&](uint64_t row) {
-      return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
-    });
-    if (!image) return Propagate(image);
-    data.right.emplace_back().push_back(std::move(*image));
+    COTUNE_TRY(auto image, ImageOf(value, [&](uint64_t row) {
+                 return rounded.data() + EvaluatedRow(type, row) * RowBytes(type);
+               }));
+    data.right.emplace_back().push_back(std::move(image));
   }
   return data;
 }
@@ -242,10 +239,9 @@ int32_t ProgramOperands::AffordableCopies(int32_t wanted) const {
 
 Status ProgramOperands::AddCopies(int32_t copies) {
   while (this->copies() < copies) {
-    Result<Copy> copy = MakeCopy();
-    if (!copy) return Propagate(copy);
-    if (Status filled = FillCopy(*copy, 0); !filled) return filled;
-    copies_.push_back(std::move(*copy));
+    COTUNE_TRY(Copy copy, MakeCopy());
+    if (Status filled = FillCopy(copy, 0); !filled) return filled;
+    copies_.push_back(std::move(copy));
   }
   return {};
 }
@@ -284,7 +280,7 @@ Result<OperandCheck> ProgramOperands::Check(uint32_t salt, int32_t copies) {
       return Fail(ErrorCode::kEnvironment, "cannot allocate host memory to check results", "",
                   "memory or its limit is used up", "tune smaller sizes");
     }
-    if (!checked) return Propagate(checked);
+    COTUNE_RETURN_IF_ERROR(checked);
     if (check.wrong_elements > 0 || check.wrote_outside || check.changed_send) return check;
   }
   return OperandCheck{};
@@ -297,9 +293,8 @@ Status ProgramOperands::CheckCopy(const Copy& copy, uint32_t kind, OperandCheck&
         graph.outputs().begin(), graph.outputs().end(),
         [&](const ProgramOutput& output) { return output.into == static_cast<int32_t>(input); });
     if (is_overwritten) continue;
-    const Result<bool> same = device_.Equal(*copy.buffers[input], *kinds_[kind].before[input]);
-    if (!same) return Propagate(same);
-    if (*same) continue;
+    COTUNE_TRY(const bool same, device_.Equal(*copy.buffers[input], *kinds_[kind].before[input]));
+    if (same) continue;
     // Either the payload or a guard.
     std::vector<std::byte> seen(copy.buffers[input]->bytes());
     if (Status read = device_.Read(*copy.buffers[input], seen); !read) return read;
@@ -315,9 +310,8 @@ Status ProgramOperands::CheckCopy(const Copy& copy, uint32_t kind, OperandCheck&
 Status ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output, Kind& kind,
                                     OperandCheck& check) {
   for (const auto& image : kind.right[output]) {
-    const Result<bool> same = device_.Equal(seen, *image);
-    if (!same) return Propagate(same);
-    if (*same) return {};
+    COTUNE_TRY(const bool same, device_.Equal(seen, *image));
+    if (same) return {};
   }
   std::vector<std::byte> bytes(seen.bytes());
   if (Status read = device_.Read(seen, bytes); !read) return read;
@@ -325,16 +319,15 @@ Status ProgramOperands::CheckOutput(DeviceBuffer& seen, size_t output, Kind& kin
   const uint64_t wrong = CountWrongRows(output, kind.expected[output], Payload(bytes));
   check.wrong_elements += wrong;
   if (wrong > 0 || check.wrote_outside || kind.right[output].size() == kImagesMax) return {};
-  Result<std::unique_ptr<DeviceBuffer>> image = CopyOf(seen);
-  if (!image) return Propagate(image);
-  kind.right[output].push_back(std::move(*image));
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> image, CopyOf(seen));
+  kind.right[output].push_back(std::move(image));
   return {};
 }
 
 Result<std::unique_ptr<DeviceBuffer>> ProgramOperands::CopyOf(DeviceBuffer& buffer) {
   Result<std::unique_ptr<DeviceBuffer>> copy = device_.Allocate(buffer.bytes());
   if (!copy) return copy;
-  if (Status copied = device_.Copy(**copy, buffer); !copied) return Propagate(copied);
+  COTUNE_RETURN_IF_ERROR(device_.Copy(**copy, buffer));
   return copy;
 }
 

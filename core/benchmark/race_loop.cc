@@ -55,19 +55,18 @@ Status RaceLoop::Run(std::span<RacingChoice> choices, const RaceRules& rules, in
   const int64_t begin_ns = steps_.elapsed_ns();
   for (std::vector<size_t> order = race.NextRound(); !order.empty(); order = race.NextRound()) {
     const StageSpan stage(parts_.observer, Stage::kBenchmark);
-    Result<std::vector<int64_t>> times_ns = MeasureRound(choices, order);
-    if (!times_ns) return Propagate(times_ns);
-    CountSamples(choices, order, *times_ns);
+    COTUNE_TRY(std::vector<int64_t> times_ns, MeasureRound(choices, order));
+    CountSamples(choices, order, times_ns);
     const bool is_spent = budget_ns > 0 && steps_.elapsed_ns() - begin_ns >= budget_ns;
     // Only where there are rounds enough to come.
     if (!is_spent && race.rounds() + rules.min_rounds < rules.max_rounds) {
-      repetitions_.RemeasureUndersampled(order, *times_ns, choices, race);
+      repetitions_.RemeasureUndersampled(order, times_ns, choices, race);
     }
     // First, so that nobody is eliminated for the times of a choice that failed.
     for (size_t i : order) {
       if (choices[i].has_failed) race.Disqualify(i);
     }
-    race.AddRound(order, *times_ns);
+    race.AddRound(order, times_ns);
     // A cell that is begun is measured well enough to be believed; cells after it are left out.
     if (is_spent && race.rounds() >= rules.min_rounds) race.Stop();
   }
@@ -110,20 +109,19 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
     Result<ExchangedRecords<TakenSample>> all =
         steps_.Exchange(is_last ? "round end" : next->caller->id().text(), record,
                         is_last ? 0 : StartDelayNs(*next));
-    if (!all) return Propagate(all);
+    COTUNE_RETURN_IF_ERROR(all);
     if (at > 0 && !choices[order[turns[at - 1]]].has_failed) {
       const size_t turn = turns[at - 1];
       RacingChoice& before = choices[order[turn]];
-      const Result<int64_t> time_ns = TakeSample(before, *all, planned_start_ns);
-      if (!time_ns) return Propagate(time_ns);
-      times_ns[turn] = *time_ns;
-      const bool is_taken_again = *time_ns == 0 && !before.has_failed;
+      COTUNE_TRY(const int64_t time_ns, TakeSample(before, *all, planned_start_ns));
+      times_ns[turn] = time_ns;
+      const bool is_taken_again = time_ns == 0 && !before.has_failed;
       if (is_taken_again) turns.push_back(turn);
       if (is_last && is_taken_again) next = &before;
       // Making a group anew takes time, and the round's end plans no start: line up once more.
       if (next != nullptr && (before.has_failed || is_last)) {
         all = steps_.Exchange("again", StepRecord<TakenSample>{}, StartDelayNs(*next));
-        if (!all) return Propagate(all);
+        COTUNE_RETURN_IF_ERROR(all);
       }
     }
     record = StepRecord<TakenSample>{};
@@ -139,9 +137,7 @@ Result<std::vector<int64_t>> RaceLoop::MeasureRound(std::span<RacingChoice> choi
 Result<int64_t> RaceLoop::TakeSample(RacingChoice& choice, const ExchangedRecords<TakenSample>& all,
                                      int64_t planned_start_ns) {
   if (const std::optional<Error> failure = all.FirstFailure()) {
-    if (Status removed = removal_.RemoveFailed(choice, all, *failure); !removed) {
-      return Propagate(removed);
-    }
+    COTUNE_RETURN_IF_ERROR(removal_.RemoveFailed(choice, all, *failure));
     return 0;
   }
   const SampleSpan sample = SpanOverRanks(all);

@@ -15,9 +15,7 @@ Result<DecidedCell> WinnerRecheck::Run(std::span<RacingChoice> choices, CellResu
       return verdict.id == decided.winner->id;
     });
     RacingChoice& choice = choices[static_cast<size_t>(at - verdicts.begin())];
-    if (Status checked = check_.Run(choice, CheckBy::kTimedCalls); !checked) {
-      return Propagate(checked);
-    }
+    COTUNE_RETURN_IF_ERROR(check_.Run(choice, CheckBy::kTimedCalls));
     if (!choice.has_failed) return decided;
     at->outcome = choice.verdict.outcome;
     at->reason = "after its timed runs: " + choice.verdict.reason;

@@ -73,9 +73,8 @@ Result<const DecidedCell*> MultiTemplate::choice_timings(uint64_t size_hint_byte
                                                          CellTimer& timer) {
   const auto found = cells_.find(size_hint_bytes);
   if (found != cells_.end()) return &found->second;
-  Result<DecidedCell> cell = timer.TimeCell(*this, size_hint_bytes);
-  if (!cell) return Propagate(cell);
-  return &cells_.emplace(size_hint_bytes, std::move(*cell)).first->second;
+  COTUNE_TRY(DecidedCell cell, timer.TimeCell(*this, size_hint_bytes));
+  return &cells_.emplace(size_hint_bytes, std::move(cell)).first->second;
 }
 
 void MultiTemplate::SetTimings(uint64_t size_hint_bytes, DecidedCell cell) {

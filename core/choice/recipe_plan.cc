@@ -15,11 +15,10 @@ Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, Problem 
   if (by.member == nullptr || by.member->group == nullptr) {
     return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
   }
-  const Result<Program> single = Program::SingleCollective(problem.cls);
-  if (!single) return Propagate(single);
+  COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
   // Ranks that call other programs with equal collectives are told so.
   problem.cls.program_digest = program.anchor().program_digest;
-  return by.member->group->Prepare(*single, problem, by.choice, deadline_ns);
+  return by.member->group->Prepare(single, problem, by.choice, deadline_ns);
 }
 
 Result<std::unique_ptr<Plan>> PreparePart(const ProgramGraph& part, uint64_t rows,
@@ -63,13 +62,12 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   COTUNE_CHECK(collectives.size() == choices.size(), "each collective step has a choice");
   for (const RecipeStep& step : recipe.steps) {
     const size_t place = step.part ? 0 : PlaceOf(graph, *step.collective);
-    Result<std::unique_ptr<Plan>> plan =
-        step.part
-            ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
-            : PrepareCollective(program, collectives[place].problem, choices[place], deadline_ns);
-    if (!plan) return Propagate(plan);
-    made->is_capturable_ = made->is_capturable_ && (*plan)->is_capturable();
-    made->steps_.push_back({.plan = std::move(*plan),
+    COTUNE_TRY(std::unique_ptr<Plan> plan,
+               step.part ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
+                         : PrepareCollective(program, collectives[place].problem, choices[place],
+                                             deadline_ns));
+    made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
+    made->steps_.push_back({.plan = std::move(plan),
                             .is_part = step.part.has_value(),
                             .inputs = step.inputs,
                             .outputs = step.outputs,
@@ -83,9 +81,8 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
     COTUNE_CHECK(support.temporaries != nullptr,
                  "a program with values between its steps has "
                  "memory for them");
-    const Result<std::byte*> taken = support.temporaries->Take(layout.bytes);
-    if (!taken) return Propagate(taken);
-    base = *taken;
+    COTUNE_TRY(const std::byte* taken, support.temporaries->Take(layout.bytes));
+    base = taken;
   }
   for (const uint64_t offset : layout.offsets) {
     made->slots_.push_back(base == nullptr ? nullptr : base + offset);
@@ -130,7 +127,7 @@ Result<bool> RecipePlan::Progress(int64_t until_ns) {
     Result<bool> done = steps_[step_].plan->Progress(until_ns);
     if (!done || !*done) return done;
     if (++step_ == steps_.size()) return true;
-    if (Status launched = LaunchStep(steps_[step_]); !launched) return Propagate(launched);
+    COTUNE_RETURN_IF_ERROR(LaunchStep(steps_[step_]));
   }
 }
 

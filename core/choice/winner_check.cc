@@ -177,10 +177,9 @@ Result<Program> ProgramOf(const DispatchKey& key, const MeasuredWinners& winners
     return Fail(ErrorCode::kDatabase, "the database does not have the text of its program", "",
                 "an older cotune wrote it", "tune the program again");
   }
-  Result<ProgramGraph> graph = ProgramGraph::Parse(text->second);
-  if (!graph) return Propagate(graph);
+  COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse(text->second));
   Result<Program> program = Program::Bind(
-      std::move(*graph), {shape.memory, shape.world_size, shape.ranks_per_node, key.buffer_class});
+      std::move(graph), {shape.memory, shape.world_size, shape.ranks_per_node, key.buffer_class});
   if (program && DispatchKey::Of(program->anchor()) != key) {
     return Fail(ErrorCode::kDatabase, "the text in the database is that of another program");
   }
@@ -227,15 +226,14 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
     const std::string text = fmt::format("{}", fmt::join(TextsOf(cell, groups), "\n"));
     digests.message.digests.push_back(Sha256Prefix(text));
   }
-  const auto all = ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const auto all, ExchangeRecords(exchange, "choice lists", digests, 0, deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   // From the same records every rank finds the same cell, so that all take the next step or none.
   std::optional<size_t> differs;
-  const std::vector<uint64_t>& first = all->records[0].message.digests;
-  for (const auto& record : all->records) {
+  const std::vector<uint64_t>& first = all.records[0].message.digests;
+  for (const auto& record : all.records) {
     const std::vector<uint64_t>& others = record.message.digests;
     if (others.size() != first.size()) {
       return Fail(ErrorCode::kDisagreement, "the ranks compare different numbers of problems");
@@ -248,9 +246,9 @@ Status CompareChoiceLists(RankExchange& exchange, const BackendGroups& groups,
   if (!differs) return {};
   StepRecord<ChoiceTexts> texts;
   texts.message.choices = TextsOf(cells[*differs], groups);
-  const auto lists = ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns);
-  if (!lists) return Propagate(lists);
-  return ListsDiffer(groups, cells[*differs].problem, lists->records);
+  COTUNE_TRY(const auto lists,
+             ExchangeRecords(exchange, "differing choice list", texts, 0, deadline_ns));
+  return ListsDiffer(groups, cells[*differs].problem, lists.records);
 }
 
 Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendGroups& groups,
@@ -264,23 +262,21 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
   StepRecord<WinnerFailures> record;
   for (size_t first = 0; first < cells.size(); first += kPlansAtOnce) {
     const size_t count = std::min(kPlansAtOnce, cells.size() - first);
-    const Status prepared = PrepareSome(exchange, groups, cells.subspan(first, count),
-                                        winners.subspan(first, count), first, threads, ready_by_ns,
-                                        watchdog, notes, is_asked_to_stop, record.message.failures);
-    if (!prepared) return Propagate(prepared);
+    COTUNE_RETURN_IF_ERROR(PrepareSome(exchange, groups, cells.subspan(first, count),
+                                       winners.subspan(first, count), first, threads, ready_by_ns,
+                                       watchdog, notes, is_asked_to_stop, record.message.failures));
   }
   if (is_asked_to_stop && is_asked_to_stop()) {
     record = StepRecord<WinnerFailures>::FromStatus(TuneInterrupted());
   }
   // Time of its own: a rank that was slow would come too late to say what was.
   const int64_t met_by_ns = DeadlineAfter(std::max(clock.now_ns(), ready_by_ns), timeout_ns);
-  const auto all = ExchangeRecords(exchange, "winners ready", record, 0, met_by_ns);
-  if (!all) return Propagate(all);
-  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const auto all, ExchangeRecords(exchange, "winners ready", record, 0, met_by_ns));
+  if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  const auto failures = ReadFailures(all->records, cells.size());
+  const auto failures = ReadFailures(all.records, cells.size());
   if (!failures) {
     return Fail(ErrorCode::kInternal, "what a rank says of its winners cannot be read", "",
                 "the ranks run different versions of cotune", "start all ranks from one build");
@@ -288,7 +284,7 @@ Result<std::vector<RefusedWinner>> CheckWinners(RankExchange& exchange, BackendG
   std::vector<RefusedWinner> refused;
   for (const auto& [cell, of_ranks] : *failures) {
     const bool all_refuse =
-        of_ranks.size() == all->records.size() &&
+        of_ranks.size() == all.records.size() &&
         std::all_of(of_ranks.begin(), of_ranks.end(),
                     [](const RankFailure& failure) { return failure.is_refusal; });
     if (all_refuse) {
@@ -314,9 +310,7 @@ Result<std::vector<std::string>> CheckMeasuredWinners(RankExchange& exchange, Ba
                                                       MeasuredWinners& winners) {
   CellsOfWinners of = CellsOf(winners, shape, topology_digest);
   const int64_t compared_by_ns = DeadlineAfter(clock.now_ns(), timeout_ns);
-  if (Status same = CompareChoiceLists(exchange, groups, of.cells, compared_by_ns); !same) {
-    return Propagate(same);
-  }
+  COTUNE_RETURN_IF_ERROR(CompareChoiceLists(exchange, groups, of.cells, compared_by_ns));
   const Result<std::vector<RefusedWinner>> refused =
       CheckWinners(exchange, groups, of.cells, of.winners, threads, clock, timeout_ns, watchdog);
   if (!refused) {

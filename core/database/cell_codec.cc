@@ -38,10 +38,8 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
     if (reference > static_cast<uint32_t>(record.texts_size())) return std::nullopt;
     return record.texts(static_cast<int>(reference) - 1);
   };
-  Result<Fingerprint> fingerprint = FromRecord(record.fingerprint());
-  if (!fingerprint) return Propagate(fingerprint);
-  Result<ChoiceId> winner = ReadChoice(record.winner(), text_of, "winner");
-  if (!winner) return Propagate(winner);
+  COTUNE_TRY(Fingerprint fingerprint, FromRecord(record.fingerprint()));
+  COTUNE_TRY(ChoiceId winner, ReadChoice(record.winner(), text_of, "winner"));
   const std::optional<std::string_view> class_text =
       record.problem_class() == 0 ? std::nullopt : text_of(record.problem_class());
   if (!class_text) return BadField("problem_class", "there is none");
@@ -49,17 +47,13 @@ Result<DatabaseEntry> DecodeCell(std::string_view bytes) {
   if (!cls) return BadField("problem_class", cls.error().ToText());
 
   DatabaseEntry entry{
-      .fingerprint = std::move(*fingerprint), .cell = {}, .winner = {.id = std::move(*winner)}};
+      .fingerprint = std::move(fingerprint), .cell = {}, .winner = {.id = std::move(winner)}};
   entry.cell.problem = {*cls, record.count(), record.topology_digest()};
   entry.cell.problem.cls.program_digest = record.program_digest();
   entry.measured_unix_s = record.measured_unix_s();
   entry.program_text = record.program_text();
-  if (Status read = CheckProgramText(entry.program_text, record.program_digest()); !read) {
-    return Propagate(read);
-  }
-  if (Status read = ReadDetailRecord(record.detail(), text_of, entry); !read) {
-    return Propagate(read);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckProgramText(entry.program_text, record.program_digest()));
+  COTUNE_RETURN_IF_ERROR(ReadDetailRecord(record.detail(), text_of, entry));
   return entry;
 }
 

@@ -48,27 +48,23 @@ Result<std::string> ReadText(uint32_t reference, const TextLookup& text_of,
 Status ReadOptionalChoice(uint32_t reference, const TextLookup& text_of, std::string_view field,
                           std::optional<ChoiceId>& choice) {
   if (reference == 0) return {};
-  Result<ChoiceId> read = ReadChoice(reference, text_of, field);
-  if (!read) return Propagate(read);
-  choice = std::move(*read);
+  COTUNE_TRY(ChoiceId read, ReadChoice(reference, text_of, field));
+  choice = std::move(read);
   return {};
 }
 
 Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup& text_of) {
-  Result<ChoiceId> id = ReadChoice(record.choice(), text_of, "verdicts.choice");
-  if (!id) return Propagate(id);
-  Result<std::string> reason = ReadText(record.reason(), text_of, "verdicts.reason");
-  if (!reason) return Propagate(reason);
-  Result<std::string> numerics = ReadText(record.numerics(), text_of, "verdicts.numerics");
-  if (!numerics) return Propagate(numerics);
+  COTUNE_TRY(ChoiceId id, ReadChoice(record.choice(), text_of, "verdicts.choice"));
+  COTUNE_TRY(std::string reason, ReadText(record.reason(), text_of, "verdicts.reason"));
+  COTUNE_TRY(std::string numerics, ReadText(record.numerics(), text_of, "verdicts.numerics"));
   if (record.outcome() < 1 || record.outcome() > static_cast<uint32_t>(Outcome::kLostHeat)) {
     return BadField("verdicts.outcome", fmt::format("value {} is not known", record.outcome()));
   }
-  Verdict verdict{.id = std::move(*id)};
+  Verdict verdict{.id = std::move(id)};
   verdict.outcome = static_cast<Outcome>(record.outcome());
   verdict.is_default = record.is_default();
-  verdict.reason = std::move(*reason);
-  verdict.numerics = std::move(*numerics);
+  verdict.reason = std::move(reason);
+  verdict.numerics = std::move(numerics);
   verdict.wrong_elements = record.wrong_elements();
   verdict.samples_ns.reserve(static_cast<size_t>(record.samples_from_median_ns_size()));
   for (int64_t difference : record.samples_from_median_ns()) {
@@ -86,16 +82,13 @@ Result<Verdict> ReadVerdict(const proto::VerdictRecord& record, const TextLookup
 Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const TextLookup& text_of,
                                CellResult& cell) {
   for (const proto::VerdictRecord& verdict_record : record.verdicts()) {
-    Result<Verdict> verdict = ReadVerdict(verdict_record, text_of);
-    if (!verdict) return Propagate(verdict);
-    cell.verdicts.push_back(std::move(*verdict));
+    COTUNE_TRY(Verdict verdict, ReadVerdict(verdict_record, text_of));
+    cell.verdicts.push_back(std::move(verdict));
   }
   for (const proto::RefusalRecord& refusal : record.refusals()) {
-    Result<std::string> choice = ReadText(refusal.choice(), text_of, "refusals.choice");
-    if (!choice) return Propagate(choice);
-    Result<std::string> reason = ReadText(refusal.reason(), text_of, "refusals.reason");
-    if (!reason) return Propagate(reason);
-    cell.refusals.push_back({std::move(*choice), std::move(*reason)});
+    COTUNE_TRY(std::string choice, ReadText(refusal.choice(), text_of, "refusals.choice"));
+    COTUNE_TRY(std::string reason, ReadText(refusal.reason(), text_of, "refusals.reason"));
+    cell.refusals.push_back({std::move(choice), std::move(reason)});
   }
   return {};
 }
@@ -103,15 +96,13 @@ Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const Text
 Status ReadConnections(const proto::CellDetailRecord& record, const TextLookup& text_of,
                        CellResult& cell) {
   for (const proto::ConnectionsRecord& each : record.connections()) {
-    Result<std::string> backend = ReadText(each.backend(), text_of, "connections.backend");
-    if (!backend) return Propagate(backend);
-    Result<std::string> text = ReadText(each.text(), text_of, "connections.text");
-    if (!text) return Propagate(text);
-    if (!cell.connections.empty() && *backend <= cell.connections.rbegin()->first) {
-      return BadField("connections.backend", fmt::format("'{}' comes after '{}'", *backend,
+    COTUNE_TRY(std::string backend, ReadText(each.backend(), text_of, "connections.backend"));
+    COTUNE_TRY(std::string text, ReadText(each.text(), text_of, "connections.text"));
+    if (!cell.connections.empty() && backend <= cell.connections.rbegin()->first) {
+      return BadField("connections.backend", fmt::format("'{}' comes after '{}'", backend,
                                                          cell.connections.rbegin()->first));
     }
-    cell.connections.emplace_hint(cell.connections.end(), std::move(*backend), std::move(*text));
+    cell.connections.emplace_hint(cell.connections.end(), std::move(backend), std::move(text));
   }
   return {};
 }
@@ -216,15 +207,14 @@ Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record) {
   Status read = ReadFingerprintFields(record.machine(), "fingerprint.machine", fingerprint.machine);
   if (read)
     read = ReadFingerprintFields(record.backends(), "fingerprint.backends", fingerprint.backends);
-  if (!read) return Propagate(read);
+  COTUNE_RETURN_IF_ERROR(read);
   fingerprint.measuring_mode = record.measuring_mode();
   return fingerprint;
 }
 
 Result<ChoiceId> ReadChoice(uint32_t reference, const TextLookup& text_of, std::string_view field) {
-  Result<std::string> text = ReadText(reference, text_of, field);
-  if (!text) return Propagate(text);
-  Result<ChoiceId> choice = ChoiceId::Parse(*text);
+  COTUNE_TRY(std::string text, ReadText(reference, text_of, field));
+  Result<ChoiceId> choice = ChoiceId::Parse(text);
   if (!choice) return BadField(field, choice.error().ToText());
   return choice;
 }
@@ -245,23 +235,20 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
     return BadField("sm_clock_mhz", fmt::format("it is {}", record.sm_clock_mhz()));
   }
   entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
-  Result<std::string> reasons = ReadText(record.throttle_reasons(), text_of, "throttle_reasons");
-  if (!reasons) return Propagate(reasons);
-  entry.cell.throttle_reasons = std::move(*reasons);
+  COTUNE_TRY(std::string reasons, ReadText(record.throttle_reasons(), text_of, "throttle_reasons"));
+  entry.cell.throttle_reasons = std::move(reasons);
   if (Status read = ReadConnections(record, text_of, entry.cell); !read) return read;
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);
   if (!read) return read;
-  Result<std::string> why = ReadText(record.why(), text_of, "why");
-  if (!why) return Propagate(why);
-  Result<std::string> version = ReadText(record.cotune_version(), text_of, "cotune_version");
-  if (!version) return Propagate(version);
+  COTUNE_TRY(std::string why, ReadText(record.why(), text_of, "why"));
+  COTUNE_TRY(std::string version, ReadText(record.cotune_version(), text_of, "cotune_version"));
   winner.median_ns = record.winner_median_ns();
   winner.runner_up_median_ns = record.runner_up_median_ns();
   winner.fallback_median_ns = record.fallback_median_ns();
-  winner.why = std::move(*why);
-  entry.cotune_version = std::move(*version);
+  winner.why = std::move(why);
+  entry.cotune_version = std::move(version);
   return {};
 }
 
@@ -274,11 +261,10 @@ Result<uint64_t> DigestOfProgramText(std::string_view text) {
 
 Status CheckProgramText(std::string_view text, uint64_t digest) {
   if (text.empty()) return {};
-  const Result<uint64_t> own = DigestOfProgramText(text);
-  if (!own) return Propagate(own);
-  if (*own == digest) return {};
+  COTUNE_TRY(const uint64_t own, DigestOfProgramText(text));
+  if (own == digest) return {};
   return BadField("program_text",
-                  fmt::format("its digest is {:016x}, the entry's {:016x}", *own, digest));
+                  fmt::format("its digest is {:016x}, the entry's {:016x}", own, digest));
 }
 
 tl::unexpected<Error> BadField(std::string_view field, std::string cause) {

@@ -29,9 +29,8 @@ Result<std::vector<std::optional<DecidedCell>>> DecodeKnownCells(std::string_vie
   for (const std::string& encoded : message.cells()) {
     cells.emplace_back();
     if (encoded.empty()) continue;
-    Result<DatabaseEntry> entry = DecodeCell(encoded);
-    if (!entry) return Propagate(entry);
-    cells.back() = DecidedCell{std::move(entry->cell), std::move(entry->winner)};
+    COTUNE_TRY(DatabaseEntry entry, DecodeCell(encoded));
+    cells.back() = DecidedCell{std::move(entry.cell), std::move(entry.winner)};
   }
   return cells;
 }

@@ -330,9 +330,8 @@ Result<std::vector<DatabaseEntry>> TunedDatabase::entries() const {
   std::vector<DatabaseEntry> entries;
   entries.reserve(rows_.size());
   for (const DatabaseRow& row : rows_) {
-    Result<DatabaseEntry> entry = row.Decode();
-    if (!entry) return Propagate(entry);
-    entries.push_back(std::move(*entry));
+    COTUNE_TRY(DatabaseEntry entry, row.Decode());
+    entries.push_back(std::move(entry));
   }
   return entries;
 }
@@ -359,17 +358,15 @@ Result<TunedDatabase> TunedDatabase::FromBytes(std::string bytes) {
                 fmt::format("at most {} are read", kFileBytesMax),
                 "give the path of a file that cotune wrote");
   }
-  Result<std::vector<DatabaseRow>> rows = DecodeDatabase(std::move(bytes));
-  if (!rows) return Propagate(rows);
+  COTUNE_TRY(std::vector<DatabaseRow> rows, DecodeDatabase(std::move(bytes)));
   TunedDatabase database;
-  database.rows_ = std::move(*rows);
+  database.rows_ = std::move(rows);
   return database;
 }
 
 Result<TunedDatabase> TunedDatabase::Load(const std::string& path) {
-  Result<std::string> bytes = ReadDatabaseFile(path, "tuned database", kFileBytesMax);
-  if (!bytes) return Propagate(bytes);
-  Result<TunedDatabase> database = FromBytes(std::move(*bytes));
+  COTUNE_TRY(std::string bytes, ReadDatabaseFile(path, "tuned database", kFileBytesMax));
+  Result<TunedDatabase> database = FromBytes(std::move(bytes));
   if (!database) {
     Error error = database.error();
     error.where = error.where.empty() ? path : path + ", " + error.where;

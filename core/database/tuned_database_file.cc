@@ -107,9 +107,7 @@ Status CreateTemporary(const std::string& path, TemporaryFile& file) {
 
 Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view kind,
                                      uint64_t bytes_max) {
-  if (Status trusted = CheckFolder(path, kind); !trusted) {
-    return Propagate(trusted);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckFolder(path, kind));
   // O_NONBLOCK: a pipe without a writer must not hold us.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) {
@@ -126,8 +124,7 @@ Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view k
     return SystemFailure(fmt::format("the {} cannot be examined", kind), path, errno,
                          "check the file system");
   }
-  if (Status checked = CheckFileStatus(status, path, kind, bytes_max); !checked)
-    return Propagate(checked);
+  COTUNE_RETURN_IF_ERROR(CheckFileStatus(status, path, kind, bytes_max));
 
   std::string bytes(static_cast<size_t>(status.st_size), '\0');
   size_t have_bytes = 0;
@@ -145,14 +142,13 @@ Result<std::string> ReadDatabaseFile(const std::string& path, std::string_view k
 }
 
 Status ReplaceDatabaseFile(const std::string& path, std::string_view bytes) {
-  const Result<std::optional<mode_t>> mode = ModeFor(path);
-  if (!mode) return Propagate(mode);
+  COTUNE_TRY(const std::optional<mode_t> mode, ModeFor(path));
   TemporaryFile file;
   if (Status created = CreateTemporary(path, file); !created) return created;
-  const char* const next_step = mode->has_value()
+  const char* const next_step = mode.has_value()
                                     ? "the old file is intact; check free space and permissions"
                                     : "check free space and permissions";
-  if (mode->has_value() && fchmod(file.fd.get(), **mode) != 0) {
+  if (mode.has_value() && fchmod(file.fd.get(), *mode) != 0) {
     return SystemFailure("the mode of the new tuned database cannot be set", file.path, errno,
                          next_step);
   }

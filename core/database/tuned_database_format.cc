@@ -80,7 +80,7 @@ class IndexReader {
     if (read) read = ReadPrograms();
     rows_.reserve(static_cast<size_t>(index_.fingerprint_size()));
     for (int i = 0; read && i < index_.fingerprint_size(); ++i) read = ReadRow(i);
-    if (!read) return Propagate(read);
+    COTUNE_RETURN_IF_ERROR(read);
     return std::move(rows_);
   }
 
@@ -106,13 +106,12 @@ class IndexReader {
 
   Status ReadFingerprints() {
     for (const proto::FingerprintRecord& record : index_.fingerprints()) {
-      Result<Fingerprint> fingerprint = FromRecord(record);
-      if (!fingerprint) return Propagate(fingerprint);
-      if (!fingerprints_.empty() && !(*fingerprints_.back() < *fingerprint)) {
+      COTUNE_TRY(Fingerprint fingerprint, FromRecord(record));
+      if (!fingerprints_.empty() && !(*fingerprints_.back() < fingerprint)) {
         return BadField("fingerprints",
                         fmt::format("number {} is not in order", fingerprints_.size()));
       }
-      fingerprints_.push_back(std::make_shared<const Fingerprint>(std::move(*fingerprint)));
+      fingerprints_.push_back(std::make_shared<const Fingerprint>(std::move(fingerprint)));
     }
     return {};
   }
@@ -134,9 +133,8 @@ class IndexReader {
     for (const std::string& text : index_.program_texts()) {
       if (text <= last) return BadField("program_texts", "they are not in order");
       last = text;
-      const Result<uint64_t> digest = DigestOfProgramText(text);
-      if (!digest) return Propagate(digest);
-      programs_.emplace(*digest, std::make_shared<const std::string>(text));
+      COTUNE_TRY(const uint64_t digest, DigestOfProgramText(text));
+      programs_.emplace(digest, std::make_shared<const std::string>(text));
     }
     return {};
   }
@@ -149,8 +147,7 @@ class IndexReader {
   Status ReadRow(int i) {
     if (index_.fingerprint(i) >= fingerprints_.size()) return BadPosition("fingerprint", i);
     if (index_.problem_class(i) >= classes_.size()) return BadPosition("problem_class", i);
-    Result<std::shared_ptr<const ChoiceId>> winner = WinnerOf(index_.winner(i));
-    if (!winner) return Propagate(winner);
+    COTUNE_TRY(std::shared_ptr<const ChoiceId> winner, WinnerOf(index_.winner(i)));
     if (i > 0 && Identity(i) <= Identity(i - 1)) {
       return BadField("count", fmt::format("entry {} is not in order", i));
     }
@@ -165,7 +162,7 @@ class IndexReader {
     }
     rows_.push_back({.fingerprint = fingerprints_[index_.fingerprint(i)],
                      .problem = {cls, index_.count(i), index_.topology_digest(i)},
-                     .winner = std::move(*winner),
+                     .winner = std::move(winner),
                      .measured_unix_s = index_.measured_unix_s(i),
                      .samples = index_.samples(i),
                      .program_text = ProgramOf(cls.program_digest),
@@ -185,10 +182,10 @@ class IndexReader {
   Result<std::shared_ptr<const ChoiceId>> WinnerOf(uint32_t reference) {
     auto [at, is_new] = winners_.try_emplace(reference);
     if (is_new) {
-      Result<ChoiceId> choice = ReadChoice(
-          reference, [this](uint32_t r) { return image_->TextOf(r); }, "winner");
-      if (!choice) return Propagate(choice);
-      at->second = std::make_shared<const ChoiceId>(std::move(*choice));
+      COTUNE_TRY(ChoiceId choice,
+                 ReadChoice(
+                     reference, [this](uint32_t r) { return image_->TextOf(r); }, "winner"));
+      at->second = std::make_shared<const ChoiceId>(std::move(choice));
     }
     return at->second;
   }
@@ -217,9 +214,8 @@ Result<DatabaseEntry> DecodeFromImage(const DatabaseRow& row) {
   DatabaseEntry entry{.fingerprint = *row.fingerprint, .cell = {}, .winner = {.id = *row.winner}};
   entry.cell.problem = row.problem;
   entry.measured_unix_s = row.measured_unix_s;
-  Status read = ReadDetailRecord(
-      record, [&image](uint32_t r) { return image.TextOf(r); }, entry);
-  if (!read) return Propagate(read);
+  COTUNE_RETURN_IF_ERROR(ReadDetailRecord(
+      record, [&image](uint32_t r) { return image.TextOf(r); }, entry));
   if (CountSamples(entry.cell) != row.samples) {
     return BadField("samples", fmt::format("{} in the index, {} in the details", row.samples,
                                            CountSamples(entry.cell)));
@@ -320,9 +316,8 @@ Result<std::string> EncodeDatabase(const std::vector<DatabaseRow>& rows) {
       entries.push_back(row.entry);
       continue;
     }
-    Result<DatabaseEntry> entry = row.Decode();
-    if (!entry) return Propagate(entry);
-    entries.push_back(std::make_shared<const DatabaseEntry>(std::move(*entry)));
+    COTUNE_TRY(DatabaseEntry entry, row.Decode());
+    entries.push_back(std::make_shared<const DatabaseEntry>(std::move(entry)));
   }
   return EncodeEntries(entries, programs);
 }
@@ -330,20 +325,19 @@ Result<std::string> EncodeDatabase(const std::vector<DatabaseRow>& rows) {
 Result<std::vector<DatabaseRow>> DecodeDatabase(std::string bytes) {
   auto image = std::make_shared<DatabaseImage>();
   image->bytes = std::move(bytes);
-  const Result<std::string_view> payload = CheckDatabaseHeader(image->bytes);
-  if (!payload) return Propagate(payload);
-  if (payload->size() < 8)
-    return BadField("index length", fmt::format("the payload has {} bytes", payload->size()));
-  const auto index_bytes = ReadLittleEndian<uint64_t>(*payload);
-  if (index_bytes > payload->size() - 8) {
+  COTUNE_TRY(const std::string_view payload, CheckDatabaseHeader(image->bytes));
+  if (payload.size() < 8)
+    return BadField("index length", fmt::format("the payload has {} bytes", payload.size()));
+  const auto index_bytes = ReadLittleEndian<uint64_t>(payload);
+  if (index_bytes > payload.size() - 8) {
     return BadField("index length",
-                    fmt::format("{} bytes in a payload of {}", index_bytes, payload->size()));
+                    fmt::format("{} bytes in a payload of {}", index_bytes, payload.size()));
   }
   proto::DatabaseIndex index;
-  if (!index.ParseFromArray(payload->data() + 8, static_cast<int>(index_bytes))) {
+  if (!index.ParseFromArray(payload.data() + 8, static_cast<int>(index_bytes))) {
     return BadField("index", fmt::format("{} bytes are not an index", index_bytes));
   }
-  const std::string_view regions = payload->substr(8 + index_bytes);
+  const std::string_view regions = payload.substr(8 + index_bytes);
   uint64_t text_region_bytes = 0;
   for (uint32_t text_bytes : index.text_bytes()) text_region_bytes += text_bytes;
   if (text_region_bytes > regions.size()) {
@@ -356,7 +350,7 @@ Result<std::vector<DatabaseRow>> DecodeDatabase(std::string bytes) {
   if (read)
     read =
         ReadEnds(index.detail_bytes(), image->details.size(), "detail_bytes", image->detail_ends);
-  if (!read) return Propagate(read);
+  COTUNE_RETURN_IF_ERROR(read);
   return IndexReader(index, std::move(image)).Read();
 }
 

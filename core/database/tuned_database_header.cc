@@ -75,8 +75,7 @@ std::string WithDatabaseHeader(std::string_view payload) {
 }
 
 Result<std::string_view> CheckDatabaseHeader(std::string_view bytes) {
-  const Result<uint64_t> payload_bytes = CheckFields(bytes);
-  if (!payload_bytes) return Propagate(payload_bytes);
+  COTUNE_RETURN_IF_ERROR(CheckFields(bytes));
   const std::string_view payload = bytes.substr(kDatabaseHeaderBytes);
   if (Checksum(payload) != bytes.substr(20, 16)) {
     return Refused("the checksum of the tuned database does not match",

@@ -35,9 +35,8 @@ class FileJournal final : public TuningJournal {
   Status Replay() {
     struct stat status {};
     if (lstat(path_.c_str(), &status) != 0 && errno == ENOENT) return {};
-    Result<std::string> bytes = ReadDatabaseFile(path_, "journal", kJournalBytesMax);
-    if (!bytes) return Propagate(bytes);
-    Result<JournalContent> content = DecodeJournal(*bytes);
+    COTUNE_TRY(std::string bytes, ReadDatabaseFile(path_, "journal", kJournalBytesMax));
+    Result<JournalContent> content = DecodeJournal(bytes);
     if (!content) {
       Error error = content.error();
       error.where = error.where.empty() ? path_ : path_ + ", " + error.where;
@@ -190,10 +189,9 @@ std::vector<JournalAttempt> SuspectsOf(const std::string& journal_path) {
 
 Result<std::unique_ptr<TuningJournal>> TuningJournal::Open(const std::string& database_path,
                                                            JournalKind kind) {
-  Result<DatabaseLock> lock = DatabaseLock::Acquire(database_path);
-  if (!lock) return Propagate(lock);
-  auto journal = std::make_unique<FileJournal>(std::move(*lock), database_path + ".journal", kind);
-  if (Status replayed = journal->Replay(); !replayed) return Propagate(replayed);
+  COTUNE_TRY(DatabaseLock lock, DatabaseLock::Acquire(database_path));
+  auto journal = std::make_unique<FileJournal>(std::move(lock), database_path + ".journal", kind);
+  COTUNE_RETURN_IF_ERROR(journal->Replay());
   return journal;
 }
 

@@ -115,10 +115,9 @@ Status TakePayload(std::string_view payload, JournalContent& content) {
   if (letter == kCell || letter == kAttempt) content.open_prepares.clear();
   if (!is_prepare) content.open_attempt.reset();
   if (letter == kCell) {
-    Result<DatabaseEntry> entry = DecodeCell(body);
-    if (!entry) return Propagate(entry);
-    DropBlamesOf(entry->cell, content.blames);
-    content.entries.push_back(std::move(*entry));
+    COTUNE_TRY(DatabaseEntry entry, DecodeCell(body));
+    DropBlamesOf(entry.cell, content.blames);
+    content.entries.push_back(std::move(entry));
     return {};
   }
   std::optional<JournalAttempt> attempt;

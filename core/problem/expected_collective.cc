@@ -43,9 +43,7 @@ Result<SentByRanks> BlocksFor(const Problem& problem, int rank, const SentByRank
   if (rank < 0 || rank >= problem.cls.world_size) {
     return CannotExpect(problem, fmt::format("rank {} is none of the group", rank));
   }
-  if (Status given = CheckSent(problem, problem.send_elements(), sent); !given) {
-    return Propagate(given);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSent(problem, problem.send_elements(), sent));
   const uint64_t block_bytes = problem.count * SizeBytes(problem.cls.dtype);
   const bool has_blocks = problem.send_elements() > problem.count;
   SentByRanks blocks;
@@ -71,20 +69,18 @@ Problem AsMovedBits(Problem problem) {
 }  // namespace
 
 Result<EvaluatedValue> ExpectedValue(const Problem& problem, int rank, const SentByRanks& sent) {
-  const Result<SentByRanks> blocks = BlocksFor(problem, rank, sent);
-  if (!blocks) return Propagate(blocks);
-  return ExpectedValueOfBlocks(problem, *blocks);
+  COTUNE_TRY(const SentByRanks blocks, BlocksFor(problem, rank, sent));
+  return ExpectedValueOfBlocks(problem, blocks);
 }
 
 Result<std::vector<std::byte>> ExpectedBytes(const Problem& problem, int rank,
                                              const SentByRanks& sent) {
-  const Result<SentByRanks> blocks = BlocksFor(problem, rank, sent);
-  if (!blocks) return Propagate(blocks);
-  return ExpectedBytesOfBlocks(problem, *blocks);
+  COTUNE_TRY(const SentByRanks blocks, BlocksFor(problem, rank, sent));
+  return ExpectedBytesOfBlocks(problem, blocks);
 }
 
 Result<EvaluatedValue> ExpectedValueOfBlocks(const Problem& problem, const SentByRanks& blocks) {
-  if (Status given = CheckSent(problem, problem.count, blocks); !given) return Propagate(given);
+  COTUNE_RETURN_IF_ERROR(CheckSent(problem, problem.count, blocks));
   // A rank gets from its blocks alone what all get who have no others.
   Problem whole = problem;
   if (problem.cls.collective == Collective::kReduceScatter) {
@@ -92,19 +88,17 @@ Result<EvaluatedValue> ExpectedValueOfBlocks(const Problem& problem, const SentB
   } else if (problem.cls.collective == Collective::kAllToAll) {
     whole.cls.collective = Collective::kAllGather;
   }
-  const Result<Program> program = Program::SingleCollective(whole.cls);
-  if (!program) return Propagate(program);
+  COTUNE_TRY(const Program program, Program::SingleCollective(whole.cls));
   std::vector<std::vector<std::vector<std::byte>>> inputs;
   for (const auto& block : blocks) inputs.push_back({block});
-  auto outputs = EvaluateProgramOnRank(program->graph(), program->RowsAt(whole),
-                                       whole.cls.world_size, 0, inputs);
-  if (!outputs) return Propagate(outputs);
-  return std::move(outputs->front());
+  COTUNE_TRY(auto outputs, EvaluateProgramOnRank(program.graph(), program.RowsAt(whole),
+                                                 whole.cls.world_size, 0, inputs));
+  return std::move(outputs.front());
 }
 
 Result<std::vector<std::byte>> ExpectedBytesOfBlocks(const Problem& problem,
                                                      const SentByRanks& blocks) {
-  if (Status given = CheckSent(problem, problem.count, blocks); !given) return Propagate(given);
+  COTUNE_RETURN_IF_ERROR(CheckSent(problem, problem.count, blocks));
   const Problem whole = Reduces(problem.cls.collective) ? problem : AsMovedBits(problem);
   const uint64_t size = SizeBytes(whole.cls.dtype);
   std::vector<std::byte> bytes(whole.recv_elements() * size);
@@ -114,9 +108,8 @@ Result<std::vector<std::byte>> ExpectedBytesOfBlocks(const Problem& problem,
         std::min(whole.count - first, std::max<uint64_t>(1, kElementsAtOnce / blocks.size()));
     SentByRanks cut;
     for (const auto& block : blocks) cut.push_back(Cut(block, first * size, part.count * size));
-    const auto value = ExpectedValueOfBlocks(part, cut);
-    if (!value) return Propagate(value);
-    const std::vector<std::byte> received = Encode(*value);
+    COTUNE_TRY(const auto value, ExpectedValueOfBlocks(part, cut));
+    const std::vector<std::byte> received = Encode(value);
     for (uint64_t i = 0; i < part.recv_elements() / part.count; ++i) {
       std::memcpy(bytes.data() + (i * whole.count + first) * size,
                   received.data() + i * part.count * size, part.count * size);

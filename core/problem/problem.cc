@@ -224,17 +224,14 @@ Result<ProblemClass> ParseProblemClass(std::string_view text) {
   ProblemClass cls;
   if (parts.size() > 7 && TakeDigest(parts.back(), cls)) parts.pop_back();
   if (parts.size() < 7 || parts.size() > 8) return malformed(text);
-  const auto collective = ParseCollective(parts[0]);
-  if (!collective) return Propagate(collective);
-  cls.collective = *collective;
+  COTUNE_TRY(const auto collective, ParseCollective(parts[0]));
+  cls.collective = collective;
   if (parts[1] != "none") {
-    const auto reduction = ParseReduction(parts[1]);
-    if (!reduction) return Propagate(reduction);
-    cls.reduction = *reduction;
+    COTUNE_TRY(const auto reduction, ParseReduction(parts[1]));
+    cls.reduction = reduction;
   }
-  const auto dtype = ParseDtype(parts[2]);
-  if (!dtype) return Propagate(dtype);
-  cls.dtype = *dtype;
+  COTUNE_TRY(const auto dtype, ParseDtype(parts[2]));
+  cls.dtype = dtype;
   if (parts[3] != "host" && parts[3] != "cuda") return malformed(parts[3]);
   cls.memory = parts[3] == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
   if (parts[4] != "plain" && parts[4] != "symmetric") return malformed(parts[4]);
@@ -246,7 +243,7 @@ Result<ProblemClass> ParseProblemClass(std::string_view text) {
     return malformed(parts[6]);
   }
   cls.root = root;
-  if (Status valid = Validate(cls); !valid) return Propagate(valid);
+  COTUNE_RETURN_IF_ERROR(Validate(cls));
   if (ToText(cls) != text) return malformed(text);
   return cls;
 }

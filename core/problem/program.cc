@@ -74,14 +74,13 @@ Program::Program(ProgramGraph graph, const ProblemClass& anchor)
     : graph_(std::move(graph)), anchor_(anchor), digest_(Sha256Prefix(ToText())) {}
 
 Result<Program> Program::SingleCollective(const ProblemClass& cls) {
-  if (Status valid = Validate(cls); !valid) return Propagate(valid);
+  COTUNE_RETURN_IF_ERROR(Validate(cls));
   ProgramParts parts;
   parts.inputs.push_back({"x", {cls.dtype, RowsAround(cls.collective).first, 1}});
   parts.nodes.emplace_back(CollectiveNode{cls.collective, cls.reduction, cls.root, 0});
   parts.outputs.push_back({1});
-  Result<ProgramGraph> graph = ProgramGraph::Make(std::move(parts));
-  if (!graph) return Propagate(graph);
-  return Program(std::move(*graph), cls);
+  COTUNE_TRY(ProgramGraph graph, ProgramGraph::Make(std::move(parts)));
+  return Program(std::move(graph), cls);
 }
 
 Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
@@ -94,7 +93,7 @@ Result<Program> Program::Bind(ProgramGraph graph, const GroupShape& group) {
         "give a collective a value with R rows, or leave out the operations that have them");
   }
   for (const size_t node : graph.collectives()) {
-    if (Status valid = Validate(ClassIn(graph, node, group)); !valid) return Propagate(valid);
+    COTUNE_RETURN_IF_ERROR(Validate(ClassIn(graph, node, group)));
   }
   ProblemClass cls = ClassIn(graph, anchor, group);
   cls.buffer_class = group.buffers;

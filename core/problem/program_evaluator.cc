@@ -204,8 +204,8 @@ Result<std::vector<Evaluated>> EvaluateValues(const ProgramGraph& graph, uint64_
                                               int world_size,
                                               const std::vector<std::vector<Bytes>>& inputs,
                                               RankRange ranks) {
-  if (Status fits = CheckRanks(graph, rows, world_size); !fits) return Propagate(fits);
-  if (Status given = CheckInputs(graph, rows, world_size, inputs); !given) return Propagate(given);
+  COTUNE_RETURN_IF_ERROR(CheckRanks(graph, rows, world_size));
+  COTUNE_RETURN_IF_ERROR(CheckInputs(graph, rows, world_size, inputs));
   std::vector<Evaluated> values;
   for (size_t input = 0; input < graph.inputs().size(); ++input) {
     const ValueType& type = graph.inputs()[input].type;
@@ -246,11 +246,11 @@ std::vector<EvaluatedValue> OutputsOn(size_t rank, const ProgramGraph& graph,
 Result<std::vector<std::vector<EvaluatedValue>>> EvaluateProgram(
     const ProgramGraph& graph, uint64_t rows, int world_size,
     const std::vector<std::vector<Bytes>>& inputs) {
-  const auto values = EvaluateValues(graph, rows, world_size, inputs, {0, inputs.size()});
-  if (!values) return Propagate(values);
+  COTUNE_TRY(const auto values,
+             EvaluateValues(graph, rows, world_size, inputs, {0, inputs.size()}));
   std::vector<std::vector<EvaluatedValue>> outputs;
   for (size_t rank = 0; rank < inputs.size(); ++rank) {
-    outputs.push_back(OutputsOn(rank, graph, *values));
+    outputs.push_back(OutputsOn(rank, graph, values));
   }
   return outputs;
 }
@@ -264,9 +264,8 @@ Result<std::vector<EvaluatedValue>> EvaluateProgramOnRank(
                           "give a rank of the group");
   }
   const auto own = static_cast<size_t>(rank);
-  const auto values = EvaluateValues(graph, rows, world_size, inputs, {own, own + 1});
-  if (!values) return Propagate(values);
-  return OutputsOn(own, graph, *values);
+  COTUNE_TRY(const auto values, EvaluateValues(graph, rows, world_size, inputs, {own, own + 1}));
+  return OutputsOn(own, graph, values);
 }
 
 }  // namespace cotune

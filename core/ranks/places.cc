@@ -67,14 +67,13 @@ Result<Places> ExchangePlaces(RankExchange& exchange, std::string_view host_iden
              "/proc/sys/kernel/random/boot_id cannot be read",
              "mount /proc, or give JobOptions.host_identity"));
   }
-  const Result<ExchangedRecords<HostOfRank>> all =
-      ExchangeRecords(exchange, "places", record, 0, deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const ExchangedRecords<HostOfRank> all,
+             ExchangeRecords(exchange, "places", record, 0, deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   std::vector<std::string> identities;
-  for (const auto& each : all->records) identities.push_back(each.message.identity);
+  for (const auto& each : all.records) identities.push_back(each.message.identity);
   return Places::Of(identities);
 }
 

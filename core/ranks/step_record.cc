@@ -119,15 +119,14 @@ Result<EncodedRecords> ExchangeEncoded(RankExchange& exchange, std::string_view 
   AppendLittleEndian(static_cast<uint32_t>(CountParts(bytes)), first);
   first += PartOf(bytes, 0);
   Result<StepResult> result = exchange.Step(step, first, start_delay_ns, deadline_ns);
-  if (!result) return Propagate(result);
+  COTUNE_RETURN_IF_ERROR(result);
   std::vector<std::string> all = std::move(result->records);
-  const Result<size_t> parts = TakePartCounts(all);
-  if (!parts) return Propagate(parts);
-  for (size_t part = 1; part < *parts; ++part) {
+  COTUNE_TRY(const size_t parts, TakePartCounts(all));
+  for (size_t part = 1; part < parts; ++part) {
     result = exchange.Step(
-        fmt::format("{} (part {} of {})", step.substr(0, kStepNameBytesMax), part + 1, *parts),
+        fmt::format("{} (part {} of {})", step.substr(0, kStepNameBytesMax), part + 1, parts),
         PartOf(bytes, part), start_delay_ns, deadline_ns);
-    if (!result) return Propagate(result);
+    COTUNE_RETURN_IF_ERROR(result);
     for (size_t rank = 0; rank < all.size(); ++rank) all[rank] += result->records[rank];
   }
   return EncodedRecords{std::move(all), result->elapsed_ns, result->start_elapsed_ns,
@@ -156,9 +155,8 @@ Result<std::string> BroadcastInParts(RankExchange& exchange, std::string_view by
   whole->erase(0, kPartCountBytes);
   for (size_t part = 1; part < parts; ++part) {
     const std::string_view own = exchange.rank() == 0 ? bytes.substr(part * kBytes, kBytes) : "";
-    const Result<std::string> next = exchange.Broadcast(own, deadline_ns);
-    if (!next) return Propagate(next);
-    *whole += *next;
+    COTUNE_TRY(const std::string next, exchange.Broadcast(own, deadline_ns));
+    *whole += next;
   }
   return whole;
 }

@@ -108,22 +108,21 @@ template <typename Message>
 Result<ExchangedRecords<Message>> ExchangeRecords(RankExchange& exchange, std::string_view step,
                                                   const StepRecord<Message>& record,
                                                   int64_t start_delay_ns, int64_t deadline_ns) {
-  const Result<EncodedRecords> encoded = ExchangeEncoded(
-      exchange, step, AnyStepRecord{record.failure, record.message}, start_delay_ns, deadline_ns);
-  if (!encoded) return Propagate(encoded);
+  COTUNE_TRY(const EncodedRecords encoded,
+             ExchangeEncoded(exchange, step, AnyStepRecord{record.failure, record.message},
+                             start_delay_ns, deadline_ns));
   ExchangedRecords<Message> all;
-  all.elapsed_ns = encoded->elapsed_ns;
-  all.start_elapsed_ns = encoded->start_elapsed_ns;
-  all.job_begin_ns = encoded->job_begin_ns;
-  all.records.reserve(encoded->bytes.size());
-  all.job_ranks.reserve(encoded->bytes.size());
-  for (const std::string& bytes : encoded->bytes) {
+  all.elapsed_ns = encoded.elapsed_ns;
+  all.start_elapsed_ns = encoded.start_elapsed_ns;
+  all.job_begin_ns = encoded.job_begin_ns;
+  all.records.reserve(encoded.bytes.size());
+  all.job_ranks.reserve(encoded.bytes.size());
+  for (const std::string& bytes : encoded.bytes) {
     const int job_rank = exchange.job_rank(static_cast<int>(all.records.size()));
-    Result<AnyStepRecord> decoded = DecodeStepRecord(bytes);
-    if (!decoded) return Propagate(decoded);
-    auto* message = std::get_if<Message>(&decoded->message);
-    if (message == nullptr) return OtherMessage(step, Message::kName, decoded->message, job_rank);
-    all.records.push_back({std::move(decoded->failure), std::move(*message)});
+    COTUNE_TRY(AnyStepRecord decoded, DecodeStepRecord(bytes));
+    auto* message = std::get_if<Message>(&decoded.message);
+    if (message == nullptr) return OtherMessage(step, Message::kName, decoded.message, job_rank);
+    all.records.push_back({std::move(decoded.failure), std::move(*message)});
     all.job_ranks.push_back(job_rank);
   }
   return all;

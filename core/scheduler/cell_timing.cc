@@ -40,9 +40,7 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   if (!decided) return decided;
   if (has_heats && (budget_ns == 0 || now_ns_ < cell_end_ns)) {
     const int64_t left_ns = budget_ns == 0 ? 0 : cell_end_ns - now_ns_;
-    if (Status raced = RaceCombinations(*cell, problem, left_ns, *decided); !raced) {
-      return Propagate(raced);
-    }
+    COTUNE_RETURN_IF_ERROR(RaceCombinations(*cell, problem, left_ns, *decided));
   }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
@@ -57,12 +55,11 @@ Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, int6
   if (!decided.winner) return {};
   if (Status ready = CallCombinations(cell, problem, decided); !ready) return ready;
   if (cell.callers.empty()) return {};
-  Result<DecidedCell> second =
-      Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), budget_ns);
-  if (!second) return Propagate(second);
+  COTUNE_TRY(DecidedCell second,
+             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), budget_ns));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
-  decided = Decide(JoinHeats(std::move(decided.cell), std::move(second->cell)),
+  decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
                    SelectionRules{state_.settings.noise_percent});
   return {};
 }
@@ -108,11 +105,11 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
 Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {
   TuneParts& parts = state_.parts;
   const Status own = parts.observer.StopRequested() ? Status(TuneInterrupted()) : Status{};
-  const auto all = ExchangeRecords(parts.exchange, fmt::format("cell {} compiled", cells_done_),
-                                   StepRecord<Done>::FromStatus(own), 0, deadline_ns);
-  if (!all) return Propagate(all);
-  now_ns_ = all->elapsed_ns;
-  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
+  COTUNE_TRY(const auto all,
+             ExchangeRecords(parts.exchange, fmt::format("cell {} compiled", cells_done_),
+                             StepRecord<Done>::FromStatus(own), 0, deadline_ns));
+  now_ns_ = all.elapsed_ns;
+  if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
   return {};
 }
 

@@ -90,18 +90,16 @@ Status CompareNodes(RankExchange& exchange, std::span<const std::unique_ptr<Mult
                     size_t nodes_before, int64_t deadline_ns) {
   StepRecord<NodeDigests> own;
   for (const auto& node : nodes) own.message.digests.push_back(DigestOf(*node));
-  const auto all = ExchangeRecords(exchange, "nodes", own, 0, deadline_ns);
-  if (!all) return Propagate(all);
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const auto all, ExchangeRecords(exchange, "nodes", own, 0, deadline_ns));
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
-  const std::optional<size_t> differs = FirstDifference(all->records);
+  const std::optional<size_t> differs = FirstDifference(all.records);
   if (!differs) return {};
   StepRecord<NodeText> text;
   if (*differs < nodes.size()) text.message.text = TextOf(*nodes[*differs]);
-  const auto texts = ExchangeRecords(exchange, "differing node", text, 0, deadline_ns);
-  if (!texts) return Propagate(texts);
-  return NodesDiffer(nodes_before + *differs + 1, *texts);
+  COTUNE_TRY(const auto texts, ExchangeRecords(exchange, "differing node", text, 0, deadline_ns));
+  return NodesDiffer(nodes_before + *differs + 1, texts);
 }
 
 }  // namespace cotune

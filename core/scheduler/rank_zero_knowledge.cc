@@ -35,9 +35,8 @@ Result<std::vector<LeftOutChoice>> ShareLeftOut(RankExchange& exchange, KnownCel
                                                 int64_t deadline_ns) {
   const bool is_writer = exchange.rank() == 0 && known != nullptr;
   const std::string own = is_writer ? EncodeLeftOut(known->Begin()) : "";
-  const Result<std::string> shared = BroadcastInParts(exchange, own, deadline_ns);
-  if (!shared) return Propagate(shared);
-  return DecodeLeftOut(*shared);
+  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, own, deadline_ns));
+  return DecodeLeftOut(shared);
 }
 
 Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
@@ -51,9 +50,8 @@ Result<std::vector<std::optional<DecidedCell>>> ShareKnownCells(
     }
     bytes = EncodeKnownCells(found);
   }
-  const Result<std::string> shared = BroadcastInParts(exchange, bytes, deadline_ns);
-  if (!shared) return Propagate(shared);
-  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(*shared);
+  COTUNE_TRY(const std::string shared, BroadcastInParts(exchange, bytes, deadline_ns));
+  Result<std::vector<std::optional<DecidedCell>>> cells = DecodeKnownCells(shared);
   if (!cells) return cells;
   if (cells->size() == places.size()) return cells;
   return Fail(ErrorCode::kInternal,

@@ -49,7 +49,7 @@ Status Scheduler::ResolveNew() {
 }
 
 Result<TuneOutcome> Scheduler::Resolve() {
-  if (Status resolved = ResolveNew(); !resolved) return Propagate(resolved);
+  COTUNE_RETURN_IF_ERROR(ResolveNew());
   return state_.outcome;
 }
 

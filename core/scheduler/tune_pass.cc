@@ -45,9 +45,8 @@ Status TunePass::Run() {
     return ready;
   }
   if (Status warm = Warm(); !warm) return warm;
-  const Result<bool> met = PreSync();
-  if (!met) return Propagate(met);
-  if (!*met) return {};
+  COTUNE_TRY(const bool met, PreSync());
+  if (!met) return {};
   if (Status measured = Benchmark(); !measured) return measured;
   return Agree();
 }
@@ -70,27 +69,26 @@ Status TunePass::LookUpKnownCells() {
       !same) {
     return same;
   }
-  const auto left_out = ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs());
-  if (!left_out) return Propagate(left_out);
+  COTUNE_TRY(const auto left_out, ShareLeftOut(parts_.exchange, parts_.known, WarmDeadlineNs()));
   std::vector<CellPlace> all;
   for (size_t i = first_; i < state_.nodes.size(); ++i) {
     for (uint64_t hint : state_.nodes[i]->size_hints_bytes()) {
       all.push_back({state_.nodes[i].get(), hint});
     }
   }
-  auto known = ShareKnownCells(parts_.exchange, parts_.known, all, *left_out,
-                               SelectionRules{settings_.noise_percent}, WarmDeadlineNs());
-  if (!known) return Propagate(known);
+  COTUNE_TRY(auto known,
+             ShareKnownCells(parts_.exchange, parts_.known, all, left_out,
+                             SelectionRules{settings_.noise_percent}, WarmDeadlineNs()));
   for (size_t i = 0; i < all.size(); ++i) {
-    if (!(*known)[i]) {
+    if (!known[i]) {
       cells_.push_back(TuneCell{all[i]});
       continue;
     }
-    all[i].node->SetTimings(all[i].hint_bytes, std::move(*(*known)[i]));
+    all[i].node->SetTimings(all[i].hint_bytes, std::move(*known[i]));
     known_.push_back(all[i]);
   }
   state_.outcome.known_cells += static_cast<int32_t>(known_.size());
-  LeaveOut(*left_out);
+  LeaveOut(left_out);
   return {};
 }
 
@@ -129,9 +127,9 @@ Status TunePass::MakeSymmetricRegion() {
     bytes = std::max(bytes, CellOperands::RegionBytes(program, problem, copies));
   }
   if (bytes == 0) return {};
-  auto region = SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs());
-  if (!region) return Propagate(region);
-  symmetric_ = std::move(*region);
+  COTUNE_TRY(auto region,
+             SymmetricRegion::Create(parts_.device, parts_.groups, bytes, WarmDeadlineNs()));
+  symmetric_ = std::move(region);
   return {};
 }
 
@@ -162,18 +160,17 @@ Status TunePass::Warm() {
   const Status interrupted = parts_.observer.StopRequested() ? Status(TuneInterrupted()) : Status{};
   auto record = StepRecord<ProcessorsOfRank>::FromStatus(interrupted ? memory_ : interrupted);
   record.message.usable = UsableProcessors();
-  const auto all = ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs());
-  if (!all) return Propagate(all);
-  if (all->SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  COTUNE_TRY(const auto all, ExchangeRecords(parts_.exchange, "warm", record, 0, WarmDeadlineNs()));
+  if (all.SomeFailedWith(ErrorCode::kInterrupted)) return TuneInterrupted();
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   std::vector<std::string> processors;
-  for (const auto& rank : all->records) processors.push_back(rank.message.usable);
-  const bool core_for_each_rank = CountDistinctProcessors(processors) >= all->records.size();
+  for (const auto& rank : all.records) processors.push_back(rank.message.usable);
+  const bool core_for_each_rank = CountDistinctProcessors(processors) >= all.records.size();
   start_mode_ = core_for_each_rank ? StartMode::kWindow : StartMode::kBarrier;
   if (parts_.device.aligns_ranks()) start_mode_ = StartMode::kDevice;
-  begin_ns_ = all->elapsed_ns;
+  begin_ns_ = all.elapsed_ns;
   return {};
 }
 
@@ -181,7 +178,7 @@ Result<bool> TunePass::PreSync() {
   const StageSpan stage(parts_.observer, Stage::kPreSync);
   Result<bool> met = MeetInWindow();
   if (!met || !*met) return met;
-  if (Status checked = CheckChoices(); !checked) return Propagate(checked);
+  COTUNE_RETURN_IF_ERROR(CheckChoices());
   return true;
 }
 
@@ -191,18 +188,17 @@ Result<bool> TunePass::MeetInWindow() {
   const int64_t window_ns = settings_.collective_pre_sync_timeout_ns;
   const int64_t deadline_ns =
       parts_.clock.now_ns() + std::max(window_ns * 2, settings_.collective_autotune_timeout_ns);
-  const Result<PreSyncResult> result = parts_.exchange.PreSync(fields, window_ns, deadline_ns);
-  if (!result) return Propagate(result);
+  COTUNE_TRY(const PreSyncResult result, parts_.exchange.PreSync(fields, window_ns, deadline_ns));
   ++state_.outcome.pre_syncs;
-  state_.outcome.pre_sync_ns += result->waited_ns;
-  if (result->met) return true;
+  state_.outcome.pre_sync_ns += result.waited_ns;
+  if (result.met) return true;
   state_.outcome.committed = false;
-  state_.outcome.late_ranks = result->late_ranks;
+  state_.outcome.late_ranks = result.late_ranks;
   if (parts_.exchange.rank() == 0) {
     Warn(fmt::format(
         "rank {} missed the pre-sync window of {} ms: every rank uses the default table; "
         "raise collective_pre_sync_timeout if that rank is only slow",
-        fmt::join(result->late_ranks, ", "), window_ns / 1'000'000));
+        fmt::join(result.late_ranks, ", "), window_ns / 1'000'000));
   }
   return false;
 }
@@ -230,12 +226,12 @@ Status TunePass::CheckChoices() {
   }
   // Those that are measured are run on every rank, which is more than making them ready.
   if (known.empty()) return {};
-  const Result<std::vector<RefusedWinner>> refused =
+  COTUNE_TRY(
+      const std::vector<RefusedWinner> refused,
       CheckWinners(parts_.exchange, parts_.groups, known, winners, settings_.precompile_threads,
                    parts_.clock, settings_.warm_timeout_ns, parts_.watchdog, parts_.prepare_notes,
-                   [this] { return parts_.observer.StopRequested(); });
-  if (!refused) return Propagate(refused);
-  for (const RefusedWinner& each : *refused) {
+                   [this] { return parts_.observer.StopRequested(); }));
+  for (const RefusedWinner& each : refused) {
     unusable_.insert(places[each.cell]);
     if (parts_.exchange.rank() != 0) continue;
     Warn(
@@ -256,8 +252,7 @@ Status TunePass::Benchmark() {
         ++state_.outcome.skipped_cells;
         continue;
       }
-      const Result<const DecidedCell*> timed = node.choice_timings(hint, timing);
-      if (!timed) return Propagate(timed);
+      COTUNE_RETURN_IF_ERROR(node.choice_timings(hint, timing));
     }
   }
   state_.measured_ns += timing.elapsed_ns();
@@ -288,19 +283,18 @@ MeasuredWinners TunePass::MergedWinners() {
 
 Status TunePass::Agree() {
   MeasuredWinners winners = MergedWinners();
-  Result<DispatchTable> table = winners.BuildTable();
-  if (!table) return Propagate(table);
+  COTUNE_TRY(DispatchTable table, winners.BuildTable());
   const StageSpan stage(parts_.observer, Stage::kAgree);
-  const std::string own = table->Serialize();
+  const std::string own = table.Serialize();
   const auto accept = [&](std::string_view proposal) {
     MarkStage(parts_.observer, Stage::kVote);
     return proposal == own;
   };
-  const Result<AgreementOutcome> agreed =
+  COTUNE_TRY(
+      const AgreementOutcome agreed,
       parts_.exchange.Agree(parts_.exchange.rank() == 0 ? own : "", accept,
-                            parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns);
-  if (!agreed) return Propagate(agreed);
-  if (*agreed == AgreementOutcome::kDeclined) {
+                            parts_.clock.now_ns() + settings_.collective_autotune_timeout_ns));
+  if (agreed == AgreementOutcome::kDeclined) {
     state_.outcome.committed = false;
     if (parts_.exchange.rank() == 0) {
       Warn("a rank declined the tuned table: every rank keeps the table that it had");
@@ -308,7 +302,7 @@ Status TunePass::Agree() {
     return {};
   }
   state_.winners = std::move(winners);
-  state_.outcome.table = std::move(*table);
+  state_.outcome.table = std::move(table);
   state_.outcome.winners = state_.winners;
   state_.outcome.committed = true;
   MarkStage(parts_.observer, Stage::kCommitted);

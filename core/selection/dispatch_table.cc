@@ -66,14 +66,13 @@ tl::unexpected<Error> BadTable(std::string where, std::string cause) {
 
 Result<DispatchRow> ReadRow(const proto::DispatchRowRecord& record,
                             const std::vector<ChoiceId>& choices, const std::string& where) {
-  const Result<DispatchKey> key = ReadKey(record, where);
-  if (!key) return Propagate(key);
+  COTUNE_TRY(const DispatchKey key, ReadKey(record, where));
   if (record.range_ends_bytes_size() != record.range_choices_size()) {
     return BadTable(where + ", field range_choices",
                     fmt::format("{} choices for {} ranges", record.range_choices_size(),
                                 record.range_ends_bytes_size()));
   }
-  DispatchRow row{*key, {}, record.smallest_bytes()};
+  DispatchRow row{key, {}, record.smallest_bytes()};
   uint64_t first_bytes = 0;
   for (int i = 0; i < record.range_ends_bytes_size(); ++i) {
     if (record.range_choices(i) >= choices.size()) {
@@ -286,9 +285,8 @@ Result<DispatchTable> DispatchTable::Parse(std::string_view bytes) {
   }
   std::vector<DispatchRow> rows;
   for (const proto::DispatchRowRecord& row_record : record.rows()) {
-    Result<DispatchRow> row = ReadRow(row_record, choices, fmt::format("row {}", rows.size()));
-    if (!row) return Propagate(row);
-    rows.push_back(std::move(*row));
+    COTUNE_TRY(DispatchRow row, ReadRow(row_record, choices, fmt::format("row {}", rows.size())));
+    rows.push_back(std::move(row));
   }
   Result<DispatchTable> table = Build(std::move(rows));
   if (!table) return BadTable(table.error().where, table.error().what + ": " + table.error().cause);

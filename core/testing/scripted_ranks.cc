@@ -172,12 +172,12 @@ class PartForTest final : public Plan {
       const auto value = static_cast<ValueIndex>(i);
       inputs.push_back(BytesAt(arguments.inputs[i], BytesOf(value)));
     }
-    const auto evaluated = EvaluateProgram(
-        part_, rows_, world_size_,
-        std::vector<std::vector<std::vector<std::byte>>>(static_cast<size_t>(world_size_), inputs));
-    if (!evaluated) return Propagate(evaluated);
+    COTUNE_TRY(const auto evaluated,
+               EvaluateProgram(part_, rows_, world_size_,
+                               std::vector<std::vector<std::vector<std::byte>>>(
+                                   static_cast<size_t>(world_size_), inputs)));
     for (size_t i = 0; i < part_.outputs().size(); ++i) {
-      const std::vector<std::byte> bytes = Encode((*evaluated)[0][i]);
+      const std::vector<std::byte> bytes = Encode(evaluated[0][i]);
       if (!bytes.empty()) std::memcpy(arguments.outputs[i], bytes.data(), bytes.size());
     }
     return {};
@@ -318,15 +318,13 @@ class PlanForTest final : public Plan {
     }
   }
   Status Evaluate(const std::vector<std::string>& all, void* recv) const {
-    const Result<Program> program = Program::SingleCollective(problem_.cls);
-    if (!program) return Propagate(program);
+    COTUNE_TRY(const Program program, Program::SingleCollective(problem_.cls));
     std::vector<std::vector<std::vector<std::byte>>> inputs;
     for (const std::string& each : all) inputs.push_back({BytesAt(each.data(), each.size())});
-    const auto evaluated = EvaluateProgram(program->graph(), program->RowsAt(problem_),
-                                           problem_.cls.world_size, inputs);
-    if (!evaluated) return Propagate(evaluated);
+    COTUNE_TRY(const auto evaluated, EvaluateProgram(program.graph(), program.RowsAt(problem_),
+                                                     problem_.cls.world_size, inputs));
     const auto rank = static_cast<size_t>(group_.rank());
-    const std::vector<std::byte> bytes = Encode((*evaluated)[rank][0]);
+    const std::vector<std::byte> bytes = Encode(evaluated[rank][0]);
     if (!bytes.empty()) std::memcpy(recv, bytes.data(), bytes.size());
     return {};
   }
@@ -363,7 +361,7 @@ class CallsForTest final : public TimedCalls {
     launched_cost_ns = 0;
     int64_t launches = 0;
     for (size_t i = 0; i < arguments_.size() && i < static_cast<size_t>(repetitions_); ++i) {
-      if (Status ran = plan_.Run(arguments_[i], clock_); !ran) return Propagate(ran);
+      COTUNE_RETURN_IF_ERROR(plan_.Run(arguments_[i], clock_));
       ++launches;
     }
     auto* const single = dynamic_cast<PlanForTest*>(&plan_);

@@ -84,8 +84,7 @@ class Group {
 
   // Collective. What the others put into the store is there until every rank has joined.
   Result<void> Meet(int64_t deadline_ns) {
-    const auto met = meeting_.Meet("join", Result<char>('\1'), deadline_ns);
-    if (!met) return Propagate(met);
+    COTUNE_RETURN_IF_ERROR(meeting_.Meet("join", Result<char>('\1'), deadline_ns));
     return {};
   }
 

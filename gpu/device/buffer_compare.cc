@@ -81,7 +81,7 @@ Result<std::unique_ptr<BufferCompare>> BufferCompare::Create(const CudaDriver& d
     done = check(driver->HostGetDevicePointer(&made->differs_on_device_, word, 0),
                  "cuMemHostGetDevicePointer");
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return made;
 }
 
@@ -104,7 +104,7 @@ Result<bool> BufferCompare::Equal(CudaStream& stream, CuDevicePointer left, CuDe
   Status done = Checked(driver_, driver_->LaunchKernel(&config, kernel_, arguments, nullptr),
                         "cuLaunchKernelEx");
   if (done) done = stream.AwaitEnd(deadline_ns);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   if (*differs_ != 0) return false;
   // The rest is less than a pack.
   const uint64_t rest = bytes % kPackBytes;
@@ -113,7 +113,7 @@ Result<bool> BufferCompare::Equal(CudaStream& stream, CuDevicePointer left, CuDe
   std::array<std::byte, kPackBytes> right_rest{};
   done = stream.Read(left_rest.data(), left + bytes - rest, rest, deadline_ns);
   if (done) done = stream.Read(right_rest.data(), right + bytes - rest, rest, deadline_ns);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return left_rest == right_rest;
 }
 

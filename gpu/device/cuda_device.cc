@@ -138,23 +138,19 @@ class CudaDevice final : public Device {
     teardown_wait_ = std::make_shared<TeardownWait>(driver_, context_, clock_);
     if (Status s = Checked(driver_, driver_->ContextSetCurrent(context_), "cuCtxSetCurrent"); !s)
       return s;
-    Result<std::unique_ptr<CudaStream>> stream = CudaStream::Create(driver_, clock_);
-    if (!stream) return Propagate(stream);
-    stream_ = std::move(*stream);
-    Result<std::unique_ptr<CudaStream>> transfers = CudaStream::Create(driver_, clock_);
-    if (!transfers) return Propagate(transfers);
-    transfers_ = std::move(*transfers);
-    Result<std::unique_ptr<BufferCompare>> compare = BufferCompare::Create(driver_);
-    if (!compare) return Propagate(compare);
-    compare_ = std::move(*compare);
+    COTUNE_TRY(std::unique_ptr<CudaStream> stream, CudaStream::Create(driver_, clock_));
+    stream_ = std::move(stream);
+    COTUNE_TRY(std::unique_ptr<CudaStream> transfers, CudaStream::Create(driver_, clock_));
+    transfers_ = std::move(transfers);
+    COTUNE_TRY(std::unique_ptr<BufferCompare> compare, BufferCompare::Create(driver_));
+    compare_ = std::move(compare);
     return {};
   }
 
   Status LineUp(RankExchange& exchange, int64_t deadline_ns) {
     if (exchange.world_size() == 1) return {};
-    auto alignment = RankAlignment::Create(driver_, *transfers_, exchange, deadline_ns);
-    if (!alignment) return Propagate(alignment);
-    alignment_ = std::move(*alignment);
+    COTUNE_TRY(auto alignment, RankAlignment::Create(driver_, *transfers_, exchange, deadline_ns));
+    alignment_ = std::move(alignment);
     constexpr int64_t kWakeNs = 200'000'000;
     return alignment_->Wake(stream_->handle(), kWakeNs);
   }
@@ -172,16 +168,15 @@ class CudaDevice final : public Device {
     const CuResult code = driver_->StreamIsCapturing(static_cast<CuStream>(stream), &capture);
     // The default stream reports this while another stream is being captured.
     if (code == kCuErrorStreamCaptureImplicit) return true;
-    if (Status s = Checked(driver_, code, "cuStreamIsCapturing"); !s) return Propagate(s);
+    COTUNE_RETURN_IF_ERROR(Checked(driver_, code, "cuStreamIsCapturing"));
     return capture != kCuCaptureNone;
   }
 
   Status OrderStreams(void* before, void* after) override {
     const CurrentContext current(driver_, context_);
     for (void* stream : {before, after}) {
-      const Result<bool> is_captured = IsCapturing(stream);
-      if (!is_captured) return Propagate(is_captured);
-      if (*is_captured) return {};
+      COTUNE_TRY(const bool is_captured, IsCapturing(stream));
+      if (is_captured) return {};
     }
     CuEvent event = nullptr;
     Status done =
@@ -254,15 +249,14 @@ class CudaDevice final : public Device {
                   fmt::format("cannot allocate {} bytes on GPU {}", bytes, ordinal_), "",
                   "its memory is in use", "tune smaller sizes, or see `nvidia-smi`");
     }
-    if (Status s = Checked(driver_, code, "cuMemAlloc"); !s) return Propagate(s);
+    COTUNE_RETURN_IF_ERROR(Checked(driver_, code, "cuMemAlloc"));
     return std::make_unique<AllocatedBuffer>(driver_, context_, data, bytes);
   }
 
   Result<std::unique_ptr<DeviceBuffer>> AllocateShareable(uint64_t bytes) override {
     const CurrentContext current(driver_, context_);
-    Result<ShareableMemory> memory = ShareableMemory::Allocate(driver_, device_, bytes);
-    if (!memory) return Propagate(memory);
-    return std::make_unique<ShareableBuffer>(std::move(*memory), bytes, teardown_wait_);
+    COTUNE_TRY(ShareableMemory memory, ShareableMemory::Allocate(driver_, device_, bytes));
+    return std::make_unique<ShareableBuffer>(std::move(memory), bytes, teardown_wait_);
   }
 
   std::unique_ptr<DeviceBuffer> Part(DeviceBuffer& whole, uint64_t offset,
@@ -296,9 +290,9 @@ class CudaDevice final : public Device {
   }
 
   Result<TimedSpan> RunOnce(Plan& plan, const LaunchArguments& arguments) override {
-    if (Status s = stream_->RecordStart(); !s) return Propagate(s);
-    if (Status s = plan.Launch(arguments); !s) return Propagate(s);
-    if (Status s = stream_->RecordEnd(); !s) return Propagate(s);
+    COTUNE_RETURN_IF_ERROR(stream_->RecordStart());
+    COTUNE_RETURN_IF_ERROR(plan.Launch(arguments));
+    COTUNE_RETURN_IF_ERROR(stream_->RecordEnd());
     return stream_->AwaitSpan(arguments.deadline_ns);
   }
 
@@ -348,14 +342,14 @@ Result<std::unique_ptr<CudaDevice>> OpenGpu(const RankPlace& place, const Clock&
   const DriverResult<CudaDriver> driver = CudaDriver::Open();
   if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text, "CUDA driver");
   int visible_gpus = 0;
-  if (Status s = Checked(*driver, (*driver)->DeviceGetCount(&visible_gpus), "cuDeviceGetCount"); !s)
-    return Propagate(s);
-  const Result<int32_t> ordinal = OrdinalOfRank(
-      place.local_rank, visible_gpus,
-      place.ordinal ? place.ordinal : CurrentOrdinal(*driver, visible_gpus), place.may_share_gpus);
-  if (!ordinal) return Propagate(ordinal);
-  auto device = std::make_unique<CudaDevice>(*driver, *ordinal, clock);
-  if (Status opened = device->Open(); !opened) return Propagate(opened);
+  COTUNE_RETURN_IF_ERROR(
+      Checked(*driver, (*driver)->DeviceGetCount(&visible_gpus), "cuDeviceGetCount"));
+  COTUNE_TRY(const int32_t ordinal,
+             OrdinalOfRank(place.local_rank, visible_gpus,
+                           place.ordinal ? place.ordinal : CurrentOrdinal(*driver, visible_gpus),
+                           place.may_share_gpus));
+  auto device = std::make_unique<CudaDevice>(*driver, ordinal, clock);
+  COTUNE_RETURN_IF_ERROR(device->Open());
   return device;
 }
 
@@ -370,17 +364,16 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
   } else {
     record = StepRecord<GpuOfRank>::FromStatus(Propagate(opened));
   }
-  const auto all = ExchangeRecords(exchange, "gpu", record, 0, deadline_ns);
-  if (!all) return Propagate(all);
+  COTUNE_TRY(const auto all, ExchangeRecords(exchange, "gpu", record, 0, deadline_ns));
   uint64_t cache_bytes = 0;
   std::vector<std::string> uuids;
   bool all_share = true;
-  for (size_t rank = 0; rank < all->records.size(); ++rank) {
-    const StepRecord<GpuOfRank>& other = all->records[rank];
+  for (size_t rank = 0; rank < all.records.size(); ++rank) {
+    const StepRecord<GpuOfRank>& other = all.records[rank];
     // One rank without its GPU ends it for all, and all learn which.
     if (other.failure) {
       return Fail(ErrorCode::kEnvironment,
-                  fmt::format("rank {} cannot use its GPU", all->job_ranks[rank]), "",
+                  fmt::format("rank {} cannot use its GPU", all.job_ranks[rank]), "",
                   other.failure->text, "see `cotune doctor`, or tune host memory");
     }
     // GPUs of several kinds: the largest needs most to be cold.
@@ -388,14 +381,14 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(const RankPlace& place, RankExcha
     uuids.push_back(other.message.uuid);
     all_share = all_share && other.message.may_share;
   }
-  if (Status apart = CheckOneRankEach(uuids, all->job_ranks); !apart && !all_share) {
+  if (Status apart = CheckOneRankEach(uuids, all.job_ranks); !apart && !all_share) {
     return Propagate(apart);
   }
   // Times measured on a shared GPU are of no use to ranks that have a GPU each. Subgroups, and who
   // asks alone what is tuned, may see no rank on the same GPU.
   (*opened)->set_is_shared(all_share);
   (*opened)->set_cache_bytes(cache_bytes);
-  if (Status s = (*opened)->LineUp(exchange, deadline_ns); !s) return Propagate(s);
+  COTUNE_RETURN_IF_ERROR((*opened)->LineUp(exchange, deadline_ns));
   return std::move(*opened);
 }
 

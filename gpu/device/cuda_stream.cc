@@ -14,7 +14,7 @@ Result<std::unique_ptr<CudaStream>> CudaStream::Create(const CudaDriver& driver,
       Checked(driver, driver->StreamCreate(&made->stream_, kCuStreamNonBlocking), "cuStreamCreate");
   if (done) done = Checked(driver, driver->EventCreate(&made->start_, 0), "cuEventCreate");
   if (done) done = Checked(driver, driver->EventCreate(&made->end_, 0), "cuEventCreate");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return made;
 }
 
@@ -26,11 +26,8 @@ CudaStream::~CudaStream() {
 
 Result<CuGraph> CudaStream::Capture(const std::function<Status()>& enqueue) {
   // Relaxed: a backend may ask the driver things meanwhile that a stricter mode forbids.
-  if (Status s = Checked(driver_, driver_->StreamBeginCapture(stream_, kCuCaptureRelaxed),
-                         "cuStreamBeginCapture");
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(Checked(driver_, driver_->StreamBeginCapture(stream_, kCuCaptureRelaxed),
+                                 "cuStreamBeginCapture"));
   const Status enqueued = enqueue();
   CuGraph graph = nullptr;
   const Status ended =
@@ -100,17 +97,11 @@ Status CudaStream::Copy(CuDevicePointer to, CuDevicePointer from, uint64_t bytes
 }
 
 Result<TimedSpan> CudaStream::AwaitSpan(int64_t deadline_ns) {
-  if (Status s = AwaitReady([&] { return driver_->EventQuery(end_); }, "the kernels of the call",
-                            deadline_ns);
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(AwaitReady([&] { return driver_->EventQuery(end_); },
+                                    "the kernels of the call", deadline_ns));
   float elapsed_ms = 0;
-  if (Status s = Checked(driver_, driver_->EventElapsedMs(&elapsed_ms, start_, end_),
-                         "cuEventElapsedTime");
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(
+      Checked(driver_, driver_->EventElapsedMs(&elapsed_ms, start_, end_), "cuEventElapsedTime"));
   return TimedSpan{0, static_cast<int64_t>(std::llround(static_cast<double>(elapsed_ms) * 1e6))};
 }
 

@@ -26,16 +26,14 @@ class CudaCalls : public TimedCalls {
   Result<TimedSpan> Run(int64_t start_ns, int64_t deadline_ns) override {
     if (alignment_ != nullptr) {
       const int64_t timeout_ns = std::max<int64_t>(1, deadline_ns - clock_.now_ns());
-      if (Status s = alignment_->Enqueue(stream_.handle(), start_ns, timeout_ns); !s) {
-        return Propagate(s);
-      }
+      COTUNE_RETURN_IF_ERROR(alignment_->Enqueue(stream_.handle(), start_ns, timeout_ns));
     }
     Status queued = stream_.RecordStart();
     if (queued) queued = EnqueueCalls(deadline_ns);
     if (queued) queued = stream_.RecordEnd();
     // Also when something failed: the barrier must not keep the stream.
     Release();
-    if (!queued) return Propagate(queued);
+    COTUNE_RETURN_IF_ERROR(queued);
     Result<TimedSpan> span = stream_.AwaitSpan(deadline_ns);
     if (alignment_ == nullptr || alignment_->late_rank() < 0) return span;
     Error late{ErrorCode::kDeadline,
@@ -74,17 +72,16 @@ class GraphCalls final : public CudaCalls {
   }
 
   Status Capture(Plan& plan, std::span<const LaunchArguments> arguments, int32_t repetitions) {
-    Result<CuGraph> graph = stream_.Capture([&]() -> Status {
+    COTUNE_TRY(CuGraph graph, stream_.Capture([&]() -> Status {
       for (int32_t i = 0; i < repetitions; ++i) {
         const LaunchArguments& call = arguments[static_cast<size_t>(i) % arguments.size()];
         if (Status launched = plan.Launch(call); !launched) return launched;
       }
       return {};
-    });
-    if (!graph) return Propagate(graph);
-    Status made = Checked(driver_, driver_->GraphInstantiate(&exec_, *graph, 0),
+    }));
+    Status made = Checked(driver_, driver_->GraphInstantiate(&exec_, graph, 0),
                           "cuGraphInstantiateWithFlags");
-    driver_->GraphDestroy(*graph);
+    driver_->GraphDestroy(graph);
     if (!made) return made;
     // The first launch would pay for it otherwise.
     return Checked(driver_, driver_->GraphUpload(exec_, stream_.handle()), "cuGraphUpload");
@@ -136,9 +133,7 @@ Result<std::unique_ptr<TimedCalls>> MakeTimedCalls(const TimingPlace& place, Pla
     return std::make_unique<EagerCalls>(place, plan, arguments, repetitions);
   }
   auto calls = std::make_unique<GraphCalls>(place);
-  if (Status s = calls->Capture(plan, arguments, repetitions); !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(calls->Capture(plan, arguments, repetitions));
   return calls;
 }
 

@@ -50,7 +50,7 @@ Result<std::map<std::string, std::string>> GpuFields(int32_t ordinal) {
   const int major = attribute(kCuComputeCapabilityMajor);
   const int minor = attribute(kCuComputeCapabilityMinor);
   const int multiprocessors = attribute(kCuMultiprocessorCount);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return std::map<std::string, std::string>{
       {"gpu", name},
       {"gpu_compute_capability", fmt::format("{}.{}", major, minor)},

@@ -85,15 +85,13 @@ Result<std::unique_ptr<RankAlignment>> RankAlignment::Create(const CudaDriver& d
   const std::string record =
       done ? std::string(reinterpret_cast<const char*>(handle.reserved), sizeof(handle.reserved))
            : "";
-  const Result<StepResult> handles = exchange.Step("alignment handles", record, 0, deadline_ns);
-  if (!handles) return Propagate(handles);
-  if (done) done = made->OpenPeers(handles->records, made->rank_, stream, deadline_ns);
+  COTUNE_TRY(const StepResult handles, exchange.Step("alignment handles", record, 0, deadline_ns));
+  if (done) done = made->OpenPeers(handles.records, made->rank_, stream, deadline_ns);
   if (done) done = made->LoadKernel();
-  const Result<StepResult> ready =
-      exchange.Step("alignment ready", done ? "" : done.error().ToText(), 0, deadline_ns);
-  if (!ready) return Propagate(ready);
+  COTUNE_TRY(const StepResult ready,
+             exchange.Step("alignment ready", done ? "" : done.error().ToText(), 0, deadline_ns));
   for (int rank = 0; rank < made->world_size_; ++rank) {
-    const std::string& why = ready->records[static_cast<size_t>(rank)];
+    const std::string& why = ready.records[static_cast<size_t>(rank)];
     if (why.empty()) continue;
     return Fail(ErrorCode::kUnsupported, "the GPUs cannot line up among themselves",
                 fmt::format("rank {}", exchange.job_rank(rank)), why,

@@ -38,7 +38,7 @@ Result<ShareableMemory> ShareableMemory::Allocate(const CudaDriver& driver, CuDe
   Status done = Checked(
       driver, driver->MemoryGetGranularity(&granularity, &properties, kCuMemGranularityRecommended),
       "cuMemGetAllocationGranularity");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   const uint64_t mapped_bytes =
       (std::max<uint64_t>(bytes, 1) + granularity - 1) / granularity * granularity;
   CuMemGenericHandle handle = 0;
@@ -49,12 +49,12 @@ Result<ShareableMemory> ShareableMemory::Allocate(const CudaDriver& driver, CuDe
                 "the GPU's memory is in use", "use smaller sizes, or see `nvidia-smi`");
   }
   done = Checked(driver, created, "cuMemCreate");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   ShareableMemory memory(driver, mapped_bytes);
   done = memory.Map(device, handle, granularity);
   // The mapping keeps the memory.
   driver->MemoryRelease(handle);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return memory;
 }
 

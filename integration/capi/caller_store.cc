@@ -133,9 +133,8 @@ class CallerStore final : public sync::RendezvousStore {
 
 Result<std::shared_ptr<sync::RendezvousStore>> MakeCallerStore(const cotune_store& given,
                                                                const std::string& job_id) {
-  const Result<cotune_store> store = ReadOptions(&given, "cotune_store");
-  if (!store) return Propagate(store);
-  if (store->put == nullptr || store->get == nullptr || store->erase == nullptr) {
+  COTUNE_TRY(const cotune_store store, ReadOptions(&given, "cotune_store"));
+  if (store.put == nullptr || store.get == nullptr || store.erase == nullptr) {
     return Fail(ErrorCode::kUsage, "put, get or erase is NULL", "cotune_store", "",
                 "give all three functions");
   }
@@ -143,7 +142,7 @@ Result<std::shared_ptr<sync::RendezvousStore>> MakeCallerStore(const cotune_stor
     return Fail(ErrorCode::kUsage, fmt::format("job_id has {} characters", job_id.size()),
                 "cotune_group_options", "", fmt::format("use at most {}", kJobIdBytesMax));
   }
-  return std::make_shared<CallerStore>(*store, "cotune/rendezvous/" + job_id);
+  return std::make_shared<CallerStore>(store, "cotune/rendezvous/" + job_id);
 }
 
 }  // namespace cotune::capi

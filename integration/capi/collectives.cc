@@ -10,15 +10,14 @@ cotune_result RunCall(cotune_group* group, cotune_collective collective, const v
                       void* recv, uint64_t count, cotune_dtype dtype, cotune_reduction reduction,
                       int32_t root) {
   return Guard(group, [&](cotune_group& self) -> Status {
-    Result<Call> call =
-        MakeCall(collective, dtype, reduction, root, count, self.job().world_size());
-    if (!call) return Propagate(call);
-    call->send = send;
-    call->recv = recv;
-    call->timeout_ns = self.call_timeout_ns;
-    call->stream = self.stream;
+    COTUNE_TRY(Call call,
+               MakeCall(collective, dtype, reduction, root, count, self.job().world_size()));
+    call.send = send;
+    call.recv = recv;
+    call.timeout_ns = self.call_timeout_ns;
+    call.stream = self.stream;
     if (!self.has_said_table) SayTable(self);
-    return self.dispatcher->Run(*call);
+    return self.dispatcher->Run(call);
   });
 }
 

@@ -86,23 +86,21 @@ Status ExplainProgram(cotune_group& group, const cotune_program* program, uint64
       to.is_json ? "cotune_explain_program_json" : "cotune_explain_program";
   if (Status given = CheckArguments(program, "program", to, function); !given) return given;
   const Job& job = group.job();
-  const Result<Program> bound =
-      Program::Bind(program->graph,
-                    {group.job().device().kind(), job.world_size(), job.places().ranks_per_host()});
-  if (!bound) return Propagate(bound);
-  Result<CallExplanation> call =
-      group.dispatcher->Explain(ProgramCall{.graph = &program->graph, .rows = rows});
-  if (!call) return Propagate(call);
+  COTUNE_TRY(const Program bound,
+             Program::Bind(program->graph, {group.job().device().kind(), job.world_size(),
+                                            job.places().ranks_per_host()}));
+  COTUNE_TRY(CallExplanation call,
+             group.dispatcher->Explain(ProgramCall{.graph = &program->graph, .rows = rows}));
   const std::string& name = program->graph.name();
   Explained explained{
       .subject = fmt::format("program {} at {}",
                              name.empty() ? fmt::format("{:016x}", program->graph.digest()) : name,
                              Counted(static_cast<int64_t>(rows), "row")),
-      .cls = bound->anchor(),
-      .bytes = bound->ProblemAtRows(rows, 0).bytes(),
+      .cls = bound.anchor(),
+      .bytes = bound.ProblemAtRows(rows, 0).bytes(),
       .rows = rows,
       .program_text = program->graph.ToText(),
-      .call = std::move(*call)};
+      .call = std::move(call)};
   AddMeasured(group, explained);
   Write(explained, to);
   return {};
@@ -111,24 +109,21 @@ Status ExplainProgram(cotune_group& group, const cotune_program* program, uint64
 Status Explain(cotune_group& group, const cotune_call* given, const Destination& to) {
   const char* const function = to.is_json ? "cotune_explain_json" : "cotune_explain";
   if (Status right = CheckArguments(given, "call", to, function); !right) return right;
-  const Result<cotune_call> options = ReadOptions(given, "cotune_call");
-  if (!options) return Propagate(options);
-  Result<Call> call = MakeCall(options->collective, options->dtype, options->reduction,
-                               options->root, options->count, group.job().world_size());
-  if (!call) return Propagate(call);
-  SetPretendedBuffers(options->is_in_place != 0, group.job().rank(), *call);
-  Result<CallExplanation> explanation = group.dispatcher->Explain(*call);
-  if (!explanation) return Propagate(explanation);
-  ProblemClass cls = group.job().Class(call->collective, call->dtype, call->reduction);
-  cls.in_place = options->is_in_place != 0 && call->collective != Collective::kBroadcast;
-  Explained explained{.subject = fmt::format("{} of {} of type {}", Name(call->collective),
-                                             Counted(static_cast<int64_t>(call->count), "element"),
-                                             Name(call->dtype)),
+  COTUNE_TRY(const cotune_call options, ReadOptions(given, "cotune_call"));
+  COTUNE_TRY(Call call, MakeCall(options.collective, options.dtype, options.reduction, options.root,
+                                 options.count, group.job().world_size()));
+  SetPretendedBuffers(options.is_in_place != 0, group.job().rank(), call);
+  COTUNE_TRY(CallExplanation explanation, group.dispatcher->Explain(call));
+  ProblemClass cls = group.job().Class(call.collective, call.dtype, call.reduction);
+  cls.in_place = options.is_in_place != 0 && call.collective != Collective::kBroadcast;
+  Explained explained{.subject = fmt::format("{} of {} of type {}", Name(call.collective),
+                                             Counted(static_cast<int64_t>(call.count), "element"),
+                                             Name(call.dtype)),
                       .cls = cls,
-                      .bytes = Problem{cls, call->count, 0}.bytes(),
+                      .bytes = Problem{cls, call.count, 0}.bytes(),
                       .rows = std::nullopt,
                       .program_text = "",
-                      .call = std::move(*explanation)};
+                      .call = std::move(explanation)};
   AddMeasured(group, explained);
   Write(explained, to);
   return {};

@@ -61,12 +61,11 @@ std::string JobIdOf(const std::string& base, uint64_t number) {
 Result<LaunchContext> ContextOf(const cotune_group_options& options, uint64_t number,
                                 const Environment& environment) {
   if (options.world_size == 0 && options.rank == 0) {
-    Result<std::optional<LaunchContext>> found = DetectLaunchContext(environment, getppid());
-    if (!found) return Propagate(found);
+    COTUNE_TRY(std::optional<LaunchContext> found, DetectLaunchContext(environment, getppid()));
     LaunchContext context;
     context.launcher = "none";
     context.job_id = fmt::format("alone-{}", getpid());
-    if (*found) context = **found;
+    if (found) context = *found;
     context.job_id = options.job_id == nullptr ? JobIdOf(context.job_id, number) : options.job_id;
     context.socket_path = TextOr(options.socket_path, context.socket_path);
     return context;
@@ -105,20 +104,17 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
                                 const std::shared_ptr<CallerLog>& log, SettingValues& values) {
   Environment environment = ProcessEnvironment();
   JobOptions options;
-  Result<LaunchContext> context = ContextOf(given, number, environment);
-  if (!context) return Propagate(context);
-  options.context = std::move(*context);
+  COTUNE_TRY(LaunchContext context, ContextOf(given, number, environment));
+  options.context = std::move(context);
   if (given.store != nullptr) {
-    auto store = MakeCallerStore(*given.store, options.context.job_id);
-    if (!store) return Propagate(store);
-    options.store = std::move(*store);
+    COTUNE_TRY(auto store, MakeCallerStore(*given.store, options.context.job_id));
+    options.store = std::move(store);
   }
   SettingSources sources;
   sources.environment = environment;
-  const Result<ResolvedSettings> settings = ResolveSettings(sources);
-  if (!settings) return Propagate(settings);
+  COTUNE_TRY(const ResolvedSettings settings, ResolveSettings(sources));
   if (options.context.rank == 0) {
-    for (const std::string& warning : settings->warnings)
+    for (const std::string& warning : settings.warnings)
       EmitLine(*log, Severity::kWarning, warning);
   }
   if (given.memory != COTUNE_GROUP_MEMORY_HOST && given.memory != COTUNE_GROUP_MEMORY_CUDA) {
@@ -126,13 +122,13 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
                 "cotune_group_options", "", "use COTUNE_GROUP_MEMORY_HOST or _CUDA");
   }
   options.memory = given.memory == COTUNE_GROUP_MEMORY_CUDA ? MemoryKind::kCuda : MemoryKind::kHost;
-  values = settings->values;
+  values = settings.values;
   values.warm_timeout_ns = std::max(values.warm_timeout_ns, given.join_timeout_ns);
   options.settings = values;
-  options.catalogue.settings = settings->backend_values;
-  options.catalogue.setting_origins = settings->backend_origins;
-  options.catalogue.check_calls = settings->values.check_calls;
-  const std::string plugin_path = TextOr(given.plugin_path, settings->values.plugin_path);
+  options.catalogue.settings = settings.backend_values;
+  options.catalogue.setting_origins = settings.backend_origins;
+  options.catalogue.check_calls = settings.values.check_calls;
+  const std::string plugin_path = TextOr(given.plugin_path, settings.values.plugin_path);
   environment.erase("COTUNE_PLUGIN_PATH");
   if (!plugin_path.empty()) environment["COTUNE_PLUGIN_PATH"] = plugin_path;
   options.catalogue.plugin_search_path = DefaultPluginSearchPath(environment);
@@ -141,7 +137,7 @@ Result<JobOptions> JobOptionsOf(const cotune_group_options& given, uint64_t numb
       given.join_timeout_ns > 0 ? given.join_timeout_ns : kJoinTimeoutNs;
   options.observer = log.get();
   options.lines = log.get();
-  options.on_stuck = [log, exits = settings->values.exit_when_stuck](const Error& error) {
+  options.on_stuck = [log, exits = settings.values.exit_when_stuck](const Error& error) {
     EmitLine(*log, Severity::kError, error.ToText());
     // Without destructors: they would wait for the thread that is stuck.
     if (exits) _exit(ExitCode(error.code));
@@ -173,9 +169,7 @@ Result<std::unique_ptr<cotune_group>> GroupOf(std::shared_ptr<JobNode> node,
   group->database_place = std::move(database.place);
   group->names_database = database.is_named;
   group->loads_database = database.is_loaded;
-  if (Status loaded = LoadAtCreation(*group, is_split); !loaded) {
-    return Propagate(loaded);
-  }
+  COTUNE_RETURN_IF_ERROR(LoadAtCreation(*group, is_split));
   return group;
 }
 
@@ -193,18 +187,16 @@ Error WithNumber(Error error, uint64_t number, const LaunchContext& context) {
 }
 
 Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) {
-  const Result<cotune_group_options> options = ReadOptions(given, "cotune_group_options");
-  if (!options) return Propagate(options);
-  const uint64_t number = CountUnnamed(*options);
-  if (Status fits = CheckTimeouts(*options); !fits) return Propagate(fits);
-  const auto log = std::make_shared<CallerLog>(*options);
+  COTUNE_TRY(const cotune_group_options options, ReadOptions(given, "cotune_group_options"));
+  const uint64_t number = CountUnnamed(options);
+  COTUNE_RETURN_IF_ERROR(CheckTimeouts(options));
+  const auto log = std::make_shared<CallerLog>(options);
   SettingValues settings;
-  Result<JobOptions> job_options = JobOptionsOf(*options, number, log, settings);
-  if (!job_options) return Propagate(job_options);
+  COTUNE_TRY(JobOptions job_options, JobOptionsOf(options, number, log, settings));
   auto node = std::make_shared<JobNode>();
   node->log = log;
-  Result<std::unique_ptr<Job>> job = Job::Join(*job_options);
-  if (!job) return tl::make_unexpected(WithNumber(job.error(), number, job_options->context));
+  Result<std::unique_ptr<Job>> job = Job::Join(job_options);
+  if (!job) return tl::make_unexpected(WithNumber(job.error(), number, job_options.context));
   node->job = std::move(*job);
   if (node->job->rank() == 0) {
     for (const std::string& warning : node->job->setting_warnings())
@@ -212,9 +204,9 @@ Result<std::unique_ptr<cotune_group>> Create(const cotune_group_options* given) 
   }
   DatabasePlan database{
       DatabasePath(settings.database, ProcessEnvironment(), node->job->fingerprint()),
-      !settings.database.empty(), settings.load_database && options->ignores_database == 0};
+      !settings.database.empty(), settings.load_database && options.ignores_database == 0};
   return GroupOf(std::move(node),
-                 options->call_timeout_ns > 0 ? options->call_timeout_ns : kCallTimeoutNs,
+                 options.call_timeout_ns > 0 ? options.call_timeout_ns : kCallTimeoutNs,
                  std::move(database));
 }
 
@@ -232,10 +224,9 @@ Result<std::unique_ptr<cotune_group>> Split(cotune_group* parent, const char* na
   auto node = std::make_shared<JobNode>();
   node->parent = parent->node;
   node->log = parent->node->log;
-  Result<std::unique_ptr<Job>> job =
-      parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count));
-  if (!job) return Propagate(job);
-  node->job = std::move(*job);
+  COTUNE_TRY(std::unique_ptr<Job> job,
+             parent->job().Split(text, std::vector<int>(ranks, ranks + rank_count)));
+  node->job = std::move(job);
   return GroupOf(std::move(node), parent->call_timeout_ns,
                  {parent->database_place, parent->names_database, parent->loads_database});
 }

@@ -60,14 +60,13 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
 // file is valid here.
 Result<TunedDatabase> ReadAndMerge(const cotune_group& group, const std::string& path) {
   const Job& job = group.job();
-  const Result<TunedDatabase> loaded = TunedDatabase::Load(path);
-  if (!loaded) return Propagate(loaded);
+  COTUNE_TRY(const TunedDatabase loaded, TunedDatabase::Load(path));
   const int world_size = job.world_size();
-  if (loaded->Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).empty()) {
-    return tl::make_unexpected(NoEntryError(*loaded, world_size, job.fingerprint(), path));
+  if (loaded.Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).empty()) {
+    return tl::make_unexpected(NoEntryError(loaded, world_size, job.fingerprint(), path));
   }
   TunedDatabase merged = group.database;
-  merged.Merge(*loaded);
+  merged.Merge(loaded);
   return merged;
 }
 
@@ -81,35 +80,33 @@ Status UseDatabase(cotune_group& group, const TunedDatabase& database) {
     own =
         database.Winners(world_size, job.places().ranks_per_host(), job.fingerprint()).Serialize();
   }
-  const Result<std::string> bytes = BroadcastInParts(job.exchange(), own, DeadlineOf(job));
-  if (!bytes) return Propagate(bytes);
-  Result<MeasuredWinners> winners = MeasuredWinners::Parse(*bytes);
-  if (!winners) return Propagate(winners);
-  const Result<std::vector<std::string>> refused = CheckMeasuredWinners(
-      job.exchange(), job.groups(), job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
-      job.topology_digest(), job.settings().precompile_threads, job.clock(),
-      job.settings().warm_timeout_ns, &job.watchdog(), *winners);
-  if (!refused) return Propagate(refused);
-  Result<DispatchTable> table = winners->BuildTable();
-  if (!table) return Propagate(table);
-  const std::string proposal = table->Serialize();
-  const Result<AgreementOutcome> agreed = job.exchange().Agree(
-      job.rank() == 0 ? proposal : "", [&](std::string_view other) { return other == proposal; },
-      DeadlineOf(job));
-  if (!agreed) return Propagate(agreed);
-  if (*agreed == AgreementOutcome::kDeclined) {
+  COTUNE_TRY(const std::string bytes, BroadcastInParts(job.exchange(), own, DeadlineOf(job)));
+  COTUNE_TRY(MeasuredWinners winners, MeasuredWinners::Parse(bytes));
+  COTUNE_TRY(
+      const std::vector<std::string> refused,
+      CheckMeasuredWinners(job.exchange(), job.groups(),
+                           job.Class(Collective::kAllReduce, Dtype::kF32, Reduction::kSum),
+                           job.topology_digest(), job.settings().precompile_threads, job.clock(),
+                           job.settings().warm_timeout_ns, &job.watchdog(), winners));
+  COTUNE_TRY(DispatchTable table, winners.BuildTable());
+  const std::string proposal = table.Serialize();
+  COTUNE_TRY(const AgreementOutcome agreed,
+             job.exchange().Agree(
+                 job.rank() == 0 ? proposal : "",
+                 [&](std::string_view other) { return other == proposal; }, DeadlineOf(job)));
+  if (agreed == AgreementOutcome::kDeclined) {
     return Fail(ErrorCode::kDisagreement, "a rank declined the table of rank 0", "load database",
                 "the ranks make different tables from the same entries",
                 "run the same build on every rank");
   }
   if (job.rank() == 0) {
-    for (const std::string& reason : *refused) {
+    for (const std::string& reason : refused) {
       EmitLine(group.log(), Severity::kWarning,
                "an entry of the tuned database is left out: " + reason);
     }
   }
-  group.winners = std::move(*winners);
-  group.SetTable(std::move(*table));
+  group.winners = std::move(winners);
+  group.SetTable(std::move(table));
   return {};
 }
 
@@ -171,10 +168,10 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
   // Which rank wants a database, and whether rank 0 has one: the same answer for all of them.
   auto record = StepRecord<TableWish>::FromStatus(found.status);
   record.message.wants_database = group.loads_database;
-  const auto all = ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job));
-  if (!all) return Propagate(all);
+  COTUNE_TRY(const auto all,
+             ExchangeRecords(job.exchange(), "table at creation", record, 0, DeadlineOf(job)));
   bool all_want = true;
-  for (const auto& other : all->records) all_want = all_want && other.message.wants_database;
+  for (const auto& other : all.records) all_want = all_want && other.message.wants_database;
   group.table_severity = Severity::kInfo;
   if (!all_want) {
     group.table_text =
@@ -183,8 +180,8 @@ Status LoadAtCreation(cotune_group& group, bool is_split) {
     return {};
   }
   Status used = found.status;
-  if (!all->records[0].failure) used = UseDatabase(group, found.database);
-  if (used && !all->records[0].failure) {
+  if (!all.records[0].failure) used = UseDatabase(group, found.database);
+  if (used && !all.records[0].failure) {
     if (job.rank() != 0) return {};
     group.database = std::move(found.database);
     SetTableText(group, *group.database_place);

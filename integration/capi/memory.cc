@@ -38,10 +38,10 @@ tl::unexpected<Error> NoSuchMemory(const char* call, const char* how) {
 // One rank's mistake must not leave the others waiting: every rank hears of it.
 Status Allocate(cotune_group& group, uint64_t bytes, void** data) {
   Job& job = group.job();
-  auto region = SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job));
-  if (!region) return Propagate(region);
-  *data = (*region)->data();
-  group.memory.emplace(*data, std::move(*region));
+  COTUNE_TRY(auto region,
+             SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job)));
+  *data = region->data();
+  group.memory.emplace(*data, std::move(region));
   return {};
 }
 

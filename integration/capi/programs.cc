@@ -111,16 +111,14 @@ struct Operands {
 Result<ProgramCall> CallOf(const cotune_group& group, const cotune_program* program,
                            const cotune_tensor* inputs, size_t input_count,
                            const cotune_tensor* outputs, size_t output_count, Operands& operands) {
-  if (Status there = IsThere(program); !there) return Propagate(there);
+  COTUNE_RETURN_IF_ERROR(IsThere(program));
   const int world_size = group.job().world_size();
-  const Result<uint64_t> rows = RowsOfInputs(program->graph, world_size, inputs, input_count);
-  if (!rows) return Propagate(rows);
-  const Status fits = CheckOutputs(program->graph, world_size, *rows, outputs, output_count);
-  if (!fits) return Propagate(fits);
+  COTUNE_TRY(const uint64_t rows, RowsOfInputs(program->graph, world_size, inputs, input_count));
+  COTUNE_RETURN_IF_ERROR(CheckOutputs(program->graph, world_size, rows, outputs, output_count));
   for (size_t i = 0; i < input_count; ++i) operands.inputs[i] = inputs[i].data;
   for (size_t i = 0; i < output_count; ++i) operands.outputs[i] = outputs[i].data;
   return ProgramCall{.graph = &program->graph,
-                     .rows = *rows,
+                     .rows = rows,
                      .inputs = {operands.inputs.data(), input_count},
                      .outputs = {operands.outputs.data(), output_count},
                      .stream = group.stream,
@@ -173,12 +171,11 @@ Status CheckOutputs(const ProgramGraph& graph, int world_size, uint64_t rows,
   }
   for (size_t i = 0; i < output_count; ++i) {
     const ValueType& type = graph.type(graph.outputs()[i].value);
-    const Result<uint64_t> own =
-        RowsOfTensor(outputs[i], type, [&] { return fmt::format("output {}", i + 1); });
-    if (!own) return Propagate(own);
+    COTUNE_TRY(const uint64_t own,
+               RowsOfTensor(outputs[i], type, [&] { return fmt::format("output {}", i + 1); }));
     const uint64_t right = RowsIn(type, rows, world_size);
-    if (*own == right) continue;
-    return Fail(ErrorCode::kUsage, fmt::format("it has {} rows, and {} come out", *own, right),
+    if (own == right) continue;
+    return Fail(ErrorCode::kUsage, fmt::format("it has {} rows, and {} come out", own, right),
                 fmt::format("output {}", i + 1));
   }
   return {};
@@ -190,9 +187,8 @@ Status Parse(const char* text, size_t length, cotune_program** program) {
   if (program == nullptr) return Fail(ErrorCode::kUsage, "program is NULL", "cotune_program_parse");
   *program = nullptr;
   if (text == nullptr) return Fail(ErrorCode::kUsage, "the text is NULL", "cotune_program_parse");
-  Result<ProgramGraph> graph = ProgramGraph::Parse({text, length});
-  if (!graph) return Propagate(graph);
-  *program = new cotune_program{std::move(*graph)};
+  COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse({text, length}));
+  *program = new cotune_program{std::move(graph)};
   return {};
 }
 
@@ -204,11 +200,10 @@ Status Infer(const cotune_program* program, int32_t world_size, const cotune_ten
                 "cotune_program_infer");
   }
   const ProgramGraph& graph = program->graph;
-  const Result<uint64_t> rows = RowsOfInputs(graph, world_size, inputs, input_count);
-  if (!rows) return Propagate(rows);
-  if (graph.needs_whole_shares() && *rows % static_cast<uint64_t>(world_size) != 0) {
-    return Fail(ErrorCode::kUsage,
-                fmt::format("{} rows have no {} equal shares", *rows, world_size), graph.name());
+  COTUNE_TRY(const uint64_t rows, RowsOfInputs(graph, world_size, inputs, input_count));
+  if (graph.needs_whole_shares() && rows % static_cast<uint64_t>(world_size) != 0) {
+    return Fail(ErrorCode::kUsage, fmt::format("{} rows have no {} equal shares", rows, world_size),
+                graph.name());
   }
   if (output_count != graph.outputs().size() || outputs == nullptr) {
     return WrongCounts("outputs", outputs == nullptr ? 0 : output_count, graph.outputs().size());
@@ -222,7 +217,7 @@ Status Infer(const cotune_program* program, int32_t world_size, const cotune_ten
     const ValueType& type = graph.type(output.value);
     const cotune_program_value value{outputs[i].struct_size,
                                      static_cast<cotune_dtype>(type.dtype),
-                                     RowsIn(type, *rows, world_size),
+                                     RowsIn(type, rows, world_size),
                                      type.columns,
                                      output.into,
                                      graph.is_replicated(output.value) ? 1 : 0};
@@ -270,11 +265,10 @@ cotune_result cotune_program_run(cotune_group* group, const cotune_program* prog
   using namespace cotune;  // NOLINT(google-build-using-namespace): for one function
   return capi::Guard(group, [&](cotune_group& self) -> Status {
     capi::Operands operands;
-    const Result<ProgramCall> call =
-        capi::CallOf(self, program, inputs, input_count, outputs, output_count, operands);
-    if (!call) return Propagate(call);
+    COTUNE_TRY(const ProgramCall call,
+               capi::CallOf(self, program, inputs, input_count, outputs, output_count, operands));
     if (!self.has_said_table) capi::SayTable(self);
-    return self.dispatcher->Run(*call);
+    return self.dispatcher->Run(call);
   });
 }
 
@@ -284,10 +278,9 @@ cotune_result cotune_program_prepare(cotune_group* group, const cotune_program* 
   using namespace cotune;  // NOLINT(google-build-using-namespace): for one function
   return capi::Guard(group, [&](cotune_group& self) -> Status {
     capi::Operands operands;
-    const Result<ProgramCall> call =
-        capi::CallOf(self, program, inputs, input_count, outputs, output_count, operands);
-    if (!call) return Propagate(call);
-    return self.dispatcher->Prepare(*call);
+    COTUNE_TRY(const ProgramCall call,
+               capi::CallOf(self, program, inputs, input_count, outputs, output_count, operands));
+    return self.dispatcher->Prepare(call);
   });
 }
 

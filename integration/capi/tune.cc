@@ -46,10 +46,9 @@ Result<Program> ProgramOf(const cotune_tune_node& node, Job& job) {
                          {job.device().kind(), job.world_size(), job.places().ranks_per_host(),
                           node.is_symmetric != 0 ? BufferClass::kSymmetric : BufferClass::kPlain});
   }
-  const Result<Call> call =
-      MakeCall(node.collective, node.dtype, node.reduction, 0, 0, job.world_size());
-  if (!call) return Propagate(call);
-  ProblemClass cls = job.Class(call->collective, call->dtype, call->reduction);
+  COTUNE_TRY(const Call call,
+             MakeCall(node.collective, node.dtype, node.reduction, 0, 0, job.world_size()));
+  ProblemClass cls = job.Class(call.collective, call.dtype, call.reduction);
   cls.in_place = node.is_in_place != 0 && node.collective != COTUNE_COLLECTIVE_BROADCAST;
   if (node.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
   return Program::SingleCollective(cls);
@@ -95,14 +94,11 @@ Result<std::vector<TuneNode>> NodesOf(const cotune_tune_options& options, Job& j
   std::vector<TuneNode> nodes;
   for (size_t i = 0; i < options.node_count; ++i) {
     const auto* at = reinterpret_cast<const char*>(options.nodes) + i * stride;
-    const Result<cotune_tune_node> node =
-        ReadOptions(reinterpret_cast<const cotune_tune_node*>(at), "cotune_tune_node");
-    if (!node) return Propagate(node);
-    Result<Program> program = ProgramOf(*node, job);
-    if (!program) return Propagate(program);
-    const Result<std::vector<uint64_t>> sizes = SizesOf(*node, *program, default_sizes);
-    if (!sizes) return Propagate(sizes);
-    nodes.push_back({std::move(*program), *sizes});
+    COTUNE_TRY(const cotune_tune_node node,
+               ReadOptions(reinterpret_cast<const cotune_tune_node*>(at), "cotune_tune_node"));
+    COTUNE_TRY(Program program, ProgramOf(node, job));
+    COTUNE_TRY(const std::vector<uint64_t> sizes, SizesOf(node, program, default_sizes));
+    nodes.push_back({std::move(program), sizes});
   }
   return nodes;
 }
@@ -166,12 +162,10 @@ class ProgressOfCaller final : public StageObserver {
 
 Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   constexpr uint32_t kAllFive = 0b111110;
-  const Result<std::vector<int>> collectives =
-      Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives");
-  if (!collectives) return Propagate(collectives);
-  const Result<std::vector<int>> dtypes =
-      Values(options.dtypes, 1u << COTUNE_F32, COTUNE_U8, "dtypes");
-  if (!dtypes) return Propagate(dtypes);
+  COTUNE_TRY(const std::vector<int> collectives,
+             Values(options.collectives, kAllFive, COTUNE_COLLECTIVE_BROADCAST, "collectives"));
+  COTUNE_TRY(const std::vector<int> dtypes,
+             Values(options.dtypes, 1u << COTUNE_F32, COTUNE_U8, "dtypes"));
   const int reduction = options.reduction == 0 ? COTUNE_REDUCE_SUM : options.reduction;
   if (reduction < 0 || reduction > COTUNE_REDUCE_AVERAGE) {
     return Fail(ErrorCode::kUsage, fmt::format("there is no reduction {}", reduction),
@@ -188,21 +182,19 @@ Result<TuneRequest> RequestOf(const cotune_tune_options& options, Job& job) {
   TuneRequest request;
   request.cotune_version = CotuneVersion();
   if (options.nodes != nullptr || options.node_count > 0) {
-    Result<std::vector<TuneNode>> nodes = NodesOf(options, job, sizes);
-    if (!nodes) return Propagate(nodes);
-    request.nodes = std::move(*nodes);
+    COTUNE_TRY(std::vector<TuneNode> nodes, NodesOf(options, job, sizes));
+    request.nodes = std::move(nodes);
     return request;
   }
-  for (int collective : *collectives) {
-    for (int dtype : *dtypes) {
+  for (int collective : collectives) {
+    for (int dtype : dtypes) {
       ProblemClass cls = job.Class(static_cast<Collective>(collective), static_cast<Dtype>(dtype),
                                    static_cast<Reduction>(reduction));
       // The dispatcher knows no broadcast in place: only the root has two buffers.
       cls.in_place = options.is_in_place != 0 && collective != COTUNE_COLLECTIVE_BROADCAST;
       if (options.is_symmetric != 0) cls.buffer_class = BufferClass::kSymmetric;
-      Result<Program> program = Program::SingleCollective(cls);
-      if (!program) return Propagate(program);
-      request.nodes.push_back({std::move(*program), sizes});
+      COTUNE_TRY(Program program, Program::SingleCollective(cls));
+      request.nodes.push_back({std::move(program), sizes});
     }
   }
   return request;
@@ -256,12 +248,12 @@ Status AwaitIdle(cotune_group& group, Status own) {
                                    DeadlineAfter(job.clock().now_ns(), group.call_timeout_ns));
   }
   if (own) own = group.dispatcher->Health();
-  const auto all =
+  COTUNE_TRY(
+      const auto all,
       ExchangeRecords(job.exchange(), "idle before tuning", StepRecord<Done>::FromStatus(own), 0,
-                      DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns));
-  if (!all) return Propagate(all);
+                      DeadlineAfter(job.clock().now_ns(), job.settings().warm_timeout_ns)));
   if (!own) return own;
-  if (std::optional<Error> failure = all->FirstFailure()) {
+  if (std::optional<Error> failure = all.FirstFailure()) {
     return tl::make_unexpected(std::move(*failure));
   }
   return {};
@@ -303,18 +295,12 @@ struct TuneOrder {
 // kUsage for options that this rank alone finds wrong.
 Result<TuneOrder> OrderOf(const cotune_group& group, const cotune_tune_options* given) {
   Job& job = group.job();
-  const Result<cotune_tune_options> options = ReadOptions(given, "cotune_tune_options");
-  if (!options) return Propagate(options);
-  if (Status fits = CheckDuration(options->budget_ns, "budget_ns", "cotune_tune_options",
-                                  "the setting budget");
-      !fits) {
-    return Propagate(fits);
-  }
-  Result<TuningSettings> settings = SettingsOf(*options, job.settings());
-  if (!settings) return Propagate(settings);
-  Result<TuneRequest> request = RequestOf(*options, job);
-  if (!request) return Propagate(request);
-  return TuneOrder{*options, *settings, std::move(*request)};
+  COTUNE_TRY(const cotune_tune_options options, ReadOptions(given, "cotune_tune_options"));
+  COTUNE_RETURN_IF_ERROR(
+      CheckDuration(options.budget_ns, "budget_ns", "cotune_tune_options", "the setting budget"));
+  COTUNE_TRY(TuningSettings settings, SettingsOf(options, job.settings()));
+  COTUNE_TRY(TuneRequest request, RequestOf(options, job));
+  return TuneOrder{options, settings, std::move(request)};
 }
 
 // Runs calls by what the ranks have agreed on.
@@ -364,7 +350,7 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
   job.set_settings(order->settings);
   const Result<TuneReport> report = RunTune(job, request);
   job.set_settings(before);
-  if (!report) return Propagate(report);
+  COTUNE_RETURN_IF_ERROR(report);
   WriteReport(*report, out);
   const Status tuned = report->outcome.committed ? PutInForce(group, *order, *report) : Status();
   const Status saved = SaveStatus(group, *order, *report);
@@ -373,13 +359,11 @@ Status Tune(cotune_group& group, const cotune_tune_options* given, cotune_tune_r
 }
 
 Status Write(const cotune_group& group, const std::string& path) {
-  const Result<DatabaseLock> lock = DatabaseLock::Acquire(path);
-  if (!lock) return Propagate(lock);
+  COTUNE_TRY(const DatabaseLock lock, DatabaseLock::Acquire(path));
   TunedDatabase merged;
   if (access(path.c_str(), F_OK) == 0) {
-    Result<TunedDatabase> present = TunedDatabase::Load(path);
-    if (!present) return Propagate(present);
-    merged = std::move(*present);
+    COTUNE_TRY(TunedDatabase present, TunedDatabase::Load(path));
+    merged = std::move(present);
   }
   merged.Merge(group.database);
   return merged.Save(path);

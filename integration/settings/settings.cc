@@ -76,10 +76,9 @@ Status ApplyFile(const SettingSources& sources, ResolvedSettings& resolved) {
     if (resolved.settings_file.empty()) resolved.settings_file = DefaultSettingsFile(sources);
   }
   if (resolved.settings_file.empty()) return {};
-  const auto entries = ReadSettingsFile(resolved.settings_file);
-  if (!entries) return Propagate(entries);
+  COTUNE_TRY(const auto entries, ReadSettingsFile(resolved.settings_file));
   std::map<std::string, int> first_lines;
-  for (const SettingsFileEntry& entry : *entries) {
+  for (const SettingsFileEntry& entry : entries) {
     const std::string origin = fmt::format("{}:{}", resolved.settings_file, entry.line);
     const auto [first, is_new] =
         first_lines.try_emplace(entry.section + "." + entry.key, entry.line);
@@ -204,11 +203,9 @@ Result<ResolvedSettings> ResolveSettings(const SettingSources& sources) {
     resolved.origins[std::string(spec.name)] = "default";
   }
   for (const auto apply : {ApplyFile, ApplyEnvironment, ApplyFlags}) {
-    const Status applied = apply(sources, resolved);
-    if (!applied) return Propagate(applied);
+    COTUNE_RETURN_IF_ERROR(apply(sources, resolved));
   }
-  const Status rounds = ReconcileRounds(resolved);
-  if (!rounds) return Propagate(rounds);
+  COTUNE_RETURN_IF_ERROR(ReconcileRounds(resolved));
   return resolved;
 }
 

@@ -83,40 +83,35 @@ Result<Step> ReadStep(SizeReader& reader) {
   if (!reader.Skip(':')) return Step{2, 0};
   const size_t begin = reader.position();
   if (reader.Skip('x')) {
-    const Result<uint64_t> factor = reader.Number();
-    if (!factor) return Propagate(factor);
-    if (*factor < 2) return reader.FailAt(begin + 1, "a factor is 2 or more");
-    return Step{*factor, 0};
+    COTUNE_TRY(const uint64_t factor, reader.Number());
+    if (factor < 2) return reader.FailAt(begin + 1, "a factor is 2 or more");
+    return Step{factor, 0};
   }
   if (reader.Skip('+')) {
-    const Result<uint64_t> bytes = reader.Size();
-    if (!bytes) return Propagate(bytes);
-    if (*bytes < 1) return reader.FailAt(begin + 1, "a step is 1 or more");
-    return Step{1, *bytes};
+    COTUNE_TRY(const uint64_t bytes, reader.Size());
+    if (bytes < 1) return reader.FailAt(begin + 1, "a step is 1 or more");
+    return Step{1, bytes};
   }
   return reader.FailAt(begin, "a range's step begins with x (a factor) or + (bytes)");
 }
 
 Status ReadPart(SizeReader& reader, std::vector<uint64_t>& sizes) {
   const size_t begin = reader.position();
-  const Result<uint64_t> first = reader.Size();
-  if (!first) return Propagate(first);
-  uint64_t last = *first;
+  COTUNE_TRY(const uint64_t first, reader.Size());
+  uint64_t last = first;
   Step step{2, 0};
   if (reader.Skip(':')) {
     const size_t last_begin = reader.position();
-    const Result<uint64_t> read = reader.Size();
-    if (!read) return Propagate(read);
-    last = *read;
-    if (last < *first) return reader.FailAt(last_begin, "the range ends before it begins");
-    const Result<Step> read_step = ReadStep(reader);
-    if (!read_step) return Propagate(read_step);
-    step = *read_step;
-    if (*first == 0 && step.factor > 1 && last > 0) {
+    COTUNE_TRY(const uint64_t read, reader.Size());
+    last = read;
+    if (last < first) return reader.FailAt(last_begin, "the range ends before it begins");
+    COTUNE_TRY(const Step read_step, ReadStep(reader));
+    step = read_step;
+    if (first == 0 && step.factor > 1 && last > 0) {
       return reader.FailAt(begin, "a range with a factor cannot begin at 0");
     }
   }
-  uint64_t size = *first;
+  uint64_t size = first;
   while (true) {
     if (sizes.size() == kSizesMax) {
       return reader.FailAt(begin, fmt::format("this makes more than {} sizes", kSizesMax));
@@ -136,8 +131,7 @@ Result<std::vector<uint64_t>> ParseSizes(std::string_view text) {
   SizeReader reader(text);
   std::vector<uint64_t> sizes;
   while (true) {
-    const Status part = ReadPart(reader, sizes);
-    if (!part) return Propagate(part);
+    COTUNE_RETURN_IF_ERROR(ReadPart(reader, sizes));
     if (reader.at_end()) break;
     if (!reader.Skip(',')) return reader.FailAt(reader.position(), reader.Unexpected());
   }

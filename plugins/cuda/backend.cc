@@ -84,14 +84,12 @@ class Backend {
   static constexpr bool kNeedsOneHost = true;
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
-    auto gpu = Gpu::Open(device, kOldestMajor);
-    if (!gpu) return Propagate(gpu);
+    COTUNE_TRY(auto gpu, Gpu::Open(device, kOldestMajor));
     const auto named = sdk::Settings(host, kName).Text("nvrtc_library");
     const auto environment = gpu::OwnEnvironment();
-    auto nvrtc = Nvrtc::Open(named.value_or(""), environment);
-    if (!nvrtc) return Propagate(nvrtc);
+    COTUNE_TRY(auto nvrtc, Nvrtc::Open(named.value_or(""), environment));
     return std::unique_ptr<Backend>(
-        new Backend(host, std::move(*gpu), std::move(*nvrtc), environment));
+        new Backend(host, std::move(gpu), std::move(nvrtc), environment));
   }
 
   int32_t device() const { return gpu_->ordinal(); }
@@ -109,10 +107,9 @@ class Backend {
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
-    auto ranks = cuda::Group::Join(host_, params, *gpu_, memory_, limits());
-    if (!ranks) return Propagate(ranks);
-    if (!(*ranks)->limits().has_pdl) has_pdl_ = false;
-    return std::make_unique<CudaGroup>(*this, std::move(*ranks));
+    COTUNE_TRY(auto ranks, cuda::Group::Join(host_, params, *gpu_, memory_, limits()));
+    if (!ranks->limits().has_pdl) has_pdl_ = false;
+    return std::make_unique<CudaGroup>(*this, std::move(ranks));
   }
 
   // A part runs on this rank alone, so that it has programmatic launch whatever other GPUs have.
@@ -142,21 +139,19 @@ class Backend {
 Result<std::unique_ptr<CudaPlan>> CudaGroup::Prepare(const sdk::Problem& problem,
                                                      std::string_view name, int64_t deadline_ns) {
   if (auto failure = Health()) return tl::unexpected(*failure);
-  auto choice = FindChoice(problem, name, backend_.limits());
-  if (!choice) return Propagate(choice);
+  COTUNE_TRY(auto choice, FindChoice(problem, name, backend_.limits()));
   const bool needs_memory =
-      choice->family != nullptr && choice->family->peer_buffers != PeerBuffers::kNone;
+      choice.family != nullptr && choice.family->peer_buffers != PeerBuffers::kNone;
   if (needs_memory && problem.count > 0 && ranks_->registered().is_empty()) {
     return Fail(COTUNE_UNSUPPORTED, "no memory is registered with this group");
   }
   gpu::CuFunction function = nullptr;
-  if (!choice->is_copy) {
-    const auto kernel = backend_.kernels().Get(UnitOf(choice->spec), deadline_ns);
-    if (!kernel) return Propagate(kernel);
-    function = *kernel;
+  if (!choice.is_copy) {
+    COTUNE_TRY(const auto kernel, backend_.kernels().Get(UnitOf(choice.spec), deadline_ns));
+    function = kernel;
   }
   return std::make_unique<CudaPlan>(*ranks_,
-                                    cuda::Plan(*ranks_, problem, std::move(*choice), function));
+                                    cuda::Plan(*ranks_, problem, std::move(choice), function));
 }
 
 }  // namespace

@@ -221,9 +221,7 @@ Result<std::unique_ptr<FakeGroup>> FakeBackend::Join(const cotune_group_params_t
   if (script.group_fails_on == params.rank) {
     return Fail(COTUNE_INTERNAL, "scripted: group_create fails");
   }
-  if (auto met = Meet(group->state(), "joined the group", params.deadline_ns); !met) {
-    return Propagate(met);
-  }
+  COTUNE_RETURN_IF_ERROR(Meet(group->state(), "joined the group", params.deadline_ns));
   return group;
 }
 
@@ -270,7 +268,7 @@ Result<std::unique_ptr<FakePlan>> FakeGroup::Prepare(const cotune_problem_t& pro
   if (done && choice->collective_prepare) {
     done = Meet(state_, "prepared " + choice->name, deadline_ns);
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return std::make_unique<FakePlan>(*this, problem, *choice);
 }
 

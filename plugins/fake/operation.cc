@@ -88,9 +88,7 @@ Result<bool> Operation::Advance(int64_t until_ns) {
     if (group_.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
     const int64_t now_ns = group_.now_ns();
     if (now_ns >= launch_.deadline_ns) return tl::make_unexpected(PastDeadline());
-    if (auto step = Step(now_ns, std::min(until_ns, launch_.deadline_ns)); !step) {
-      return Propagate(step);
-    }
+    COTUNE_RETURN_IF_ERROR(Step(now_ns, std::min(until_ns, launch_.deadline_ns)));
     if (phase_ == Phase::kDone) return true;
     const int64_t after_ns = group_.now_ns();
     if (after_ns >= until_ns && after_ns < launch_.deadline_ns) return false;
@@ -145,10 +143,9 @@ Result<void> Operation::ReceiveChunk(int64_t until_ns) {
     return {};
   }
   const uint64_t bytes = ChunkBytes(offset_);
-  const auto fetched = Fetch(group_, Key(peer_, group_.rank), peer_,
-                             blocks_[peer_].data() + offset_, bytes, until_ns);
-  if (!fetched) return Propagate(fetched);
-  if (*fetched) {
+  COTUNE_TRY(const auto fetched, Fetch(group_, Key(peer_, group_.rank), peer_,
+                                       blocks_[peer_].data() + offset_, bytes, until_ns));
+  if (fetched) {
     offset_ += bytes;
   } else if (PeerAborted(group_)) {
     return Fail(COTUNE_ABORTED, "the group was aborted by another rank");
@@ -233,9 +230,8 @@ Result<void> Meet(GroupState& group, const std::string& what, int64_t deadline_n
     while (true) {
       if (group.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
       const int64_t until_ns = std::min(deadline_ns, group.now_ns() + kSliceNs);
-      const auto met = Fetch(group, key(rank, group.rank), rank, &here, 1, until_ns);
-      if (!met) return Propagate(met);
-      if (*met) break;
+      COTUNE_TRY(const auto met, Fetch(group, key(rank, group.rank), rank, &here, 1, until_ns));
+      if (met) break;
       if (group.now_ns() >= deadline_ns) return tl::make_unexpected(Late(group, rank, what));
     }
   }

@@ -79,9 +79,8 @@ sdk::Result<void> RunPart(const sdk::Program& part, const void* const* inputs,
     values.push_back(ReadBytes(inputs[i], part.values[i].bytes()));
   }
   for (const sdk::ProgramNode& node : part.nodes) {
-    sdk::Result<Bytes> value = RunNode(node, part.values[values.size()], part.values, values);
-    if (!value) return sdk::Propagate(value);
-    values.push_back(std::move(*value));
+    COTUNE_TRY(Bytes value, RunNode(node, part.values[values.size()], part.values, values));
+    values.push_back(std::move(value));
   }
   for (size_t i = 0; i < part.outputs.size(); ++i) {
     const Bytes& value = values[static_cast<size_t>(part.outputs[i])];

@@ -86,13 +86,12 @@ class HostGroup {
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {
     if (auto failure = Health()) return tl::unexpected(*failure);
-    auto schedule = ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes());
-    if (!schedule) return Propagate(schedule);
-    if (schedule->reads_peers) {
+    COTUNE_TRY(auto schedule, ScheduleOf(problem, choice, ranks_->rank(), ranks_->slot_bytes()));
+    if (schedule.reads_peers) {
       const std::string why = ranks_->WhyPeersAreUnreadable();
       if (!why.empty()) return Fail(COTUNE_UNSUPPORTED, why);
     }
-    return std::make_unique<HostPlan>(*ranks_, std::move(*schedule), choice);
+    return std::make_unique<HostPlan>(*ranks_, std::move(schedule), choice);
   }
 
  private:
@@ -127,13 +126,12 @@ class Backend {
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t /*device*/) {
     constexpr uint64_t kPageBytes = 4096;
-    const auto slot_bytes = sdk::Settings(host, kName)
-                                .Bytes("slot_bytes", kDefaultSlotBytes,
-                                       {.smallest = kSmallestSlotBytes,
-                                        .largest = kLargestSlotBytes,
-                                        .multiple_of = 2 * kPageBytes});
-    if (!slot_bytes) return Propagate(slot_bytes);
-    return std::unique_ptr<Backend>(new Backend(host, *slot_bytes));
+    COTUNE_TRY(const auto slot_bytes, sdk::Settings(host, kName)
+                                          .Bytes("slot_bytes", kDefaultSlotBytes,
+                                                 {.smallest = kSmallestSlotBytes,
+                                                  .largest = kLargestSlotBytes,
+                                                  .multiple_of = 2 * kPageBytes}));
+    return std::unique_ptr<Backend>(new Backend(host, slot_bytes));
   }
 
   int32_t device() const { return -1; }
@@ -150,15 +148,13 @@ class Backend {
 
   static Result<std::unique_ptr<Part>> PreparePart(const sdk::Program& part,
                                                    int64_t /*deadline_ns*/) {
-    auto program = ElementProgram::Prepare(part);
-    if (!program) return Propagate(program);
-    return std::make_unique<HostPart>(std::move(*program));
+    COTUNE_TRY(auto program, ElementProgram::Prepare(part));
+    return std::make_unique<HostPart>(std::move(program));
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
-    auto ranks = host::Group::Join(host_, params, slot_bytes_);
-    if (!ranks) return Propagate(ranks);
-    return std::make_unique<HostGroup>(std::move(*ranks));
+    COTUNE_TRY(auto ranks, host::Group::Join(host_, params, slot_bytes_));
+    return std::make_unique<HostGroup>(std::move(ranks));
   }
 
  private:

@@ -44,11 +44,11 @@ class Planner {
                     "program at its collectives");
       }
     }
-    if (auto planned = PlanLoop(COTUNE_ROWS_ONE, plan_.single); !planned) return Propagate(planned);
+    COTUNE_RETURN_IF_ERROR(PlanLoop(COTUNE_ROWS_ONE, plan_.single));
     for (const uint32_t kind : {COTUNE_ROWS_ALL, COTUNE_ROWS_SHARE}) {
       if (!order_.HasLoop(kind)) continue;
       plan_.loops.emplace_back();
-      if (auto planned = PlanLoop(kind, plan_.loops.back()); !planned) return Propagate(planned);
+      COTUNE_RETURN_IF_ERROR(PlanLoop(kind, plan_.loops.back()));
     }
     PlanSingleStores();
     for (const Value& each : program_.values) {
@@ -157,20 +157,19 @@ class Planner {
   }
 
   Result<void> ComputeNumber(int index, std::vector<ElementInstruction>& to) {
-    auto made = Operation(index);
-    if (!made) return Propagate(made);
+    COTUNE_TRY(auto made, Operation(index));
     const ProgramNode& node = NodeOf(index);
-    made->fixed_count = 1;
-    made->to = SplatOf(index);
+    made.fixed_count = 1;
+    made.to = SplatOf(index);
     for (int o = 0; o < node.operand_count; ++o) {
       const Lane lane =
           o == 0 && node.kind == COTUNE_NODE_WHERE ? Lane::kU8 : LaneOfOperands(node, index);
-      made->from[o] =
+      made.from[o] =
           node.operands[o] < 0 ? LiteralOf(node.literals[o], lane) : SplatOf(node.operands[o]);
     }
-    to.push_back(*made);
+    to.push_back(made);
     RoundNumber(index, to);
-    to.push_back(Splat(made->to, LaneAt(index)));
+    to.push_back(Splat(made.to, LaneAt(index)));
     return {};
   }
 
@@ -231,10 +230,9 @@ class Planner {
 
   Result<void> ComputeBlock(int index, Pass& pass) {
     if (order_.RootOf(index) != index) return {};
-    auto made = Operation(index);
-    if (!made) return Propagate(made);
+    COTUNE_TRY(auto made, Operation(index));
     const ProgramNode& node = NodeOf(index);
-    VirtualInstruction compute{.instruction = *made};
+    VirtualInstruction compute{.instruction = made};
     compute.operation = JoinableOperation(index);
     if (compute.operation != COTUNE_NODE_RELU) compute.joined.first = compute.operation;
     for (int o = 0; o < node.operand_count; ++o) {

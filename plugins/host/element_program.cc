@@ -109,9 +109,8 @@ struct Call {
 }  // namespace
 
 Result<std::unique_ptr<ElementProgram>> ElementProgram::Prepare(const sdk::Program& part) {
-  auto plan = PlanElements(part);
-  if (!plan) return Propagate(plan);
-  return std::unique_ptr<ElementProgram>(new ElementProgram(std::move(*plan)));
+  COTUNE_TRY(auto plan, PlanElements(part));
+  return std::unique_ptr<ElementProgram>(new ElementProgram(std::move(plan)));
 }
 
 ElementProgram::ElementProgram(ElementPlan plan)

@@ -44,9 +44,7 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params,
                                            uint64_t slot_bytes) {
   std::unique_ptr<Group> group(new Group(host, params, slot_bytes));
-  if (auto shared = group->ShareSegment(params.deadline_ns); !shared) {
-    return Propagate(shared);
-  }
+  COTUNE_RETURN_IF_ERROR(group->ShareSegment(params.deadline_ns));
   return group;
 }
 
@@ -91,9 +89,8 @@ Result<void> Group::MeetMembers(int64_t deadline_ns) {
 }
 
 Result<void> Group::AnnounceSegment() {
-  auto segment = SharedSegment::Create(world_size_, slot_bytes_);
-  if (!segment) return Propagate(segment);
-  segment_ = std::move(*segment);
+  COTUNE_TRY(auto segment, SharedSegment::Create(world_size_, slot_bytes_));
+  segment_ = std::move(segment);
   return meeting_.Put(kSegmentPhase, Result<SegmentAnnouncement>(segment_.Announce()));
 }
 
@@ -115,9 +112,8 @@ Result<SegmentAnnouncement> Group::ReadAnnouncement(int64_t deadline_ns) {
 }
 
 Result<void> Group::FindSegment(int64_t deadline_ns) {
-  const auto announcement = ReadAnnouncement(deadline_ns);
-  if (!announcement) return Propagate(announcement);
-  auto segment = SharedSegment::Open(*announcement, world_size_, slot_bytes_);
+  COTUNE_TRY(const auto announcement, ReadAnnouncement(deadline_ns));
+  auto segment = SharedSegment::Open(announcement, world_size_, slot_bytes_);
   if (!segment) {
     // It may have gone since, and then rank 0 has left word why.
     const auto again = ReadAnnouncement(deadline_ns);

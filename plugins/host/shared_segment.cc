@@ -99,7 +99,7 @@ Result<SharedSegment> SharedSegment::Create(int world_size, uint64_t slot_bytes)
   // on without this protection.
   static_cast<void>(
       fcntl(segment.file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
-  if (auto mapped = segment.Map(); !mapped) return Propagate(mapped);
+  COTUNE_RETURN_IF_ERROR(segment.Map());
   uint8_t* token = segment.control().token;
   constexpr auto kTokenBytes = sizeof(ControlBlock::token);
   if (getrandom(token, kTokenBytes, 0) != static_cast<ssize_t>(kTokenBytes)) {
@@ -172,7 +172,7 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
                 fmt::format("{} is not the segment of group rank 0: {} bytes, not {}", path,
                             info.st_size, segment.bytes_));
   }
-  if (auto mapped = segment.Map(); !mapped) return Propagate(mapped);
+  COTUNE_RETURN_IF_ERROR(segment.Map());
   if (std::memcmp(segment.control().token, announcement.token, sizeof(announcement.token)) != 0) {
     return Fail(COTUNE_INTERNAL, fmt::format("{} is not the segment of group rank 0: its token "
                                              "differs; was the process number reused?",

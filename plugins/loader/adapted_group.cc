@@ -133,23 +133,22 @@ class AdaptedPlan final : public Plan {
     launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "launch");
-    const Result<cotune_status_t> status =
+    COTUNE_TRY(
+        const cotune_status_t status,
         Invoke(*context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns,
-               [&] { return context_->table().launch(plan_, &launch, &error); });
-    if (!status) return Propagate(status);
-    if (*status < 0) return Failure(*status, error, "launch");
+               [&] { return context_->table().launch(plan_, &launch, &error); }));
+    if (status < 0) return Failure(status, error, "launch");
     return {};
   }
 
   Result<bool> Progress(int64_t until_ns) override {
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "progress");
-    const Result<cotune_status_t> status =
-        Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
-               [&] { return context_->table().progress(plan_, until_ns, &error); });
-    if (!status) return Propagate(status);
-    if (*status < 0) return Failure(*status, error, "progress");
-    if (*status == COTUNE_OK) return true;
+    COTUNE_TRY(const cotune_status_t status,
+               Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
+                      [&] { return context_->table().progress(plan_, until_ns, &error); }));
+    if (status < 0) return Failure(status, error, "progress");
+    if (status == COTUNE_OK) return true;
     // A plan that does not see that its group was aborted must not be asked for ever.
     if (!context_->is_aborted()) return false;
     return Fail(ErrorCode::kAborted, "the group was aborted", subject_->text);
@@ -196,14 +195,14 @@ class AdaptedGroup final : public BackendGroup {
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context->guard, "prepare");
-    const Result<cotune_status_t> status = InvokeApart(
-        *context->backend, *subject, "prepare", deadline_ns, GroupContext::AbortOf(context), [&] {
-          return table.prepare(context->handle, &abi_problem, name.c_str(), deadline_ns, &plan,
-                               &error);
-        });
-    if (!status) return Propagate(status);
-    if (*status != COTUNE_OK || plan == nullptr) {
-      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "prepare", table.name,
+    COTUNE_TRY(const cotune_status_t status,
+               InvokeApart(*context->backend, *subject, "prepare", deadline_ns,
+                           GroupContext::AbortOf(context), [&] {
+                             return table.prepare(context->handle, &abi_problem, name.c_str(),
+                                                  deadline_ns, &plan, &error);
+                           }));
+    if (status != COTUNE_OK || plan == nullptr) {
+      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "prepare", table.name,
                      context->parameters.job_ranks);
     }
     return std::make_unique<AdaptedPlan>(context, std::move(subject), plan, problem.cls.memory,
@@ -217,15 +216,14 @@ class AdaptedGroup final : public BackendGroup {
     }
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "memory_register");
-    const Result<cotune_status_t> status =
-        InvokeApart(*context_->backend, context_->backend->subject, "memory_register", deadline_ns,
-                    GroupContext::AbortOf(context_), [&] {
-                      return context_->extensions.memory->memory_register(
-                          context_->handle, data, bytes, deadline_ns, &error);
-                    });
-    if (!status) return Propagate(status);
-    if (*status == COTUNE_OK) return {};
-    return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "memory_register",
+    COTUNE_TRY(const cotune_status_t status,
+               InvokeApart(*context_->backend, context_->backend->subject, "memory_register",
+                           deadline_ns, GroupContext::AbortOf(context_), [&] {
+                             return context_->extensions.memory->memory_register(
+                                 context_->handle, data, bytes, deadline_ns, &error);
+                           }));
+    if (status == COTUNE_OK) return {};
+    return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "memory_register",
                    context_->table().name, context_->parameters.job_ranks);
   }
 
@@ -239,13 +237,13 @@ class AdaptedGroup final : public BackendGroup {
 
   Status Health() override {
     cotune_error_t error = EmptyError();
-    const Result<cotune_status_t> status =
-        InvokeApart(*context_->backend, context_->backend->subject, "group_health",
-                    context_->backend->DeadlineOfCall(), nullptr,
-                    [&] { return context_->table().group_health(context_->handle, &error); });
-    if (!status) return Propagate(status);
-    if (*status == COTUNE_OK) return {};
-    return ToError(*status, error, "group_health", context_->table().name,
+    COTUNE_TRY(const cotune_status_t status,
+               InvokeApart(*context_->backend, context_->backend->subject, "group_health",
+                           context_->backend->DeadlineOfCall(), nullptr, [&] {
+                             return context_->table().group_health(context_->handle, &error);
+                           }));
+    if (status == COTUNE_OK) return {};
+    return ToError(status, error, "group_health", context_->table().name,
                    context_->parameters.job_ranks);
   }
 

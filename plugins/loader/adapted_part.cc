@@ -40,11 +40,10 @@ class AdaptedPart final : public Plan {
     launch.stream.handle = arguments.stream;
     launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
-    const Result<cotune_status_t> status =
-        Invoke(*context_, slot_, *subject_, "launch of a part", arguments.deadline_ns,
-               [&] { return extension_.launch(plan_, &launch, &error); });
-    if (!status) return Propagate(status);
-    if (*status < 0) return ToError(*status, error, "launch", context_->table.name, {});
+    COTUNE_TRY(const cotune_status_t status,
+               Invoke(*context_, slot_, *subject_, "launch of a part", arguments.deadline_ns,
+                      [&] { return extension_.launch(plan_, &launch, &error); }));
+    if (status < 0) return ToError(status, error, "launch", context_->table.name, {});
     return {};
   }
 
@@ -53,7 +52,7 @@ class AdaptedPart final : public Plan {
     const Result<cotune_status_t> status =
         Invoke(*context_, slot_, *subject_, "progress of a part", deadline_ns_,
                [&] { return context_->table.progress(plan_, until_ns, &error); });
-    if (!status) return Propagate(status);
+    COTUNE_RETURN_IF_ERROR(status);
     if (*status < 0) return ToError(*status, error, "progress", context_->table.name, {});
     return *status == COTUNE_OK;
   }

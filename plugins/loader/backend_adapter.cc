@@ -27,13 +27,11 @@ constexpr uint32_t kTextBytesMax = 256;  // of what a backend says of its librar
 Result<const void*> ExtensionOf(const BackendContext& context, const cotune_backend_t* backend,
                                 const char* id) {
   const void* found = nullptr;
-  const Result<cotune_status_t> asked =
-      InvokeApart(context, context.subject, "get_extension", context.DeadlineOfCall(), nullptr,
-                  [&]() -> cotune_status_t {
-                    found = context.table.get_extension(backend, id);
-                    return COTUNE_OK;
-                  });
-  if (!asked) return Propagate(asked);
+  COTUNE_RETURN_IF_ERROR(InvokeApart(context, context.subject, "get_extension",
+                                     context.DeadlineOfCall(), nullptr, [&]() -> cotune_status_t {
+                                       found = context.table.get_extension(backend, id);
+                                       return COTUNE_OK;
+                                     }));
   return found;
 }
 
@@ -42,9 +40,8 @@ Result<BackendExtensions> ExtensionsOf(const BackendContext& context,
                                        const cotune_backend_t* backend, const std::string& where) {
   BackendExtensions extensions;
   for (const char* id : BackendExtensions::kIds) {
-    const Result<const void*> found = ExtensionOf(context, backend, id);
-    if (!found) return Propagate(found);
-    if (Status taken = extensions.Take(id, *found, where); !taken) return Propagate(taken);
+    COTUNE_TRY(const void* found, ExtensionOf(context, backend, id));
+    COTUNE_RETURN_IF_ERROR(extensions.Take(id, found, where));
   }
   return extensions;
 }
@@ -127,14 +124,13 @@ class AdaptedBackend final : public Backend {
         fmt::format(", a part of a program with {} operations", request.part.nodes().size());
     cotune_plan_t* plan = nullptr;
     cotune_error_t error = EmptyError();
-    const Result<cotune_status_t> status =
-        InvokeApart(*context_, *subject, "part_prepare", deadline_ns, nullptr, [&] {
-          return extensions_.program->part_prepare(backend_, &abi.program(), deadline_ns, &plan,
-                                                   &error);
-        });
-    if (!status) return Propagate(status);
-    if (*status != COTUNE_OK || plan == nullptr) {
-      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "part_prepare", name_, {});
+    COTUNE_TRY(const cotune_status_t status,
+               InvokeApart(*context_, *subject, "part_prepare", deadline_ns, nullptr, [&] {
+                 return extensions_.program->part_prepare(backend_, &abi.program(), deadline_ns,
+                                                          &plan, &error);
+               }));
+    if (status != COTUNE_OK || plan == nullptr) {
+      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "part_prepare", name_, {});
     }
     return AdaptPart(context_, *extensions_.program, std::move(subject), plan, request.memory,
                      device_);
@@ -152,12 +148,13 @@ class AdaptedBackend final : public Backend {
     if (!parameters.host_of_rank.empty()) params.host_of_rank = parameters.host_of_rank.data();
     cotune_group_t* group = nullptr;
     cotune_error_t error = EmptyError();
-    const Result<cotune_status_t> status = InvokeApart(
-        *context_, context_->subject, "group_create", parameters.deadline_ns, nullptr,
-        [&] { return context_->table.group_create(backend_, &params, &group, &error); });
-    if (!status) return Propagate(status);
-    if (*status != COTUNE_OK || group == nullptr) {
-      return ToError(*status < 0 ? *status : COTUNE_INTERNAL, error, "group_create", name_,
+    COTUNE_TRY(const cotune_status_t status,
+               InvokeApart(*context_, context_->subject, "group_create", parameters.deadline_ns,
+                           nullptr, [&] {
+                             return context_->table.group_create(backend_, &params, &group, &error);
+                           }));
+    if (status != COTUNE_OK || group == nullptr) {
+      return ToError(status < 0 ? status : COTUNE_INTERNAL, error, "group_create", name_,
                      parameters.job_ranks);
     }
     return AdaptGroup(context_, extensions_, parameters, group);
@@ -179,7 +176,7 @@ Result<std::unique_ptr<Backend>> AdoptBackend(const cotune_backend_api_t* table,
                                               const cotune_host_t& host, int32_t device,
                                               const std::string& where,
                                               const AdoptOptions& options) {
-  if (Status checked = CheckTable(table, where); !checked) return Propagate(checked);
+  COTUNE_RETURN_IF_ERROR(CheckTable(table, where));
   const auto context = std::make_shared<const BackendContext>(
       *table, std::make_unique<BackendHost>(host, table->name), where, options.watchdog,
       options.check_threads);

@@ -283,7 +283,7 @@ Result<std::vector<float>> RunRelu(FakeRank& self, Plan& part, int64_t timeout_n
   arguments.inputs = inputs;
   arguments.outputs = outputs;
   arguments.deadline_ns = self.clock.now_ns() + timeout_ns;
-  if (Status ran = part.Run(arguments, self.clock); !ran) return Propagate(ran);
+  COTUNE_RETURN_IF_ERROR(part.Run(arguments, self.clock));
   return to;
 }
 

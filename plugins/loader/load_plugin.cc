@@ -122,12 +122,10 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, CallWatc
   std::error_code error;
   const std::string real_path = std::filesystem::canonical(path, error).string();
   if (error) return Refused(path, "open", error.message(), "check the path");
-  const Result<Descriptor> file = OpenChecked(path, real_path);
-  if (!file) return Propagate(file);
-  if (Status folders = CheckFolders(path, real_path); !folders) return Propagate(folders);
-  Result<void*> opened_library = OpenLibrary(path, real_path, file->get(), watchdog);
-  if (!opened_library) return Propagate(opened_library);
-  void* library = *opened_library;
+  COTUNE_TRY(const Descriptor file, OpenChecked(path, real_path));
+  COTUNE_RETURN_IF_ERROR(CheckFolders(path, real_path));
+  COTUNE_TRY(void* opened_library, OpenLibrary(path, real_path, file.get(), watchdog));
+  void* library = opened_library;
   const auto query =
       reinterpret_cast<cotune_backend_query_fn>(dlsym(library, COTUNE_BACKEND_QUERY_SYMBOL));
   if (query == nullptr) {
@@ -152,7 +150,7 @@ Result<const cotune_backend_api_t*> LoadPlugin(const std::string& path, CallWatc
     return Refused(path, "query", text.empty() ? "the plugin refused without a reason" : text,
                    "see the plugin's documentation");
   }
-  if (Status checked = CheckTable(table, path); !checked) return Propagate(checked);
+  COTUNE_RETURN_IF_ERROR(CheckTable(table, path));
   return table;
 }
 

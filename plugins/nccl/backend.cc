@@ -89,14 +89,10 @@ class NcclGroup {
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {
     if (auto failure = ranks_->Health()) return tl::unexpected(*failure);
-    auto method = MethodOf(problem, missing_, choice);
-    if (!method) return Propagate(method);
-    if (auto allowed = ranks_->CheckMethod(problem, *method); !allowed) {
-      return Propagate(allowed);
-    }
+    COTUNE_TRY(auto method, MethodOf(problem, missing_, choice));
+    COTUNE_RETURN_IF_ERROR(ranks_->CheckMethod(problem, method));
     ranks_->WatchLaunches();
-    return std::make_unique<NcclPlan>(*ranks_, device_, problem, *method,
-                                      RecordOf(problem, choice));
+    return std::make_unique<NcclPlan>(*ranks_, device_, problem, method, RecordOf(problem, choice));
   }
 
  private:
@@ -120,23 +116,20 @@ class Backend {
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t device) {
     const sdk::Settings settings(host, kName);
-    const auto compares_calls = settings.Switch("check_calls", false);
-    if (!compares_calls) return Propagate(compares_calls);
+    COTUNE_TRY(const auto compares_calls, settings.Switch("check_calls", false));
     // The GPU first: without one a large library need not be read.
-    auto gpu = Gpu::Open(device);
-    if (!gpu) return Propagate(gpu);
-    auto why_no_tuner = ApplyProcessSettings();
-    if (!why_no_tuner) return Propagate(why_no_tuner);
-    auto nccl = NcclLibrary::Open(settings.Text("library").value_or(""), gpu::OwnEnvironment());
-    if (!nccl) return Propagate(nccl);
+    COTUNE_TRY(auto gpu, Gpu::Open(device));
+    COTUNE_TRY(auto why_no_tuner, ApplyProcessSettings());
+    COTUNE_TRY(auto nccl,
+               NcclLibrary::Open(settings.Text("library").value_or(""), gpu::OwnEnvironment()));
     if (host.log != nullptr) {
       const std::string text =
-          fmt::format("NCCL {} from {}", VersionText(nccl->version()), nccl->path());
+          fmt::format("NCCL {} from {}", VersionText(nccl.version()), nccl.path());
       host.log(host.context, 0, text.c_str());
     }
-    MissingFeatures missing = MissingIn(*nccl, *why_no_tuner);
+    MissingFeatures missing = MissingIn(nccl, why_no_tuner);
     return std::unique_ptr<Backend>(
-        new Backend(host, std::move(*gpu), std::move(*nccl), std::move(missing), *compares_calls));
+        new Backend(host, std::move(gpu), std::move(nccl), std::move(missing), compares_calls));
   }
 
   int32_t device() const { return gpu_->ordinal(); }
@@ -160,9 +153,8 @@ class Backend {
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
-    auto ranks = nccl::Group::Join(host_, params, *gpu_, nccl_, compares_calls_);
-    if (!ranks) return Propagate(ranks);
-    return std::make_unique<NcclGroup>(device(), missing_, std::move(*ranks));
+    COTUNE_TRY(auto ranks, nccl::Group::Join(host_, params, *gpu_, nccl_, compares_calls_));
+    return std::make_unique<NcclGroup>(device(), missing_, std::move(ranks));
   }
 
  private:

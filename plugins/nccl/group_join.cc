@@ -95,10 +95,9 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
 }
 
 Result<void> Group::Connect(int64_t deadline_ns) {
-  const auto id = ExchangeId(deadline_ns);
-  if (!id) return Propagate(id);
+  COTUNE_TRY(const auto id, ExchangeId(deadline_ns));
   const Communicator::Member self{rank(), world_size()};
-  auto done = origin_.Create(*id, self, deadline_ns);
+  auto done = origin_.Create(id, self, deadline_ns);
   if (done) done = plain_.CreateFrom(origin_, self, deadline_ns);
   if (done) done = watch_.MakeEvents();
   if (done && world_size() > 1) done = ConnectAll(deadline_ns);
@@ -112,20 +111,19 @@ Result<NcclUniqueId> Group::ExchangeId(int64_t deadline_ns) {
     auto made = nccl_.Check(nccl_->GetUniqueId(&own->id), "ncclGetUniqueId", nullptr);
     if (!made) own = Propagate(made);
   }
-  const auto all = meeting_.Meet("join", own, deadline_ns);
-  if (!all) return Propagate(all);
+  COTUNE_TRY(const auto all, meeting_.Meet("join", own, deadline_ns));
   for (int peer = 1; peer < world_size(); ++peer) {
-    const int version = (*all)[static_cast<size_t>(peer)].nccl_version;
-    if (version == all->front().nccl_version) continue;
+    const int version = all[static_cast<size_t>(peer)].nccl_version;
+    if (version == all.front().nccl_version) continue;
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("{} has NCCL {}, {} has {}: all ranks need the same",
                             meeting_.NameOf(peer), VersionText(version), meeting_.NameOf(0),
-                            VersionText(all->front().nccl_version)),
+                            VersionText(all.front().nccl_version)),
                 0, peer);
   }
   for (int peer = 1; peer < world_size(); ++peer) {
-    const bool compares = (*all)[static_cast<size_t>(peer)].compares_calls;
-    if (compares == all->front().compares_calls) continue;
+    const bool compares = all[static_cast<size_t>(peer)].compares_calls;
+    if (compares == all.front().compares_calls) continue;
     const int with = compares ? peer : 0;
     const int without = compares ? 0 : peer;
     return Fail(COTUNE_INVALID_ARGUMENT,
@@ -134,7 +132,7 @@ Result<NcclUniqueId> Group::ExchangeId(int64_t deadline_ns) {
                             meeting_.NameOf(with), meeting_.NameOf(without)),
                 0, peer);
   }
-  return all->front().id;
+  return all.front().id;
 }
 
 // A communicator in direct mode connects at the first call that needs it, and waits for its peers

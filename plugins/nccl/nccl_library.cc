@@ -74,13 +74,13 @@ Result<NcclLibrary> NcclLibrary::Open(const std::string& named,
                               "not work together: unset it, or name the loaded one",
                               request.how, request.path, loaded));
     }
-    if (auto done = nccl.Load(loaded, &not_found); !done) return Propagate(done);
+    COTUNE_RETURN_IF_ERROR(nccl.Load(loaded, &not_found));
     if (not_found.empty()) return nccl;
   }
   for (const std::string& candidate :
        gpu::LibraryCandidates({request.path, {kSoname}}, environment)) {
     std::string why;
-    if (auto done = nccl.Load(candidate, &why); !done) return Propagate(done);
+    COTUNE_RETURN_IF_ERROR(nccl.Load(candidate, &why));
     if (why.empty()) return nccl;
     not_found += (not_found.empty() ? "" : "; ") + why;
   }

@@ -39,12 +39,11 @@ sdk::Result<SettingsDecision> DecideSettings(const ProcessSettings& present,
 
 sdk::Result<std::string> ApplyProcessSettings() {
   const std::string path = TunerLibraryPath();
-  auto decision = DecideSettings({getenv(kNvlsEnable), getenv(kTunerPlugin)}, path);
-  if (!decision) return Propagate(decision);
+  COTUNE_TRY(auto decision, DecideSettings({getenv(kNvlsEnable), getenv(kTunerPlugin)}, path));
   constexpr int kKeepWhatIsThere = 0;
-  if (decision->sets_nvls_enable) setenv(kNvlsEnable, "0", kKeepWhatIsThere);
-  if (decision->sets_tuner_plugin) setenv(kTunerPlugin, path.c_str(), kKeepWhatIsThere);
-  return decision->why_no_tuner;
+  if (decision.sets_nvls_enable) setenv(kNvlsEnable, "0", kKeepWhatIsThere);
+  if (decision.sets_tuner_plugin) setenv(kTunerPlugin, path.c_str(), kKeepWhatIsThere);
+  return decision.why_no_tuner;
 }
 
 }  // namespace cotune::nccl

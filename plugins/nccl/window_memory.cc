@@ -60,8 +60,7 @@ Result<void> WindowMemory::Meet(const sdk::Rendezvous& meeting, const std::strin
                                 const Result<void>& own, int64_t deadline_ns) {
   Result<Announcement> word = Announcement{};
   if (!own) word = Propagate(own);
-  const auto all = meeting.Meet(phase, word, deadline_ns);
-  if (!all) return Propagate(all);
+  COTUNE_RETURN_IF_ERROR(meeting.Meet(phase, word, deadline_ns));
   return {};
 }
 

@@ -136,9 +136,8 @@ class BackendShell {
   template <class Handle, class Body>
   static cotune_status_t Make(Handle** handle, cotune_error_t* error, Body body) {
     return Run(error, [&]() -> Result<void> {
-      auto made = body();
-      if (!made) return Propagate(made);
-      *handle = reinterpret_cast<Handle*>(made->release());
+      COTUNE_TRY(auto made, body());
+      *handle = reinterpret_cast<Handle*>(made.release());
       return {};
     });
   }
@@ -146,9 +145,7 @@ class BackendShell {
   static cotune_status_t Create(const cotune_host_t* host, int32_t device,
                                 cotune_backend_t** backend, cotune_error_t* error) {
     return Make(backend, error, [&]() -> Result<std::unique_ptr<Backend>> {
-      if (auto fits = CheckHost(*host, kHasDevice, device); !fits) {
-        return Propagate(fits);
-      }
+      COTUNE_RETURN_IF_ERROR(CheckHost(*host, kHasDevice, device));
       return Backend::Create(*host, device);
     });
   }
@@ -159,21 +156,18 @@ class BackendShell {
                                      uint32_t stride, uint32_t capacity, uint32_t* count,
                                      cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
-      const auto checked = Backend::CheckProblem(*problem);
-      if (!checked) return Propagate(checked);
-      const auto choices = Of(backend).ListChoices(*checked);
-      if (!choices) return Propagate(choices);
-      return WriteChoices(*choices, first, stride, capacity, count);
+      COTUNE_TRY(const auto checked, Backend::CheckProblem(*problem));
+      COTUNE_TRY(const auto choices, Of(backend).ListChoices(checked));
+      return WriteChoices(choices, first, stride, capacity, count);
     });
   }
 
   static cotune_status_t GroupCreate(cotune_backend_t* backend, const cotune_group_params_t* params,
                                      cotune_group_t** group, cotune_error_t* error) {
     return Make(group, error, [&]() -> Result<std::unique_ptr<Group>> {
-      auto fits = CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device());
-      if (!fits) return Propagate(fits);
+      COTUNE_RETURN_IF_ERROR(CheckGroupParams(*params, Backend::kRanksMax, Of(backend).device()));
       if constexpr (NeedsOneHost<Backend>()) {
-        if (auto one = CheckOneHost(*params); !one) return Propagate(one);
+        COTUNE_RETURN_IF_ERROR(CheckOneHost(*params));
       }
       return Of(backend).Join(*params);
     });
@@ -196,11 +190,9 @@ class BackendShell {
                                  const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                                  cotune_error_t* error) {
     return Make(plan, error, [&]() -> Result<std::unique_ptr<Plan>> {
-      const auto checked = Backend::CheckProblem(*problem);
-      if (!checked) return Propagate(checked);
-      auto fits = CheckWorldSize(problem->world_size, Of(group).world_size());
-      if (!fits) return Propagate(fits);
-      return Of(group).Prepare(*checked, choice_name, deadline_ns);
+      COTUNE_TRY(const auto checked, Backend::CheckProblem(*problem));
+      COTUNE_RETURN_IF_ERROR(CheckWorldSize(problem->world_size, Of(group).world_size()));
+      return Of(group).Prepare(checked, choice_name, deadline_ns);
     });
   }
   static constexpr uintptr_t kPartBit = 1;
@@ -225,16 +217,14 @@ class BackendShell {
                                      int64_t deadline_ns, cotune_plan_t** plan,
                                      cotune_error_t* error) {
     return Run(error, [&]() -> Result<void> {
-      auto checked = CheckProgram(
-          *program, {.memory_kind = Backend::kMemoryKind, .ranks_max = Backend::kRanksMax});
-      if (!checked) return Propagate(checked);
-      if (!checked->is_part()) {
+      COTUNE_TRY(auto checked, CheckProgram(*program, {.memory_kind = Backend::kMemoryKind,
+                                                       .ranks_max = Backend::kRanksMax}));
+      if (!checked.is_part()) {
         return Fail(COTUNE_INVALID_ARGUMENT, "a part has no collective, and this program has one");
       }
-      auto part = Of(backend).PreparePart(*checked, deadline_ns);
-      if (!part) return Propagate(part);
-      auto made = std::make_unique<CheckedPart<typename Backend::Part>>(std::move(*checked),
-                                                                        std::move(*part));
+      COTUNE_TRY(auto part, Of(backend).PreparePart(checked, deadline_ns));
+      auto made = std::make_unique<CheckedPart<typename Backend::Part>>(std::move(checked),
+                                                                        std::move(part));
       *plan =
           reinterpret_cast<cotune_plan_t*>(reinterpret_cast<uintptr_t>(made.release()) | kPartBit);
       return {};
@@ -269,9 +259,8 @@ class BackendShell {
     bool is_complete = true;
     const cotune_status_t status = Run(error, [&]() -> Result<void> {
       if constexpr (requires { Of(plan).Progress(until_ns); }) {
-        const Result<bool> done = Of(plan).Progress(until_ns);
-        if (!done) return Propagate(done);
-        is_complete = *done;
+        COTUNE_TRY(const bool done, Of(plan).Progress(until_ns));
+        is_complete = done;
         return {};
       } else {
         return NothingToProgress();

@@ -59,14 +59,14 @@ struct Counted {
 
 template <class Object>
 Result<std::unique_ptr<Object>> MakeOrFail() {
-  if (auto answer = Answer(); !answer) return Propagate(answer);
+  COTUNE_RETURN_IF_ERROR(Answer());
   return std::make_unique<Object>();
 }
 
 struct HostPlan : Counted {
   static Result<void> Launch(const cotune_launch_t& /*launch*/) { return Answer(); }
   static Result<bool> Progress(int64_t /*until_ns*/) {
-    if (auto answer = Answer(); !answer) return Propagate(answer);
+    COTUNE_RETURN_IF_ERROR(Answer());
     return probe.is_complete;
   }
 };
@@ -126,7 +126,7 @@ struct ProbeBackend : Counted {
     return sdk::CheckProblem(problem, {.memory_kind = kKind, .ranks_max = kRanksMax});
   }
   static Result<std::vector<cotune_choice_t>> ListChoices(const Problem& /*problem*/) {
-    if (auto answer = Answer(); !answer) return Propagate(answer);
+    COTUNE_RETURN_IF_ERROR(Answer());
     return std::vector{ChoiceEntry("good", "", 2, COTUNE_CHOICE_DEFAULT, "own.order"),
                        ChoiceEntry("bad", "not here", 1, COTUNE_CHOICE_REPRODUCIBLE, "")};
   }

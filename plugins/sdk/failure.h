@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tl/expected.hpp>
+#include <utility>
 
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -24,8 +25,27 @@ inline tl::unexpected<Failure> Fail(cotune_status_t status, std::string message,
   return tl::unexpected<Failure>(Failure{status, native_code, failed_rank, std::move(message)});
 }
 
-// Hands the failure of a result on to the caller: `if (!opened) return Propagate(opened);`. The
-// result must have failed.
+// The macros of core/base/status.h, to the letter; a file may see both.
+// Assigns the value of `expression`, a Result, to `declaration`, or returns its error from the
+// function around it: `COTUNE_TRY(const Plan plan, Prepare(problem));`. It is two statements, so it
+// stands in a block. A declaration whose type has a comma is written with `auto`.
+#define COTUNE_TRY(declaration, ...) \
+  COTUNE_TRY_AS(COTUNE_TRY_NAME(__LINE__), declaration, __VA_ARGS__)
+#define COTUNE_TRY_AS(result, declaration, ...)                         \
+  auto result = (__VA_ARGS__);                                          \
+  if (!result) return ::tl::make_unexpected(std::move(result).error()); \
+  declaration = *std::move(result)
+#define COTUNE_TRY_NAME(line) COTUNE_TRY_JOIN(result_of_line_, line)
+#define COTUNE_TRY_JOIN(name, line) name##line
+
+// Returns the error of a Result or Status from the function around it, if it has one.
+#define COTUNE_RETURN_IF_ERROR(...) \
+  COTUNE_RETURN_IF_ERROR_AS(COTUNE_TRY_NAME(__LINE__), __VA_ARGS__)
+#define COTUNE_RETURN_IF_ERROR_AS(result, ...) \
+  if (const auto& result = (__VA_ARGS__); !result) return ::tl::make_unexpected(result.error())
+
+// Hands the failure of a result on to the caller: `return Propagate(opened)`. The result
+// must have failed.
 template <typename T>
 tl::unexpected<Failure> Propagate(const Result<T>& failed) {
   return tl::unexpected<Failure>(failed.error());

@@ -84,7 +84,7 @@ Result<Problem> CheckProblem(const cotune_problem_t& p, const ProblemLimits& lim
   if (!collective) {
     return Fail(COTUNE_UNSUPPORTED, fmt::format("collective {} is not known here", p.collective));
   }
-  if (auto supported = CheckSupport(p, limits); !supported) return Propagate(supported);
+  COTUNE_RETURN_IF_ERROR(CheckSupport(p, limits));
   if (p.world_size < 1) {
     return Fail(COTUNE_INVALID_ARGUMENT, fmt::format("world_size {} is below 1", p.world_size));
   }

@@ -49,17 +49,16 @@ class Checker {
       : given_(given), limits_(limits) {}
 
   Result<Program> Run() {
-    if (auto header = CheckHeader(); !header) return Propagate(header);
+    COTUNE_RETURN_IF_ERROR(CheckHeader());
     for (uint32_t i = 0; i < given_.input_count + given_.node_count; ++i) {
-      if (auto read = ReadValue(i); !read) return Propagate(read);
+      COTUNE_RETURN_IF_ERROR(ReadValue(i));
     }
     program_.input_count = static_cast<int>(given_.input_count);
     for (uint32_t i = 0; i < given_.node_count; ++i) {
       value_ = static_cast<int32_t>(given_.input_count + i);
-      auto read = ReadNode(At(given_.nodes, given_.node_stride, i));
-      if (!read) return Propagate(read);
+      COTUNE_RETURN_IF_ERROR(ReadNode(At(given_.nodes, given_.node_stride, i)));
     }
-    if (auto read = ReadOutputs(); !read) return Propagate(read);
+    COTUNE_RETURN_IF_ERROR(ReadOutputs());
     program_.rounds_values = (given_.flags & COTUNE_PROGRAM_ROUNDS_VALUES) != 0;
     program_.digest = given_.digest;
     if (given_.text != nullptr) program_.text = given_.text;
@@ -199,8 +198,7 @@ class Checker {
     if (has_blocks && whole.rows % ranks != 0) {
       return InvalidNode(fmt::format("{} rows have no {} equal shares", whole.rows, ranks));
     }
-    auto checked = CheckProblem(problem, limits_);
-    if (!checked) return Propagate(checked);
+    COTUNE_TRY(auto checked, CheckProblem(problem, limits_));
     const uint64_t operand_rows =
         given.collective == COTUNE_ALL_GATHER ? whole.rows / ranks : whole.rows;
     const uint64_t result_rows =
@@ -209,7 +207,7 @@ class Checker {
         operand.rows != operand_rows || result.rows != result_rows) {
       return InvalidNode("the collective's operand and value do not fit together");
     }
-    node.collective = *checked;
+    node.collective = checked;
     return {};
   }
 

@@ -103,12 +103,11 @@ tl::unexpected<Failure> Rendezvous::Unreadable(int rank, cotune_status_t got,
 
 Result<void> Rendezvous::GetBytes(const std::string& phase, int rank, int64_t deadline_ns,
                                   void* word, size_t size) const {
-  const auto text = GetText(phase, rank, deadline_ns, size);
-  if (!text) return Propagate(text);
-  if (text->size() != size) {
-    return Unreadable(rank, COTUNE_OK, sizeof(Header) + text->size());
+  COTUNE_TRY(const auto text, GetText(phase, rank, deadline_ns, size));
+  if (text.size() != size) {
+    return Unreadable(rank, COTUNE_OK, sizeof(Header) + text.size());
   }
-  std::memcpy(word, text->data(), size);
+  std::memcpy(word, text.data(), size);
   return {};
 }
 
@@ -118,13 +117,12 @@ Result<std::vector<std::string>> Rendezvous::ExchangeTexts(const std::string& ph
   const Failure* const failure = own ? nullptr : &own.error();
   const auto put =
       PutBytes(KeyOf(phase, rank_), failure, own ? own->data() : nullptr, own ? own->size() : 0);
-  if (!own) return Propagate(own);
-  if (!put) return Propagate(put);
+  COTUNE_RETURN_IF_ERROR(own);
+  COTUNE_RETURN_IF_ERROR(put);
   std::vector<std::string> texts;
   for (int peer = 0; peer < world_size_; ++peer) {
-    auto text = GetText(phase, peer, deadline_ns, kTextBytesMax);
-    if (!text) return Propagate(text);
-    texts.push_back(std::move(*text));
+    COTUNE_TRY(auto text, GetText(phase, peer, deadline_ns, kTextBytesMax));
+    texts.push_back(std::move(text));
   }
   return texts;
 }
@@ -135,9 +133,7 @@ Result<void> Rendezvous::Part(const std::vector<std::string>& phases, int64_t de
   const std::string leaving = phases.front() + "/left";
   if (rank_ != 0) return Put(leaving, Result<char>('\1'));
   for (int peer = 1; peer < world_size_; ++peer) {
-    if (auto left = Get<char>(leaving, peer, deadline_ns); !left) {
-      return Propagate(left);
-    }
+    COTUNE_RETURN_IF_ERROR(Get<char>(leaving, peer, deadline_ns));
   }
   for (int peer = 0; peer < world_size_; ++peer) {
     for (const std::string& phase : phases) {

@@ -39,13 +39,12 @@ class Rendezvous {
   Result<std::vector<Word>> Exchange(const std::string& phase, const Result<Word>& own,
                                      int64_t deadline_ns) const {
     const auto put = Put(phase, own);
-    if (!own) return Propagate(own);
-    if (!put) return Propagate(put);
+    COTUNE_RETURN_IF_ERROR(own);
+    COTUNE_RETURN_IF_ERROR(put);
     std::vector<Word> words;
     for (int peer = 0; peer < world_size_; ++peer) {
-      auto word = Get<Word>(phase, peer, deadline_ns);
-      if (!word) return Propagate(word);
-      words.push_back(*word);
+      COTUNE_TRY(auto word, Get<Word>(phase, peer, deadline_ns));
+      words.push_back(word);
     }
     return words;
   }
@@ -64,7 +63,7 @@ class Rendezvous {
                                  int64_t deadline_ns) const {
     auto words = Exchange(phase, own, deadline_ns);
     if (!words) return words;
-    if (auto parted = Part({phase}, deadline_ns); !parted) return Propagate(parted);
+    COTUNE_RETURN_IF_ERROR(Part({phase}, deadline_ns));
     return words;
   }
 
@@ -79,9 +78,7 @@ class Rendezvous {
   Result<Word> Get(const std::string& phase, int rank, int64_t deadline_ns) const {
     static_assert(std::is_trivially_copyable_v<Word>);
     Word word{};
-    if (auto got = GetBytes(phase, rank, deadline_ns, &word, sizeof(Word)); !got) {
-      return Propagate(got);
-    }
+    COTUNE_RETURN_IF_ERROR(GetBytes(phase, rank, deadline_ns, &word, sizeof(Word)));
     return word;
   }
   // Deletes what this rank has put.

@@ -91,9 +91,8 @@ class UcxGroup {
   Result<std::unique_ptr<Plan>> Prepare(const Problem& problem, std::string_view choice,
                                         int64_t /*deadline_ns*/) {
     if (auto failure = Health()) return tl::unexpected(*failure);
-    auto schedule = ScheduleOf(problem, choice, ranks_->rank());
-    if (!schedule) return Propagate(schedule);
-    return std::make_unique<UcxPlan>(*ranks_, std::move(*schedule), choice);
+    COTUNE_TRY(auto schedule, ScheduleOf(problem, choice, ranks_->rank()));
+    return std::make_unique<UcxPlan>(*ranks_, std::move(schedule), choice);
   }
 
  private:
@@ -112,13 +111,12 @@ class Backend {
   static constexpr bool kNeedsOneHost = false;
 
   static Result<std::unique_ptr<Backend>> Create(const cotune_host_t& host, int32_t /*device*/) {
-    auto context = Context::Open(sdk::Settings(host, kName));
-    if (!context) return Propagate(context);
+    COTUNE_TRY(auto context, Context::Open(sdk::Settings(host, kName)));
     if (host.log != nullptr) {
-      const std::string text = fmt::format("UCX {} from {}", (*context)->ucx().version().Text(),
-                                           (*context)->ucx().path());
+      const std::string text =
+          fmt::format("UCX {} from {}", context->ucx().version().Text(), context->ucx().path());
       host.log(host.context, 0, text.c_str());
-      for (const auto& [variable, setting] : (*context)->deciding_variables()) {
+      for (const auto& [variable, setting] : context->deciding_variables()) {
         constexpr int32_t kWarning = 2;
         const std::string warning = fmt::format(
             "the variable {} changes what is measured, but a tuned database does not record it; "
@@ -127,7 +125,7 @@ class Backend {
         host.log(host.context, kWarning, warning.c_str());
       }
     }
-    return std::unique_ptr<Backend>(new Backend(host, std::move(*context)));
+    return std::unique_ptr<Backend>(new Backend(host, std::move(context)));
   }
 
   int32_t device() const { return -1; }
@@ -143,9 +141,8 @@ class Backend {
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
-    auto ranks = ucx::Group::Join(host_, params, *context_);
-    if (!ranks) return Propagate(ranks);
-    return std::make_unique<UcxGroup>(std::move(*ranks));
+    COTUNE_TRY(auto ranks, ucx::Group::Join(host_, params, *context_));
+    return std::make_unique<UcxGroup>(std::move(ranks));
   }
 
  private:

@@ -153,10 +153,9 @@ uint64_t DigestOfDecidingValues(const std::string& text) {
 Result<std::unique_ptr<Context>> Context::Open(const sdk::Settings& settings) {
   const std::string library = settings.Text("library").value_or("");
   for (const auto& setting : kSettings) settings.Text(setting.key);
-  auto ucx = UcxLibrary::Open(library, gpu::OwnEnvironment());
-  if (!ucx) return Propagate(ucx);
-  std::unique_ptr<Context> context(new Context(std::move(*ucx)));
-  if (auto made = context->Configure(settings); !made) return Propagate(made);
+  COTUNE_TRY(auto ucx, UcxLibrary::Open(library, gpu::OwnEnvironment()));
+  std::unique_ptr<Context> context(new Context(std::move(ucx)));
+  COTUNE_RETURN_IF_ERROR(context->Configure(settings));
   return context;
 }
 

@@ -119,7 +119,7 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params,
                                            const Context& context) {
   std::unique_ptr<Group> group(new Group(host, params, context));
-  if (auto connected = group->Connect(params.deadline_ns); !connected) return Propagate(connected);
+  COTUNE_RETURN_IF_ERROR(group->Connect(params.deadline_ns));
   group->is_joined_ = true;
   group->LogConnections();
   return group;
@@ -127,9 +127,8 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
 
 Result<void> Group::Connect(int64_t deadline_ns) {
   const auto lock = UseWorker();
-  auto offers = ExchangeOffers(deadline_ns);
-  if (!offers) return Propagate(offers);
-  auto connected = worker_->Connect(rank_, *offers);
+  COTUNE_TRY(auto offers, ExchangeOffers(deadline_ns));
+  auto connected = worker_->Connect(rank_, offers);
   if (connected) connected = CheckConnections(deadline_ns);
   if (!connected) {
     // A rank that has given up, because of another one, cannot be reached any more.

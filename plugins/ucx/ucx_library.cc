@@ -149,14 +149,14 @@ Result<UcxLibrary> UcxLibrary::Open(const std::string& named,
                               "not work together: unset it, or name the loaded one",
                               request.how, request.path, loaded));
     }
-    if (auto done = ucx.Load(loaded, &not_found); !done) return Propagate(done);
+    COTUNE_RETURN_IF_ERROR(ucx.Load(loaded, &not_found));
     if (not_found.empty()) return ucx;
   }
   for (const std::string& candidate : gpu::LibraryCandidates(
            {.named = request.path, .sonames = {kSoname}, .python_folders = {"libucx/lib"}},
            environment)) {
     std::string why;
-    if (auto done = ucx.Load(candidate, &why); !done) return Propagate(done);
+    COTUNE_RETURN_IF_ERROR(ucx.Load(candidate, &why));
     if (why.empty()) {
       SendLogToStandardError(ucx.functions_, environment);
       return ucx;

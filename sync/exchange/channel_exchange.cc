@@ -73,12 +73,8 @@ wire::Arrive ChannelExchange::MakeArrive(wire::CallKind kind) const {
 Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view record,
                                          int64_t start_delay_ns, int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_STEP, step, channel_);
-  if (Status ok = CheckSize("the name of a step", step.size(), kNameBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
-  if (Status ok = CheckSize("a record", record.size(), kRecordBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSize("the name of a step", step.size(), kNameBytesMax, where));
+  COTUNE_RETURN_IF_ERROR(CheckSize("a record", record.size(), kRecordBytesMax, where));
   if (start_delay_ns < 0) {
     return Fail(ErrorCode::kUsage,
                 fmt::format("a start delay of {} ns is negative", start_delay_ns), where);
@@ -87,9 +83,8 @@ Result<StepResult> ChannelExchange::Step(std::string_view step, std::string_view
   arrive.set_name(std::string(step));
   arrive.set_payload(std::string(record));
   arrive.set_start_delay_ns(start_delay_ns);
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return Propagate(frame);
-  const wire::Release& release = (*frame)->release();
+  COTUNE_TRY(const FramePtr frame, link_->Call(CallAsked{0, std::move(arrive), deadline_ns}));
+  const wire::Release& release = frame->release();
   StepResult result;
   result.records.assign(release.records().begin(), release.records().end());
   result.elapsed_ns = release.elapsed_duration_ns();
@@ -117,13 +112,10 @@ Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64
     bytes += name.size() + value.size() + 8;  // 8: the most that the encoding adds to one field
   }
   const std::string where = CallText(wire::CALL_PRE_SYNC, "", channel_);
-  if (Status ok = CheckSize("the list of fields", bytes, kFieldsBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSize("the list of fields", bytes, kFieldsBytesMax, where));
   const int64_t began_ns = link_->clock().now_ns();
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return Propagate(frame);
-  const wire::Release& release = (*frame)->release();
+  COTUNE_TRY(const FramePtr frame, link_->Call(CallAsked{0, std::move(arrive), deadline_ns}));
+  const wire::Release& release = frame->release();
   if (release.has_disagreement()) {
     return tl::make_unexpected(ErrorFromFailure(release.disagreement()));
   }
@@ -137,30 +129,23 @@ Result<PreSyncResult> ChannelExchange::PreSync(const AgreedFields& fields, int64
 Result<AgreementOutcome> ChannelExchange::Agree(std::string_view proposal, const Accept& accept,
                                                 int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_AGREE, "", channel_);
-  if (Status ok = CheckSize("a proposal", proposal.size(), kProposalBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSize("a proposal", proposal.size(), kProposalBytesMax, where));
   wire::Arrive arrive = MakeArrive(wire::CALL_AGREE);
   if (rank_ == 0) arrive.set_payload(std::string(proposal));
-  const Result<FramePtr> prepared = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!prepared) return Propagate(prepared);
-  const bool yes = accept((*prepared)->prepare().proposal());
-  const Result<FramePtr> decided = link_->Call(VoteAsked{0, channel_, yes});
-  if (!decided) return Propagate(decided);
-  return (*decided)->decision().ruling() == wire::RULING_GO ? AgreementOutcome::kCommitted
-                                                            : AgreementOutcome::kDeclined;
+  COTUNE_TRY(const FramePtr prepared, link_->Call(CallAsked{0, std::move(arrive), deadline_ns}));
+  const bool yes = accept(prepared->prepare().proposal());
+  COTUNE_TRY(const FramePtr decided, link_->Call(VoteAsked{0, channel_, yes}));
+  return decided->decision().ruling() == wire::RULING_GO ? AgreementOutcome::kCommitted
+                                                         : AgreementOutcome::kDeclined;
 }
 
 Result<std::string> ChannelExchange::Broadcast(std::string_view bytes, int64_t deadline_ns) {
   const std::string where = CallText(wire::CALL_BROADCAST, "", channel_);
-  if (Status ok = CheckSize("a broadcast", bytes.size(), kProposalBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSize("a broadcast", bytes.size(), kProposalBytesMax, where));
   wire::Arrive arrive = MakeArrive(wire::CALL_BROADCAST);
   if (rank_ == 0) arrive.set_payload(std::string(bytes));
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return Propagate(frame);
-  return (*frame)->release().payload();
+  COTUNE_TRY(const FramePtr frame, link_->Call(CallAsked{0, std::move(arrive), deadline_ns}));
+  return frame->release().payload();
 }
 
 Result<std::unique_ptr<RankExchange>> ChannelExchange::Subgroup(std::string_view name,
@@ -195,8 +180,7 @@ Result<std::unique_ptr<RankExchange>> ChannelExchange::Subgroup(std::string_view
   wire::Arrive arrive = MakeArrive(wire::CALL_OPEN);
   arrive.set_channel(std::string(name));
   for (const int rank : job_ranks) arrive.add_ranks(rank);
-  const Result<FramePtr> frame = link_->Call(CallAsked{0, std::move(arrive), deadline_ns});
-  if (!frame) return Propagate(frame);
+  COTUNE_RETURN_IF_ERROR(link_->Call(CallAsked{0, std::move(arrive), deadline_ns}));
   return std::make_unique<ChannelExchange>(link_, std::string(name), std::move(job_ranks),
                                            position);
 }
@@ -210,9 +194,7 @@ Result<FramePtr> ChannelExchange::Store(wire::StoreOperation operation, std::str
         fmt::format("a key has {} characters, 1 to {} are allowed", key.size(), kNameBytesMax),
         where);
   }
-  if (Status ok = CheckSize("a value", value.size(), kRecordBytesMax, where); !ok) {
-    return Propagate(ok);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckSize("a value", value.size(), kRecordBytesMax, where));
   wire::StoreRequest request;
   request.set_operation(operation);
   request.set_key(std::string(key));

@@ -95,7 +95,7 @@ class CoordinatorServer::Loop {
     RaiseDescriptorLimit(options_.config.job.world_size, options_.log);
     Result<HomeFd> fd =
         ListenAt(options_.socket_path, options_.log, clock_, options_.listen_deadline_ns);
-    if (!fd) return Propagate(fd);
+    COTUNE_RETURN_IF_ERROR(fd);
     listener_ = *std::move(fd);
     error_code error;
     acceptor_.assign(stream_protocol(), listener_.get(), error);
@@ -360,7 +360,7 @@ CoordinatorServer::~CoordinatorServer() { loop_->Stop(); }
 Result<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     CoordinatorServerOptions options, const Clock& clock) {
   auto loop = std::make_unique<Loop>(std::move(options), clock);
-  if (Status ok = loop->Start(); !ok) return Propagate(ok);
+  COTUNE_RETURN_IF_ERROR(loop->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(loop)));
 }
 

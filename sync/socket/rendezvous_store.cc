@@ -85,14 +85,13 @@ Result<ReachedRankZero> ReachRankZero(RendezvousStore& store, int rank, const Cl
   const std::string boot_id = BootId();
   std::string why_not;
   for (int attempt = 0;; ++attempt) {
-    const Result<std::optional<std::string>> value = store.Get(deadline_ns);
-    if (!value) return Propagate(value);
-    if (!*value) {
+    COTUNE_TRY(const std::optional<std::string> value, store.Get(deadline_ns));
+    if (!value) {
       return tl::make_unexpected(why_not.empty() ? NoAddress(store, rank)
                                                  : LeadsNowhere(store, rank, why_not));
     }
-    std::optional<RankZeroAddress> address = RankZeroAddress::Parse(**value);
-    if (!address) return tl::make_unexpected(Foreign(store, **value));
+    std::optional<RankZeroAddress> address = RankZeroAddress::Parse(*value);
+    if (!address) return tl::make_unexpected(Foreign(store, *value));
     if (address->boot_id == boot_id) {
       // One attempt: rank 0 listens before it puts its address.
       Result<HomeFd> socket = ConnectTo(address->socket_path, rank, clock, clock.now_ns());

@@ -71,45 +71,40 @@ Result<ReachedRankZero> Reach(const SocketExchangeOptions& options, const Clock&
   }
   if (options.store != nullptr) {
     const RankZeroAddress address = AddressHere(options.socket_path, options.job_id);
-    if (Status put = options.store->Put(address.ToText(), options.deadline_ns); !put) {
-      return Propagate(put);
-    }
+    COTUNE_RETURN_IF_ERROR(options.store->Put(address.ToText(), options.deadline_ns));
     published.emplace(*options.store, clock, options.log);
   }
-  Result<HomeFd> socket = ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns);
-  if (!socket) return Propagate(socket);
-  return ReachedRankZero{std::move(*socket), options.job_id};
+  COTUNE_TRY(HomeFd socket,
+             ConnectTo(options.socket_path, options.rank, clock, options.deadline_ns));
+  return ReachedRankZero{std::move(socket), options.job_id};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<RankExchange>> ConnectSocketExchange(const SocketExchangeOptions& options,
                                                             const Clock& clock) {
-  if (Status ok = CheckOptions(options); !ok) return Propagate(ok);
-  if (Status ok = GuardForks(); !ok) return Propagate(ok);
+  COTUNE_RETURN_IF_ERROR(CheckOptions(options));
+  COTUNE_RETURN_IF_ERROR(GuardForks());
   JobIdentity job{options.world_size, options.job_id, options.code_version};
   std::unique_ptr<CoordinatorServer> server;
   if (options.rank == 0) {
-    auto started = CoordinatorServer::Start(
-        {{job, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
-         options.socket_path,
-         options.deadline_ns,
-         kLingerNs,
-         options.log},
-        clock);
-    if (!started) return Propagate(started);
-    server = std::move(*started);
+    COTUNE_TRY(auto started, CoordinatorServer::Start({{job, options.heartbeat_interval_ns,
+                                                        options.heartbeat_timeout_ns},
+                                                       options.socket_path,
+                                                       options.deadline_ns,
+                                                       kLingerNs,
+                                                       options.log},
+                                                      clock));
+    server = std::move(started);
   }
   std::optional<PublishedAddress> published;
-  Result<ReachedRankZero> reached = Reach(options, clock, published);
-  if (!reached) return Propagate(reached);
-  job.job_id = std::move(reached->job_id);
+  COTUNE_TRY(ReachedRankZero reached, Reach(options, clock, published));
+  job.job_id = std::move(reached.job_id);
   auto link = SocketLink::Make(
       {job, options.rank, options.heartbeat_interval_ns, options.heartbeat_timeout_ns},
-      std::move(reached->socket), std::move(server), clock, options.on_loss);
-  if (!link) return Propagate(link);
-  const Result<FramePtr> joined = (*link)->Call(JoinAsked{0, options.deadline_ns});
-  if (!joined) return Propagate(joined);
+      std::move(reached.socket), std::move(server), clock, options.on_loss);
+  COTUNE_RETURN_IF_ERROR(link);
+  COTUNE_RETURN_IF_ERROR((*link)->Call(JoinAsked{0, options.deadline_ns}));
   return MakeJobExchange(*std::move(link), options.rank, options.world_size);
 }
 

@@ -84,7 +84,7 @@ void SocketLink::BeatUntilStopped() {
 }
 
 Result<FramePtr> SocketLink::Call(Ask ask) {
-  if (Status here = home_.Check(); !here) return Propagate(here);
+  COTUNE_RETURN_IF_ERROR(home_.Check());
   std::unique_lock lock(mutex_);
   const CallToken token = next_token_++;
   ++calls_open_;

@@ -185,18 +185,16 @@ bool SameUser(int socket_fd) {
 
 Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock& clock,
                         int64_t deadline_ns) {
-  const Result<sockaddr_un> address = AddressOf(path);
-  if (!address) return Propagate(address);
-  if (Status ok = CheckDirectory(path, true); !ok) return Propagate(ok);
+  COTUNE_TRY(const sockaddr_un address, AddressOf(path));
+  COTUNE_RETURN_IF_ERROR(CheckDirectory(path, true));
   const std::string directory = DirectoryOf(path);
-  const Result<HomeFd> lock = LockDirectory(directory, clock, deadline_ns);
-  if (!lock) return Propagate(lock);
+  COTUNE_TRY(const HomeFd lock, LockDirectory(directory, clock, deadline_ns));
   Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
   if (!fd) return fd;
-  int error = Bind(fd->get(), *address);
+  int error = Bind(fd->get(), address);
   if (error == EADDRINUSE) {
-    if (Status ok = RemoveStale(path, *address, log); !ok) return Propagate(ok);
-    error = Bind(fd->get(), *address);
+    COTUNE_RETURN_IF_ERROR(RemoveStale(path, address, log));
+    error = Bind(fd->get(), address);
   }
   if (error == 0 && listen(fd->get(), SOMAXCONN) != 0) error = errno;
   if (error != 0) {
@@ -209,14 +207,13 @@ Result<HomeFd> ListenAt(const std::string& path, const LogSink& log, const Clock
 
 Result<HomeFd> ConnectTo(const std::string& path, int rank, const Clock& clock,
                          int64_t deadline_ns) {
-  const Result<sockaddr_un> address = AddressOf(path);
-  if (!address) return Propagate(address);
+  COTUNE_TRY(const sockaddr_un address, AddressOf(path));
   const int64_t began_ns = clock.now_ns();
   for (int attempt = 0;; ++attempt) {
-    if (Status ok = CheckDirectory(path, false); !ok) return Propagate(ok);
+    COTUNE_RETURN_IF_ERROR(CheckDirectory(path, false));
     Result<HomeFd> fd = MakeSocket(SOCK_STREAM);
     if (!fd) return fd;
-    const int error = Connect(fd->get(), *address);
+    const int error = Connect(fd->get(), address);
     if (error == 0 && SameUser(fd->get())) return fd;
     if (error == 0 || (error != ENOENT && error != ECONNREFUSED && error != EAGAIN)) {
       return Fail(ErrorCode::kEnvironment,

@@ -119,9 +119,8 @@ TEST(BrokenPluginsTest, TablesFromTheFutureLoad) {
 }
 
 Result<std::unique_ptr<Backend>> Adopt(const std::string& way, const HostServices& services) {
-  const auto table = LoadPlugin(PathOf(way), nullptr);
-  if (!table) return Propagate(table);
-  return AdoptBackend(*table, services.table(), -1, PathOf(way));
+  COTUNE_TRY(const auto table, LoadPlugin(PathOf(way), nullptr));
+  return AdoptBackend(table, services.table(), -1, PathOf(way));
 }
 
 class BrokenBackendsTest : public ::testing::Test {

@@ -22,11 +22,9 @@ struct BoundCall {
 
 Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
   const uint64_t element = SizeBytes(problem.cls.dtype);
-  const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element);
-  if (!send) return Propagate(send);
-  const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element);
-  if (!recv) return Propagate(recv);
-  return BoundCall{problem, *send, *recv};
+  COTUNE_TRY(const void* send, rank.memory().Allocate(problem.send_elements() * element));
+  COTUNE_TRY(const void* recv, rank.memory().Allocate(problem.recv_elements() * element));
+  return BoundCall{problem, send, recv};
 }
 
 uint64_t RecvBytes(const Problem& problem) {
@@ -41,10 +39,9 @@ Status Refill(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t 
 
 Status CheckCall(ApiRank& rank, int rank_in_group, const BoundCall& call, uint32_t salt,
                  std::string_view what) {
-  const auto answer = rank.memory().Read(call.recv, RecvBytes(call.problem));
-  if (!answer) return Propagate(answer);
+  COTUNE_TRY(const auto answer, rank.memory().Read(call.recv, RecvBytes(call.problem)));
   rank.Expect(call.problem, what, RightAnswer(call.problem, rank_in_group, kPattern, salt),
-              AsBytes(*answer));
+              AsBytes(answer));
   return {};
 }
 
@@ -54,10 +51,9 @@ Result<std::vector<BoundCall>> BindAll(ApiRank& rank, cotune_group* group, Dtype
   std::vector<BoundCall> calls;
   for (Collective collective : AllCollectives()) {
     const int root = collective == Collective::kBroadcast ? cotune_group_size(group) - 1 : 0;
-    Result<BoundCall> call =
-        Bind(rank, ProblemFor(group, collective, dtype, Reduction::kSum, count, root));
-    if (!call) return Propagate(call);
-    calls.push_back(*call);
+    COTUNE_TRY(BoundCall call,
+               Bind(rank, ProblemFor(group, collective, dtype, Reduction::kSum, count, root)));
+    calls.push_back(call);
   }
   return calls;
 }
@@ -73,43 +69,39 @@ Status EnqueueAll(cotune_group* group, const std::vector<BoundCall>& calls) {
 // that gives; replayed on other data each time.
 Status RunGraph(ApiRank& rank, Dtype dtype, uint64_t count, int64_t replays) {
   cotune_group* group = rank.group();
-  Result<std::vector<BoundCall>> calls = BindAll(rank, group, dtype, count);
-  if (!calls) return Propagate(calls);
-  const BoundCall& scattered = (*calls)[2];
-  Result<BoundCall> gathered =
-      Bind(rank, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count));
-  if (!gathered) return Propagate(gathered);
-  gathered->send = scattered.recv;
+  COTUNE_TRY(std::vector<BoundCall> calls, BindAll(rank, group, dtype, count));
+  const BoundCall& scattered = calls[2];
+  COTUNE_TRY(BoundCall gathered,
+             Bind(rank, ProblemFor(group, Collective::kAllGather, dtype, Reduction::kNone, count)));
+  gathered.send = scattered.recv;
   const auto enqueue = [&]() -> Status {
-    if (Status s = EnqueueAll(group, *calls); !s) return s;
-    return ApiRank::Call(group, gathered->problem, gathered->send, gathered->recv);
+    if (Status s = EnqueueAll(group, calls); !s) return s;
+    return ApiRank::Call(group, gathered.problem, gathered.send, gathered.recv);
   };
-  for (const BoundCall& call : *calls) {
+  for (const BoundCall& call : calls) {
     if (Status s = Refill(rank, rank.rank(), call, 0); !s) return s;
   }
   // A call must have run once before it is captured.
   if (Status s = enqueue(); !s) return s;
   if (Status s = rank.Await(group, rank.stream()); !s) return s;
-  const Result<CallMemory::Replay> replay = rank.memory().Capture(rank.stream(), enqueue);
-  if (!replay) return Propagate(replay);
+  COTUNE_TRY(const CallMemory::Replay replay, rank.memory().Capture(rank.stream(), enqueue));
   // Both together are an all_reduce of what the ranks scatter.
   const Problem both = ProblemFor(group, Collective::kAllReduce, dtype, Reduction::kSum,
                                   count * static_cast<uint64_t>(rank.size()));
   for (int64_t i = 0; i < replays; ++i) {
     const auto salt = static_cast<uint32_t>(i + 1);
-    for (const BoundCall& call : *calls) {
+    for (const BoundCall& call : calls) {
       if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
     }
-    if (Status s = (*replay)(); !s) return s;
+    if (Status s = (replay)(); !s) return s;
     if (Status s = rank.Await(group, rank.stream()); !s) return s;
     const std::string what = fmt::format("replay {}", i);
-    for (const BoundCall& call : *calls) {
+    for (const BoundCall& call : calls) {
       if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
     }
-    const auto answer = rank.memory().Read(gathered->recv, RecvBytes(gathered->problem));
-    if (!answer) return Propagate(answer);
+    COTUNE_TRY(const auto answer, rank.memory().Read(gathered.recv, RecvBytes(gathered.problem)));
     rank.Expect(both, what + ", all_gather of reduce_scatter",
-                RightAnswer(both, rank.rank(), kPattern, salt), AsBytes(*answer));
+                RightAnswer(both, rank.rank(), kPattern, salt), AsBytes(answer));
   }
   return {};
 }
@@ -119,14 +111,13 @@ Status RunSizes(ApiRank& rank, std::string_view what) {
   uint32_t salt = 1;
   for (const uint64_t count : {uint64_t{1}, uint64_t{300}, uint64_t{511}, uint64_t{5000},
                                uint64_t{70'001}, uint64_t{600'003}}) {
-    Result<std::vector<BoundCall>> calls = BindAll(rank, rank.group(), Dtype::kBf16, count);
-    if (!calls) return Propagate(calls);
-    for (const BoundCall& call : *calls) {
+    COTUNE_TRY(std::vector<BoundCall> calls, BindAll(rank, rank.group(), Dtype::kBf16, count));
+    for (const BoundCall& call : calls) {
       if (Status s = Refill(rank, rank.rank(), call, salt); !s) return s;
     }
-    if (Status s = EnqueueAll(rank.group(), *calls); !s) return s;
+    if (Status s = EnqueueAll(rank.group(), calls); !s) return s;
     if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
-    for (const BoundCall& call : *calls) {
+    for (const BoundCall& call : calls) {
       if (Status s = CheckCall(rank, rank.rank(), call, salt, what); !s) return s;
     }
     ++salt;
@@ -160,18 +151,16 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   cotune_group* group = rank.group();
   const Problem problem =
       ProblemFor(group, Collective::kAllReduce, Dtype::kI32, Reduction::kSum, kCount);
-  const Result<BoundCall> call = Bind(rank, problem);
-  if (!call) return Propagate(call);
+  COTUNE_TRY(const BoundCall call, Bind(rank, problem));
   std::vector<int32_t> values(kCount);
   for (uint64_t i = 0; i < kCount; ++i) {
     values[i] = rank.rank() == 0 ? static_cast<int32_t>(i % 7) : 0;
   }
-  if (Status s = rank.memory().Write(call->recv, std::as_bytes(std::span(values))); !s) return s;
+  if (Status s = rank.memory().Write(call.recv, std::as_bytes(std::span(values))); !s) return s;
   std::array<void*, 3> streams{};
   for (void*& stream : streams) {
-    const Result<void*> made = rank.memory().MakeStream();
-    if (!made) return Propagate(made);
-    stream = *made;
+    COTUNE_TRY(const void* made, rank.memory().MakeStream());
+    stream = made;
   }
   void* last = rank.stream();
   uint32_t factor = 1;
@@ -182,7 +171,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
         return s;
       }
     }
-    if (Status s = ApiRank::Call(group, problem, call->recv, call->recv); !s) return s;
+    if (Status s = ApiRank::Call(group, problem, call.recv, call.recv); !s) return s;
     if (i > 0) factor *= static_cast<uint32_t>(rank.size());
   }
   if (Status s = rank.Await(group, last); !s) return s;
@@ -196,10 +185,9 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   for (uint64_t i = 0; i < kCount; ++i) {
     right[i] = static_cast<int32_t>(static_cast<uint32_t>(i % 7) * factor);  // wraps around
   }
-  const auto answer = rank.memory().Read(call->recv, kCount * sizeof(int32_t));
-  if (!answer) return Propagate(answer);
+  COTUNE_TRY(const auto answer, rank.memory().Read(call.recv, kCount * sizeof(int32_t)));
   rank.Expect(problem, fmt::format("{} calls on 3 streams", calls), std::as_bytes(std::span(right)),
-              AsBytes(*answer));
+              AsBytes(answer));
   return {};
 }
 
@@ -211,15 +199,13 @@ std::vector<int32_t> Reversed(int size) {
 
 // Two groups of all ranks, in other orders, with calls of both under way at the same time.
 Status RunTwoGroups(ApiRank& rank, int64_t rounds) {
-  Result<ApiRank::Subgroup> second = rank.Split("reversed", Reversed(rank.size()));
-  if (!second) return Propagate(second);
-  cotune_group* groups[] = {rank.group(), second->group.get()};
-  void* streams[] = {rank.stream(), second->stream};
+  COTUNE_TRY(ApiRank::Subgroup second, rank.Split("reversed", Reversed(rank.size())));
+  cotune_group* groups[] = {rank.group(), second.group.get()};
+  void* streams[] = {rank.stream(), second.stream};
   std::vector<std::vector<BoundCall>> calls;
   for (cotune_group* group : groups) {
-    Result<std::vector<BoundCall>> bound = BindAll(rank, group, Dtype::kF32, 3001);
-    if (!bound) return Propagate(bound);
-    calls.push_back(*bound);
+    COTUNE_TRY(std::vector<BoundCall> bound, BindAll(rank, group, Dtype::kF32, 3001));
+    calls.push_back(bound);
   }
   for (int64_t round = 0; round < rounds; ++round) {
     const auto salt = static_cast<uint32_t>(round);

@@ -24,9 +24,8 @@ Result<std::unique_ptr<ApiProgram>> ApiProgram::Make(ApiRank& rank, const Progra
   const int world_size = rank.size();
   rows = FittingRows(*graph, rows, world_size);
   const MemoryKind memory = rank.memory().is_cuda() ? MemoryKind::kCuda : MemoryKind::kHost;
-  Result<Program> program = Program::Bind(std::move(*graph), {memory, world_size, world_size});
-  if (!program) return Propagate(program);
-  std::unique_ptr<ApiProgram> made(new ApiProgram(rank, text, std::move(*program), rows));
+  COTUNE_TRY(Program program, Program::Bind(std::move(*graph), {memory, world_size, world_size}));
+  std::unique_ptr<ApiProgram> made(new ApiProgram(rank, text, std::move(program), rows));
   cotune_program* handle = nullptr;
   cotune_error error{};
   error.struct_size = sizeof(error);
@@ -44,17 +43,15 @@ Result<std::unique_ptr<ApiProgram>> ApiProgram::Make(ApiRank& rank, const Progra
                          operand.sizes.data()};
   };
   for (size_t i = 0; i < bound.inputs().size(); ++i) {
-    Result<Operand> operand = made->Allocate(static_cast<ValueIndex>(i));
-    if (!operand) return Propagate(operand);
-    made->inputs_.push_back(std::move(*operand));
+    COTUNE_TRY(Operand operand, made->Allocate(static_cast<ValueIndex>(i)));
+    made->inputs_.push_back(std::move(operand));
     made->input_tensors_.push_back(tensor(static_cast<ValueIndex>(i), made->inputs_.back()));
   }
   for (const ProgramOutput& output : bound.outputs()) {
-    Result<Operand> operand =
-        output.into < 0 ? made->Allocate(output.value)
-                        : Result<Operand>(made->inputs_[static_cast<size_t>(output.into)]);
-    if (!operand) return Propagate(operand);
-    made->outputs_.push_back(std::move(*operand));
+    COTUNE_TRY(Operand operand,
+               output.into < 0 ? made->Allocate(output.value)
+                               : Result<Operand>(made->inputs_[static_cast<size_t>(output.into)]));
+    made->outputs_.push_back(std::move(operand));
     made->output_tensors_.push_back(tensor(output.value, made->outputs_.back()));
   }
   return made;
@@ -68,25 +65,22 @@ Result<ApiProgram::Operand> ApiProgram::Allocate(ValueIndex value) {
   made.bytes = program_.BytesOf(value, rows_);
   made.sizes = {static_cast<int64_t>(program_.RowsOf(value, rows_)),
                 program_.graph().type(value).columns};
-  const Result<void*> data = rank_.memory().Allocate(made.bytes);
-  if (!data) return Propagate(data);
-  made.data = *data;
+  COTUNE_TRY(const void* data, rank_.memory().Allocate(made.bytes));
+  made.data = data;
   return made;
 }
 
 Result<const ProgramValues*> ApiProgram::Values(uint32_t salt) {
   const auto found = values_.find(salt);
   if (found != values_.end()) return &found->second;
-  Result<ProgramValues> made = ValuesOf(program_, rows_, rank_.rank(), salt);
-  if (!made) return Propagate(made);
-  return &values_.emplace(salt, std::move(*made)).first->second;
+  COTUNE_TRY(ProgramValues made, ValuesOf(program_, rows_, rank_.rank(), salt));
+  return &values_.emplace(salt, std::move(made)).first->second;
 }
 
 Status ApiProgram::Fill(uint32_t salt) {
-  const Result<const ProgramValues*> values = Values(salt);
-  if (!values) return Propagate(values);
+  COTUNE_TRY(const ProgramValues* values, Values(salt));
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (Status s = rank_.memory().Write(inputs_[i].data, (*values)->inputs[i]); !s) return s;
+    if (Status s = rank_.memory().Write(inputs_[i].data, values->inputs[i]); !s) return s;
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (program_.graph().outputs()[i].into >= 0) continue;
@@ -113,20 +107,17 @@ Status ApiProgram::Enqueue(cotune_group* group) {
 }
 
 Status ApiProgram::Check(uint32_t salt, std::string_view what) {
-  const Result<const ProgramValues*> values = Values(salt);
-  if (!values) return Propagate(values);
+  COTUNE_TRY(const ProgramValues* values, Values(salt));
   std::string wrong;
   for (size_t i = 0; i < outputs_.size() && wrong.empty(); ++i) {
-    const auto seen = rank_.memory().Read(outputs_[i].data, outputs_[i].bytes);
-    if (!seen) return Propagate(seen);
-    wrong = WhatIsWrong((*values)->expected[i], *seen);
+    COTUNE_TRY(const auto seen, rank_.memory().Read(outputs_[i].data, outputs_[i].bytes));
+    wrong = WhatIsWrong(values->expected[i], seen);
     if (!wrong.empty()) wrong = fmt::format("output {}: {}", i + 1, wrong);
   }
   for (size_t i = 0; i < inputs_.size() && wrong.empty(); ++i) {
     if (OverwrittenBy(program_.graph(), i) >= 0) continue;
-    const auto seen = rank_.memory().Read(inputs_[i].data, inputs_[i].bytes);
-    if (!seen) return Propagate(seen);
-    if (*seen != (*values)->inputs[i]) wrong = fmt::format("input {} has changed", i + 1);
+    COTUNE_TRY(const auto seen, rank_.memory().Read(inputs_[i].data, inputs_[i].bytes));
+    if (seen != values->inputs[i]) wrong = fmt::format("input {} has changed", i + 1);
   }
   rank_.Note(fmt::format("{} of {} rows, {}", name_, rows_, what), wrong);
   return {};

@@ -73,9 +73,8 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
   options.backends = backends.empty() ? nullptr : backends.c_str();
   options.call_timeout_ns = rank->deadline_ns_;
   rank->forced_choice_ = flags.Text("choice", "");
-  const Result<Collective> collective = ParseCollective(flags.Text("collective", "all_reduce"));
-  if (!collective) return Propagate(collective);
-  rank->case_collective_ = *collective;
+  COTUNE_TRY(const Collective collective, ParseCollective(flags.Text("collective", "all_reduce")));
+  rank->case_collective_ = collective;
   rank->case_count_ = static_cast<uint64_t>(flags.Number("count", kCaseCount));
   rank->is_case_symmetric_ = flags.Number("symmetric", 0) != 0;
   // Tests do not hang on what this machine has tuned.
@@ -88,19 +87,15 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
   }
   rank->group_.reset(group);
   rank->rank_ = cotune_group_rank(group);
-  auto memory = CallMemory::Open(cotune_group_device(group));
-  if (!memory) return Propagate(memory);
-  rank->memory_ = std::move(*memory);
-  const Result<void*> stream = rank->memory_->MakeStream();
-  if (!stream) return Propagate(stream);
-  rank->stream_ = *stream;
+  COTUNE_TRY(auto memory, CallMemory::Open(cotune_group_device(group)));
+  rank->memory_ = std::move(memory);
+  COTUNE_TRY(const void* stream, rank->memory_->MakeStream());
+  rank->stream_ = stream;
   if (rank->memory_->is_cuda()) {
-    if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
-      return Propagate(s);
-    }
+    COTUNE_RETURN_IF_ERROR(StatusOf(group, cotune_group_set_stream(group, stream), "set_stream"));
   }
   if (rank->forced_choice_.empty()) return rank;
-  if (Status s = rank->CheckForced(group, rank->forced_choice_); !s) return Propagate(s);
+  COTUNE_RETURN_IF_ERROR(rank->CheckForced(group, rank->forced_choice_));
   std::printf("forced %s\n", rank->forced_choice_.c_str());
   return rank;
 }
@@ -112,8 +107,8 @@ Problem ApiRank::CaseProblem(const cotune_group* group) const {
 Result<void*> ApiRank::Allocate(cotune_group* group, uint64_t bytes) {
   if (!is_case_symmetric_) return memory_->Allocate(bytes);
   void* data = nullptr;
-  Status made = StatusOf(group, cotune_memory_allocate(group, bytes, &data), "memory_allocate");
-  if (!made) return Propagate(made);
+  COTUNE_RETURN_IF_ERROR(
+      StatusOf(group, cotune_memory_allocate(group, bytes, &data), "memory_allocate"));
   return data;
 }
 
@@ -151,13 +146,10 @@ Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int
     return Fail(CodeOf(error.result), error.text, "cotune_group_split");
   }
   Subgroup made{Group(group), nullptr};
-  const Result<void*> stream = memory_->MakeStream();
-  if (!stream) return Propagate(stream);
-  made.stream = *stream;
+  COTUNE_TRY(const void* stream, memory_->MakeStream());
+  made.stream = stream;
   if (memory_->is_cuda()) {
-    if (Status s = StatusOf(group, cotune_group_set_stream(group, *stream), "set_stream"); !s) {
-      return Propagate(s);
-    }
+    COTUNE_RETURN_IF_ERROR(StatusOf(group, cotune_group_set_stream(group, stream), "set_stream"));
   }
   return made;
 }
@@ -191,10 +183,9 @@ Status ApiRank::Await(cotune_group* group, void* stream) {
   // Later than the kernels' own deadline, and before the limit that a fault has.
   const int64_t until_ns = NowNs() + deadline_ns_ * 7 / 4;
   while (true) {
-    const Result<bool> done = memory_->IsDone(stream);
-    if (!done) return Propagate(done);
+    COTUNE_TRY(const bool done, memory_->IsDone(stream));
     if (Status s = StatusOf(group, cotune_group_check(group), "check"); !s) return s;
-    if (*done) return {};
+    if (done) return {};
     if (NowNs() > until_ns) {
       return Fail(ErrorCode::kDeadline, "neither the stream nor the group came to an end");
     }

@@ -41,9 +41,8 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
   const uint64_t send_base = kGuardBytes + placement.send_offset * element;
   const uint64_t recv_base = kGuardBytes + placement.recv_offset * element;
   const uint64_t send_bytes = in_place ? SharedBytes(problem) : problem.send_elements() * element;
-  auto send = allocate(send_base + send_bytes + kGuardBytes);
-  if (!send) return Propagate(send);
-  made->send_ = std::move(*send);
+  COTUNE_TRY(auto send, allocate(send_base + send_bytes + kGuardBytes));
+  made->send_ = std::move(send);
   made->send_image_.resize(made->send_->bytes());
   made->send_begin_ = send_base + BlockOffset(problem, rank, Collective::kAllGather);
   made->send_at_ = static_cast<std::byte*>(made->send_->data()) + made->send_begin_;
@@ -52,9 +51,8 @@ Result<std::unique_ptr<CallBuffers>> CallBuffers::Allocate(Device& device, const
     made->recv_at_ = static_cast<std::byte*>(made->send_->data()) + made->recv_begin_;
     return made;
   }
-  auto recv = allocate(recv_base + problem.recv_elements() * element + kGuardBytes);
-  if (!recv) return Propagate(recv);
-  made->recv_ = std::move(*recv);
+  COTUNE_TRY(auto recv, allocate(recv_base + problem.recv_elements() * element + kGuardBytes));
+  made->recv_ = std::move(recv);
   made->recv_image_.resize(made->recv_->bytes());
   made->recv_begin_ = recv_base;
   made->recv_at_ = static_cast<std::byte*>(made->recv_->data()) + recv_base;
@@ -103,17 +101,11 @@ Result<std::vector<std::byte>> CallBuffers::Read() {
     // A call in place may use all of the buffer, and only what it receives is defined.
     const uint64_t payload = SharedBytes(problem_);
     const uint64_t begin = send_begin_ - BlockOffset(problem_, rank_, Collective::kAllGather);
-    if (Status s = Check(*send_, send_image_, begin, begin + payload, seen); !s) {
-      return Propagate(s);
-    }
+    COTUNE_RETURN_IF_ERROR(Check(*send_, send_image_, begin, begin + payload, seen));
   } else {
     std::vector<std::byte> sent;
-    if (Status s = Check(*send_, send_image_, 0, 0, sent); !s) {
-      return Propagate(s);
-    }
-    if (Status s = Check(*recv_, recv_image_, recv_begin_, recv_begin_ + recv_bytes, seen); !s) {
-      return Propagate(s);
-    }
+    COTUNE_RETURN_IF_ERROR(Check(*send_, send_image_, 0, 0, sent));
+    COTUNE_RETURN_IF_ERROR(Check(*recv_, recv_image_, recv_begin_, recv_begin_ + recv_bytes, seen));
   }
   const auto first = seen.begin() + static_cast<int64_t>(recv_begin_);
   return std::vector<std::byte>(first, first + static_cast<int64_t>(recv_bytes));

@@ -43,7 +43,7 @@ Result<std::unique_ptr<CallMemory>> CallMemory::Open(int ordinal) {
   if (opened) {
     opened = memory->Check(functions->ContextSetCurrent(memory->context_), "cuCtxSetCurrent");
   }
-  if (!opened) return Propagate(opened);
+  COTUNE_RETURN_IF_ERROR(opened);
   return memory;
 }
 
@@ -67,11 +67,8 @@ Result<void*> CallMemory::Allocate(uint64_t bytes) {
     return on_host_.back().get();
   }
   gpu::CuDevicePointer pointer = 0;
-  if (Status s =
-          Check((*driver_)->MemoryAllocate(&pointer, std::max<uint64_t>(bytes, 1)), "cuMemAlloc");
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(
+      Check((*driver_)->MemoryAllocate(&pointer, std::max<uint64_t>(bytes, 1)), "cuMemAlloc"));
   allocated_.push_back(pointer);
   return reinterpret_cast<void*>(pointer);
 }
@@ -97,20 +94,16 @@ Result<std::vector<std::byte>> CallMemory::Read(const void* from, uint64_t bytes
     return data;
   }
   const auto pointer = reinterpret_cast<gpu::CuDevicePointer>(from);
-  if (Status s = Check((*driver_)->CopyToHost(data.data(), pointer, bytes), "cuMemcpyDtoH"); !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(
+      Check((*driver_)->CopyToHost(data.data(), pointer, bytes), "cuMemcpyDtoH"));
   return data;
 }
 
 Result<void*> CallMemory::MakeStream() {
   if (!is_cuda()) return nullptr;
   gpu::CuStream stream = nullptr;
-  if (Status s =
-          Check((*driver_)->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(
+      Check((*driver_)->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate"));
   streams_.push_back(stream);
   return stream;
 }
@@ -151,21 +144,18 @@ Result<CallMemory::Replay> CallMemory::Capture(void* stream,
                                                const std::function<Status()>& enqueue) {
   if (!is_cuda()) return enqueue;
   auto* captured = static_cast<gpu::CuStream>(stream);
-  if (Status s = Check((*driver_)->StreamBeginCapture(captured, gpu::kCuCaptureThreadLocal),
-                       "cuStreamBeginCapture");
-      !s) {
-    return Propagate(s);
-  }
+  COTUNE_RETURN_IF_ERROR(Check((*driver_)->StreamBeginCapture(captured, gpu::kCuCaptureThreadLocal),
+                               "cuStreamBeginCapture"));
   const Status enqueued = enqueue();
   gpu::CuGraph graph = nullptr;
   const Status ended = Check((*driver_)->StreamEndCapture(captured, &graph), "cuStreamEndCapture");
-  if (!enqueued) return Propagate(enqueued);
-  if (!ended) return Propagate(ended);
+  COTUNE_RETURN_IF_ERROR(enqueued);
+  COTUNE_RETURN_IF_ERROR(ended);
   gpu::CuGraphExec exec = nullptr;
   const Status made =
       Check((*driver_)->GraphInstantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
   (*driver_)->GraphDestroy(graph);
-  if (!made) return Propagate(made);
+  COTUNE_RETURN_IF_ERROR(made);
   const std::shared_ptr<void> owned(exec, [driver = *driver_](void* handle) {
     driver->GraphExecDestroy(static_cast<gpu::CuGraphExec>(handle));
   });

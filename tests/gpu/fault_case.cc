@@ -34,9 +34,8 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
   std::function<Status()> call = [&] { return ApiRank::Call(rank.group(), problem, *send, *recv); };
   std::unique_ptr<ApiProgram> program;
   if (flags.Number("program", 0) != 0) {
-    auto made = ApiProgram::Make(rank, ResidualNorm(kCount / kRows), kRows);
-    if (!made) return Propagate(made);
-    program = std::move(*made);
+    COTUNE_TRY(auto made, ApiProgram::Make(rank, ResidualNorm(kCount / kRows), kRows));
+    program = std::move(made);
     if (Status s = program->Fill(1); !s) return s;
     call = [&] { return program->Enqueue(rank.group()); };
   }
@@ -58,9 +57,8 @@ Status RunFault(ApiRank& rank, const Flags& flags) {
       return done;
     }
     if (i == 0 && in_graph) {
-      const Result<CallMemory::Replay> captured = rank.memory().Capture(rank.stream(), call);
-      if (!captured) return Propagate(captured);
-      run = *captured;
+      COTUNE_TRY(const CallMemory::Replay captured, rank.memory().Capture(rank.stream(), call));
+      run = captured;
     }
   }
   return Fail(ErrorCode::kInternal, "no rank was lost");

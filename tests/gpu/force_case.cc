@@ -25,21 +25,19 @@ Result<Request> ParseRequest(const std::string& text) {
   const std::vector<std::string> fields = SplitAt(text, ':');
   const auto wrong = [&] { return Fail(ErrorCode::kUsage, "it is no request", "", text); };
   if (fields.size() != 5) return wrong();
-  const Result<Collective> collective = ParseCollective(fields[1]);
-  if (!collective) return Propagate(collective);
+  COTUNE_TRY(const Collective collective, ParseCollective(fields[1]));
   const bool is_symmetric = fields[3] == "symmetric";
   if (!is_symmetric && fields[3] != "plain") return wrong();
-  return Request{fields[0], *collective, std::strtoull(fields[2].c_str(), nullptr, 10),
+  return Request{fields[0], collective, std::strtoull(fields[2].c_str(), nullptr, 10),
                  is_symmetric ? BufferClass::kSymmetric : BufferClass::kPlain,
                  SplitAt(fields[4], '+')};
 }
 
 Result<ChoiceId> Find(Job& job, const Problem& problem, const Request& request) {
-  const Result<Program> program = Program::SingleCollective(problem.cls);
-  if (!program) return Propagate(program);
+  COTUNE_TRY(const Program program, Program::SingleCollective(problem.cls));
   std::optional<ChoiceId> by_default;
   for (BackendMember& member : job.groups().members()) {
-    for (const Choice& choice : member.backend->ListChoices(*program, problem).choices) {
+    for (const Choice& choice : member.backend->ListChoices(program, problem).choices) {
       const std::string& id = choice.id.text();
       const bool fits =
           std::all_of(request.parts.begin(), request.parts.end(),
@@ -75,13 +73,12 @@ Status RunForce(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
   int64_t measured_unix_s = 0;
   for (const std::string& text : SplitAt(flags.Text("requests", ""), ';')) {
-    const Result<Request> request = ParseRequest(text);
-    if (!request) return Propagate(request);
-    const Reduction reduction = Reduces(request->collective) ? Reduction::kSum : Reduction::kNone;
-    Problem problem = Rank::ProblemOf(job, request->collective, Dtype::kBf16, reduction,
-                                      request->count, /*in_place=*/false);
-    problem.cls.buffer_class = request->buffers;
-    const Result<ChoiceId> id = Find(job, problem, *request);
+    COTUNE_TRY(const Request request, ParseRequest(text));
+    const Reduction reduction = Reduces(request.collective) ? Reduction::kSum : Reduction::kNone;
+    Problem problem = Rank::ProblemOf(job, request.collective, Dtype::kBf16, reduction,
+                                      request.count, /*in_place=*/false);
+    problem.cls.buffer_class = request.buffers;
+    const Result<ChoiceId> id = Find(job, problem, request);
     if (!id) {
       // The steps that want this one fail.
       fmt::print(stderr, "{}\n", id.error().ToText());
@@ -90,9 +87,9 @@ Status RunForce(Rank& rank, const Flags& flags) {
     TunedDatabase database;
     database.Put(EntryOf(job, problem, *id, ++measured_unix_s));
     if (job.rank() != 0) continue;
-    const std::string path = fmt::format("{}/{}.tdb", flags.Text("folder", "."), request->name);
+    const std::string path = fmt::format("{}/{}.tdb", flags.Text("folder", "."), request.name);
     if (Status saved = database.Save(path); !saved) return saved;
-    fmt::print("forces {} {}\n", request->name, id->text());
+    fmt::print("forces {} {}\n", request.name, id->text());
   }
   return {};
 }

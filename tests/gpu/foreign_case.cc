@@ -20,7 +20,7 @@ Status RunForeign(ApiRank& rank, const Flags&) {
   const Result<void*> recv = rank.memory().Allocate(kBytes);
   const Result<void*> foreign = rank.memory().MakeStream();
   if (!send || !recv) return tl::make_unexpected((send ? recv : send).error());
-  if (!foreign) return Propagate(foreign);
+  COTUNE_RETURN_IF_ERROR(foreign);
   const std::vector<std::byte> zeroes(kBytes);
   Status done = rank.memory().Write(*send, zeroes);
   if (done) done = rank.memory().Write(*recv, std::vector<std::byte>(kBytes, std::byte{0xFF}));
@@ -29,17 +29,15 @@ Status RunForeign(ApiRank& rank, const Flags&) {
   if (done) done = ApiRank::Call(rank.group(), problem, *send, *recv);
   if (done) done = rank.Await(rank.group(), rank.stream());
   if (!done) return done;
-  const Result<std::vector<std::byte>> answer = rank.memory().Read(*recv, kBytes);
-  if (!answer) return Propagate(answer);
-  rank.Expect(problem, "before a kernel of the caller's", zeroes, *answer);
+  COTUNE_TRY(const std::vector<std::byte> answer, rank.memory().Read(*recv, kBytes));
+  rank.Expect(problem, "before a kernel of the caller's", zeroes, answer);
   done = rank.memory().Spin(*foreign, kSpinNs);
   if (done) done = ApiRank::Call(rank.group(), problem, *send, *recv);
   if (done) done = rank.Await(rank.group(), rank.stream());
   if (!done) return done;
   rank.Leave();
-  const Result<bool> has_ended = rank.memory().IsDone(*foreign);
-  if (!has_ended) return Propagate(has_ended);
-  if (*has_ended) {
+  COTUNE_TRY(const bool has_ended, rank.memory().IsDone(*foreign));
+  if (has_ended) {
     return Fail(ErrorCode::kInternal, "the group has waited for a kernel of its caller's to end");
   }
   return {};

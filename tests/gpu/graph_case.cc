@@ -45,14 +45,14 @@ Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64
   arguments.recv = replay.buffers.recv();
   arguments.stream = job.device().stream();
   arguments.deadline_ns = replay.rank.CallDeadline();
-  const auto captured = replay.caller.PrepareTimed(job.device(), {&arguments, 1}, kCallsInGraph);
-  if (!captured) return Propagate(captured);
+  COTUNE_TRY(const auto captured,
+             replay.caller.PrepareTimed(job.device(), {&arguments, 1}, kCallsInGraph));
   const bool lines_up = job.device().aligns_ranks();
   for (int64_t i = 0; i < replays; ++i) {
     const CallData& now = data[static_cast<size_t>(i) % data.size()];
     if (Status s = replay.buffers.Fill(now.sent, now.right); !s) return s;
-    const auto span = (*captured)->Run(lines_up ? moments.Next() : 0, replay.rank.CallDeadline());
-    if (!span) return Propagate(span);
+    COTUNE_RETURN_IF_ERROR(
+        captured->Run(lines_up ? moments.Next() : 0, replay.rank.CallDeadline()));
     if (Status s = CheckAfter(replay, now, fmt::format("replay {}", i)); !s) return s;
     if (i % kPlainCallEvery != kPlainCallEvery - 1) continue;
     const CallData& plain = data[static_cast<size_t>(i + 1) % data.size()];
@@ -67,23 +67,21 @@ Status RunReplays(const Replay& replay, const std::vector<CallData>& data, int64
 
 Status RunProblem(Rank& rank, const Problem& problem, int64_t replays) {
   Job& job = rank.job();
-  Result<ReadyChoices> ready = rank.MakeReady(job, problem);
-  if (!ready) return Propagate(ready);
+  COTUNE_TRY(ReadyChoices ready, rank.MakeReady(job, problem));
   const Pattern pattern = Reduces(problem.cls.collective) ? Pattern::kExact : Pattern::kBits;
   std::vector<CallData> data;
   for (uint32_t salt = 0; salt < kDataSets; ++salt) {
     data.push_back(DataFor(problem, job.rank(), pattern, salt, true));
   }
-  const Result<int64_t> met = rank.Meet(job, "graphs");
-  if (!met) return Propagate(met);
-  Moments moments(*met);
-  auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric());
-  if (!buffers) return Propagate(buffers);
-  for (const auto& caller : ready->callers) {
+  COTUNE_TRY(const int64_t met, rank.Meet(job, "graphs"));
+  Moments moments(met);
+  COTUNE_TRY(auto buffers,
+             CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric()));
+  for (const auto& caller : ready.callers) {
     const bool is_cuda = job.device().kind() == MemoryKind::kCuda;
     if (is_cuda && !caller->choice().is_capturable) continue;
     ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
-    const Status done = RunReplays({rank, *caller, **buffers, pattern}, data, replays, moments);
+    const Status done = RunReplays({rank, *caller, *buffers, pattern}, data, replays, moments);
     if (!done) return Fail(done.error().code, done.error().ToText(), TextOf(*caller));
   }
   return {};
@@ -93,10 +91,9 @@ Status RunProblem(Rank& rank, const Problem& problem, int64_t replays) {
 
 Status RunGraphs(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
-  const auto classes = ClassesOf(job, flags);
-  if (!classes) return Propagate(classes);
+  COTUNE_TRY(const auto classes, ClassesOf(job, flags));
   int root = 0;
-  for (const ProblemClass& cls : *classes) {
+  for (const ProblemClass& cls : classes) {
     for (const uint64_t count : CountsOf(flags, "1001,40013")) {
       const Problem problem = rank.OnBuffers(Rank::ProblemOf(
           job, cls.collective, cls.dtype, cls.reduction, count, false, root++ % job.world_size()));

@@ -27,18 +27,16 @@ class LateCalls {
   Status Allocate(bool of_program) {
     for (Buffers& each : buffers_) {
       if (of_program) {
-        auto made = ApiProgram::Make(rank_, ResidualNorm(kCount / kRows), kRows);
-        if (!made) return Propagate(made);
-        each.program = std::move(*made);
+        COTUNE_TRY(auto made, ApiProgram::Make(rank_, ResidualNorm(kCount / kRows), kRows));
+        each.program = std::move(made);
         continue;
       }
-      const Result<void*> send =
-          rank_.Allocate(rank_.group(), problem_.send_elements() * SizeBytes(problem_.cls.dtype));
-      if (!send) return Propagate(send);
-      const Result<void*> recv = rank_.Allocate(rank_.group(), recv_bytes());
-      if (!recv) return Propagate(recv);
-      each.send = *send;
-      each.recv = *recv;
+      COTUNE_TRY(
+          const void* send,
+          rank_.Allocate(rank_.group(), problem_.send_elements() * SizeBytes(problem_.cls.dtype)));
+      COTUNE_TRY(const void* recv, rank_.Allocate(rank_.group(), recv_bytes()));
+      each.send = send;
+      each.recv = recv;
     }
     return {};
   }
@@ -78,10 +76,9 @@ class LateCalls {
         if (Status s = each.program->Check(Salt(i), what); !s) return s;
         continue;
       }
-      const auto answer = rank_.memory().Read(each.recv, recv_bytes());
-      if (!answer) return Propagate(answer);
+      COTUNE_TRY(const auto answer, rank_.memory().Read(each.recv, recv_bytes()));
       rank_.Expect(problem_, what, RightAnswer(problem_, rank_.rank(), Pattern::kExact, Salt(i)),
-                   *answer);
+                   answer);
     }
     return {};
   }
@@ -122,15 +119,14 @@ Status RunLate(ApiRank& rank, const Flags& flags) {
   if (Status s = Synchronize(rank); !s) return s;
   CallMemory::Replay replay;
   if (in_graph) {
-    auto captured =
-        rank.memory().Capture(rank.stream(), [&] { return calls.Enqueue(0, calls.count()); });
-    if (!captured) return Propagate(captured);
-    replay = *captured;
+    COTUNE_TRY(auto captured, rank.memory().Capture(
+                                  rank.stream(), [&] { return calls.Enqueue(0, calls.count()); }));
+    replay = captured;
   }
   if (Status s = calls.Fill(); !s) return s;
   std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  if (const auto met = rank.Split("met", everybody); !met) return Propagate(met);
+  COTUNE_RETURN_IF_ERROR(rank.Split("met", everybody));
 
   PrintNow("began", "");
   if (is_late) std::this_thread::sleep_for(delay);

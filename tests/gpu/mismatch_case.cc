@@ -17,11 +17,9 @@ struct Buffers {
 
 Result<Buffers> Allocate(ApiRank& rank, const Problem& problem) {
   const uint64_t element_bytes = SizeBytes(problem.cls.dtype);
-  const Result<void*> send = rank.memory().Allocate(problem.send_elements() * element_bytes);
-  if (!send) return Propagate(send);
-  const Result<void*> recv = rank.memory().Allocate(problem.recv_elements() * element_bytes);
-  if (!recv) return Propagate(recv);
-  return Buffers{*send, *recv};
+  COTUNE_TRY(const void* send, rank.memory().Allocate(problem.send_elements() * element_bytes));
+  COTUNE_TRY(const void* recv, rank.memory().Allocate(problem.recv_elements() * element_bytes));
+  return Buffers{send, recv};
 }
 
 Status CallAndWait(ApiRank& rank, const ApiRank::Subgroup& on, const Problem& problem,
@@ -36,16 +34,15 @@ Status CheckCalls(ApiRank& rank, const ApiRank::Subgroup& on, uint32_t salt) {
   for (const Collective collective : AllCollectives()) {
     const Problem problem =
         ProblemFor(on.group.get(), collective, Dtype::kBf16, Reduction::kSum, kCount);
-    const Result<Buffers> buffers = Allocate(rank, problem);
-    if (!buffers) return Propagate(buffers);
+    COTUNE_TRY(const Buffers buffers, Allocate(rank, problem));
     const std::vector<std::byte> sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
-    if (Status s = rank.memory().Write(buffers->send, sent); !s) return s;
-    if (Status s = CallAndWait(rank, on, problem, *buffers); !s) return s;
-    const auto answer =
-        rank.memory().Read(buffers->recv, problem.recv_elements() * SizeBytes(problem.cls.dtype));
-    if (!answer) return Propagate(answer);
+    if (Status s = rank.memory().Write(buffers.send, sent); !s) return s;
+    if (Status s = CallAndWait(rank, on, problem, buffers); !s) return s;
+    COTUNE_TRY(
+        const auto answer,
+        rank.memory().Read(buffers.recv, problem.recv_elements() * SizeBytes(problem.cls.dtype)));
     rank.Expect(problem, "in a group", RightAnswer(problem, rank.rank(), Pattern::kExact, salt),
-                *answer);
+                answer);
   }
   return {};
 }
@@ -68,24 +65,23 @@ Problem ProblemOfRank(cotune_group* group, const std::string& what, bool is_odd)
 Status CallProblemOfRank(ApiRank& rank, const ApiRank::Subgroup& on, const std::string& what,
                          bool is_odd) {
   const Problem problem = ProblemOfRank(on.group.get(), what, is_odd);
-  const Result<Buffers> buffers = Allocate(rank, problem);
-  if (!buffers) return Propagate(buffers);
+  COTUNE_TRY(const Buffers buffers, Allocate(rank, problem));
   PrintNow("called", ToText(problem).c_str());
-  return CallAndWait(rank, on, problem, *buffers);
+  return CallAndWait(rank, on, problem, buffers);
 }
 
 // Two programs with equal collectives.
 Status CallProgramOfRank(ApiRank& rank, const ApiRank::Subgroup& on, bool is_odd) {
   const std::string operation = is_odd ? "neg" : "abs";
-  const auto program = ApiProgram::Make(
-      rank,
-      {operation, "%x = input bf16 [R, 100]\n%sum = all_reduce sum %x\n%y = " + operation +
-                      " %sum\nreturn %y\n"},
-      kCount / 100);
-  if (!program) return Propagate(program);
-  if (Status s = (*program)->Fill(1); !s) return s;
+  COTUNE_TRY(
+      const auto program,
+      ApiProgram::Make(rank,
+                       {operation, "%x = input bf16 [R, 100]\n%sum = all_reduce sum %x\n%y = " +
+                                       operation + " %sum\nreturn %y\n"},
+                       kCount / 100));
+  if (Status s = program->Fill(1); !s) return s;
   PrintNow("called", operation.c_str());
-  Status done = (*program)->Enqueue(on.group.get());
+  Status done = program->Enqueue(on.group.get());
   if (done) done = rank.Await(on.group.get(), on.stream);
   return done;
 }
@@ -100,18 +96,16 @@ Status RunMismatch(ApiRank& rank, const Flags& flags) {
   const bool is_odd = rank.rank() == flags.Number("odd", 0);
   std::vector<int32_t> everybody(static_cast<size_t>(rank.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  Result<ApiRank::Subgroup> group = rank.Split("mismatched", everybody);
-  if (!group) return Propagate(group);
-  if (Status s = CheckCalls(rank, *group, 1); !s) return s;
+  COTUNE_TRY(ApiRank::Subgroup group, rank.Split("mismatched", everybody));
+  if (Status s = CheckCalls(rank, group, 1); !s) return s;
   // All ranks meet: who is still at the calls before would hear of the failure there.
-  if (const auto met = rank.Split("met", everybody); !met) return Propagate(met);
-  Status outcome = what == "program" ? CallProgramOfRank(rank, *group, is_odd)
-                                     : CallProblemOfRank(rank, *group, what, is_odd);
+  COTUNE_RETURN_IF_ERROR(rank.Split("met", everybody));
+  Status outcome = what == "program" ? CallProgramOfRank(rank, group, is_odd)
+                                     : CallProblemOfRank(rank, group, what, is_odd);
   PrintNow("outcome", outcome ? "fine" : ("error " + outcome.error().ToText()).c_str());
-  group->group.reset();
-  Result<ApiRank::Subgroup> next = rank.Split("after", everybody);
-  if (!next) return Propagate(next);
-  if (Status s = CheckCalls(rank, *next, 2); !s) return s;
+  group.group.reset();
+  COTUNE_TRY(ApiRank::Subgroup next, rank.Split("after", everybody));
+  if (Status s = CheckCalls(rank, next, 2); !s) return s;
   PrintNow("after", rank.wrong() == 0 ? "right" : "wrong");
   return outcome;
 }

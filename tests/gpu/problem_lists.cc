@@ -15,9 +15,8 @@ Result<std::vector<T>> Parsed(const Flags& flags, const std::string& name, std::
   if (names == std::vector<std::string>{"all"}) return std::vector<T>(all.begin(), all.end());
   std::vector<T> values;
   for (const std::string& each : names) {
-    const Result<T> value = parse(each);
-    if (!value) return Propagate(value);
-    values.push_back(*value);
+    COTUNE_TRY(const T value, parse(each));
+    values.push_back(value);
   }
   return values;
 }
@@ -32,17 +31,15 @@ Result<Pattern> ParsePattern(std::string_view text) {
 }  // namespace
 
 Result<std::vector<ProblemClass>> ClassesOf(Job& job, const Flags& flags) {
-  const auto collectives =
-      Parsed<Collective>(flags, "collectives", AllCollectives(), ParseCollective);
-  if (!collectives) return Propagate(collectives);
-  const auto dtypes = Parsed<Dtype>(flags, "dtypes", AllDtypes(), ParseDtype);
-  if (!dtypes) return Propagate(dtypes);
-  const auto reductions = Parsed<Reduction>(flags, "reductions", AllReductions(), ParseReduction);
-  if (!reductions) return Propagate(reductions);
+  COTUNE_TRY(const auto collectives,
+             Parsed<Collective>(flags, "collectives", AllCollectives(), ParseCollective));
+  COTUNE_TRY(const auto dtypes, Parsed<Dtype>(flags, "dtypes", AllDtypes(), ParseDtype));
+  COTUNE_TRY(const auto reductions,
+             Parsed<Reduction>(flags, "reductions", AllReductions(), ParseReduction));
   std::vector<ProblemClass> classes;
-  for (Collective collective : *collectives) {
-    for (Dtype dtype : *dtypes) {
-      for (Reduction reduction : *reductions) {
+  for (Collective collective : collectives) {
+    for (Dtype dtype : dtypes) {
+      for (Reduction reduction : reductions) {
         classes.push_back(job.Class(collective, dtype, reduction));
         if (!Reduces(collective)) break;
       }
@@ -64,9 +61,8 @@ Result<std::vector<Pattern>> PatternsOf(const Flags& flags, const ProblemClass& 
       flags.List("patterns", Reduces(cls.collective) ? "exact,random" : "bits");
   std::vector<Pattern> patterns;
   for (const std::string& name : names) {
-    const Result<Pattern> pattern = ParsePattern(name);
-    if (!pattern) return Propagate(pattern);
-    patterns.push_back(*pattern);
+    COTUNE_TRY(const Pattern pattern, ParsePattern(name));
+    patterns.push_back(pattern);
   }
   return patterns;
 }

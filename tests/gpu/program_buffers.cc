@@ -20,10 +20,9 @@ Result<std::unique_ptr<ProgramBuffers>> ProgramBuffers::Allocate(Device& device,
   std::unique_ptr<ProgramBuffers> made(new ProgramBuffers(device, program));
   const ProgramGraph& graph = program.graph();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    const Result<void*> data =
-        made->Add(made->inputs_of_call_, static_cast<ValueIndex>(i), rows, offset);
-    if (!data) return Propagate(data);
-    made->inputs_.push_back(*data);
+    COTUNE_TRY(const void* data,
+               made->Add(made->inputs_of_call_, static_cast<ValueIndex>(i), rows, offset));
+    made->inputs_.push_back(data);
   }
   for (const ProgramOutput& output : graph.outputs()) {
     if (output.into >= 0) {
@@ -32,9 +31,8 @@ Result<std::unique_ptr<ProgramBuffers>> ProgramBuffers::Allocate(Device& device,
       made->outputs_.push_back(const_cast<void*>(made->inputs_[static_cast<size_t>(output.into)]));
       continue;
     }
-    const Result<void*> data = made->Add(made->outputs_of_call_, output.value, rows, offset);
-    if (!data) return Propagate(data);
-    made->outputs_.push_back(*data);
+    COTUNE_TRY(const void* data, made->Add(made->outputs_of_call_, output.value, rows, offset));
+    made->outputs_.push_back(data);
   }
   return made;
 }
@@ -44,9 +42,8 @@ Result<void*> ProgramBuffers::Add(std::vector<Operand>& to, ValueIndex value, ui
   Operand& made = to.emplace_back();
   made.begin = kGuardBytes + offset * SizeBytes(program_.graph().type(value).dtype);
   made.bytes = program_.BytesOf(value, rows);
-  auto buffer = device_.Allocate(made.begin + made.bytes + kGuardBytes);
-  if (!buffer) return Propagate(buffer);
-  made.buffer = std::move(*buffer);
+  COTUNE_TRY(auto buffer, device_.Allocate(made.begin + made.bytes + kGuardBytes));
+  made.buffer = std::move(buffer);
   made.image.assign(made.buffer->bytes(), kGuard);
   return static_cast<std::byte*>(made.buffer->data()) + made.begin;
 }
@@ -71,7 +68,7 @@ Status ProgramBuffers::Fill(const ProgramValues& values) {
 
 Result<std::vector<std::byte>> ProgramBuffers::Read(Operand& operand, std::string& wrong) {
   std::vector<std::byte> seen(operand.image.size());
-  if (Status s = device_.Read(*operand.buffer, seen); !s) return Propagate(s);
+  COTUNE_RETURN_IF_ERROR(device_.Read(*operand.buffer, seen));
   const auto begin = static_cast<int64_t>(operand.begin);
   const auto end = begin + static_cast<int64_t>(operand.bytes);
   const auto is_guard = [](std::byte each) { return each == kGuard; };
@@ -84,22 +81,20 @@ Result<std::string> ProgramBuffers::WhatIsWrong(const ProgramValues& values) {
   const ProgramGraph& graph = program_.graph();
   std::string guard;
   for (size_t i = 0; i < inputs_of_call_.size(); ++i) {
-    const auto seen = Read(inputs_of_call_[i], guard);
-    if (!seen) return Propagate(seen);
+    COTUNE_TRY(const auto seen, Read(inputs_of_call_[i], guard));
     if (!guard.empty()) return fmt::format("input {}: {} have changed", i + 1, guard);
     const int output = OverwrittenBy(graph, i);
-    if (output < 0 && *seen != values.inputs[i]) return fmt::format("input {} has changed", i + 1);
+    if (output < 0 && seen != values.inputs[i]) return fmt::format("input {} has changed", i + 1);
     if (output < 0) continue;
     const std::string wrong =
-        gputest::WhatIsWrong(values.expected[static_cast<size_t>(output)], *seen);
+        gputest::WhatIsWrong(values.expected[static_cast<size_t>(output)], seen);
     if (!wrong.empty()) return fmt::format("output {}: {}", output + 1, wrong);
   }
   for (size_t i = 0; i < outputs_of_call_.size(); ++i) {
     if (outputs_of_call_[i].buffer == nullptr) continue;
-    const auto seen = Read(outputs_of_call_[i], guard);
-    if (!seen) return Propagate(seen);
+    COTUNE_TRY(const auto seen, Read(outputs_of_call_[i], guard));
     if (!guard.empty()) return fmt::format("output {}: {} have changed", i + 1, guard);
-    const std::string wrong = gputest::WhatIsWrong(values.expected[i], *seen);
+    const std::string wrong = gputest::WhatIsWrong(values.expected[i], seen);
     if (!wrong.empty()) return fmt::format("output {}: {}", i + 1, wrong);
   }
   return std::string();

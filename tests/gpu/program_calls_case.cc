@@ -40,14 +40,13 @@ Status RunGraph(ApiRank& rank, Programs& programs, int64_t replays, std::string_
     if (Status s = each->Prepare(rank.group()); !s) return s;
     if (Status s = each->Fill(0); !s) return s;
   }
-  const Result<CallMemory::Replay> replay = rank.memory().Capture(rank.stream(), enqueue);
-  if (!replay) return Propagate(replay);
+  COTUNE_TRY(const CallMemory::Replay replay, rank.memory().Capture(rank.stream(), enqueue));
   for (int64_t i = 0; i < replays; ++i) {
     const auto salt = static_cast<uint32_t>(i % 3);
     for (const auto& each : programs) {
       if (Status s = each->Fill(salt); !s) return s;
     }
-    if (Status s = (*replay)(); !s) return s;
+    if (Status s = (replay)(); !s) return s;
     if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
     for (const auto& each : programs) {
       if (Status s = each->Check(salt, fmt::format("{}, replay {}", what, i)); !s) return s;
@@ -83,14 +82,12 @@ Status Tune(ApiRank& rank, const Programs& programs) {
 }  // namespace
 
 Status RunProgramCalls(ApiRank& rank, const Flags& flags) {
-  const auto texts = ProgramTexts(flags, rank.size());
-  if (!texts) return Propagate(texts);
+  COTUNE_TRY(const auto texts, ProgramTexts(flags, rank.size()));
   Programs programs;
   for (const std::string& rows : flags.List("rows", "1,7,100")) {
-    for (const ProgramText& text : *texts) {
-      auto made = ApiProgram::Make(rank, text, std::strtoull(rows.c_str(), nullptr, 10));
-      if (!made) return Propagate(made);
-      programs.push_back(std::move(*made));
+    for (const ProgramText& text : texts) {
+      COTUNE_TRY(auto made, ApiProgram::Make(rank, text, std::strtoull(rows.c_str(), nullptr, 10)));
+      programs.push_back(std::move(made));
     }
   }
   const int64_t replays = flags.Number("replays", 10);

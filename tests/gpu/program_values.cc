@@ -77,9 +77,8 @@ Result<ProgramValues> ValuesOf(const Program& program, uint64_t rows, int rank, 
                                     program.RowsOf(value, rows)));
     }
   }
-  auto expected = EvaluateProgramOnRank(graph, rows, world_size, rank, of_ranks);
-  if (!expected) return Propagate(expected);
-  return ProgramValues{std::move(of_ranks[static_cast<size_t>(rank)]), std::move(*expected)};
+  COTUNE_TRY(auto expected, EvaluateProgramOnRank(graph, rows, world_size, rank, of_ranks));
+  return ProgramValues{std::move(of_ranks[static_cast<size_t>(rank)]), std::move(expected)};
 }
 
 int OverwrittenBy(const ProgramGraph& graph, size_t input) {

@@ -32,9 +32,8 @@ Result<std::vector<std::unique_ptr<ChoiceCaller>>> MakeReady(Rank& rank,
   std::vector<std::unique_ptr<ChoiceCaller>> callers;
   std::vector<ChoiceCaller*> local;
   for (const Choice& choice : list.choices) {
-    auto caller = MakeCaller(job.groups(), sized.program, problem, choice);
-    if (!caller) return Propagate(caller);
-    callers.push_back(std::move(*caller));
+    COTUNE_TRY(auto caller, MakeCaller(job.groups(), sized.program, problem, choice));
+    callers.push_back(std::move(caller));
     if (!choice.prepare_is_collective) local.push_back(callers.back().get());
   }
   if (callers.empty()) {
@@ -49,7 +48,7 @@ Result<std::vector<std::unique_ptr<ChoiceCaller>>> MakeReady(Rank& rank,
       return Fail(made.error().code, made.error().ToText(), sized.name, caller->id().text());
     }
   }
-  if (const Result<int64_t> met = rank.Meet(job, "ready"); !met) return Propagate(met);
+  COTUNE_RETURN_IF_ERROR(rank.Meet(job, "ready"));
   return callers;
 }
 
@@ -67,14 +66,12 @@ class CheckedCalls {
     Device& device = rank_.job().device();
     if (device.kind() == MemoryKind::kCuda && !caller_.is_capturable()) return {};
     const LaunchArguments arguments = Arguments();
-    const auto captured = caller_.PrepareTimed(device, {&arguments, 1}, 1);
-    if (!captured) return Propagate(captured);
+    COTUNE_TRY(const auto captured, caller_.PrepareTimed(device, {&arguments, 1}, 1));
     for (int64_t i = 0; i < replays; ++i) {
-      const Result<int64_t> moment =
-          device.aligns_ranks() ? rank_.Meet(rank_.job(), "replay") : Result<int64_t>(0);
-      if (!moment) return Propagate(moment);
+      COTUNE_TRY(const int64_t moment,
+                 device.aligns_ranks() ? rank_.Meet(rank_.job(), "replay") : Result<int64_t>(0));
       Status done = Checked(fmt::format("replay {}", i), [&]() -> Status {
-        const auto span = (*captured)->Run(*moment, rank_.CallDeadline());
+        const auto span = captured->Run(moment, rank_.CallDeadline());
         return span ? Status() : Propagate(span);
       });
       if (!done) return done;
@@ -103,12 +100,11 @@ class CheckedCalls {
     if (Status s = launch(); !s) return s;
     if (Status s = rank_.Await(rank_.job()); !s) return s;
     ++rank_.findings().calls;
-    const Result<std::string> wrong = buffers_.WhatIsWrong(data);
-    if (!wrong) return Propagate(wrong);
-    if (!wrong->empty()) {
+    COTUNE_TRY(const std::string wrong, buffers_.WhatIsWrong(data));
+    if (!wrong.empty()) {
       rank_.findings().Wrong(fmt::format("rank {}: {} of {} rows by {}, {}: {}", rank_.job().rank(),
                                          sized_.name, sized_.rows, caller_.id().text(), what,
-                                         *wrong));
+                                         wrong));
     }
     return {};
   }
@@ -121,18 +117,17 @@ class CheckedCalls {
 };
 
 Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
-  const auto callers = MakeReady(rank, sized);
-  if (!callers) return Propagate(callers);
-  for (const auto& caller : *callers) {
+  COTUNE_TRY(const auto callers, MakeReady(rank, sized));
+  for (const auto& caller : callers) {
     for (const ChoiceId& step : caller->id().StepsFor(caller->members().size())) {
       ++rank.findings().choices_by_backend[std::string(step.backend())];
     }
   }
   for (const uint64_t offset : {uint64_t{0}, uint64_t{1}}) {
-    auto buffers = ProgramBuffers::Allocate(rank.job().device(), sized.program, sized.rows, offset);
-    if (!buffers) return Propagate(buffers);
-    for (const auto& caller : *callers) {
-      CheckedCalls calls(rank, sized, *caller, **buffers);
+    COTUNE_TRY(auto buffers,
+               ProgramBuffers::Allocate(rank.job().device(), sized.program, sized.rows, offset));
+    for (const auto& caller : callers) {
+      CheckedCalls calls(rank, sized, *caller, *buffers);
       Status done = calls.Plain();
       if (done && offset == 0) done = calls.InGraph(replays);
       if (!done) return Fail(done.error().code, done.error().ToText(), caller->id().text());
@@ -145,25 +140,23 @@ Status RunSized(Rank& rank, const SizedProgram& sized, int64_t replays) {
 
 Status RunPrograms(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
-  const auto texts = ProgramTexts(flags, job.world_size());
-  if (!texts) return Propagate(texts);
-  for (const ProgramText& text : *texts) {
+  COTUNE_TRY(const auto texts, ProgramTexts(flags, job.world_size()));
+  for (const ProgramText& text : texts) {
     Result<ProgramGraph> graph = ProgramGraph::Parse(text.text);
     if (!graph) return Fail(graph.error().code, graph.error().ToText(), text.name);
-    const Result<Program> program = Program::Bind(
-        std::move(*graph), {job.device().kind(), job.world_size(), job.places().ranks_per_host()});
-    if (!program) return Propagate(program);
+    COTUNE_TRY(const Program program,
+               Program::Bind(std::move(*graph), {job.device().kind(), job.world_size(),
+                                                 job.places().ranks_per_host()}));
     for (const std::string& wanted : flags.List("rows", "1,7,100")) {
-      const uint64_t rows = FittingRows(
-          program->graph(), std::strtoull(wanted.c_str(), nullptr, 10), job.world_size());
-      SizedProgram sized{text.name, *program, rows, {}};
+      const uint64_t rows = FittingRows(program.graph(), std::strtoull(wanted.c_str(), nullptr, 10),
+                                        job.world_size());
+      SizedProgram sized{text.name, program, rows, {}};
       for (uint32_t salt = 0; salt < kDataSets; ++salt) {
-        auto values = ValuesOf(*program, rows, job.rank(), salt);
-        if (!values) return Propagate(values);
-        sized.data.push_back(std::move(*values));
+        COTUNE_TRY(auto values, ValuesOf(program, rows, job.rank(), salt));
+        sized.data.push_back(std::move(values));
       }
       if (Status s = RunSized(rank, sized, flags.Number("replays", 5)); !s) return s;
-      if (!program->graph().has_rows()) break;
+      if (!program.graph().has_rows()) break;
     }
   }
   return {};

@@ -32,14 +32,13 @@ class Warnings final : public EventSink {
 };
 
 Result<JobOptions> OptionsOf(const Flags& flags, EventSink& warnings) {
-  const Result<std::optional<LaunchContext>> context =
-      DetectLaunchContext(ProcessEnvironment(), getppid());
-  if (!context) return Propagate(context);
-  if (!*context) {
+  COTUNE_TRY(const std::optional<LaunchContext> context,
+             DetectLaunchContext(ProcessEnvironment(), getppid()));
+  if (!context) {
     return Fail(ErrorCode::kUsage, "no launcher", "COTUNE_RANK", "", "start it by tests/gpu/run");
   }
   JobOptions options;
-  options.context = **context;
+  options.context = *context;
   options.memory = flags.Text("memory", "cuda") == "host" ? MemoryKind::kHost : MemoryKind::kCuda;
   options.catalogue.plugin_search_path = SplitAt(flags.Text("plugins", ""), ':');
   options.catalogue.backends = flags.List("backends", "");
@@ -76,27 +75,22 @@ Result<std::unique_ptr<Rank>> Rank::Join(const Flags& flags) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::unique_ptr<Rank> rank(new Rank());
   rank->warnings_ = std::make_unique<Warnings>();
-  Result<JobOptions> options = OptionsOf(flags, *rank->warnings_);
-  if (!options) return Propagate(options);
+  COTUNE_TRY(JobOptions options, OptionsOf(flags, *rank->warnings_));
   rank->timeout_ns_ = flags.Number("deadline-ms", 20'000) * 1'000'000;
-  options->settings.collective_autotune_timeout_ns = rank->timeout_ns_;
-  Result<std::unique_ptr<Job>> job = Job::Join(*options);
-  if (!job) return Propagate(job);
-  rank->job_ = std::move(*job);
-  if (options->memory == MemoryKind::kCuda) {
+  options.settings.collective_autotune_timeout_ns = rank->timeout_ns_;
+  COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
+  rank->job_ = std::move(job);
+  if (options.memory == MemoryKind::kCuda) {
     gpu::DriverResult<gpu::CudaDriver> driver = gpu::CudaDriver::Open();
     if (!driver) return Fail(ErrorCode::kEnvironment, driver.error().text);
     rank->driver_ = *driver;
   }
-  if (Status there = CheckBackends(*rank->job_, options->catalogue.backends); !there) {
-    return Propagate(there);
-  }
+  COTUNE_RETURN_IF_ERROR(CheckBackends(*rank->job_, options.catalogue.backends));
   if (flags.Text("buffers", "plain") == "symmetric") {
     Job& joined = *rank->job_;
-    auto region = SymmetricRegion::Create(joined.device(), joined.groups(), kRegionBytes,
-                                          joined.clock().now_ns() + kPatienceNs);
-    if (!region) return Propagate(region);
-    rank->symmetric_ = std::move(*region);
+    COTUNE_TRY(auto region, SymmetricRegion::Create(joined.device(), joined.groups(), kRegionBytes,
+                                                    joined.clock().now_ns() + kPatienceNs));
+    rank->symmetric_ = std::move(region);
   }
   return rank;
 }
@@ -120,17 +114,15 @@ Problem Rank::ProblemOf(Job& job, Collective collective, Dtype dtype, Reduction 
 }
 
 Result<int64_t> Rank::Meet(Job& job, std::string_view step) {
-  const Result<StepResult> met =
-      job.exchange().Step(step, "", 0, job.clock().now_ns() + kPatienceNs);
-  if (!met) return Propagate(met);
-  return met->elapsed_ns;
+  COTUNE_TRY(const StepResult met,
+             job.exchange().Step(step, "", 0, job.clock().now_ns() + kPatienceNs));
+  return met.elapsed_ns;
 }
 
 Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
-  Result<Program> program = Program::SingleCollective(problem.cls);
-  if (!program) return Propagate(program);
+  COTUNE_TRY(Program program, Program::SingleCollective(problem.cls));
   ReadyChoices ready;
-  ready.program = std::make_unique<Program>(std::move(*program));
+  ready.program = std::make_unique<Program>(std::move(program));
   ready.problem = problem;
   std::string reasons;
   std::vector<ChoiceCaller*> local;
@@ -154,9 +146,7 @@ Result<ReadyChoices> Rank::MakeReady(Job& job, const Problem& problem) {
       return Fail(made.error().code, made.error().ToText(), TextOf(*caller));
     }
   }
-  if (const Result<int64_t> met = Meet(job, "ready"); !met) {
-    return Propagate(met);
-  }
+  COTUNE_RETURN_IF_ERROR(Meet(job, "ready"));
   return ready;
 }
 

@@ -17,41 +17,36 @@ std::string DigestOf(const std::vector<std::byte>& bytes) {
 // The digests of all ranks, in rank order.
 Result<std::vector<std::string>> DigestsOfAll(Rank& rank, const std::string& own, uint64_t step) {
   Job& job = rank.job();
-  const Result<StepResult> all = job.exchange().Step(fmt::format("digest {}", step), own, 0,
-                                                     job.clock().now_ns() + 2 * rank.deadline_ns());
-  if (!all) return Propagate(all);
-  return all->records;
+  COTUNE_TRY(const StepResult all,
+             job.exchange().Step(fmt::format("digest {}", step), own, 0,
+                                 job.clock().now_ns() + 2 * rank.deadline_ns()));
+  return all.records;
 }
 
 Result<std::string> RunOnce(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers,
                             const CallData& data) {
-  if (Status s = buffers.Fill(data.sent, data.right); !s) return Propagate(s);
-  if (Status s = rank.Launch(rank.job(), caller, buffers); !s) {
-    return Propagate(s);
-  }
-  if (Status s = rank.Await(rank.job()); !s) return Propagate(s);
-  const auto answer = buffers.Read();
-  if (!answer) return Propagate(answer);
+  COTUNE_RETURN_IF_ERROR(buffers.Fill(data.sent, data.right));
+  COTUNE_RETURN_IF_ERROR(rank.Launch(rank.job(), caller, buffers));
+  COTUNE_RETURN_IF_ERROR(rank.Await(rank.job()));
+  COTUNE_TRY(const auto answer, buffers.Read());
   ++rank.findings().calls;
-  return DigestOf(*answer);
+  return DigestOf(answer);
 }
 
 Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const CallData& data,
                    uint64_t& steps) {
   std::string first;
   for (int run = 0; run < kRuns; ++run) {
-    const Result<std::string> digest = RunOnce(rank, caller, buffers, data);
-    if (!digest) return Propagate(digest);
-    if (run == 0) first = *digest;
-    if (*digest != first) {
+    COTUNE_TRY(const std::string digest, RunOnce(rank, caller, buffers, data));
+    if (run == 0) first = digest;
+    if (digest != first) {
       rank.findings().Wrong(fmt::format("rank {}: {}: other bits in run {} than in the first",
                                         rank.job().rank(), TextOf(caller), run));
     }
   }
-  const Result<std::vector<std::string>> all = DigestsOfAll(rank, first, steps++);
-  if (!all) return Propagate(all);
-  const bool is_equal = std::all_of(
-      all->begin(), all->end(), [&](const std::string& other) { return other == all->front(); });
+  COTUNE_TRY(const std::vector<std::string> all, DigestsOfAll(rank, first, steps++));
+  const bool is_equal = std::all_of(all.begin(), all.end(),
+                                    [&](const std::string& other) { return other == all.front(); });
   if (caller.problem().cls.collective == Collective::kAllReduce && !is_equal) {
     rank.findings().Wrong(fmt::format("{}: ranks have other bits than rank 0", TextOf(caller)));
   }
@@ -62,22 +57,20 @@ Status CheckChoice(Rank& rank, ChoiceCaller& caller, CallBuffers& buffers, const
 
 Status RunSameBits(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
-  const auto classes = ClassesOf(job, flags);
-  if (!classes) return Propagate(classes);
+  COTUNE_TRY(const auto classes, ClassesOf(job, flags));
   uint64_t steps = 0;
-  for (const ProblemClass& cls : *classes) {
+  for (const ProblemClass& cls : classes) {
     for (const uint64_t count : CountsOf(flags, "1001,70001,1000003")) {
       const Problem problem = rank.OnBuffers(
           Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count, false));
-      Result<ReadyChoices> ready = rank.MakeReady(job, problem);
-      if (!ready) return Propagate(ready);
+      COTUNE_TRY(ReadyChoices ready, rank.MakeReady(job, problem));
       const CallData data = DataFor(problem, job.rank(), Pattern::kRandom, 1, true);
-      auto buffers = CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric());
-      if (!buffers) return Propagate(buffers);
-      for (const auto& caller : ready->callers) {
+      COTUNE_TRY(auto buffers,
+                 CallBuffers::Allocate(job.device(), problem, job.rank(), {}, rank.symmetric()));
+      for (const auto& caller : ready.callers) {
         if (!caller->choice().is_reproducible) continue;
         ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
-        if (Status s = CheckChoice(rank, *caller, **buffers, data, steps); !s) return s;
+        if (Status s = CheckChoice(rank, *caller, *buffers, data, steps); !s) return s;
       }
     }
   }

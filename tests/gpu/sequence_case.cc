@@ -56,10 +56,10 @@ Result<std::vector<ReadyChoices>> DrawProblems(Rank& rank, Job& job, Draw& draw,
     const uint64_t count = 1 + draw.Count(settings.count_max);
     const bool in_place = draw.Below(4) == 0 && collective != Collective::kAllToAll;
     const auto root = static_cast<int>(draw.Below(static_cast<uint64_t>(job.world_size())));
-    Result<ReadyChoices> ready = rank.MakeReady(
-        job, Rank::ProblemOf(job, collective, dtype, reduction, count, in_place, root));
-    if (!ready) return Propagate(ready);
-    problems.push_back(std::move(*ready));
+    COTUNE_TRY(ReadyChoices ready,
+               rank.MakeReady(
+                   job, Rank::ProblemOf(job, collective, dtype, reduction, count, in_place, root)));
+    problems.push_back(std::move(ready));
   }
   return problems;
 }
@@ -74,12 +74,10 @@ Result<Pending> DrawCall(Job& job, std::vector<ReadyChoices>& problems, Draw& dr
                      : Pattern::kBits;
   const Placement placement{draw.Below(2) * draw.Below(20), draw.Below(2) * draw.Below(20)};
   call.data = DataFor(ready.problem, job.rank(), call.pattern, static_cast<uint32_t>(salt), true);
-  auto buffers = CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement);
-  if (!buffers) return Propagate(buffers);
-  call.buffers = std::move(*buffers);
-  if (Status s = call.buffers->Fill(call.data.sent, call.data.right); !s) {
-    return Propagate(s);
-  }
+  COTUNE_TRY(auto buffers,
+             CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement));
+  call.buffers = std::move(buffers);
+  COTUNE_RETURN_IF_ERROR(call.buffers->Fill(call.data.sent, call.data.right));
   return call;
 }
 
@@ -113,23 +111,21 @@ Status RunOnJobs(Rank& rank, const std::vector<Job*>& jobs, uint64_t seed,
   std::minstd_rand own(static_cast<unsigned>(seed + static_cast<uint64_t>(rank.job().rank()) + 1));
   std::vector<std::vector<ReadyChoices>> problems;
   for (Job* job : jobs) {
-    Result<std::vector<ReadyChoices>> drawn = DrawProblems(rank, *job, draw, settings);
-    if (!drawn) return Propagate(drawn);
-    for (const ReadyChoices& ready : *drawn) {
+    COTUNE_TRY(std::vector<ReadyChoices> drawn, DrawProblems(rank, *job, draw, settings));
+    for (const ReadyChoices& ready : drawn) {
       for (const auto& caller : ready.callers) {
         ++rank.findings().choices_by_backend[std::string(caller->id().backend())];
       }
     }
-    problems.push_back(std::move(*drawn));
+    problems.push_back(std::move(drawn));
   }
   uint64_t done = 0;
   for (uint64_t number = 0; done < settings.calls; ++number) {
     std::vector<Pending> batch;
     while (batch.size() < kBatch) {
       const uint64_t at = draw.Below(jobs.size());
-      Result<Pending> call = DrawCall(*jobs[at], problems[at], draw, done + batch.size());
-      if (!call) return Propagate(call);
-      batch.push_back(std::move(*call));
+      COTUNE_TRY(Pending call, DrawCall(*jobs[at], problems[at], draw, done + batch.size()));
+      batch.push_back(std::move(call));
     }
     if (Status s = RunBatch(rank, jobs, batch, number, own, settings.delay_us); !s) return s;
     done += batch.size();
@@ -168,16 +164,14 @@ Status RunSequence(Rank& rank, const Flags& flags) {
     jobs.clear();
     for (const std::vector<int>& ranks : GroupsOf(split)) {
       if (std::find(ranks.begin(), ranks.end(), job.rank()) == ranks.end()) continue;
-      auto group = job.Split(fmt::format("of-{}", ranks.front()), ranks);
-      if (!group) return Propagate(group);
-      made.push_back(std::move(*group));
+      COTUNE_TRY(auto group, job.Split(fmt::format("of-{}", ranks.front()), ranks));
+      made.push_back(std::move(group));
       jobs.push_back(made.back().get());
     }
   }
   for (int64_t number = 1; number < flags.Number("groups", 1); ++number) {
-    auto group = job.Split(fmt::format("again-{}", number), AllRanksOf(job));
-    if (!group) return Propagate(group);
-    made.push_back(std::move(*group));
+    COTUNE_TRY(auto group, job.Split(fmt::format("again-{}", number), AllRanksOf(job)));
+    made.push_back(std::move(group));
     jobs.push_back(made.back().get());
   }
   if (!jobs.empty()) {

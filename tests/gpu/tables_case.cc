@@ -9,18 +9,15 @@ namespace {
 Status CheckCall(ApiRank& rank, uint32_t salt, const std::string& choice) {
   const Problem problem = rank.CaseProblem(rank.group());
   const uint64_t width = SizeBytes(problem.cls.dtype);
-  const Result<void*> send = rank.Allocate(rank.group(), problem.send_elements() * width);
-  if (!send) return Propagate(send);
-  const Result<void*> recv = rank.Allocate(rank.group(), problem.recv_elements() * width);
-  if (!recv) return Propagate(recv);
+  COTUNE_TRY(const void* send, rank.Allocate(rank.group(), problem.send_elements() * width));
+  COTUNE_TRY(const void* recv, rank.Allocate(rank.group(), problem.recv_elements() * width));
   const auto sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
-  if (Status s = rank.memory().Write(*send, sent); !s) return s;
-  if (Status s = ApiRank::Call(rank.group(), problem, *send, *recv); !s) return s;
+  if (Status s = rank.memory().Write(send, sent); !s) return s;
+  if (Status s = ApiRank::Call(rank.group(), problem, send, recv); !s) return s;
   if (Status s = rank.Await(rank.group(), rank.stream()); !s) return s;
-  const auto answer = rank.memory().Read(*recv, problem.recv_elements() * width);
-  if (!answer) return Propagate(answer);
+  COTUNE_TRY(const auto answer, rank.memory().Read(recv, problem.recv_elements() * width));
   rank.Expect(problem, "by the table of rank 0, " + choice,
-              RightAnswer(problem, rank.rank(), Pattern::kExact, salt), *answer);
+              RightAnswer(problem, rank.rank(), Pattern::kExact, salt), answer);
   return {};
 }
 

@@ -32,9 +32,8 @@ class DataCache {
 Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>& patterns,
                     const Placement& placement, DataCache& cache) {
   Job& job = rank.job();
-  auto buffers =
-      CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement, rank.symmetric());
-  if (!buffers) return Propagate(buffers);
+  COTUNE_TRY(auto buffers, CallBuffers::Allocate(job.device(), ready.problem, job.rank(), placement,
+                                                 rank.symmetric()));
   const std::string where =
       fmt::format("offsets {} and {}", placement.send_offset, placement.recv_offset);
   uint32_t calls = 0;
@@ -42,13 +41,13 @@ Status RunPlacement(Rank& rank, ReadyChoices& ready, const std::vector<Pattern>&
     const bool with_nan = KeepsNan(caller->id().backend(), ready.problem);
     for (Pattern pattern : patterns) {
       const CallData& data = cache.Get(pattern, calls++ % 2, with_nan);
-      if (Status s = (*buffers)->Fill(data.sent, data.right); !s) return s;
-      if (Status s = rank.Launch(job, *caller, **buffers); !s) return s;
+      if (Status s = buffers->Fill(data.sent, data.right); !s) return s;
+      if (Status s = rank.Launch(job, *caller, *buffers); !s) return s;
       if (Status s = rank.Await(job); !s) {
         s.error().where += " " + TextOf(*caller);
         return s;
       }
-      if (Status s = rank.CheckAnswer(*caller, **buffers, pattern, data, where); !s) return s;
+      if (Status s = rank.CheckAnswer(*caller, *buffers, pattern, data, where); !s) return s;
     }
   }
   return {};
@@ -76,18 +75,16 @@ Status RunProblem(Rank& rank, const Problem& problem, const std::vector<Pattern>
 
 Status RunValues(Rank& rank, const Flags& flags) {
   Job& job = rank.job();
-  const auto classes = ClassesOf(job, flags);
-  if (!classes) return Propagate(classes);
+  COTUNE_TRY(const auto classes, ClassesOf(job, flags));
   int root = 0;
-  for (const ProblemClass& cls : *classes) {
-    const Result<std::vector<Pattern>> patterns = PatternsOf(flags, cls);
-    if (!patterns) return Propagate(patterns);
+  for (const ProblemClass& cls : classes) {
+    COTUNE_TRY(const std::vector<Pattern> patterns, PatternsOf(flags, cls));
     for (const bool in_place : {false, true}) {
       for (const uint64_t count : CountsOf(flags, "0,1,3,127,4097,262157")) {
         const Problem problem =
             rank.OnBuffers(Rank::ProblemOf(job, cls.collective, cls.dtype, cls.reduction, count,
                                            in_place, root++ % job.world_size()));
-        if (Status s = RunProblem(rank, problem, *patterns); !s) return s;
+        if (Status s = RunProblem(rank, problem, patterns); !s) return s;
       }
     }
   }

@@ -97,7 +97,7 @@ Status SimulatedPlan::Launch(const LaunchArguments& arguments) {
       fails ? kFailed : std::string(static_cast<const char*>(arguments.send), send_bytes);
   const auto all = group_.Meet(name_, std::move(send), arguments.deadline_ns);
   if (fails) return Fail(ErrorCode::kInternal, "it fails by its script");
-  if (!all) return Propagate(all);
+  COTUNE_RETURN_IF_ERROR(all);
   const auto bytes = static_cast<int64_t>(problem_.bytes());
   const int64_t cost_ns = choice_.base_ns + choice_.ns_per_byte * bytes;
   const auto jitter = static_cast<int64_t>(group_.backend().NextRandom() %
@@ -108,10 +108,9 @@ Status SimulatedPlan::Launch(const LaunchArguments& arguments) {
     const auto* begin = reinterpret_cast<const std::byte*>(each.data());
     inputs.push_back({std::vector<std::byte>(begin, begin + each.size())});
   }
-  const auto values = EvaluateProgramOnRank(program_.graph(), program_.RowsAt(problem_),
-                                            rank.world_size(), rank.rank(), inputs);
-  if (!values) return Propagate(values);
-  const std::vector<std::byte> result = Encode(values->front());
+  COTUNE_TRY(const auto values, EvaluateProgramOnRank(program_.graph(), program_.RowsAt(problem_),
+                                                      rank.world_size(), rank.rank(), inputs));
+  const std::vector<std::byte> result = Encode(values.front());
   auto* const recv = static_cast<std::byte*>(arguments.recv);
   if (!result.empty()) std::memcpy(recv, result.data(), result.size());
   if (defect == Defect::kFailsAlone) {
@@ -161,7 +160,7 @@ class SimulatedCalls final : public TimedCalls {
     for (size_t i = 0; i < launches; ++i) {
       LaunchArguments arguments = arguments_[i];
       arguments.deadline_ns = deadline_ns;  // theirs is of the sample that they were made for
-      if (Status ran = plan_.Run(arguments, rank_); !ran) return Propagate(ran);
+      COTUNE_RETURN_IF_ERROR(plan_.Run(arguments, rank_));
     }
     const int64_t call_ns = (rank_.worked_ns() - worked_ns) / static_cast<int64_t>(launches);
     rank_.Work(call_ns * (repetitions_ - static_cast<int64_t>(launches)));

@@ -66,7 +66,7 @@ void SimulatedRank::WorkUntil(int64_t clock_ns) {
 Result<std::unique_ptr<RankExchange>> SimulatedRank::Join() {
   const Result<sync::FramePtr> joined = std::move(*ended_);
   ended_.reset();
-  if (!joined) return Propagate(joined);
+  COTUNE_RETURN_IF_ERROR(joined);
   return sync::MakeJobExchange(std::make_shared<SimulatedRanks::Link>(ranks_, *this), rank_,
                                world_size());
 }

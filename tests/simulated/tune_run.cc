@@ -56,15 +56,13 @@ class RankOfTune {
   }
 
   Result<TuneOutcome> Run(KnownCells& known) {
-    const Result<std::unique_ptr<RankExchange>> exchange = rank_.Join();
-    if (!exchange) return Propagate(exchange);
-    const auto groups = MakeGroups(**exchange);
-    if (!groups) return Propagate(groups);
-    (*groups)->set_program_support({.part_backend = &parts_, .temporaries = &temporaries_});
+    COTUNE_TRY(const std::unique_ptr<RankExchange> exchange, rank_.Join());
+    COTUNE_TRY(const auto groups, MakeGroups(*exchange));
+    groups->set_program_support({.part_backend = &parts_, .temporaries = &temporaries_});
     StageObserver observer;
     CallWatchdog watchdog(standing_clock_);
-    Scheduler scheduler({.exchange = **exchange,
-                         .groups = **groups,
+    Scheduler scheduler({.exchange = *exchange,
+                         .groups = *groups,
                          .device = *device_,
                          .clock = rank_,
                          .observer = observer,
@@ -72,9 +70,7 @@ class RankOfTune {
                          .watchdog = &watchdog},
                         tune_.settings, tune_.fields, tune_.base);
     for (const TuneNode& node : tune_.nodes) {
-      if (Status added = scheduler.AddNode(node.program, node.sizes_bytes, 0); !added) {
-        return Propagate(added);
-      }
+      COTUNE_RETURN_IF_ERROR(scheduler.AddNode(node.program, node.sizes_bytes, 0));
     }
     return scheduler.Resolve();
   }

@@ -36,19 +36,18 @@ Result<gpu::CuFunction> KernelLibrary::Get(const KernelUnit& unit, int64_t deadl
 
 Result<gpu::CuFunction> KernelLibrary::Make(const KernelUnit& unit, const std::string& key,
                                             int64_t deadline_ns, Entry& entry) {
-  const Result<std::string> code = cache_.Get(key, deadline_ns, [&] {
+  COTUNE_TRY(const std::string code, cache_.Get(key, deadline_ns, [&] {
     return nvrtc_.Compile(unit.source, gpu_.architecture(), unit.options);
-  });
-  if (!code) return Propagate(code);
+  }));
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   auto done =
-      gpu_.Check(gpu_.driver()->ModuleLoadData(&entry.module, code->data()), "cuModuleLoadData");
+      gpu_.Check(gpu_.driver()->ModuleLoadData(&entry.module, code.data()), "cuModuleLoadData");
   gpu::CuFunction function = nullptr;
   if (done) {
     done = gpu_.Check(gpu_.driver()->ModuleGetFunction(&function, entry.module, kKernelSymbol),
                       "cuModuleGetFunction");
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   entry.function = function;
   return function;
 }

@@ -39,7 +39,7 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   const Result<void> joined = group->Connect(params.deadline_ns);
   // Words that stay in the store do not make the group unusable.
   static_cast<void>(group->meeting_.Part({"offer", "ready"}, params.deadline_ns));
-  if (!joined) return Propagate(joined);
+  COTUNE_RETURN_IF_ERROR(joined);
   return group;
 }
 
@@ -47,16 +47,14 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   // Kernels of a group before this one that was aborted may still be on their way out; after the
   // offers no rank has any left, and arenas can be filled.
   Result<MemoryOffer> own = OfferArena(deadline_ns);
-  const auto offers = meeting_.Exchange("offer", own, deadline_ns);
-  if (!offers) return Propagate(offers);
-  for (const MemoryOffer& offer : *offers) {
+  COTUNE_TRY(const auto offers, meeting_.Exchange("offer", own, deadline_ns));
+  for (const MemoryOffer& offer : offers) {
     limits_.has_pdl = limits_.has_pdl && offer.has_pdl != 0;
   }
-  auto mapped = MapPeers(*offers);
+  auto mapped = MapPeers(offers);
   if (mapped) mapped = FillArena(deadline_ns);
   if (!mapped) own = Propagate(mapped);
-  const auto ready = meeting_.Exchange("ready", own, deadline_ns);
-  if (!ready) return Propagate(ready);
+  COTUNE_RETURN_IF_ERROR(meeting_.Exchange("ready", own, deadline_ns));
   return {};
 }
 
@@ -114,15 +112,12 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
   // A group that has gone has waited for its kernels. Only where there are others of this process
   // may there be any; what else runs on the GPU need not end.
   if (memory_.HasTaken()) {
-    if (auto idle = gpu_.AwaitIdle(host_, deadline_ns); !idle) {
-      return Propagate(idle);
-    }
+    COTUNE_RETURN_IF_ERROR(gpu_.AwaitIdle(host_, deadline_ns));
   }
-  if (auto done = AllocateHostWords(); !done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(AllocateHostWords());
   for (auto& side_stream : side_streams_) {
-    auto made = SideStream::Make(gpu_);
-    if (!made) return Propagate(made);
-    side_stream = std::move(*made);
+    COTUNE_TRY(auto made, SideStream::Make(gpu_));
+    side_stream = std::move(made);
   }
   auto arena = memory_.Take(kArenaBytes);
   if (!arena) {

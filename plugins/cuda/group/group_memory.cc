@@ -35,12 +35,10 @@ std::string MappedPhase(int number) { return fmt::format("mapped{}", number); }
 
 Result<Group::Registration> Group::BeginRegistration(void* data, uint64_t bytes) const {
   if (auto failure = Health()) return tl::unexpected(*failure);
-  if (auto fits = registered_.Check(data, bytes); !fits) return Propagate(fits);
-  auto exported = ExportMemory(gpu_, data, bytes);
-  if (!exported) return Propagate(exported);
-  auto socket = DescriptorSocket::Open(memory_.socket_bases());
-  if (!socket) return Propagate(socket);
-  return Registration{std::move(*exported), std::move(*socket)};
+  COTUNE_RETURN_IF_ERROR(registered_.Check(data, bytes));
+  COTUNE_TRY(auto exported, ExportMemory(gpu_, data, bytes));
+  COTUNE_TRY(auto socket, DescriptorSocket::Open(memory_.socket_bases()));
+  return Registration{std::move(exported), std::move(socket)};
 }
 
 Result<void> Group::RegisterMemory(void* data, uint64_t bytes, int64_t deadline_ns) {
@@ -66,12 +64,10 @@ Result<void> Group::RegisterOnAll(const Result<Registration>& registration, int 
   } else {
     own = Propagate(registration);
   }
-  const auto offers = meeting_.Exchange(ShownPhase(number), own, deadline_ns);
-  if (!offers) return Propagate(offers);
-  auto mapped = MapCallers(*registration, *offers, data, deadline_ns);
+  COTUNE_TRY(const auto offers, meeting_.Exchange(ShownPhase(number), own, deadline_ns));
+  auto mapped = MapCallers(*registration, offers, data, deadline_ns);
   if (!mapped) own = Propagate(mapped);
-  const auto agreed = meeting_.Exchange(MappedPhase(number), own, deadline_ns);
-  if (!agreed) return Propagate(agreed);
+  COTUNE_RETURN_IF_ERROR(meeting_.Exchange(MappedPhase(number), own, deadline_ns));
   if (auto added = registered_.Add(mapped->begin, rank_, bytes); !added) return added;
   mappings_.emplace(data, std::move(mapped->mappings));
   return {};
@@ -99,20 +95,19 @@ Result<Group::MappedCallers> Group::MapCallers(const Registration& registration,
         registration.socket.Send(offer.socket, label, registration.own.descriptor.get(), left_ms());
     if (!sent) all_sent = sent;
   }
-  if (!all_sent) return Propagate(all_sent);
+  COTUNE_RETURN_IF_ERROR(all_sent);
   MappedCallers mapped;
   mapped.begin[static_cast<size_t>(rank_)] = static_cast<unsigned char*>(data);
   for (int left = world_size_ - 1; left > 0;) {
-    auto received = registration.socket.Receive(left_ms());
-    if (!received) return Propagate(received);
-    const auto peer = static_cast<size_t>(received->sender);
-    const bool is_new = received->sender >= 0 && received->sender < world_size_ &&
-                        received->sender != rank_ && mapped.begin[peer] == nullptr;
+    COTUNE_TRY(auto received, registration.socket.Receive(left_ms()));
+    const auto peer = static_cast<size_t>(received.sender);
+    const bool is_new = received.sender >= 0 && received.sender < world_size_ &&
+                        received.sender != rank_ && mapped.begin[peer] == nullptr;
     if (!is_new) continue;
-    auto mapping = PeerMapping::Map(gpu_, received->descriptor, offers[peer].allocation_bytes);
-    if (!mapping) return Propagate(mapping);
-    mapped.begin[peer] = mapping->data() + offers[peer].offset;
-    mapped.mappings.push_back(std::move(*mapping));
+    COTUNE_TRY(auto mapping,
+               PeerMapping::Map(gpu_, received.descriptor, offers[peer].allocation_bytes));
+    mapped.begin[peer] = mapping.data() + offers[peer].offset;
+    mapped.mappings.push_back(std::move(mapping));
     --left;
   }
   return mapped;

@@ -33,15 +33,14 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   if (choice_.is_copy) return LaunchCopy(launch);
-  auto arguments = ArgumentsOf(launch);
-  if (!arguments) return Propagate(arguments);
+  COTUNE_TRY(auto arguments, ArgumentsOf(launch));
   switch (choice_.family->launch) {
     case cuda::Launch::kKernel:
-      return LaunchKernel(*arguments, launch.stream.handle, choice_.blocks);
+      return LaunchKernel(arguments, launch.stream.handle, choice_.blocks);
     case cuda::Launch::kCopies:
-      return LaunchCopies(launch, *arguments);
+      return LaunchCopies(launch, arguments);
     case cuda::Launch::kSegments:
-      return LaunchSegments(launch, *arguments);
+      return LaunchSegments(launch, arguments);
   }
   return Fail(COTUNE_INTERNAL, fmt::format("'{}' has no way to be launched", choice_.name));
 }
@@ -64,9 +63,8 @@ Result<void> Plan::FindPeerBuffers(const cotune_launch_t& launch,
   const auto ranks = static_cast<uint64_t>(problem_.world_size);
   const uint64_t bytes = problem_.count * sdk::ElementBytes(problem_.type);
   const auto find = [&](const void* data, uint64_t size, unsigned char** found) -> Result<void> {
-    const auto addresses = group_.registered().Find(data, size);
-    if (!addresses) return Propagate(addresses);
-    std::copy(addresses->begin(), addresses->end(), found);
+    COTUNE_TRY(const auto addresses, group_.registered().Find(data, size));
+    std::copy(addresses.begin(), addresses.end(), found);
     return {};
   };
   const bool has_blocks =
@@ -108,11 +106,10 @@ Result<void> Plan::QueueCopies(const cotune_launch_t& launch, const KernelArgume
 Result<void> Plan::QueueSegment(const cotune_launch_t& launch, const KernelArguments& arguments,
                                 size_t segment) {
   const auto stream = static_cast<gpu::CuStream>(launch.stream.handle);
-  const auto side = group_.side_stream(0).Fork(stream);
-  if (!side) return Propagate(side);
+  COTUNE_TRY(const auto side, group_.side_stream(0).Fork(stream));
   KernelArguments adding = arguments;
   adding.segment = static_cast<int>(segment);
-  auto done = LaunchKernel(adding, *side, choice_.blocks);
+  auto done = LaunchKernel(adding, side, choice_.blocks);
   const bool is_last = segment + 1 == segments_.size();
   if (done) {
     done = QueueCopies(launch, arguments,
@@ -166,9 +163,8 @@ Result<void> Plan::QueuePhase(const cotune_launch_t& launch, const KernelArgumen
   const bool has_work_beside =
       is_last ? copies_.last_own.has_value() : !copies_.phases[phase + 1].ends_earlier_copies;
   if (!has_work_beside) return QueueCopies(launch, arguments, copies, stream);
-  const auto side = group_.side_stream(phase % kSideStreams).Fork(stream);
-  if (!side) return Propagate(side);
-  return QueueCopies(launch, arguments, copies, *side);
+  COTUNE_TRY(const auto side, group_.side_stream(phase % kSideStreams).Fork(stream));
+  return QueueCopies(launch, arguments, copies, side);
 }
 
 Result<void> Plan::JoinCopies(const cotune_launch_t& launch) {
@@ -205,8 +201,7 @@ Result<KernelArguments> Plan::ArgumentsOf(const cotune_launch_t& launch) const {
   arguments.chunk_bytes = choice_.chunk_bytes;
   arguments.call = call_;
   if (choice_.family->peer_buffers != PeerBuffers::kNone) {
-    const auto done = FindPeerBuffers(launch, arguments);
-    if (!done) return Propagate(done);
+    COTUNE_RETURN_IF_ERROR(FindPeerBuffers(launch, arguments));
   }
   // A length of time, because a captured launch runs again later.
   const int64_t now_ns = group_.host().now_ns(group_.host().context);

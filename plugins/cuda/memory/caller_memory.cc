@@ -52,7 +52,7 @@ Result<PeerMapping> PeerMapping::Map(const Gpu& gpu, const Descriptor& descripto
   void* const shareable = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get()));
   auto done = gpu.Check(driver->MemoryImportHandle(&handle, shareable, gpu::kCuMemHandlePosixFd),
                         "cuMemImportFromShareableHandle");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   PeerMapping mapping(gpu, allocation_bytes);
   done = gpu.Check(driver->MemoryReserve(&mapping.data_, allocation_bytes, 0, 0, 0),
                    "cuMemAddressReserve");
@@ -61,7 +61,7 @@ Result<PeerMapping> PeerMapping::Map(const Gpu& gpu, const Descriptor& descripto
     mapping.is_mapped_ = done.has_value();
   }
   driver->MemoryRelease(handle);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   const gpu::CuMemAccess access{{gpu::kCuMemLocationDevice, gpu.ordinal()}, gpu::kCuMemReadWrite};
   const gpu::CuResult code = driver->MemorySetAccess(mapping.data_, allocation_bytes, &access, 1);
   if (auto allowed = gpu.Check(code, "cuMemSetAccess"); !allowed) {

@@ -142,9 +142,8 @@ std::vector<std::string> DescriptorSocket::DefaultBases(
 }
 
 Result<DescriptorSocket> DescriptorSocket::Open(const std::vector<std::string>& bases) {
-  auto folder = SocketFolder::Make(bases);
-  if (!folder) return Propagate(folder);
-  DescriptorSocket made(std::move(*folder),
+  COTUNE_TRY(auto folder, SocketFolder::Make(bases));
+  DescriptorSocket made(std::move(folder),
                         Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
   if (made.socket_.get() < 0) return Failed("socket");
   if (!FillRandom(made.secret_.data(), sizeof(made.secret_))) return Failed("getrandom");
@@ -158,11 +157,10 @@ Result<DescriptorSocket> DescriptorSocket::Open(const std::vector<std::string>& 
 
 Result<void> DescriptorSocket::Send(const std::string& to, const DescriptorLabel& label,
                                     int descriptor, int timeout_ms) const {
-  const auto folder = OpenFolderOfPeer(to);
-  if (!folder) return Propagate(folder);
+  COTUNE_TRY(const auto folder, OpenFolderOfPeer(to));
   sockaddr_un address{};
   // Such a path is short.
-  static_cast<void>(MakeAddress(fmt::format("/proc/self/fd/{}", folder->get()), &address));
+  static_cast<void>(MakeAddress(fmt::format("/proc/self/fd/{}", folder.get()), &address));
   DescriptorLabel sent = label;
   iovec data{&sent, sizeof(sent)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};

@@ -23,8 +23,7 @@ Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes) {
     return pointer;
   }
   gpu::CuDevicePointer pointer = 0;
-  auto done = gpu_.Check(gpu_.driver()->MemoryAllocate(&pointer, bytes), "cuMemAlloc");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(gpu_.Check(gpu_.driver()->MemoryAllocate(&pointer, bytes), "cuMemAlloc"));
   allocated_.push_back(pointer);
   return pointer;
 }
@@ -43,8 +42,8 @@ Result<MemoryOffer> PeerMemory::OfferOf(gpu::CuDevicePointer pointer, uint64_t b
   MemoryOffer offer;
   offer.pid = getpid();
   offer.bytes = bytes;
-  auto done = gpu_.Check(gpu_.driver()->IpcGetHandle(&offer.handle, pointer), "cuIpcGetMemHandle");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(
+      gpu_.Check(gpu_.driver()->IpcGetHandle(&offer.handle, pointer), "cuIpcGetMemHandle"));
   return offer;
 }
 

@@ -12,9 +12,7 @@ Result<StreamCapture> CaptureOf(const Gpu& gpu, gpu::CuStream stream) {
       gpu.driver()->StreamGetCaptureInfo(stream, &status, &capture.id, nullptr, nullptr, nullptr);
   // The default stream, while another stream captures, belongs to no capture.
   if (code == gpu::kCuErrorStreamCaptureImplicit) return StreamCapture{};
-  if (auto checked = gpu.Check(code, "cuStreamGetCaptureInfo"); !checked) {
-    return Propagate(checked);
-  }
+  COTUNE_RETURN_IF_ERROR(gpu.Check(code, "cuStreamGetCaptureInfo"));
   if (status == gpu::kCuCaptureNone) return StreamCapture{};
   // The driver does not tell the number of a capture that was invalidated.
   capture.state = status == gpu::kCuCaptureActive ? StreamCapture::State::kActive
@@ -39,7 +37,7 @@ Result<std::unique_ptr<SideStream>> SideStream::Make(const Gpu& gpu) {
     done =
         gpu.Check(driver->EventCreate(&made->event_, gpu::kCuEventDisableTiming), "cuEventCreate");
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return made;
 }
 
@@ -53,16 +51,14 @@ SideStream::~SideStream() {
 }
 
 Result<gpu::CuStream> SideStream::Fork(gpu::CuStream stream) {
-  const auto own = CaptureOf(gpu_, stream_);
-  if (!own) return Propagate(own);
-  const auto other = CaptureOf(gpu_, stream);
-  if (!other) return Propagate(other);
-  if (!CanFork(*own, *other)) return stream;
+  COTUNE_TRY(const auto own, CaptureOf(gpu_, stream_));
+  COTUNE_TRY(const auto other, CaptureOf(gpu_, stream));
+  if (!CanFork(own, other)) return stream;
   auto done = gpu_.Check(gpu_.driver()->EventRecord(event_, stream), "cuEventRecord");
   if (done) {
     done = gpu_.Check(gpu_.driver()->StreamWaitEvent(stream_, event_, 0), "cuStreamWaitEvent");
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   is_forked_ = true;
   return stream_;
 }

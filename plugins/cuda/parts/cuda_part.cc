@@ -26,7 +26,7 @@ Result<uint64_t> ResidentBlocks(const Gpu& gpu, gpu::CuFunction function, int th
     done = gpu.Check(gpu.driver()->OccupancyBlocks(&blocks, function, threads, 0),
                      "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   }
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   return static_cast<uint64_t>(std::max(1, multiprocessors * blocks));
 }
 
@@ -35,16 +35,13 @@ Result<uint64_t> ResidentBlocks(const Gpu& gpu, gpu::CuFunction function, int th
 Result<std::unique_ptr<CudaPart>> CudaPart::Prepare(const Gpu& gpu, KernelLibrary& kernels,
                                                     const sdk::Program& program,
                                                     int64_t deadline_ns) {
-  const auto stages = StagesOf(program);
-  if (!stages) return Propagate(stages);
-  const PartKernel kernel = {PartText(program, *stages), ShapeOf(program, *stages),
+  COTUNE_TRY(const auto stages, StagesOf(program));
+  const PartKernel kernel = {PartText(program, stages), ShapeOf(program, stages),
                              HasProgrammaticLaunch(gpu.capability())};
-  const auto function = kernels.Get(UnitOf(kernel), deadline_ns);
-  if (!function) return Propagate(function);
-  const auto resident = ResidentBlocks(gpu, *function, kernel.shape.threads);
-  if (!resident) return Propagate(resident);
-  return std::make_unique<CudaPart>(gpu, program, *stages, kernel.shape, kernel.uses_pdl, *function,
-                                    *resident);
+  COTUNE_TRY(const auto function, kernels.Get(UnitOf(kernel), deadline_ns));
+  COTUNE_TRY(const auto resident, ResidentBlocks(gpu, function, kernel.shape.threads));
+  return std::make_unique<CudaPart>(gpu, program, stages, kernel.shape, kernel.uses_pdl, function,
+                                    resident);
 }
 
 CudaPart::CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages& stages,

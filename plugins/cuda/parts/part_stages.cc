@@ -43,7 +43,7 @@ class StageMaker {
   explicit StageMaker(const Program& program) : program_(program), levels_(LevelsOf(program)) {}
 
   Result<PartStages> Make() {
-    if (auto fits = Check(); !fits) return Propagate(fits);
+    COTUNE_RETURN_IF_ERROR(Check());
     for (const uint32_t rows_kind : {COTUNE_ROWS_ALL, COTUNE_ROWS_SHARE, COTUNE_ROWS_ONE}) {
       AddStages(rows_kind);
     }

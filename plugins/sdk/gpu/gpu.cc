@@ -27,7 +27,7 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal, int oldest_major) {
   };
   attribute(&capability.major, gpu::kCuComputeCapabilityMajor);
   attribute(&capability.minor, gpu::kCuComputeCapabilityMinor);
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   if (capability.major < oldest_major) {
     return Fail(COTUNE_UNSUPPORTED,
                 fmt::format("GPU {} has compute capability {}.{}: {}.0 or "
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int32_t ordinal, int oldest_major) {
   made->architecture_ = fmt::format("sm_{}{}", capability.major, capability.minor);
   done = made->Check((*driver)->PrimaryContextRetain(&made->context_, made->device_),
                      "cuDevicePrimaryCtxRetain");
-  if (!done) return Propagate(done);
+  COTUNE_RETURN_IF_ERROR(done);
   made->idle_wait_ = std::make_unique<gpu::IdleWait>(made->driver_, made->context_);
   return made;
 }

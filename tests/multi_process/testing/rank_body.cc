@@ -97,10 +97,9 @@ Result<std::vector<float>> Expected(const Problem& problem, int rank) {
     const auto bytes = std::as_bytes(std::span(send));
     sent.emplace_back(bytes.begin(), bytes.end());
   }
-  const auto bytes = ExpectedBytes(problem, rank, sent);
-  if (!bytes) return Propagate(bytes);
+  COTUNE_TRY(const auto bytes, ExpectedBytes(problem, rank, sent));
   std::vector<float> received(problem.recv_elements());
-  if (!received.empty()) std::memcpy(received.data(), bytes->data(), bytes->size());
+  if (!received.empty()) std::memcpy(received.data(), bytes.data(), bytes.size());
   return received;
 }
 
@@ -116,13 +115,11 @@ Status RunCall(Dispatcher& dispatcher, const Problem& problem, int rank, int64_t
   call.recv = recv.data();
   call.timeout_ns = timeout_ns;
   if (Status run = dispatcher.Run(call); !run) return run;
-  const Result<std::vector<float>> expected = Expected(problem, rank);
-  if (!expected) return Propagate(expected);
+  COTUNE_TRY(const std::vector<float> expected, Expected(problem, rank));
   for (uint64_t i = 0; i < recv.size(); ++i) {
-    if (recv[i] == (*expected)[i]) continue;
+    if (recv[i] == expected[i]) continue;
     return Fail(ErrorCode::kWrongResult,
-                fmt::format("element {} is {}, not {}", i, recv[i], (*expected)[i]),
-                ToText(problem));
+                fmt::format("element {} is {}, not {}", i, recv[i], expected[i]), ToText(problem));
   }
   return {};
 }
@@ -157,12 +154,11 @@ Result<TuneRequest> RequestOf(const JobScript& script, const Job& job,
          script.sizes_bytes});
   }
   for (const std::string& text : script.programs) {
-    Result<ProgramGraph> graph = ProgramGraph::Parse(text);
-    if (!graph) return Propagate(graph);
-    Result<Program> program =
-        Program::Bind(std::move(*graph), {MemoryKind::kHost, script.world_size, script.world_size});
-    if (!program) return Propagate(program);
-    request.nodes.push_back({std::move(*program), script.sizes_bytes});
+    COTUNE_TRY(ProgramGraph graph, ProgramGraph::Parse(text));
+    COTUNE_TRY(
+        Program program,
+        Program::Bind(std::move(graph), {MemoryKind::kHost, script.world_size, script.world_size}));
+    request.nodes.push_back({std::move(program), script.sizes_bytes});
   }
   request.database_path = script.database_path;
   request.force = script.force;
@@ -182,9 +178,8 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   std::vector<StageObserver*> listeners = {&reporting};
   std::unique_ptr<StageObserver> faulty;
   if (!script.fault.empty()) {
-    const Result<Fault> fault = ParseFault(script.fault);
-    if (!fault) return Propagate(fault);
-    faulty = MakeFaultListener(*fault, rank);
+    COTUNE_TRY(const Fault fault, ParseFault(script.fault));
+    faulty = MakeFaultListener(fault, rank);
     listeners.push_back(faulty.get());
   }
   const MonotonicClock clock;
@@ -198,21 +193,18 @@ Status JoinTuneAndCall(const JobScript& script, int rank, TestLink& link) {
   options.rendezvous_timeout_ns = script.rendezvous_timeout_ns;
   options.heartbeat_timeout_ns = script.heartbeat_timeout_ns;
   options.observer = &events;
-  Result<std::unique_ptr<Job>> job = Job::Join(options);
-  if (!job) return Propagate(job);
-  Dispatcher dispatcher(**job);
+  COTUNE_TRY(std::unique_ptr<Job> job, Job::Join(options));
+  Dispatcher dispatcher(*job);
   if (script.calls_first) {
-    if (Status run = RunCalls(dispatcher, **job, script, link); !run) return run;
+    if (Status run = RunCalls(dispatcher, *job, script, link); !run) return run;
   }
-  const Result<TuneRequest> request = RequestOf(script, **job, reporting.interrupted());
-  if (!request) return Propagate(request);
-  const Result<TuneReport> report = RunTune(**job, *request);
-  if (!report) return Propagate(report);
-  if (report->save_failure) return tl::make_unexpected(*report->save_failure);
-  ReportTune(*report, link);
+  COTUNE_TRY(const TuneRequest request, RequestOf(script, *job, reporting.interrupted()));
+  COTUNE_TRY(const TuneReport report, RunTune(*job, request));
+  if (report.save_failure) return tl::make_unexpected(*report.save_failure);
+  ReportTune(report, link);
   if (script.calls == 0) return {};
-  dispatcher.SetTable(report->outcome.table);
-  return RunCalls(dispatcher, **job, script, link);
+  dispatcher.SetTable(report.outcome.table);
+  return RunCalls(dispatcher, *job, script, link);
 }
 
 }  // namespace
