@@ -79,9 +79,8 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   std::byte* base = nullptr;
   if (layout.bytes > 0) {
     COTUNE_CHECK(support.temporaries != nullptr,
-                 "a program with values between its steps has "
-                 "memory for them");
-    COTUNE_TRY(const std::byte* taken, support.temporaries->Take(layout.bytes));
+                 "a program with values between its steps has memory for them");
+    COTUNE_TRY(std::byte* const taken, support.temporaries->Take(layout.bytes));
     base = taken;
   }
   for (const uint64_t offset : layout.offsets) {

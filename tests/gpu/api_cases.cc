@@ -22,8 +22,8 @@ struct BoundCall {
 
 Result<BoundCall> Bind(ApiRank& rank, const Problem& problem) {
   const uint64_t element = SizeBytes(problem.cls.dtype);
-  COTUNE_TRY(const void* send, rank.memory().Allocate(problem.send_elements() * element));
-  COTUNE_TRY(const void* recv, rank.memory().Allocate(problem.recv_elements() * element));
+  COTUNE_TRY(void* const send, rank.memory().Allocate(problem.send_elements() * element));
+  COTUNE_TRY(void* const recv, rank.memory().Allocate(problem.recv_elements() * element));
   return BoundCall{problem, send, recv};
 }
 
@@ -159,7 +159,7 @@ Status RunOnChangingStreams(ApiRank& rank, int64_t calls) {
   if (Status s = rank.memory().Write(call.recv, std::as_bytes(std::span(values))); !s) return s;
   std::array<void*, 3> streams{};
   for (void*& stream : streams) {
-    COTUNE_TRY(const void* made, rank.memory().MakeStream());
+    COTUNE_TRY(void* const made, rank.memory().MakeStream());
     stream = made;
   }
   void* last = rank.stream();

@@ -65,7 +65,7 @@ Result<ApiProgram::Operand> ApiProgram::Allocate(ValueIndex value) {
   made.bytes = program_.BytesOf(value, rows_);
   made.sizes = {static_cast<int64_t>(program_.RowsOf(value, rows_)),
                 program_.graph().type(value).columns};
-  COTUNE_TRY(const void* data, rank_.memory().Allocate(made.bytes));
+  COTUNE_TRY(void* const data, rank_.memory().Allocate(made.bytes));
   made.data = data;
   return made;
 }

@@ -89,7 +89,7 @@ Result<std::unique_ptr<ApiRank>> ApiRank::Join(const Flags& flags) {
   rank->rank_ = cotune_group_rank(group);
   COTUNE_TRY(auto memory, CallMemory::Open(cotune_group_device(group)));
   rank->memory_ = std::move(memory);
-  COTUNE_TRY(const void* stream, rank->memory_->MakeStream());
+  COTUNE_TRY(void* const stream, rank->memory_->MakeStream());
   rank->stream_ = stream;
   if (rank->memory_->is_cuda()) {
     COTUNE_RETURN_IF_ERROR(StatusOf(group, cotune_group_set_stream(group, stream), "set_stream"));
@@ -146,7 +146,7 @@ Result<ApiRank::Subgroup> ApiRank::Split(const char* name, const std::vector<int
     return Fail(CodeOf(error.result), error.text, "cotune_group_split");
   }
   Subgroup made{Group(group), nullptr};
-  COTUNE_TRY(const void* stream, memory_->MakeStream());
+  COTUNE_TRY(void* const stream, memory_->MakeStream());
   made.stream = stream;
   if (memory_->is_cuda()) {
     COTUNE_RETURN_IF_ERROR(StatusOf(group, cotune_group_set_stream(group, stream), "set_stream"));

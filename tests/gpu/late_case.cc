@@ -34,7 +34,7 @@ class LateCalls {
       COTUNE_TRY(
           const void* send,
           rank_.Allocate(rank_.group(), problem_.send_elements() * SizeBytes(problem_.cls.dtype)));
-      COTUNE_TRY(const void* recv, rank_.Allocate(rank_.group(), recv_bytes()));
+      COTUNE_TRY(void* const recv, rank_.Allocate(rank_.group(), recv_bytes()));
       each.send = send;
       each.recv = recv;
     }

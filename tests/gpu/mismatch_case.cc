@@ -17,8 +17,8 @@ struct Buffers {
 
 Result<Buffers> Allocate(ApiRank& rank, const Problem& problem) {
   const uint64_t element_bytes = SizeBytes(problem.cls.dtype);
-  COTUNE_TRY(const void* send, rank.memory().Allocate(problem.send_elements() * element_bytes));
-  COTUNE_TRY(const void* recv, rank.memory().Allocate(problem.recv_elements() * element_bytes));
+  COTUNE_TRY(void* const send, rank.memory().Allocate(problem.send_elements() * element_bytes));
+  COTUNE_TRY(void* const recv, rank.memory().Allocate(problem.recv_elements() * element_bytes));
   return Buffers{send, recv};
 }
 

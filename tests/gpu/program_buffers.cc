@@ -20,7 +20,7 @@ Result<std::unique_ptr<ProgramBuffers>> ProgramBuffers::Allocate(Device& device,
   std::unique_ptr<ProgramBuffers> made(new ProgramBuffers(device, program));
   const ProgramGraph& graph = program.graph();
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    COTUNE_TRY(const void* data,
+    COTUNE_TRY(void* const data,
                made->Add(made->inputs_of_call_, static_cast<ValueIndex>(i), rows, offset));
     made->inputs_.push_back(data);
   }
@@ -31,7 +31,7 @@ Result<std::unique_ptr<ProgramBuffers>> ProgramBuffers::Allocate(Device& device,
       made->outputs_.push_back(const_cast<void*>(made->inputs_[static_cast<size_t>(output.into)]));
       continue;
     }
-    COTUNE_TRY(const void* data, made->Add(made->outputs_of_call_, output.value, rows, offset));
+    COTUNE_TRY(void* const data, made->Add(made->outputs_of_call_, output.value, rows, offset));
     made->outputs_.push_back(data);
   }
   return made;

@@ -9,8 +9,8 @@ namespace {
 Status CheckCall(ApiRank& rank, uint32_t salt, const std::string& choice) {
   const Problem problem = rank.CaseProblem(rank.group());
   const uint64_t width = SizeBytes(problem.cls.dtype);
-  COTUNE_TRY(const void* send, rank.Allocate(rank.group(), problem.send_elements() * width));
-  COTUNE_TRY(const void* recv, rank.Allocate(rank.group(), problem.recv_elements() * width));
+  COTUNE_TRY(void* const send, rank.Allocate(rank.group(), problem.send_elements() * width));
+  COTUNE_TRY(void* const recv, rank.Allocate(rank.group(), problem.recv_elements() * width));
   const auto sent = SendData(problem, rank.rank(), Pattern::kExact, salt);
   if (Status s = rank.memory().Write(send, sent); !s) return s;
   if (Status s = ApiRank::Call(rank.group(), problem, send, recv); !s) return s;

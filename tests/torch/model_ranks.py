@@ -3,7 +3,7 @@
 usage: torchrun --nproc-per-node N model_ranks.py --cases A,B --modes static,dynamic --steps inference,training
        [--device cuda [--shared-gpus N]] [--compile-mode reduce-overhead]
 
-Prints one JSON object a line on rank 0: {"case", "mode", "step", "error": "" or what differs on which rank,
+Prints on rank 0 a line "compiling NAME, MODE, STEP" before each case, and one JSON object a line after it: {"case", "mode", "step", "error": "" or what differs on which rank,
 "collectives": how many of the graphs became programs, "left": why rank 0 left others alone, "plain": how many groups
 are plain, "cuda_graphs": how many graphs ran as CUDA graphs}. What is right is what the model gives eagerly on the CPU.
 """
@@ -113,6 +113,8 @@ def main() -> None:
             if step == "training" and not known[name].trains:
                 continue
             for mode in arguments.modes.split(","):
+                if dist.get_rank() == 0:
+                    print(f"compiling {name}, {mode}, {step}", flush=True)
                 last = max((graph["number"] for graph in cotune.torch.explain_data()), default=-1)
                 try:
                     error = check(known[name], mode, step, device, arguments.compile_mode)

@@ -23,6 +23,11 @@ class ModelsTest(unittest.TestCase):
         )
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
+        # A line names each case before it is compiled, so that a run that hangs has named it.
+        began = [line for line in ended.out.splitlines() if line.startswith(("compiling ", "{"))]
+        for before, after in zip(began[::2], began[1::2], strict=True):
+            ran = json.loads(after)
+            self.assertEqual(before, f"compiling {ran['case']}, {ran['mode']}, {ran['step']}")
         cases = {case.name: case for case in models.CASES}
         wanted = {
             (name, mode, step)

@@ -12,7 +12,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterable
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -30,6 +32,8 @@ MODELS = "tp_linear,residual_norm,bf16_norm,llama_block,sequence_parallel,gather
 # Without the ones whose collectives stay the process group's: only NCCL's can be captured.
 CAPTURED_MODELS = MODELS.replace("buckets,", "").replace(",simple_fsdp", "")
 LIMIT_S = 400
+# model_ranks.py begins a line with it before it compiles a model.
+COMPILING = "compiling "
 QUICK_MODELS = "residual_norm,llama_block,moe_dispatch"
 
 
@@ -99,6 +103,17 @@ def environment(work: pathlib.Path, library: pathlib.Path, package: pathlib.Path
     }
 
 
+def copy_lines(lines: Iterable[str], into: pathlib.Path) -> None:
+    """Writes a step's output to a file, and shows at once which model it begins to compile: a run that hangs or is ended
+    from outside has then named the model."""
+    with into.open("w") as file:
+        for line in lines:
+            file.write(line)
+            file.flush()
+            if line.startswith(COMPILING):
+                print(f"  {line.rstrip()}", flush=True)
+
+
 def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variables: dict[str, str]) -> dict:
     place = ["--device", options.device]
     if options.shared_gpus and not step.is_example:
@@ -111,14 +126,17 @@ def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variab
     # A graph that comes out of a cache has not gone through the pass.
     variables = variables | {"TORCHINDUCTOR_CACHE_DIR": str(work / f"{step.name}.inductor")}
     out, err = (work / f"{step.name}.{name}" for name in ("out", "err"))
-    with out.open("w") as out_file, err.open("w") as err_file:
-        process = subprocess.Popen(command, env=variables, stdout=out_file, stderr=err_file)
+    with err.open("w") as err_file:
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=err_file, text=True, errors="replace")
+        reader = threading.Thread(target=copy_lines, args=(process.stdout, out))
+        reader.start()
         try:
             exit_code = process.wait(options.limit_s)
         except subprocess.TimeoutExpired:
             process.terminate()  # torchrun ends its ranks
             process.wait()
             exit_code = 124
+        reader.join()
     text, log = (path.read_text(errors="replace") for path in (out, err))
     error, records = judge(step, exit_code, text)
     return {
