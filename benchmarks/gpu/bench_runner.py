@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -87,12 +88,12 @@ def reserved_port() -> Iterator[int]:
 def merged(lines_of_ranks: list[list[dict]], run: int) -> list[dict]:
     """One record for each problem that all ranks have measured: replay by replay the largest over ranks."""
     measurements = []
-    for records in zip(*lines_of_ranks):
+    for records in zip(*lines_of_ranks, strict=False):
         first = records[0]
         key = [(record["collective"], record["bytes"]) for record in records]
         if len(set(key)) != 1:
             raise ValueError(f"ranks measured other things: {key}")
-        replays_us = [max(each) for each in zip(*(record["times_us"] for record in records))]
+        replays_us = [max(each) for each in zip(*(record["times_us"] for record in records), strict=False)]
         measurements.append({
             "contender": first["contender"], "run": run, "collective": first["collective"], "bytes": first["bytes"],
             "count": first["count"], "calls": first["calls"], "replays": len(replays_us),
@@ -172,7 +173,7 @@ class StageClock:
         """From each stage's line to the next one's; "start" before the first."""
         durations: dict[str, float] = {}
         marks = [("start", 0.0), *self.marks, ("end", end_s)]
-        for (name, begin), (_, end) in zip(marks, marks[1:]):
+        for (name, begin), (_, end) in itertools.pairwise(marks):
             durations[name] = round(durations.get(name, 0) + end - begin, 4)
         return durations
 

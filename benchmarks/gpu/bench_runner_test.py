@@ -12,11 +12,11 @@ import unittest
 
 sys.path.insert(0, "benchmarks/gpu")
 
-import bench_runner  # noqa: E402
-import contenders  # noqa: E402
-import measure  # noqa: E402
-import platforms  # noqa: E402
-import problems  # noqa: E402
+import bench_runner
+import contenders
+import measure
+import platforms
+import problems
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",

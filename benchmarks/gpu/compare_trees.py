@@ -98,7 +98,7 @@ def contenders_of(buffers: str) -> tuple[str, ...]:
 def trees_of(options: argparse.Namespace) -> dict[str, pathlib.Path]:
     """By name: before, after, and where there are more after2 and so on."""
     names = ["after", *(f"after{number}" for number in range(2, len(options.after) + 1))]
-    return {"before": options.before, **dict(zip(names, options.after))}
+    return {"before": options.before, **dict(zip(names, options.after, strict=True))}
 
 
 def settings_of(options: argparse.Namespace, gpus: int) -> dict[str, bench_runner.Setting]:

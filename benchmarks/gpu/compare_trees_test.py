@@ -8,8 +8,8 @@ import unittest
 
 sys.path.insert(0, "benchmarks/gpu")
 
-import bench_runner_test  # noqa: E402
-import compare_trees  # noqa: E402
+import bench_runner_test
+import compare_trees
 
 
 def measured(times_us: dict[tuple[str, int], list[float]]) -> list[dict]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import pathlib
 import sys
@@ -11,12 +12,12 @@ import unittest.mock
 
 sys.path.insert(0, "benchmarks/gpu")
 
-import part_bench  # noqa: E402
-import part_library  # noqa: E402
-import part_platforms  # noqa: E402
-import part_report  # noqa: E402
-import part_workloads  # noqa: E402
-from testing.list_workloads import on_lists  # noqa: E402
+import part_bench
+import part_library
+import part_platforms
+import part_report
+import part_workloads
+from testing.list_workloads import on_lists
 
 LIBRARY = str(pathlib.Path("benchmarks/gpu/libparts.so").resolve())
 ROWS, COLUMNS = 3, 64
@@ -174,7 +175,7 @@ class PartBenchTest(unittest.TestCase):
         # A time is that of its own replay, by its calls.
         self.assertEqual(sorted(sum(times.values(), [])), list(range(3 * part_bench.WARM_ROUNDS + 1, len(calls) + 1)))
         self.assertEqual({each[0] for each in in_rounds}, {"a", "b", "c"})
-        self.assertEqual({(a, b) for each in in_rounds for a, b in zip(each, each[1:])},
+        self.assertEqual({(a, b) for each in in_rounds for a, b in itertools.pairwise(each)},
                          {(a, b) for a in "abc" for b in "abc" if a != b})
 
     def test_the_report_joins_runs_of_one_machine(self):

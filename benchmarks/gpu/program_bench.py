@@ -166,7 +166,7 @@ def measure(setting: Setting, job: Job, database: pathlib.Path) -> tuple[list[di
         in_time = processes.wait(processes.began + LIMIT_S)
         ends = processes.ends()
     lines = [bench_runner.whole_lines(path) for path in paths]
-    cells = [merged(list(each)) for each in zip(*(of_rank[1:] for of_rank in lines))]
+    cells = [merged(list(each)) for each in zip(*(of_rank[1:] for of_rank in lines), strict=False)]
     versions = lines[0][0]["versions"] if all(lines) else {}
     why = "" if in_time else f"not done after {LIMIT_S} s; "
     if why or any(end.exit_code != 0 for end in ends):

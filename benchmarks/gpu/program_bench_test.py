@@ -13,14 +13,14 @@ import unittest.mock
 
 sys.path.insert(0, "benchmarks/gpu")
 
-import cotune_library  # noqa: E402
-import nccl_library  # noqa: E402
-import part_workloads  # noqa: E402
-import program_bench  # noqa: E402
-import program_cases  # noqa: E402
-import program_contenders  # noqa: E402
-import program_platforms  # noqa: E402
-import program_report  # noqa: E402
+import cotune_library
+import nccl_library
+import part_workloads
+import program_bench
+import program_cases
+import program_contenders
+import program_platforms
+import program_report
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
@@ -274,7 +274,7 @@ class ReportTest(unittest.TestCase):
     def content(ranks: int = 2, **us: float) -> dict:
         times = {name: [time_us, time_us + 1, time_us - 1] for name, time_us in us.items()}
         cell = {"program": "add_residual_norm", "rows": 16, "columns": 8192, "bytes": 262144, "calls": 20,
-                "compiled_mode": "default", "wrong": {name: 0 for name in us}, "us": times, "job": "add_residual_norm 8192",
+                "compiled_mode": "default", "wrong": dict.fromkeys(us, 0), "us": times, "job": "add_residual_norm 8192",
                 "winners": [{"rows": 16, "buffers": "plain", "choice": "cuda/one_shot?blocks=8&transport=lamport"},
                             {"rows": 16, "buffers": "symmetric", "choice": "cuda/two_shot"}]}
         return {"ranks": ranks, "date": "2030-01-02T", "machine": {"gpus": ["G", "G"], "cotune": "cotune 1"},

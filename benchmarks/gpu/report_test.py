@@ -10,9 +10,9 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, "benchmarks/gpu")
 
-import problems  # noqa: E402
-import report  # noqa: E402
-import svg_plot  # noqa: E402
+import problems
+import report
+import svg_plot
 
 KIB, MIB = 1 << 10, 1 << 20
 PAGE = f"# Performance\n\nbefore\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n"
@@ -111,7 +111,7 @@ class ReportTest(unittest.TestCase):
                          ["2 of 3; worst 1.045 at all_reduce 512M", "missed"])
         self.assertEqual(self.row_of(lines, "the same, geometric mean")[2:], ["0.85", "missed"])
         self.assertEqual(self.row_of(lines, "busbw of all_reduce at 512M")[1:], [">= 360 GB/s", "350 GB/s", "missed"])
-        self.assertEqual(self.row_of(lines, "host time of a call")[2:], 
+        self.assertEqual(self.row_of(lines, "host time of a call")[2:],
                          ["400 ns (a call 1900, a launch of an empty kernel 1500)", "met"])
         self.assertEqual(self.row_of(lines, "the one sync of a tune")[2:], ["0.40 ms", "met"])
         self.assertEqual(self.row_of(lines, "start from a tuned database")[2:], ["40 ms", "met"])

@@ -15,7 +15,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from benchmarks.host.report import put_into, size_text, time_text  # noqa: E402
+from benchmarks.host.report import put_into, size_text, time_text
 
 BEGIN = "<!-- written by benchmarks/ucx/report.py: begin -->"
 END = "<!-- written by benchmarks/ucx/report.py: end -->"

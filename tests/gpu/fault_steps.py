@@ -28,7 +28,7 @@ class Forced:
         return ""
 
 
-DEFAULT = Forced("", lambda: [], {})
+DEFAULT = Forced("", list, {})
 
 
 def run_with_choice(tree: Tree, step: Step, command: list[str], choice: Forced, wait, judge) -> Outcome:

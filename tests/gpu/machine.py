@@ -3,9 +3,9 @@
 import ctypes
 import importlib.metadata
 import os
-import re
 import pathlib
 import platform
+import re
 import subprocess
 
 

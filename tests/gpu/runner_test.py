@@ -15,13 +15,13 @@ import unittest.mock
 
 sys.path.insert(0, "tests/gpu")
 
-import cli_steps  # noqa: E402
-import fault_steps  # noqa: E402
-import forced_steps  # noqa: E402
-import runner  # noqa: E402
-import step_types  # noqa: E402
-import steps as gpu_steps  # noqa: E402
-from rank_processes import RankEnd, rank_environment  # noqa: E402
+import cli_steps
+import fault_steps
+import forced_steps
+import runner
+import step_types
+import steps as gpu_steps
+from rank_processes import RankEnd, rank_environment
 
 TREE_FILES = {
     "cli/cotune": "bin/cotune",
@@ -345,7 +345,7 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("wrong data", judged(0.5, fine, RankEnd(0, fine.output + "wrong: rank 1: x\n")))
 
     def test_a_forced_choice_has_to_run(self):
-        choice = fault_steps.Forced("ring", lambda: [], {})
+        choice = fault_steps.Forced("ring", list, {})
         good = RankEnd(5, "forced host/ring\n")
         self.assertEqual(choice.judge([good, good]), "")
         self.assertIn("rank 1 did not get as far", choice.judge([good, RankEnd(1, "")]))

@@ -8,11 +8,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import part_workloads  # noqa: E402
-import program_contenders  # noqa: E402
-import program_measure  # noqa: E402
-import program_platforms  # noqa: E402
-from testing import list_workloads  # noqa: E402
+import part_workloads
+import program_contenders
+import program_measure
+import program_platforms
+from testing import list_workloads
 
 
 def workloads(columns: int) -> list[part_workloads.Workload]:

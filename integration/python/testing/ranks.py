@@ -61,7 +61,7 @@ def clean_environment(folder: str) -> dict[str, str]:
     """No settings, caches or launcher of the user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COTUNE_")}
     folders = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
-    kept |= {name: folder for name in folders}
+    kept |= dict.fromkeys(folders, folder)
     return kept | {"COTUNE_LIBRARY": os.environ["COTUNE_LIBRARY"], "PYTHONPATH": PACKAGE}
 
 
