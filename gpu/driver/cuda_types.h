@@ -1,5 +1,5 @@
 // The part of the CUDA driver's ABI that cotune uses. Declared here, so that building needs no CUDA
-// toolkit; cuda_types_test compares it with cuda.h where that is present.
+// toolkit; cuda_types_test compares it with cuda.h, which `./dev setup` installs.
 #ifndef COTUNE_GPU_DRIVER_CUDA_TYPES_H_
 #define COTUNE_GPU_DRIVER_CUDA_TYPES_H_
 

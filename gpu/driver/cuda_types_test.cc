@@ -1,11 +1,16 @@
-// The declarations of cuda_types.h against NVIDIA's own header, where a toolkit is installed.
+// The declarations of cuda_types.h equal those of NVIDIA's own header, which `./dev setup`
+// installs.
 #include "gpu/driver/cuda_types.h"
 
 #include <gtest/gtest.h>
 
+#include <type_traits>
+
 #include "gpu/driver/cuda_driver.h"
 
 #if __has_include(<cuda.h>)
+// Each version of a function has its own name, as in the library.
+#define __CUDA_API_VERSION_INTERNAL  // NOLINT(bugprone-reserved-identifier)
 #include <cuda.h>
 #define COTUNE_HAS_CUDA_HEADER 1
 #endif
@@ -14,7 +19,7 @@ namespace cotune::gpu {
 namespace {
 
 #ifdef COTUNE_HAS_CUDA_HEADER
-TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
+TEST(CudaTypesTest, EqualThoseOfTheHeader) {
   EXPECT_EQ(sizeof(CuLaunchConfig), sizeof(CUlaunchConfig));
   EXPECT_EQ(offsetof(CuLaunchConfig, stream), offsetof(CUlaunchConfig, hStream));
   EXPECT_EQ(offsetof(CuLaunchConfig, attributes), offsetof(CUlaunchConfig, attrs));
@@ -52,6 +57,13 @@ TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
   EXPECT_EQ(int{kCuPointerMemoryType}, int{CU_POINTER_ATTRIBUTE_MEMORY_TYPE});
   EXPECT_EQ(int{kCuPointerDeviceOrdinal}, int{CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL});
   EXPECT_EQ(unsigned{kCuMemoryTypeDevice}, unsigned{CU_MEMORYTYPE_DEVICE});
+  EXPECT_EQ(unsigned{kCuMemoryTypeHost}, unsigned{CU_MEMORYTYPE_HOST});
+  EXPECT_EQ(int{kCuMemHandleNone}, int{CU_MEM_HANDLE_TYPE_NONE});
+  EXPECT_EQ(int{kCuMemGranularityMinimum}, int{CU_MEM_ALLOC_GRANULARITY_MINIMUM});
+  EXPECT_EQ(int{kCuSuccess}, int{CUDA_SUCCESS});
+  EXPECT_EQ(int{kCuErrorOutOfMemory}, int{CUDA_ERROR_OUT_OF_MEMORY});
+  EXPECT_EQ(int{kCuErrorDeinitialized}, int{CUDA_ERROR_DEINITIALIZED});
+  EXPECT_EQ(int{kCuErrorNoDevice}, int{CUDA_ERROR_NO_DEVICE});
   EXPECT_EQ(int{kCuErrorNotReady}, int{CUDA_ERROR_NOT_READY});
   EXPECT_EQ(int{kCuErrorStreamCaptureImplicit}, int{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT});
   EXPECT_EQ(int{kCuErrorPeerAccessAlreadyEnabled}, int{CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED});
@@ -59,13 +71,38 @@ TEST(CudaTypesTest, EqualThoseOfTheToolkit) {
   EXPECT_EQ(int{kCuCaptureThreadLocal}, int{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL});
   EXPECT_EQ(int{kCuCaptureRelaxed}, int{CU_STREAM_CAPTURE_MODE_RELAXED});
   EXPECT_EQ(int{kCuCaptureActive}, int{CU_STREAM_CAPTURE_STATUS_ACTIVE});
+  EXPECT_EQ(int{kCuCaptureNone}, int{CU_STREAM_CAPTURE_STATUS_NONE});
   EXPECT_EQ(unsigned{kCuStreamNonBlocking}, unsigned{CU_STREAM_NON_BLOCKING});
   EXPECT_EQ(unsigned{kCuEventDisableTiming}, unsigned{CU_EVENT_DISABLE_TIMING});
   EXPECT_EQ(unsigned{kCuIpcLazyEnablePeerAccess}, unsigned{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS});
   EXPECT_EQ(unsigned{kCuHostAllocDeviceMap}, unsigned{CU_MEMHOSTALLOC_DEVICEMAP});
+  EXPECT_EQ(unsigned{kCuHostAllocPortable}, unsigned{CU_MEMHOSTALLOC_PORTABLE});
+  EXPECT_EQ(unsigned{kCuHostRegisterDeviceMap}, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP});
+  EXPECT_EQ(unsigned{kCuHostRegisterPortable}, unsigned{CU_MEMHOSTREGISTER_PORTABLE});
+}
+
+// Returns true if a call through our type passes the arguments that theirs takes.
+template <typename... Ours, typename... Theirs>
+constexpr bool TakeTheSame(CuResult (*)(Ours...), CUresult (*)(Theirs...)) {
+  if constexpr (sizeof...(Ours) != sizeof...(Theirs)) {
+    return false;
+  } else {
+    return ((sizeof(Ours) == sizeof(Theirs) &&
+             std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>)&&...);
+  }
+}
+
+TEST(CudaDriverTest, FunctionsTakeTheArgumentsOfTheHeader) {
+#define COTUNE_COMPARE(member, symbol, arguments)                                            \
+  EXPECT_TRUE(TakeTheSame(decltype(CudaDriver::Functions::member){}, decltype(&::symbol){})) \
+      << #symbol;
+  COTUNE_CUDA_DRIVER_FUNCTIONS(COTUNE_COMPARE)
+#undef COTUNE_COMPARE
 }
 #else
-TEST(CudaTypesTest, EqualThoseOfTheToolkit) { GTEST_SKIP() << "there is no cuda.h here"; }
+TEST(CudaTypesTest, EqualThoseOfTheHeader) {
+  GTEST_SKIP() << "cuda.h is not on this machine; ./dev setup installs it";
+}
 #endif
 
 TEST(CudaDriverTest, SaysWhyItCannotBeOpened) {

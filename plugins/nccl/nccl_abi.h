@@ -1,5 +1,5 @@
 // The part of NCCL's ABI that this backend uses. Declared here, so that building needs no NCCL;
-// nccl_abi_test compares it with nccl.h where that is present.
+// nccl_abi_test compares it with nccl.h, which `./dev setup` installs.
 #ifndef COTUNE_PLUGINS_NCCL_NCCL_ABI_H_
 #define COTUNE_PLUGINS_NCCL_NCCL_ABI_H_
 
