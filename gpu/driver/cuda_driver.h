@@ -126,6 +126,7 @@ using DriverResult = tl::expected<T, DriverError>;
 class CudaDriver {
  public:
   struct Functions {
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define COTUNE_DECLARE(member, symbol, arguments) CuResult(*member) arguments = nullptr;
     COTUNE_CUDA_DRIVER_FUNCTIONS(COTUNE_DECLARE)
 #undef COTUNE_DECLARE
