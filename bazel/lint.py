@@ -1,7 +1,8 @@
 """Format and lint of all sources that git knows or would add.
 
-usage: lint.py format [--write] | tidy [--changed | FILE...]
+usage: lint.py format [--write] | python [--write] | tidy [--changed | FILE...]
 
+`format` runs clang-format over C++, `python` runs ruff over Python (ruff.toml), scripts without a suffix too.
 `tidy` runs clang-tidy on every .cc file that is not a test, as many at a time as there are processors. A file is not
 checked again while it, the headers of this project that it includes, the messages and the configuration stay as they
 were: what passed is kept under the user's cache folder. With --changed only what a change touched is checked: its .cc
@@ -19,22 +20,24 @@ import sys
 import time
 
 FLAGS = ["-std=c++20", "-I.", "-Wno-everything"]
-# What //integration/torch is compiled with (integration/torch/BUILD.bazel).
+# Options of //integration/torch (integration/torch/BUILD.bazel).
 TORCH_FLAGS = ["-DTORCH_TARGET_VERSION=0x020b000000000000"]
 TORCH_INCLUDE = re.compile(r"^\s*#\s*include\s+<torch/", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+PYTHON_SCRIPT = re.compile(rb"#!.*\bpython")
 # A version of a result is of no use once no checkout is in that state.
 KEEP_RESULTS_S = 30 * 24 * 3600
-# How far back a change goes on the upstream branch itself.
+# On the upstream branch itself a change goes back as far as this.
 RECENT_S = 6 * 3600
 
 
 def sources(*suffixes: str) -> list[pathlib.Path]:
+    """The files with these suffixes; all without one."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], check=True, capture_output=True, text=True
     ).stdout
     paths = (pathlib.Path(line) for line in listing.splitlines())
-    return sorted(p for p in paths if p.suffix in suffixes and p.exists())
+    return sorted(p for p in paths if (not suffixes or p.suffix in suffixes) and p.is_file())
 
 
 def cache_folder() -> pathlib.Path:
@@ -48,6 +51,21 @@ def run_format(write: bool) -> int:
     files = [str(p) for p in sources(".h", ".cc", ".c")]
     mode = ["-i"] if write else ["--dry-run", "-Werror"]
     return subprocess.run(["clang-format", *mode, *files], check=False).returncode
+
+
+def python_files() -> list[pathlib.Path]:
+    """All Python, by suffix or by first line."""
+    scripts = [p for p in sources() if not p.suffix and PYTHON_SCRIPT.match(p.read_bytes())]
+    return sorted([*sources(".py"), *scripts])
+
+
+def run_python(write: bool) -> int:
+    ruff = os.environ.get("COTUNE_RUFF") or str(cache_folder() / "venv/bin/ruff")
+    if not os.access(ruff, os.X_OK):
+        print("lint.py: ruff is not installed (`./dev setup` installs it); Python is not checked", file=sys.stderr)
+        return 0
+    options = ["--quiet", "--no-cache", "--output-format=concise", *(["--fix"] if write else [])]
+    return subprocess.run([ruff, "check", *options, *map(str, python_files())], check=False).returncode
 
 
 def included_files(path: pathlib.Path, known: dict[pathlib.Path, set[pathlib.Path]]) -> set[pathlib.Path]:
@@ -81,12 +99,12 @@ def generated_headers(into: pathlib.Path, protos: list[pathlib.Path]) -> None:
 
 
 def torch_flags() -> list[str]:
-    """The flags for sources that include PyTorch; empty where it is not installed."""
+    """The flags for sources that include PyTorch; empty if it is not installed."""
     named = os.environ.get("COTUNE_TORCH")
     installed = cache_folder().glob("venv/lib/python3*/site-packages/torch")
     for folder in [pathlib.Path(named)] if named else sorted(installed):
         if (folder / "include").is_dir():
-            # Behind the system's folders, as it brings libraries of its own, which are not the ones that cotune uses.
+            # The compiler searches it after the system's folders, as it brings libraries of its own, which are not the ones that cotune uses.
             return ["-idirafter", str(folder / "include"), *TORCH_FLAGS]
     return []
 
@@ -119,7 +137,7 @@ def tidy_one(path: pathlib.Path, flags: list[str], marker: pathlib.Path) -> bool
 
 
 def git(*arguments: str, check: bool = True) -> str:
-    """What git prints. Without `check` empty when it fails, as for a name that it does not know."""
+    """The output of git. Without `check` empty when it fails, as for a name that it does not know."""
     return subprocess.run(["git", *arguments], check=check, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
@@ -138,7 +156,7 @@ def change_base() -> str:
 def select_changed(
     files: list[pathlib.Path], changed: set[pathlib.Path], known: dict[pathlib.Path, set[pathlib.Path]]
 ) -> list[pathlib.Path]:
-    """Those of `files` that changed, and for each other file that changed one that includes it: its own, else the first."""
+    """The `files` that changed, and for each other file that changed one that includes it: its own, else the first."""
     if changed & {pathlib.Path(".clang-tidy"), pathlib.Path("bazel/lint.py")}:
         return files
     selected = {p for p in files if p in changed}
@@ -201,6 +219,8 @@ def run_tidy(wanted: list[str]) -> int:
 def main() -> int:
     if sys.argv[1:2] == ["format"]:
         return run_format("--write" in sys.argv[2:])
+    if sys.argv[1:2] == ["python"]:
+        return run_python("--write" in sys.argv[2:])
     if sys.argv[1:2] == ["tidy"]:
         return run_tidy(sys.argv[2:])
     print(__doc__, file=sys.stderr)

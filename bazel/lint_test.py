@@ -76,6 +76,20 @@ class SelectChangedTest(IncludedFilesTest):
             self.assertEqual(self.select(changed), ["core/a.cc", "core/b.cc", "core/z.cc"])
 
 
+class PythonFilesTest(unittest.TestCase):
+    def test_scripts_without_a_suffix_are_python_by_their_first_line(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
+        lint.git("init", "-q")
+        for name, text in {
+            "a.py": "", "run": "#!/usr/bin/env python3\n", "dev": "#!/usr/bin/env bash\n# python\n", "data": "\xff",
+        }.items():  # fmt: skip
+            pathlib.Path(name).write_text(text, encoding="latin1")
+        self.assertEqual([str(p) for p in lint.python_files()], ["a.py", "run"])
+
+
 class ChangeBaseTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

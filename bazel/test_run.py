@@ -3,9 +3,9 @@
 usage: test_run.py --cache FOLDER --venv FOLDER [--cold] [--all]
 
 The phases are all tests as they ship, those that a sanitizer can look into with ASan and UBSan, those that have threads
-with TSan, format, lint, the tree of `./dev dist` and the wheel. Their times and the slowest targets are printed in
-front of the closing line. Run it from the top of the checkout; ./dev does. Exits 1 when anything failed, 130 when
-interrupted.
+with TSan, format, the lint of Python, of prose and of C++, the tree of `./dev dist` and the wheel. Their times and the
+slowest targets are printed before the closing line. Run it from the top of the checkout; ./dev does. Exits 1 when
+anything failed, 130 when interrupted.
 """
 
 import argparse
@@ -69,7 +69,8 @@ class Run:
         self.flags.append(f"--disk_cache={self.cold_folder}/disk")
         self.dev_environment["COTUNE_COLD_CACHE"] = str(self.cold_folder)
         self.lint_environment["XDG_CACHE_HOME"] = str(self.cold_folder)
-        # PyTorch is not looked for in there.
+        # Nothing is installed in there.
+        self.lint_environment.setdefault("COTUNE_RUFF", str(pathlib.Path(self.arguments.venv) / "bin" / "ruff"))
         for torch in sorted(pathlib.Path(self.arguments.venv).glob("lib/python3*/site-packages/torch")):
             self.lint_environment.setdefault("COTUNE_TORCH", str(torch))
 
@@ -107,12 +108,14 @@ class Run:
         self.bazel_test("asan", ["--config=asan"], ["nosan"])
         self.bazel_test("tsan", ["--config=tsan"], ["nosan", "notsan", "single_threaded"])
         self.check("format", [sys.executable, "bazel/lint.py", "format"], self.lint_environment)
+        self.check("python", [sys.executable, "bazel/lint.py", "python"], self.lint_environment)
+        self.check("prose", [sys.executable, "-B", "bazel/prose.py", "check"], self.lint_environment)
         self.check("tidy", [sys.executable, "bazel/lint.py", "tidy", "--changed"], self.lint_environment)
         self.check("dist", ["./dev", "check-dist"], self.dev_environment)
         self.check("wheel", ["./dev", "check-wheel"], self.dev_environment)
 
     def clean(self) -> None:
-        """Ends what a cold run has started and removes what it has written; what stays is said."""
+        """Ends what a cold run has started and removes its files; logs a folder that stays."""
         if self.cold_lock is None:
             return
         self.interrupt.seen = False

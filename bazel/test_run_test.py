@@ -37,9 +37,10 @@ class TestRunTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "bazel").mkdir()
         self.write("path/bazel", FAKE_BAZEL)
-        # lint.py is run by the same Python.
-        lint = "import subprocess, sys\nsys.exit(subprocess.run(['./lint', 'lint.py', *sys.argv[1:]]).returncode)\n"
-        self.write("bazel/lint.py", lint)
+        # The linters are run by the same Python.
+        for name in ("lint.py", "prose.py"):
+            lint = f"import subprocess, sys\nsys.exit(subprocess.run(['./lint', '{name}', *sys.argv[1:]]).returncode)\n"
+            self.write(f"bazel/{name}", lint)
         self.write("lint", FAKE_CHECK)
         self.write("dev", FAKE_CHECK)
         passed = {"id": {"testSummary": {"label": "//a:a"}}, "testSummary": {"overallStatus": "PASSED"}}
@@ -75,16 +76,16 @@ class TestRunTest(unittest.TestCase):
 
     def test_all_phases_run_and_are_counted(self):
         status, lines = self.run_tests()
-        self.assertEqual((status, lines[-1]), (0, "7 passed, 0 failed"))
+        self.assertEqual((status, lines[-1]), (0, "9 passed, 0 failed"))
         plain, asan, tsan, *checks = self.calls()
         self.assertIn("--test_env=VIRTUAL_ENV=/venv", plain)
         self.assertIn("--test_tag_filters=-exhaustive //...", plain)
         self.assertIn("--config=asan --test_tag_filters=-nosan,-exhaustive //...", asan)
         self.assertIn("--config=tsan --test_tag_filters=-nosan,-notsan,-single_threaded,-exhaustive //...", tsan)
-        lints = ["lint lint.py format", "lint lint.py tidy --changed"]
+        lints = ["lint lint.py format", "lint lint.py python", "lint prose.py check", "lint lint.py tidy --changed"]
         self.assertEqual(checks, [*lints, "dev check-dist", "dev check-wheel"])
         times = [line.split()[0] for line in lines if ":" in line and not line.startswith("slowest")]
-        self.assertEqual(times, ["tests", "asan", "tsan", "format", "tidy", "dist", "wheel", "all"])
+        self.assertEqual(times, ["tests", "asan", "tsan", "format", "python", "prose", "tidy", "dist", "wheel", "all"])
 
     def test_all_takes_the_exhaustive_tests_in(self):
         self.run_tests("--all")
@@ -92,16 +93,16 @@ class TestRunTest(unittest.TestCase):
         self.assertIn("-nosan", self.calls()[1])
 
     def test_a_check_that_fails_is_named_and_the_others_run(self):
-        names = {"check-dist": "dist", "check-wheel": "wheel", "tidy": "tidy", "format": "format"}
+        names = {"check-dist": "dist", "check-wheel": "wheel", "tidy": "tidy", "format": "format", "python": "python", "prose.py": "prose"}
         for check, name in names.items():
             status, lines = self.run_tests(failing_check=check)
-            self.assertEqual((status, lines[-2:]), (1, [f"FAILED {name}", "6 passed, 1 failed"]))
-        self.assertEqual(len(self.calls()), 4 * 7)
+            self.assertEqual((status, lines[-2:]), (1, [f"FAILED {name}", "8 passed, 1 failed"]))
+        self.assertEqual(len(self.calls()), len(names) * 9)
 
     def test_without_bazel_the_run_ends_with_its_closing_line(self):
         (self.folder / "path/bazel").chmod(0o644)
         status, lines = self.run_tests(path="/nowhere")
-        self.assertEqual((status, lines[-1]), (1, "4 passed, 3 failed"))
+        self.assertEqual((status, lines[-1]), (1, "6 passed, 3 failed"))
 
     def test_a_signal_is_passed_on_and_a_cold_run_cleans_up(self):
         self.write("path/bazel", "#!/bin/sh\necho $* >> $CALLS\ncase $* in *shutdown) exit;; esac\nkill -TERM $PPID\nexec sleep 100\n")
@@ -146,7 +147,7 @@ class TestRunTest(unittest.TestCase):
         stale = self.folder / "cache/cold/stale"
         stale.mkdir(parents=True)
         status, lines = self.run_tests("--cold")
-        self.assertEqual((status, lines[-1]), (0, "7 passed, 0 failed"))
+        self.assertEqual((status, lines[-1]), (0, "9 passed, 0 failed"))
         cold = f"{self.folder}/cache/cold"
         plain, *_, shutdown = self.calls()
         self.assertIn(f"--output_user_root={cold}/bazel test", plain)
