@@ -2,7 +2,7 @@
 
 usage: lint.py format [--write] | python [--write] | tidy [--changed | FILE...]
 
-`format` runs clang-format over C++, `python` runs ruff over Python (ruff.toml), scripts without a suffix too.
+`format` runs clang-format over C++ and CUDA, `python` runs ruff over Python (ruff.toml), scripts without a suffix too.
 `tidy` runs clang-tidy on every .cc file that is not a test, as many at a time as there are processors. A file is not
 checked again while it, the headers of this project that it includes, the messages and the configuration stay as they
 were: what passed is kept under the user's cache folder. With --changed only what a change touched is checked: its .cc
@@ -48,7 +48,7 @@ def cache_folder() -> pathlib.Path:
 
 
 def run_format(write: bool) -> int:
-    files = [str(p) for p in sources(".h", ".cc", ".c")]
+    files = [str(p) for p in sources(".h", ".cc", ".c", ".cu", ".cuh")]
     mode = ["-i"] if write else ["--dry-run", "-Werror"]
     return subprocess.run(["clang-format", *mode, *files], check=False).returncode
 
