@@ -26,8 +26,8 @@ def _if_sanitized(values, otherwise):
         "//conditions:default": otherwise,
     })
 
-# Where the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it also holds
-# for what those libraries need themselves.
+# The folder in which the tree of `./dev dist` keeps the libraries that travel along. The old kind of run path, because it
+# also holds for what those libraries need themselves.
 def _run_path(folder):
     return ["-Wl,--disable-new-dtags", "-Wl,-rpath,'$$ORIGIN/" + folder + "'"]
 

@@ -11,7 +11,7 @@ import json
 import pathlib
 import zlib
 
-# By the first word of what Bazel says of an action.
+# By the first word of the text that Bazel has for an action.
 _KINDS = {"Compiling": "compile", "Linking": "link", "Testing": "test"}
 
 

@@ -7,7 +7,7 @@ def _ucx_repository_impl(context):
         print("UCX's headers are not here (libucx-dev); the backend ucx and its tests are left out")
     context.file("BUILD.bazel", "")
 
-    # Targets that need the headers have these tags, so that //... leaves them out where there are none.
+    # Targets that need the headers have these tags, so that //... leaves them out if there are none.
     tags = [] if has_ucx else ["manual"]
     context.file("config.bzl", "HAS_UCX = %s\nUCX_TAGS = %s\n" % (has_ucx, tags))
 
