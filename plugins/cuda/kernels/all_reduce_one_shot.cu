@@ -1,5 +1,5 @@
-// all_reduce in one exchange: every rank pushes all of its data to every peer and adds up by itself.
-// Fastest for small sizes: one way over the link.
+// all_reduce in one exchange: every rank pushes all of its data to every peer and adds up by
+// itself. Fastest for small sizes: one way over the link.
 #include "pack_array.cuh"
 #include "transport.cuh"
 
@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        Transport::Send(
-            launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes, own[u]);
+        Transport::Send(launch.Scratch(peer) + (a.rank * step_packs + at) * Transport::kSlotBytes,
+                        own[u]);
       }
     }
     if (base == 0 && !launch.Begin()) return;

@@ -1,7 +1,7 @@
 // all_reduce around a ring. The data is cut into a share for each place of the ring. The sum of a
 // share begins at the rank behind its place, goes once around, where every rank adds its own data,
-// and is whole at its place; from there the result goes around once more. So all ranks have the same
-// bits; the order of additions of an element depends on count, blocks and chunk_bytes alone.
+// and is whole at its place; from there the result goes around once more. So all ranks have the
+// same bits; the order of additions of an element depends on count, blocks and chunk_bytes alone.
 #include "ring.cuh"
 
 using namespace cotune::cuda;

@@ -1,6 +1,7 @@
-// all_reduce in trees: sums go up to the root, a chunk after the other, and results come down. Every
-// block has a tree of its own with another root. All ranks have the same bits, as the root alone
-// adds up last; the order of additions of an element depends on count, blocks and chunk_bytes alone.
+// all_reduce in trees: sums go up to the root, a chunk after the other, and results come down.
+// Every block has a tree of its own with another root. All ranks have the same bits, as the root
+// alone adds up last; the order of additions of an element depends on count, blocks and chunk_bytes
+// alone.
 #include "tree.cuh"
 
 using namespace cotune::cuda;
@@ -31,8 +32,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
 
   const auto place_of = [&](unsigned int c) {
     const unsigned long long end = chunks.Begin(c) + chunks.Size(c);
-    return ChunkPlace{chunks.Begin(c), chunks.Size(c),
-                      is_aligned && end * kPackBytes <= send.end};
+    return ChunkPlace{chunks.Begin(c), chunks.Size(c), is_aligned && end * kPackBytes <= send.end};
   };
   if (tree.is_root()) {
     for (unsigned int c = 0; c < count; ++c) {

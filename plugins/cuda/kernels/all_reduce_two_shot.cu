@@ -1,5 +1,5 @@
-// all_reduce in two exchanges without a barrier: every rank adds up its share of all data and pushes
-// the result to every peer. Moves the least data that can be moved.
+// all_reduce in two exchanges without a barrier: every rank adds up its share of all data and
+// pushes the result to every peer. Moves the least data that can be moved.
 #include "pack_array.cuh"
 #include "transport.cuh"
 
@@ -31,7 +31,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
       SendTogether(
           a.rank, [&](int peer) { return is_in(peer, at); },
-          [&](int peer) { return PackPlace{send, index(peer, at)}; },
+          [&](int peer) {
+            return PackPlace{send, index(peer, at)};
+          },
           [&](int peer, const Pack& p) {
             unsigned char* to = launch.Scratch(peer);
             Transport::Send(to + (a.rank * step_packs + at) * Transport::kSlotBytes,
@@ -56,9 +58,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
 #pragma unroll
       for (int hop = 1; hop <= kPeers; ++hop) {
         const int peer = (a.rank + hop) % COTUNE_WORLD_SIZE;
-        Transport::Send(launch.Scratch(peer) +
-                            (results + a.rank * step_packs + at) * Transport::kSlotBytes,
-                        result);
+        Transport::Send(
+            launch.Scratch(peer) + (results + a.rank * step_packs + at) * Transport::kSlotBytes,
+            result);
       }
       recv.Store(index(a.rank, at), result);
     }
@@ -67,8 +69,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const unsigned long long at = launch.thread() + static_cast<unsigned long long>(u) * threads;
       Pack results_of[kPeers];
       const auto slot = [&](int q) {
-        return scratch +
-               (results + PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
+        return scratch + (results + PeerAt(q, a.rank) * step_packs + at) * Transport::kSlotBytes;
       };
       const auto sends = [&](int q) { return is_in(PeerAt(q, a.rank), at); };
       if (!Receive(slot, sends, results_of, a.rank, launch, is_last, budget)) return;

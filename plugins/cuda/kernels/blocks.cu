@@ -34,8 +34,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
     };
     Pack own[COTUNE_UNROLL];
     const auto load_own = [&] {
-      LoadTogether(own, is_in,
-                   [&](int u) { return PackPlace{block_for(a.rank), base + index(u)}; });
+      LoadTogether(own, is_in, [&](int u) {
+        return PackPlace{block_for(a.rank), base + index(u)};
+      });
     };
 #if defined(COTUNE_COLLECTIVE_ALL_GATHER)
     load_own();
@@ -53,8 +54,9 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       const auto place = [&](int rank) { return PackPlace{block_for(rank), base + index(u)}; };
       if constexpr (kLoadsOwnWithOthers) {
         Pack packs[kPeers + 1];  // the last one is this rank's own
-        LoadTogether(packs, Everybody{},
-                     [&](int hop) { return place(hop < kPeers ? PeerAfter(a.rank, hop) : a.rank); });
+        LoadTogether(packs, Everybody{}, [&](int hop) {
+          return place(hop < kPeers ? PeerAfter(a.rank, hop) : a.rank);
+        });
 #pragma unroll
         for (int hop = 0; hop < kPeers; ++hop) {
           Transport::Send(slot_at(PeerAfter(a.rank, hop), a.rank, u), packs[hop]);

@@ -16,9 +16,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
   // The block of the send buffer that goes to `peer`, cut as it lies there, and the place of what
   // comes from it.
 #if defined(COTUNE_COLLECTIVE_REDUCE_SCATTER)
-  const auto block_for = [&](int peer) {
-    return ArrayAt(a.send, peer * block_bytes, block_bytes);
-  };
+  const auto block_for = [&](int peer) { return ArrayAt(a.send, peer * block_bytes, block_bytes); };
   const auto block_from = [&](int /*peer*/) { return ArrayAt(a.recv, 0, block_bytes); };
   const Chunks chunks(block_from(0).packs(), a.chunk_bytes);
 #else

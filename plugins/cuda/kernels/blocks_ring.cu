@@ -1,5 +1,6 @@
 // all_gather and reduce_scatter around a ring: blocks of the ranks are passed on, or sums of them.
-// COTUNE_COLLECTIVE_* says which. The sum of a block begins at the rank behind the one that gets it.
+// COTUNE_COLLECTIVE_* says which. The sum of a block begins at the rank behind the one that gets
+// it.
 #include "ring.cuh"
 
 using namespace cotune::cuda;
@@ -10,8 +11,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, 1)
   const unsigned long long block_bytes = a.count * kElementBytes;
   const Chunks chunks(ArrayAt(a.send, 0, block_bytes).packs(), a.chunk_bytes);
   if (chunks.count() == 0) return;
-  const bool is_aligned =
-      IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
+  const bool is_aligned = IsAligned(a.send) && IsAligned(a.recv) && block_bytes % kPackBytes == 0;
   const Ring ring(a.rank);
   SpinBudget budget(a);
   Queues queues(a, budget);

@@ -1,13 +1,13 @@
-// broadcast: the root pushes its data to every peer. In each step every other thread greets its peers
-// instead: so all hear from all, as the count of steps demands.
+// broadcast: the root pushes its data to every peer. In each step every other thread greets its
+// peers instead: so all hear from all, as the count of steps demands.
 #include "pack_array.cuh"
 #include "transport.cuh"
 
 using namespace cotune::cuda;
 
-// Whether blocks arrive before they send. That is 2 to 8 % slower up to 1 MB on 2 H200, where waiting
-// for the block's warps is better done while data is on its way, and with many packs a block up to
-// 5 % faster from 2 MB on. Other kernels do not care.
+// Whether blocks arrive before they send. That is 2 to 8 % slower up to 1 MB on 2 H200, where
+// waiting for the block's warps is better done while data is on its way, and with many packs a
+// block up to 5 % faster from 2 MB on. Other kernels do not care.
 constexpr bool kArrivesFirst = COTUNE_THREADS * COTUNE_UNROLL > 512;
 
 extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
@@ -63,7 +63,8 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS)
     if (base == 0 && !kArrivesFirst) launch.Arrive();
     if (!has_data) continue;
     if (!kArrivesFirst) prepare_receive();
-    // The first pack of the root and the greetings of all others, which are there by then: one wait.
+    // The first pack of the root and the greetings of all others, which are there by then: one
+    // wait.
     Pack values[kPeers];
     const auto slot = [&](int q) {
       const int peer = PeerAt(q, a.rank);

@@ -56,7 +56,8 @@ class CallGuard {
   }
   __device__ __forceinline__ void SetCompared() { peer_ = -1; }
 
-  // Asked like SpinBudget::IsOver, by a thread that waits for `peer`; -1: only for what it compares.
+  // Asked like SpinBudget::IsOver, by a thread that waits for `peer`; -1: only for what it
+  // compares.
   __device__ __forceinline__ bool IsOver(unsigned long long heard, int peer, unsigned int step) {
     if (!IsSame(heard) && Ahead(heard) == 0) {
       budget_.Fail(kMismatch, peer_, step);

@@ -110,8 +110,8 @@ __device__ __forceinline__ Accumulator Finish(Accumulator sum) {
 #endif
 }
 
-// The packs of all ranks in rank order, so that every rank gets the same bits: `own` at the place of
-// `rank`, `others` (ranks in ascending order without it) around it.
+// The packs of all ranks in rank order, so that every rank gets the same bits: `own` at the place
+// of `rank`, `others` (ranks in ascending order without it) around it.
 __device__ __forceinline__ Pack ReduceInRankOrder(const Pack& own,
                                                   const Pack (&others)[COTUNE_WORLD_SIZE - 1],
                                                   int rank) {

@@ -32,9 +32,10 @@ __device__ __forceinline__ T Mul(T x, T y) {
   return static_cast<T>(static_cast<Unsigned<T>>(x) * static_cast<Unsigned<T>>(y));
 }
 
-// x / y with the same bits. The machine divides floats in a few instructions, but calls a subroutine
-// for the whole warp where an operand or the quotient of one thread is near an end of the range,
-// zeros included. What is quantized often is zero, so zeros are divided as something else.
+// x / y with the same bits. The machine divides floats in a few instructions, but calls a
+// subroutine for the whole warp where an operand or the quotient of one thread is near an end of
+// the range, zeros included. What is quantized often is zero, so zeros are divided as something
+// else.
 __device__ __forceinline__ float Quotient(float x, float y) {
   constexpr float kStandIn = 1.0f / (1 << 30);  // is finite when divided by any y but zero
   const bool is_zero = x == 0.0f;

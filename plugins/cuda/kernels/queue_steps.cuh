@@ -12,8 +12,8 @@ namespace cotune::cuda {
 // other kernels are: no sum overflows on the way that would not in f32, and choices differ in the
 // order of their additions only. This costs half as much data again in an all_reduce. Minimum and
 // maximum are operands, nothing is lost.
-#if (defined(COTUNE_DTYPE_F16) || defined(COTUNE_DTYPE_BF16)) && \
-    !defined(COTUNE_REDUCTION_MIN) && !defined(COTUNE_REDUCTION_MAX)
+#if (defined(COTUNE_DTYPE_F16) || defined(COTUNE_DTYPE_BF16)) && !defined(COTUNE_REDUCTION_MIN) && \
+    !defined(COTUNE_REDUCTION_MAX)
 constexpr int kPartialPacks = 2;
 #else
 constexpr int kPartialPacks = 1;

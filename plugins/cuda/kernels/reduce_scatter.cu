@@ -13,9 +13,7 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
   const PackArray recv = ArrayAt(a.recv, 0, block_bytes);
   const unsigned long long packs = recv.packs();
   // The block of the send buffer that goes to `peer`.
-  const auto block_for = [&](int peer) {
-    return ArrayAt(a.send, peer * block_bytes, block_bytes);
-  };
+  const auto block_for = [&](int peer) { return ArrayAt(a.send, peer * block_bytes, block_bytes); };
   const unsigned int threads = launch.threads();
   const unsigned long long step_packs = static_cast<unsigned long long>(threads) * COTUNE_UNROLL;
   for (unsigned long long base = 0; base < packs; base += step_packs, launch.NextStep()) {
@@ -28,11 +26,13 @@ extern "C" __global__ void __launch_bounds__(COTUNE_THREADS, kResidentBlocks)
       if (!is_in(u)) continue;
       SendTogether(
           a.rank, Everybody{},
-          [&](int peer) { return PackPlace{block_for(peer), base + index(u)}; },
+          [&](int peer) {
+            return PackPlace{block_for(peer), base + index(u)};
+          },
           [&](int peer, const Pack& p) {
-            Transport::Send(launch.Scratch(peer) +
-                                (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
-                            Transport::Sendable(p));
+            Transport::Send(
+                launch.Scratch(peer) + (a.rank * step_packs + index(u)) * Transport::kSlotBytes,
+                Transport::Sendable(p));
           });
     }
     // The own block waits for nobody: it is read while the others are on their way.

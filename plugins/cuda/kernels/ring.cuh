@@ -6,8 +6,8 @@
 namespace cotune::cuda {
 
 // So many chunks of a block go around at the same time: while one is on its way, the block works on
-// the others. A rank that sends chunk after chunk needs a free slot for each until the next rank has
-// come as far, hence less than the slots.
+// the others. A rank that sends chunk after chunk needs a free slot for each until the next rank
+// has come as far, hence less than the slots.
 constexpr unsigned int kRingLanes = 4;
 static_assert(kRingLanes < kQueueSlots);
 

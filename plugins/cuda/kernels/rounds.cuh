@@ -18,10 +18,10 @@ class Rounds {
 
   // Whether the group works: nothing is sent in front of Begin when it does not.
   __device__ __forceinline__ bool IsOpen() const { return guard_.IsOpen(); }
-  // By all threads, in front of the first flags. False, for all of them alike: the group has failed.
-  // Threads that read the poison while it comes differ in what they see of it. If some left and
-  // others went on, those would set flags for packs that were not sent, and read what nobody has
-  // waited for.
+  // By all threads, in front of the first flags. False, for all of them alike: the group has
+  // failed. Threads that read the poison while it comes differ in what they see of it. If some left
+  // and others went on, those would set flags for packs that were not sent, and read what nobody
+  // has waited for.
   __device__ __forceinline__ bool Begin() {
     const bool is_open = guard_.Begin(static_cast<unsigned int>(first_));
     return __syncthreads_or(is_open ? 0 : 1) == 0;
