@@ -39,6 +39,30 @@ bool ExceedsFileSizeLimit(uint64_t bytes) {
          bytes > limit.rlim_cur;
 }
 
+// The segment is found by the number of rank 0's process.
+Result<void> CheckProcessNumbers(const SegmentAnnouncement& announcement) {
+  constexpr const char* kMend =
+      "start them in one (docker: --pid=host or --pid=container:NAME, kubernetes: "
+      "shareProcessNamespace or hostPID)";
+  const sdk::ProcessIdentity rank_zero{announcement.pid, announcement.start_ticks,
+                                       announcement.pid_space};
+  if (!sdk::ShareProcessNumbers(rank_zero, sdk::OwnIdentity())) {
+    return Fail(
+        COTUNE_UNSUPPORTED,
+        fmt::format("group rank 0 is in another PID namespace (there it is pid {}), and the "
+                    "host backend finds its memory by the process number; {}",
+                    announcement.pid, kMend));
+  }
+  if (!sdk::ProcIsOwn()) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("the /proc of this rank is that of another PID namespace, so that the "
+                            "memory of group rank 0 (pid {}) cannot be found; mount /proc anew "
+                            "(unshare: --mount-proc)",
+                            announcement.pid));
+  }
+  return {};
+}
+
 }  // namespace
 
 SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
@@ -113,6 +137,7 @@ SegmentAnnouncement SharedSegment::Announce() const {
   const sdk::ProcessIdentity self = sdk::OwnIdentity();
   announcement.pid = self.pid;
   announcement.start_ticks = self.start_ticks;
+  announcement.pid_space = self.pid_space;
   announcement.file = file_.get();
   announcement.slot_bytes = slot_bytes_;
   announcement.world_size = world_size_;
@@ -146,11 +171,12 @@ Result<SharedSegment> SharedSegment::Open(const SegmentAnnouncement& announcemen
   segment.world_size_ = world_size;
   segment.slot_bytes_ = slot_bytes;
   segment.bytes_ = SegmentBytes(world_size, slot_bytes);
+  COTUNE_RETURN_IF_ERROR(CheckProcessNumbers(announcement));
   const std::string path = fmt::format("/proc/{}/fd/{}", announcement.pid, announcement.file);
   segment.file_ = sdk::Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!segment.file_.is_open()) {
     const int code = errno;
-    if (!sdk::IsAlive({announcement.pid, announcement.start_ticks})) {
+    if (!sdk::IsAlive({announcement.pid, announcement.start_ticks, announcement.pid_space})) {
       return Fail(
           COTUNE_PEER_FAILED,
           fmt::format("group rank 0 (pid {}) died before this rank joined", announcement.pid), code,

@@ -15,7 +15,7 @@
 
 namespace cotune::host {
 
-inline constexpr uint32_t kSegmentVersion = 5;  // of the control block and this record
+inline constexpr uint32_t kSegmentVersion = 6;  // of the control block and this record
 
 // The message of group rank 0 to the others through the job's store. Plain bytes; all ranks are
 // processes of one machine and one plugin version.
@@ -24,6 +24,7 @@ struct SegmentAnnouncement {
   int32_t pid = 0;
   int32_t file = -1;  // descriptor in that process
   uint64_t start_ticks = 0;
+  uint64_t pid_space = 0;
   uint64_t slot_bytes = 0;
   int32_t world_size = 0;
   uint8_t token[16] = {};
@@ -45,7 +46,8 @@ class SharedSegment {
 
   // Maps the segment that `announcement` describes. COTUNE_INVALID_ARGUMENT when this rank expects
   // another world size or slot size, COTUNE_PEER_FAILED (rank 0) when its process is gone,
-  // COTUNE_UNSUPPORTED when the operating system does not let this process see the other's memory.
+  // COTUNE_UNSUPPORTED when the operating system does not let this process see the other's memory,
+  // as in another PID namespace.
   static Result<SharedSegment> Open(const SegmentAnnouncement& announcement, int world_size,
                                     uint64_t slot_bytes);
 

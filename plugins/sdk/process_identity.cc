@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,8 +14,10 @@
 namespace cotune::sdk {
 namespace {
 
-// False when the process does not exist or its stat file cannot be read.
+// False when the process does not exist, or its stat file cannot be read or is that of another
+// process.
 bool ReadProcessState(int32_t pid, ProcessState& state) {
+  if (!ProcIsOwn()) return false;
   char path[32];
   std::snprintf(path, sizeof(path), "/proc/%d/stat", pid);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -54,18 +57,52 @@ bool ParseProcessStat(std::string_view line, ProcessState& state) {
          std::errc();
 }
 
+uint64_t OwnPidSpace() {
+  struct stat space {};
+  if (stat("/proc/self/ns/pid", &space) != 0) return 0;
+  char boot_id[64];
+  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t size = read(file, boot_id, sizeof(boot_id));
+  close(file);
+  if (size <= 0) return 0;
+  // FNV-1a.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (ssize_t i = 0; i < size; ++i) {
+    hash = (hash ^ static_cast<unsigned char>(boot_id[i])) * 0x100000001b3;
+  }
+  return (hash ^ space.st_ino) * 0x100000001b3;
+}
+
+bool ShareProcessNumbers(const ProcessIdentity& one, const ProcessIdentity& other) {
+  return one.pid_space == 0 || other.pid_space == 0 || one.pid_space == other.pid_space;
+}
+
+bool ProcIsOwn() {
+  char target[16];
+  const ssize_t size = readlink("/proc/self", target, sizeof(target));
+  int32_t pid = 0;
+  return size > 0 && std::from_chars(target, target + size, pid).ec == std::errc() &&
+         pid == getpid();
+}
+
 ProcessIdentity OwnIdentity() {
   ProcessIdentity identity;
   identity.pid = getpid();
+  identity.pid_space = OwnPidSpace();
   ProcessState state;
   if (ReadProcessState(identity.pid, state)) identity.start_ticks = state.start_ticks;
   return identity;
 }
 
 bool IsAlive(const ProcessIdentity& identity) {
+  if (identity.pid_space != 0 && !ShareProcessNumbers(identity, {.pid_space = OwnPidSpace()})) {
+    return true;
+  }
   ProcessState state;
   if (!ReadProcessState(identity.pid, state)) {
-    // /proc may hide the processes of other users; the signal tells "none" from "not allowed".
+    // /proc may hide the processes of other users, or be that of another namespace; the signal
+    // tells "none" from "not allowed".
     return kill(identity.pid, 0) == 0 || errno == EPERM;
   }
   if (identity.start_ticks != 0 && state.start_ticks != identity.start_ticks) return false;

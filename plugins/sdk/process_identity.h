@@ -7,10 +7,12 @@
 
 namespace cotune::sdk {
 
-// A process number alone may be given to a new process; with the start time it is unique.
+// A process number alone may be given to a new process; with the start time it is unique among the
+// processes of a PID namespace.
 struct ProcessIdentity {
   int32_t pid = 0;
-  uint64_t start_ticks = 0;  // clock ticks after boot, from /proc/PID/stat
+  uint64_t start_ticks = 0;  // clock ticks after boot, from /proc/PID/stat; 0: not known
+  uint64_t pid_space = 0;    // as OwnPidSpace gives it; 0: that of the process which asks
 
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
@@ -28,8 +30,20 @@ bool ParseProcessStat(std::string_view line, ProcessState& state);
 // The identity of the calling process.
 ProcessIdentity OwnIdentity();
 
+// The inode of the PID namespace of the calling process, mixed with the kernel's boot id: equal for
+// processes whose process numbers mean the same. 0: not known.
+uint64_t OwnPidSpace();
+
+// Whether the process numbers of both mean the same, as far as is known.
+bool ShareProcessNumbers(const ProcessIdentity& one, const ProcessIdentity& other);
+
+// Whether /proc is that of the PID namespace of this process. It is not where a process has a new
+// namespace and the /proc of the old one, as after `unshare --pid` without `--mount-proc`.
+bool ProcIsOwn();
+
 // False once the process has ended, also while nobody has collected its exit status. A process that
-// is stopped or slow is alive. About ten microseconds. Any thread.
+// is stopped or slow is alive, and so is one whose number means nothing here: nobody can tell.
+// About ten microseconds. Any thread.
 bool IsAlive(const ProcessIdentity& identity);
 
 // Whether the process is stopped, by a signal or a debugger; false where that cannot be seen. Any

@@ -1,6 +1,7 @@
 #include "plugins/sdk/process_identity.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,6 +64,58 @@ TEST(IsStoppedTest, SeesSignalsThatStopAndLetGoOn) {
   kill(child, SIGKILL);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_FALSE(IsStopped(identity));
+}
+
+// A process of another PID namespace: this one cannot know whether it lives.
+TEST(IsAliveTest, ANumberThatMeansNothingHereIsNoDeath) {
+  const ProcessIdentity self = OwnIdentity();
+  ASSERT_NE(self.pid_space, 0u);
+  ProcessIdentity elsewhere{.pid = 0x3fffffff, .start_ticks = 1, .pid_space = self.pid_space ^ 1};
+  EXPECT_FALSE(ShareProcessNumbers(self, elsewhere));
+  EXPECT_TRUE(IsAlive(elsewhere));
+  elsewhere.pid_space = self.pid_space;
+  EXPECT_TRUE(ShareProcessNumbers(self, elsewhere));
+  EXPECT_FALSE(IsAlive(elsewhere));
+  elsewhere.pid_space = 0;
+  EXPECT_TRUE(ShareProcessNumbers(self, elsewhere));
+  EXPECT_FALSE(IsAlive(elsewhere));
+}
+
+// The first process of a new PID namespace with the old /proc, in which its number is that of
+// another process. Gives the number of the line that failed.
+int CheckWithForeignProc(const ProcessIdentity& outside) {
+  if (ProcIsOwn() || getpid() != 1) return __LINE__;
+  const ProcessIdentity self = OwnIdentity();
+  if (ShareProcessNumbers(self, outside)) return __LINE__;
+  if (!IsAlive(outside) || !IsAlive(self) || IsStopped(self)) return __LINE__;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  if (waitpid(child, nullptr, 0) != child) return __LINE__;
+  return IsAlive({.pid = child, .start_ticks = 0}) ? __LINE__ : 0;
+}
+
+TEST(IsAliveTest, WithTheProcOfAnotherNamespaceSignalsTell) {
+  constexpr int kImpossible = 255;
+  const ProcessIdentity self = OwnIdentity();
+  EXPECT_TRUE(ProcIsOwn());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+      _exit(kImpossible);
+    }
+    const pid_t first = fork();
+    if (first == 0) _exit(CheckWithForeignProc(self));
+    int status = 0;
+    _exit(waitpid(first, &status, 0) == first && WIFEXITED(status) ? WEXITSTATUS(status) : 254);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kImpossible) {
+    GTEST_SKIP() << "this user may not make a PID namespace here";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "the line that failed";
 }
 
 TEST(IsAliveTest, AnotherProcessWithTheSameNumberIsNotIt) {
