@@ -21,7 +21,8 @@ const Verdict* FindVerdict(std::span<const Verdict> verdicts, const ChoiceId& id
   return found == verdicts.end() ? nullptr : &*found;
 }
 
-// How many choices of each of `groups` groups give kBestMax combinations or fewer; 1 at least.
+// How many choices of each of `groups` groups, one at least, give kBestMax combinations or fewer; 1
+// at least.
 size_t ChoicesOfEach(size_t groups) {
   size_t count = 1;
   while (true) {
@@ -79,8 +80,9 @@ std::vector<Choice> ChoiceCombinations::First() const {
 std::vector<Choice> ChoiceCombinations::Best(std::span<const Verdict> verdicts) const {
   if (has_all_first()) return {};
   std::vector<std::vector<size_t>> positions;
+  const size_t count = ChoicesOfEach(groups_with_several());
   for (size_t group = 0; group < groups_.size(); ++group) {
-    positions.push_back(Fastest(group, verdicts, ChoicesOfEach(groups_.size())));
+    positions.push_back(Fastest(group, verdicts, count));
   }
   std::vector<Choice> combined;
   for (const Pick& pick : Product(positions)) {
@@ -119,8 +121,14 @@ bool ChoiceCombinations::has_all_first() const {
 size_t ChoiceCombinations::best_max() const {
   if (has_all_first()) return 0;
   size_t product = 1;
-  for (size_t group = 0; group < groups_.size(); ++group) product *= ChoicesOfEach(groups_.size());
+  const size_t count = ChoicesOfEach(groups_with_several());
+  for (const Equal& group : groups_) product *= std::min(count, group.choices.size());
   return product;
+}
+
+size_t ChoiceCombinations::groups_with_several() const {
+  return static_cast<size_t>(std::count_if(
+      groups_.begin(), groups_.end(), [](const Equal& group) { return group.choices.size() > 1; }));
 }
 
 ChoiceCombinations::Pick ChoiceCombinations::Defaults() const {

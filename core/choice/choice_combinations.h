@@ -55,6 +55,9 @@ class ChoiceCombinations {
   };
   using Pick = std::vector<size_t>;  // of each group, the position of its choice
 
+  // The groups that share out the combinations of the second race: one with a single choice takes
+  // no part of them.
+  size_t groups_with_several() const;
   Pick Defaults() const;
   // All picks that take one of these positions for each group.
   static std::vector<Pick> Product(const std::vector<std::vector<size_t>>& positions);

@@ -98,6 +98,25 @@ TEST(ChoiceCombinationsTest, OfManyOneCollectiveAtATimeLeavesItsDefault) {
   }
 }
 
+// A problem with one choice takes no part of the 16: the other two have four each, not two.
+TEST(ChoiceCombinationsTest, ProblemsWithOneChoiceShareInNothing) {
+  ChoiceCombinations combinations(4);
+  const std::vector<std::pair<std::string, int>> groups = {{"v", 1}, {"x", 9}, {"w", 1}, {"y", 9}};
+  for (size_t place = 0; place < groups.size(); ++place) {
+    Problem problem = Of(Collective::kAllReduce);
+    problem.count = 1 + place;
+    combinations.Add(problem, place, Choices(groups[place].first, groups[place].second));
+  }
+  EXPECT_EQ(combinations.best_max(), 16u);
+  std::vector<Verdict> verdicts;
+  for (int i = 0; i < 9; ++i) {
+    verdicts.push_back(Timed(fmt::format("b/v0+b/x{}+b/w0+b/y0", i), 100 + i));
+    if (i > 0) verdicts.push_back(Timed(fmt::format("b/v0+b/x0+b/w0+b/y{}", i), 100 + i));
+  }
+  // All of four and four but the seven that the first race has.
+  EXPECT_THAT(combinations.Best(verdicts), SizeIs(9));
+}
+
 TEST(ChoiceCombinationsTest, ASecondRaceCombinesTheFastestOfEach) {
   const ChoiceCombinations combinations = Three(13, 9);
   std::vector<Verdict> verdicts = {

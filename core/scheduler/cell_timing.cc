@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/benchmark/cell_benchmark.h"
@@ -38,9 +39,9 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   Result<DecidedCell> decided = Benchmark(*cell, problem, fmt::format("cell {}", cells_done_),
                                           has_heats ? (budget_ns + 1) / 2 : budget_ns);
   if (!decided) return decided;
-  if (has_heats && (budget_ns == 0 || now_ns_ < cell_end_ns)) {
-    const int64_t left_ns = budget_ns == 0 ? 0 : cell_end_ns - now_ns_;
-    COTUNE_RETURN_IF_ERROR(RaceCombinations(*cell, problem, left_ns, *decided));
+  if (has_heats) {
+    const auto end_ns = budget_ns == 0 ? std::nullopt : std::optional(cell_end_ns);
+    COTUNE_RETURN_IF_ERROR(RaceCombinations(*cell, problem, end_ns, *decided));
   }
   cell->callers.clear();
   decided->cell.refusals = node.ListChoices(parts.groups, size_hint_bytes).refusals;
@@ -50,13 +51,16 @@ Result<DecidedCell> CellTiming::TimeCell(MultiTemplate& node, uint64_t size_hint
   return decided;
 }
 
-Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem, int64_t budget_ns,
-                                    DecidedCell& decided) {
-  if (!decided.winner) return {};
+Status CellTiming::RaceCombinations(TuneCell& cell, const Problem& problem,
+                                    std::optional<int64_t> end_ns, DecidedCell& decided) {
+  const auto is_budget_spent = [&] { return end_ns && now_ns_ >= *end_ns; };
+  if (!decided.winner || is_budget_spent()) return {};
   if (Status ready = CallCombinations(cell, problem, decided); !ready) return ready;
-  if (cell.callers.empty()) return {};
+  // The combinations were compiled within the budget of the cell.
+  if (cell.callers.empty() || is_budget_spent()) return {};
   COTUNE_TRY(DecidedCell second,
-             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_), budget_ns));
+             Benchmark(cell, problem, fmt::format("cell {} combined", cells_done_),
+                       end_ns ? *end_ns - now_ns_ : 0));
   // A cell has no winner where nothing of its second heat has a time: that of the first heat is
   // among what no longer runs.
   decided = Decide(JoinHeats(std::move(decided.cell), std::move(second.cell)),
@@ -83,10 +87,11 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
   // The plans of the first heat are still there, so that what they have compiled is found, unless a
   // failure has made their group anew.
   const int64_t warm_timeout_ns = state_.settings.warm_timeout_ns;
-  Status ready = PrecompileAll(
-      to_compile, state_.settings.precompile_threads, parts.clock.now_ns() + warm_timeout_ns,
-      {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog, parts.prepare_notes,
-      [&parts] { return parts.observer.StopRequested(); });
+  const int64_t ready_by_ns = DeadlineAfter(parts.clock.now_ns(), warm_timeout_ns);
+  Status ready =
+      PrecompileAll(to_compile, state_.settings.precompile_threads, ready_by_ns,
+                    {parts.exchange.rank(), parts.exchange.world_size()}, parts.watchdog,
+                    parts.prepare_notes, [&parts] { return parts.observer.StopRequested(); });
   if (!ready) {
     // The thread whose call is stuck still uses them.
     parts.watchdog->Keep(
@@ -99,7 +104,10 @@ Status CellTiming::CallCombinations(TuneCell& cell, const Problem& problem,
     return !is_to_beat;
   });
   std::move(combined.begin(), combined.end(), std::back_inserter(cell.callers));
-  return MeetAfterCompiling(parts.clock.now_ns() + warm_timeout_ns);
+  // The meeting has time of its own: a rank that compiles for all of the time above would come too
+  // late for the others.
+  return MeetAfterCompiling(
+      DeadlineAfter(std::max(parts.clock.now_ns(), ready_by_ns), warm_timeout_ns));
 }
 
 Status CellTiming::MeetAfterCompiling(int64_t deadline_ns) {

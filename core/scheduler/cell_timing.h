@@ -3,6 +3,7 @@
 #define COTUNE_CORE_SCHEDULER_CELL_TIMING_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,8 +50,9 @@ class CellTiming final : public CellTimer {
   Result<DecidedCell> Benchmark(TuneCell& cell, const Problem& problem, std::string label,
                                 int64_t budget_ns);
   // Runs the second heat of a program whose choices are too many combinations for one, and decides
-  // the cell anew. Does nothing where the first heat has no winner, or no combination is left.
-  Status RaceCombinations(TuneCell& cell, const Problem& problem, int64_t budget_ns,
+  // the cell anew. Does nothing if the first heat has no winner, no combination is left, or the
+  // budget is spent at the beginning or by compiling: it ends at `end_ns`, on the clock of now_ns_.
+  Status RaceCombinations(TuneCell& cell, const Problem& problem, std::optional<int64_t> end_ns,
                           DecidedCell& decided);
   // Makes the callers of the second heat ready: the combinations, and what they have to beat, the
   // winner of the first and the default. They replace those of the first; none where there is no

@@ -10,9 +10,11 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/testing/random_program.h"
 #include "core/testing/tune_on_ranks.h"
 #include "fmt/format.h"
@@ -297,6 +299,42 @@ TEST(ProgramTuneTest, TheSecondHeatRunsWhereTheBudgetLeavesTime) {
       EXPECT_EQ(is_combined, has_time);
     }
   }
+}
+
+// Ranks that have compiled the combinations meet in this step.
+constexpr std::string_view kCompiledStep = "cell 0 compiled";
+
+TEST(ProgramTuneTest, WhatCompilingTheCombinationsTakesIsOfTheBudget) {
+  for (const bool is_slow : {false, true}) {
+    Tune tune = TuneOfSequence();
+    tune.settings.budget_ns = 10'000'000'000;
+    tune.on_step = [is_slow](int, std::string_view step, int64_t) -> int64_t {
+      return is_slow && step == kCompiledStep ? 10'000'000'000 : 0;
+    };
+    for (const RankView& view : RunTune(tune)) {
+      ASSERT_TRUE(view.outcome.has_value()) << view.outcome.error().ToText();
+      EXPECT_TRUE(view.outcome->committed);
+      ASSERT_EQ(view.cells.size(), 1u);
+      EXPECT_EQ(view.cells[0].verdicts.size(), is_slow ? 17u : 26u);
+    }
+  }
+}
+
+// A rank may compile for all of warm_timeout, and the others wait for it as long again.
+TEST(ProgramTuneTest, TheMeetingAfterCompilingHasTimeOfItsOwn) {
+  Tune tune = TuneOfSequence();
+  tune.settings.warm_timeout_ns = 1'000'000'000'000;
+  std::atomic<int> meetings{0};
+  const int64_t begin_ns = MonotonicClock().now_ns();
+  tune.on_step = [&](int, std::string_view step, int64_t deadline_ns) -> int64_t {
+    if (step == kCompiledStep) {
+      ++meetings;
+      EXPECT_GE(deadline_ns, begin_ns + 2 * tune.settings.warm_timeout_ns);
+    }
+    return 0;
+  };
+  for (const RankView& view : RunTune(tune)) EXPECT_TRUE(view.outcome.has_value());
+  EXPECT_EQ(meetings, 2);
 }
 
 TEST(ProgramTuneTest, AWrongChoiceIsInNoCombination) {

@@ -60,7 +60,8 @@ class ExchangeForTest final : public RankExchange {
 
   void GiveUp(const Error&) override { hub_.Break(rank_); }
   Result<StepResult> Step(std::string_view step, std::string_view record, int64_t start_delay_ns,
-                          int64_t) override {
+                          int64_t deadline_ns) override {
+    if (hub_.on_step) elapsed_ns_ += hub_.on_step(rank_, step, deadline_ns);
     // As the control channel: such a rank leaves, and its peers wait for it.
     if (record.size() > kRecordBytesMax || step.size() > kNameBytesMax) {
       hub_.Break(rank_);
@@ -81,7 +82,7 @@ class ExchangeForTest final : public RankExchange {
     }
     result.start_elapsed_ns = start_delay_ns > 0 ? kStartForTestNs : 0;
     result.job_begin_ns = JobBeginForTest(rank_);
-    result.elapsed_ns = ++steps_ * 1'000'000;
+    result.elapsed_ns = elapsed_ns_ += 1'000'000;
     return result;
   }
 
@@ -150,7 +151,7 @@ class ExchangeForTest final : public RankExchange {
   }
   HubForTest& hub_;
   int rank_;
-  int64_t steps_ = 0;
+  int64_t elapsed_ns_ = 0;
 };
 
 // What the collectives that this thread has launched cost, for plans of several.

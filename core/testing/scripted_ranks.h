@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -37,6 +38,9 @@ class HubForTest {
   int pre_syncs = 0;
   // The rank in the job of each rank, for a subgroup. Empty: this is the job.
   std::vector<int> job_ranks;
+  // Called by each rank in every step before it waits for the others. Gives the time that the step
+  // takes beyond the 1 ms of each, the same on all ranks. Set before the ranks begin.
+  std::function<int64_t(int rank, std::string_view step, int64_t deadline_ns)> on_step;
   // Ranks that miss the window of the pre-sync.
   std::set<int> late_ranks;
 

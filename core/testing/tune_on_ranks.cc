@@ -37,6 +37,7 @@ Program ProgramOfNode(const Tune& tune, size_t node) {
 std::vector<RankView> RunTune(const Tune& tune, int* pre_syncs) {
   HubForTest hub(tune.world_size);
   hub.late_ranks = tune.late_ranks;
+  hub.on_step = tune.on_step;
   std::vector<RankView> views(tune.world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < tune.world_size; ++rank) {

@@ -75,6 +75,8 @@ struct Tune {
   std::set<int> late_ranks;
   std::set<int> interrupted_ranks;                // from the beginning
   std::function<bool(int rank)> stops = nullptr;  // asked again and again
+  std::function<int64_t(int rank, std::string_view step, int64_t deadline_ns)> on_step =
+      nullptr;  // as in HubForTest
   KnownCells* known = nullptr;
   std::function<void(int rank, TuningSettings&)> change_settings;
   BufferClass buffer_class = BufferClass::kPlain;
