@@ -458,8 +458,9 @@ typedef struct cotune_tune_options {
    * tune, from 1, how many these are, and what it is ("all_reduce sum f32, 1024 bytes", "program
    * tp_linear, 64 rows"). 0: go on. Any other answer, of one rank or more, ends the tune on all of
    * them before this cell, with COTUNE_ERROR_INTERRUPTED: the table stays, and what was measured is
-   * kept for the next tune that names the same database. Throws nothing and calls nothing of
-   * cotune. NULL: nobody is told. */
+   * kept for the next tune that names the same database. If another tune was writing to the
+   * database when this one began, nothing is kept; the error says which. Throws nothing and calls
+   * nothing of cotune. NULL: nobody is told. */
   int32_t (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
   void* progress_context;
 } cotune_tune_options;

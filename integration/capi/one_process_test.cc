@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "core/base/event_sink.h"
 #include "core/database/tuned_database.h"
+#include "core/database/tuned_database_lock.h"
 #include "integration/capi/cotune.h"
 #include "integration/capi/group_state.h"
 #include "nlohmann/json.hpp"
@@ -255,6 +257,37 @@ TEST_F(OneProcessTest, TimesWithBuffersInTheCacheAreInTheJson) {
 }
 
 // A process alone has one choice only: the log of the first call counts the sizes.
+// Ends a tune of two cells before the second one. Gives the error.
+std::string StopAfterOneCell(cotune_group* group, const std::string& database) {
+  const std::array<uint64_t, 2> sizes_bytes = {kSizeBytes, 2 * kSizeBytes};
+  cotune_tune_options options{};
+  options.struct_size = sizeof(options);
+  options.collectives = 1u << COTUNE_COLLECTIVE_ALL_REDUCE;
+  options.sizes_bytes = sizes_bytes.data();
+  options.size_count = sizes_bytes.size();
+  options.database_path = database.c_str();
+  options.progress = [](void*, int32_t cell, int32_t, const char*) -> int32_t { return cell == 2; };
+  EXPECT_EQ(cotune_tune(group, &options, nullptr), COTUNE_ERROR_INTERRUPTED);
+  return cotune_last_error(group);
+}
+
+TEST_F(OneProcessTest, AStoppedTuneKeepsItsCellsUnlessAnotherOneHasTheDatabase) {
+  const std::string database = folder_ + "/a.tdb";
+  const std::string journal = database + ".journal";
+  {
+    const Result<DatabaseLock> other = DatabaseLock::Acquire(database);
+    ASSERT_TRUE(other.has_value()) << other.error().ToText();
+    EXPECT_THAT(StopAfterOneCell(group_, database), HasSubstr("nothing of it is kept"));
+    EXPECT_FALSE(std::filesystem::exists(journal));
+  }
+  EXPECT_EQ(Tune(database, false).known, 0);
+  std::filesystem::remove(database);
+  EXPECT_THAT(StopAfterOneCell(group_, database),
+              HasSubstr("what was measured is kept in " + journal));
+  EXPECT_TRUE(std::filesystem::exists(journal));
+  EXPECT_EQ(Tune(database, false).known, 1);
+}
+
 TEST_F(OneProcessTest, ALaterTuneKeepsTheSizesThatItDidNotMeasure) {
   constexpr uint64_t kLargeBytes = 1 << 20;
   const std::string path = folder_ + "/tuned.tdb";
