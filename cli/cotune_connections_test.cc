@@ -1,12 +1,23 @@
 // The real program with UCX, over memory in common and between networks: explain says which way the
 // data took.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/testing/cotune_program.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "plugins/ucx/testing/network_world.h"
 
@@ -75,6 +86,30 @@ TEST_F(ConnectionsTest, EachSettingOfTransportsHasItsOwnTable) {
   EXPECT_EQ(Entry(by_tcp)["connections"]["ucx"], "tcp/lo between all ranks");
 }
 
+// A variable of UCX is in no fingerprint, and a file on a network drive may be read by hosts with
+// other networks: the transports that UCX took decide whether a table counts.
+TEST_F(ConnectionsTest, WhatWasMeasuredOverOtherTransportsIsMeasuredAgain) {
+  std::vector<std::string> words = TuneWords({"ucx.net_devices=lo"});
+  words.insert(words.end(), {"--ranks", "2"});
+  const auto tune = [&](const char* transports) {
+    environment_["UCX_TLS"] = transports;
+    const ProgramEnd end = Run(words);
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    return std::pair(Document(end)["result"]["measured_cells"].get<int>(), end.err);
+  };
+  EXPECT_EQ(tune("posix,self").first, 1);
+  EXPECT_EQ(tune("posix,self").first, 0);
+  const auto [measured, warnings] = tune("tcp,self");
+  EXPECT_EQ(measured, 1);
+  EXPECT_THAT(warnings,
+              HasSubstr("1 cell of the database was measured with other connections (connections "
+                        "of ucx: 'posix between all ranks' in the file, 'tcp/lo between all ranks' "
+                        "here): measured again"));
+  // Both are kept.
+  EXPECT_EQ(tune("tcp,self").first, 0);
+  EXPECT_EQ(tune("posix,self").first, 0);
+}
+
 // UCX by itself writes its log to standard output.
 TEST_F(ConnectionsTest, TheLogOfUcxIsNotPartOfTheResult) {
   const std::vector<std::string> list = {"plugin", "list", "--json", "--set", "ucx.tls=nonsense"};
@@ -96,6 +131,67 @@ TEST_F(ConnectionsTest, TheLogOfUcxIsNotPartOfTheResult) {
   EXPECT_THAT(logged.err, Not(HasSubstr("ucx: WARN")));
   std::ifstream file(log);
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(file), {}), HasSubstr("'nonsense'"));
+}
+
+// Gives this process a /dev/shm of its own, of 64 KiB; as a user that is not root by way of a user
+// namespace. "", or why it cannot.
+std::string ShrinkSharedMemory() {
+  const auto failed = [](const char* call) { return fmt::format("{}: {}", call, strerror(errno)); };
+  const uid_t user = getuid();
+  if (unshare(CLONE_NEWNS) != 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return failed("unshare");
+    std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+  }
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return failed("mount of /");
+  if (mount("none", "/dev/shm", "tmpfs", 0, "size=64k,mode=1777") != 0) {
+    return failed("mount of /dev/shm");
+  }
+  return "";
+}
+
+// UCX prints what it lacks to standard output.
+TEST_F(ConnectionsTest, DoctorOnASmallSharedMemoryPrintsItsResultAlone) {
+  constexpr int kImpossible = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (const std::string why = ShrinkSharedMemory(); !why.empty()) {
+      std::cerr << "no file system can be mounted here: " << why << "\n";
+      _exit(kImpossible);
+    }
+    const ProgramEnd end = Run({"doctor", "--json", "--db", database_, "--memory", "host"});
+    EXPECT_EQ(end.exit_code, 0) << end.err;
+    const nlohmann::json findings = Document(end)["result"]["findings"];
+    const auto find = [&](const char* subject) {
+      const auto found = std::find_if(findings.begin(), findings.end(),
+                                      [&](const auto& each) { return each["subject"] == subject; });
+      return found == findings.end() ? nlohmann::json() : *found;
+    };
+    EXPECT_EQ(find("plugin ucx")["state"], "note") << findings;
+    EXPECT_THAT(find("plugin ucx")["next_step"].get<std::string>(),
+                HasSubstr("enlarge /dev/shm (docker: --shm-size=1g): the ucx backend needs 4.3 MB "
+                          "of it a rank, 16.8 MiB for 4 ranks, and 64.0 KiB are free"));
+    EXPECT_THAT(find("/dev/shm")["next_step"].get<std::string>(),
+                HasSubstr("the ucx backend needs 4.3 MB of it a rank, 16.8 MiB for 4 ranks"));
+    EXPECT_EQ(find("UCX")["state"], "ok");
+    EXPECT_THAT(end.err, HasSubstr("ucx: ERROR"));
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kImpossible) {
+    GTEST_SKIP() << "no file system can be mounted here";
+  }
+  EXPECT_EQ(status, 0);
+}
+
+// What UCX prints before cotune has its log, and past it.
+TEST_F(ConnectionsTest, DoctorPrintsItsResultAloneWhateverALibraryPrints) {
+  environment_["UCX_LOG_LEVEL"] = "debug";
+  environment_["UCX_PROTO_INFO"] = "y";
+  const ProgramEnd end = Run({"doctor", "--json", "--db", database_, "--memory", "host"});
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(Document(end)["command"], "doctor");
+  EXPECT_THAT(end.err, HasSubstr(" UCX  DEBUG ")) << "as UCX prints it by itself";
 }
 
 TEST_F(ConnectionsTest, AVariableThatDecidesIsWarnedOfWithItsSetting) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/output/json_output.h"
+#include "cli/output/results_file.h"
 #include "cli/session/rank_session.h"
 #include "core/base/counted.h"
 #include "fmt/format.h"
@@ -87,22 +88,40 @@ Result<std::string> FirstLine(const std::string& path) {
   return Fail(ErrorCode::kEnvironment, path, "", errno == 0 ? "it is empty" : std::strerror(errno));
 }
 
+namespace {
+
+void CheckAll(const DoctorFlags& flags, Checkup& checkup) {
+  const ResolvedSettings& settings = checkup.settings;
+  CheckGpus(checkup);
+  if (checkup.ranks == 0) {
+    const bool is_for_gpus = checkup.gpus > 0 && settings.values.memory != "host";
+    checkup.ranks = DefaultRanks(
+        {is_for_gpus ? MemoryKind::kCuda : MemoryKind::kHost, is_for_gpus ? checkup.gpus : 0});
+  }
+  // Plugins load their libraries first, and set them up: UCX's log gets its prefix only then. The
+  // findings are in another order, from the libraries to what uses them.
+  const size_t gpu_findings = checkup.findings.size();
+  CheckTuning(flags, checkup);
+  const size_t tuning_findings = checkup.findings.size() - gpu_findings;
+  CheckLibraries(checkup);
+  CheckMulticast(checkup);
+  const auto begin = checkup.findings.begin() + static_cast<ptrdiff_t>(gpu_findings);
+  std::rotate(begin, begin + static_cast<ptrdiff_t>(tuning_findings), checkup.findings.end());
+  CheckHost(checkup);
+  CheckProcesses(checkup);
+}
+
+}  // namespace
+
 int DoctorCommand(const DoctorFlags& flags, Process& process) {
   Console& console = process.console;
   const Result<ResolvedSettings> settings = ReadSettings(flags.settings, process);
   if (!settings) return console.PrintError(settings.error());
   Checkup checkup{process, *settings, flags.ranks, 0, {}};
-  CheckGpus(checkup);
-  if (checkup.ranks == 0) {
-    const bool is_for_gpus = checkup.gpus > 0 && settings->values.memory != "host";
-    checkup.ranks = DefaultRanks(
-        {is_for_gpus ? MemoryKind::kCuda : MemoryKind::kHost, is_for_gpus ? checkup.gpus : 0});
+  {
+    const LibrariesPrintToError only_results_are_printed;
+    CheckAll(flags, checkup);
   }
-  CheckLibraries(checkup);
-  CheckMulticast(checkup);
-  CheckTuning(flags, checkup);
-  CheckHost(checkup);
-  CheckProcesses(checkup);
   const int printed = console.PrintResult(console.flags().json ? DoctorJson(checkup.findings)
                                                                : DoctorText(checkup.findings));
   if (printed != 0) return printed;

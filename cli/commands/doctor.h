@@ -19,6 +19,7 @@ struct Checkup {
   int ranks = 0;  // that a tune here would have
   int gpus = 0;   // that this process sees
   std::vector<Finding> findings;
+  bool has_ucx = false;  // the backend ucx has its library; known after CheckTuning
 
   // Each adds one finding. `details` are lines of their own below it.
   void Ok(std::string_view subject, std::string text, std::vector<std::string> details = {});
@@ -44,6 +45,9 @@ void CheckTuning(const DoctorFlags& flags, Checkup& checkup);
 // The file that this process has mapped a library from whose name begins with `soname`; "" when it
 // has not.
 std::string MappedFile(std::string_view soname);
+// What to do when /dev/shm has no room for a tune by the ucx backend with this many ranks; "" when
+// it has, or nobody knows.
+std::string UcxSharedMemoryStep(int ranks);
 // The first line of a file, without the line end. kEnvironment with the reason.
 Result<std::string> FirstLine(const std::string& path);
 

@@ -20,8 +20,24 @@ namespace {
 
 constexpr const char* kSharedFolder = "/dev/shm";
 
+// UCX 1.13 and 1.22 take so much for the queue of a rank in each of its groups.
+constexpr uint64_t kUcxRankBytes = 4'400'000;
+
+uint64_t UcxBytes(int ranks) { return static_cast<uint64_t>(ranks) * kUcxRankBytes; }
+
+std::string UcxNeedText(int ranks) {
+  return fmt::format("the ucx backend needs 4.3 MB of it a rank, {} for {}",
+                     MemoryText(UcxBytes(ranks)), Counted(ranks, "rank"));
+}
+
+// Who needs memory there.
+std::string WhoShares(const Checkup& checkup) {
+  const std::string ucx = checkup.has_ucx ? UcxNeedText(checkup.ranks) + "; " : "";
+  return ucx + "NCCL and other programs need it, cotune's host backend does not";
+}
+
 void CheckSharedMemory(Checkup& checkup) {
-  const char* const who = "NCCL and other programs need it; cotune's host backend does not";
+  const std::string who = WhoShares(checkup);
   struct statvfs space {};
   struct stat status {};
   if (statvfs(kSharedFolder, &space) != 0 || stat(kSharedFolder, &status) != 0) {
@@ -45,7 +61,7 @@ void CheckSharedMemory(Checkup& checkup) {
     return;
   }
   constexpr uint64_t kEnoughBytes = 256ull << 20;
-  if (free_bytes < kEnoughBytes) {
+  if (free_bytes < std::max(kEnoughBytes, checkup.has_ucx ? UcxBytes(checkup.ranks) : 0)) {
     checkup.Note(kSharedFolder, text,
                  fmt::format("make room, or enlarge it (docker: --shm-size=1g): {}", who));
     return;
@@ -111,6 +127,17 @@ void CheckCores(Checkup& checkup) {
 }
 
 }  // namespace
+
+std::string UcxSharedMemoryStep(int ranks) {
+  struct statvfs space {};
+  if (statvfs(kSharedFolder, &space) != 0) return "";
+  const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
+  if (free_bytes >= UcxBytes(ranks)) return "";
+  return fmt::format(
+      "enlarge {} (docker: --shm-size=1g): {}, and {} are free; or keep UCX off shared memory: "
+      "--set ucx.tls=tcp,self",
+      kSharedFolder, UcxNeedText(ranks), MemoryText(free_bytes));
+}
 
 void CheckHost(Checkup& checkup) {
   CheckCores(checkup);

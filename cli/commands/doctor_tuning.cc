@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -67,6 +68,13 @@ void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind
   }
 }
 
+// Whether the library of this backend was found, and its group could not be made.
+bool HasNoGroup(Job& job, std::string_view backend) {
+  const std::vector<Refusal>& refusals = job.groups().refusals();
+  return std::any_of(refusals.begin(), refusals.end(),
+                     [&](const Refusal& refusal) { return refusal.choice == backend; });
+}
+
 void CheckPlugins(Job& job, MemoryKind memory, Checkup& checkup) {
   if (job.plugin_reports().empty()) {
     checkup.Problem("plugins", "none was found",
@@ -75,17 +83,20 @@ void CheckPlugins(Job& job, MemoryKind memory, Checkup& checkup) {
   for (const PluginReport& report : job.plugin_reports()) {
     const BackendMember* const member =
         report.loaded && report.reason.empty() ? job.groups().Find(report.backend) : nullptr;
+    const bool is_ucx = report.backend == "ucx" && (member != nullptr || HasNoGroup(job, "ucx"));
+    checkup.has_ucx = checkup.has_ucx || is_ucx;
     if (member != nullptr) {
       DescribeBackend(*member->backend, report.path, memory, checkup);
       continue;
     }
     const std::string subject = report.backend.empty() ? "plugin" : "plugin " + report.backend;
-    if (report.loaded) {
-      checkup.Note(subject,
-                   report.reason.empty() ? fmt::format("not used on {} memory", Name(memory))
-                                         : report.reason,
-                   report.reason.empty() ? "choose another with --memory"
-                                         : "ignore it, or install what it lacks");
+    if (report.loaded && report.reason.empty()) {
+      checkup.Note(subject, fmt::format("not used on {} memory", Name(memory)),
+                   "choose another with --memory");
+    } else if (report.loaded) {
+      const std::string step = is_ucx ? UcxSharedMemoryStep(checkup.ranks) : "";
+      checkup.Note(subject, report.reason,
+                   step.empty() ? "ignore it, or install what it lacks" : step);
     } else {
       checkup.Problem(subject, fmt::format("{}: {}", report.path, report.reason),
                       "mend it as it says, or take the file out of the plugin folder");

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "cli/output/json_output.h"
+#include "cli/output/results_file.h"
 #include "core/backend/call_watchdog.h"
 #include "core/database/tuning_journal.h"
 #include "fmt/format.h"
@@ -111,9 +112,9 @@ void SayAsJson(const RunningCall& call, int signal_number) {
       text[size++] = static_cast<unsigned char>(each) < ' ' ? ' ' : each;
     }
   }
-  WriteAll(STDOUT_FILENO, json_head);
-  WriteAll(STDOUT_FILENO, {text.data(), size});
-  WriteAll(STDOUT_FILENO, json_tail);
+  WriteAll(ResultsFile(), json_head);
+  WriteAll(ResultsFile(), {text.data(), size});
+  WriteAll(ResultsFile(), json_tail);
 }
 
 // The default action ends the process when the handler returns: until then the signal is blocked. A
@@ -205,7 +206,7 @@ void EndStuck(const Error& error, const Console& console, bool is_first) {
     WriteAll(STDERR_FILENO, "cotune: " + text + "\n");
   }
   if (is_first && console.flags().json) {
-    WriteAll(STDOUT_FILENO, ErrorJson(console.command(), error));
+    WriteAll(ResultsFile(), ErrorJson(console.command(), error));
   }
   _exit(ExitCode(error.code));
 }
