@@ -97,22 +97,35 @@ std::optional<CellResult> DatabaseCells::Find(const Problem& problem) {
   return std::move(entry->cell);
 }
 
-std::string DatabaseCells::WhatIsMeasuredAgain(const std::vector<Problem>& problems) const {
-  if (place_.force) return "";
-  int64_t cells = 0;
+std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
+    const std::vector<Problem>& problems) const {
+  if (place_.force) return {};
+  int64_t without_backends = 0;
   std::set<std::string> backends;
+  std::map<std::string, int64_t> other_connections;  // by what differs
   for (const Problem& problem : problems) {
     const auto entry = database_.Find(problem, fingerprint_);
+    if (!entry && entry.error().reason == MissReason::kConnectionsDiffer) {
+      ++other_connections[entry.error().detail];
+    }
     if (!entry) continue;
     const std::vector<std::string> absent =
         BackendsThatDidNotRace(entry->fingerprint, fingerprint_);
     backends.insert(absent.begin(), absent.end());
-    if (!absent.empty()) ++cells;
+    if (!absent.empty()) ++without_backends;
   }
-  if (cells == 0) return "";
-  return fmt::format("{} of the database {} measured without {}: measured again",
-                     Counted(cells, "cell"), cells == 1 ? "was" : "were",
-                     fmt::join(backends, ", "));
+  std::vector<std::string> texts;
+  const auto say = [&texts](int64_t cells, const std::string& how) {
+    texts.push_back(fmt::format("{} of the database {} measured {}: measured again",
+                                Counted(cells, "cell"), cells == 1 ? "was" : "were", how));
+  };
+  if (without_backends > 0) {
+    say(without_backends, fmt::format("without {}", fmt::join(backends, ", ")));
+  }
+  for (const auto& [detail, cells] : other_connections) {
+    say(cells, fmt::format("with other connections ({})", detail));
+  }
+  return texts;
 }
 
 std::vector<LeftOutChoice> DatabaseCells::Begin() {

@@ -44,9 +44,9 @@ class DatabaseCells final : public KnownCells {
   // A cell is not known when a backend that is here now did not take part in it: it might win.
   std::optional<CellResult> Find(const Problem& problem) override;
 
-  // This text tells which of the cells are measured again because a backend did not take part; it
-  // is "" where none is.
-  std::string WhatIsMeasuredAgain(const std::vector<Problem>& problems) const;
+  // One text for each reason for which cells of the database are measured again: a backend did not
+  // take part, or the ranks reached each other in other ways.
+  std::vector<std::string> WhatIsMeasuredAgain(const std::vector<Problem>& problems) const;
 
   std::vector<LeftOutChoice> Begin() override;
 

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "gpu/device/cuda_device.h"
 #include "gpu/device/gpu_fields.h"
+#include "gpu/device/gpu_links.h"
 #include "integration/fingerprint.h"
 #include "sync/socket/socket_exchange.h"
 
@@ -256,7 +257,8 @@ Status Job::CreateGroups(const std::string& name, const std::vector<int>& job_ra
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), parts) != wanted.end();
     (is_wanted ? in_use : for_parts).push_back(parts);
   }
-  return TakeFingerprint(in_use, for_parts);
+  COTUNE_RETURN_IF_ERROR(TakeFingerprint(in_use, for_parts));
+  return TakeConnections();
 }
 
 void Job::ProvideForPrograms() {
@@ -299,6 +301,19 @@ Status Job::TakeFingerprint(const std::vector<const Backend*>& in_use,
                                       catalogue_->IdentityOf(*backend) + " for parts only");
   }
   topology_digest_ = TopologyDigest(fingerprint_.machine);
+  return {};
+}
+
+Status Job::TakeConnections() {
+  for (const BackendMember& member : groups_->members()) {
+    if (member.connections.empty()) continue;
+    fingerprint_.connections[member.backend->name()] = member.connections;
+  }
+  if (options_.memory == MemoryKind::kHost) return {};
+  COTUNE_TRY(const std::string links,
+             gpu::LinksOfRanks(device_->ordinal(), *exchange_,
+                               clock_.now_ns() + options_.settings.warm_timeout_ns));
+  if (!links.empty()) fingerprint_.connections[kGpuConnections] = links;
   return {};
 }
 

@@ -148,7 +148,8 @@ class Job {
   const std::vector<std::string>& setting_warnings() const {
     return catalogue_->setting_warnings();
   }
-  // The fingerprint of this machine and the backends in use; equal on all ranks.
+  // The fingerprint of this machine, the backends in use and, where there are groups, the ways in
+  // which the ranks reach each other; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }
   // Plans must go before a group that a tune makes anew: whoever keeps plans says here how to drop
@@ -181,6 +182,8 @@ class Job {
   // `for_parts`: backends that run parts of programs, where they are not in use.
   Status TakeFingerprint(const std::vector<const Backend*>& in_use,
                          const std::vector<const Backend*>& for_parts);
+  // Collective, with groups: adds to the fingerprint how the ranks reach each other.
+  Status TakeConnections();
   std::string MeasuringMode() const;
 
   JobOptions options_;

@@ -155,8 +155,9 @@ Status OpenKnown(std::optional<DatabaseCells>& known, const TuneRequest& request
   if (const std::string lost = known->WhatJournalLost(); !lost.empty())
     EmitLine(events, Severity::kWarning, lost);
   if (opened) {
-    const std::string again = known->WhatIsMeasuredAgain(ProblemsOf(request, job));
-    if (!again.empty()) EmitLine(events, Severity::kWarning, again);
+    for (const std::string& again : known->WhatIsMeasuredAgain(ProblemsOf(request, job))) {
+      EmitLine(events, Severity::kWarning, again);
+    }
   }
   if (opened || !request.database_is_optional) return opened;
   EmitLine(events, Severity::kWarning,
@@ -237,6 +238,8 @@ Result<TuneReport> RunTune(Job& job, const TuneRequest& request) {
     agreed.emplace_back("machine " + name, value);
   for (const auto& [name, version] : job.fingerprint().backends)
     agreed.emplace_back("backend " + name, version);
+  for (const auto& [name, text] : job.fingerprint().connections)
+    agreed.emplace_back("connections of " + name, text);
   // In front of the table, which is another one for ranks with another rule: the first field that
   // differs is the one that an error names.
   agreed.emplace_back("numerics", Name(job.settings().numerics));

@@ -47,6 +47,9 @@ std::string FingerprintText(const Fingerprint& fingerprint) {
   for (const auto& [name, value] : fingerprint.machine) {
     text += fmt::format("  {}: {}\n", name, value);
   }
+  for (const auto& [name, connections] : fingerprint.connections) {
+    text += fmt::format("  connections of {}: {}\n", name, connections);
+  }
   return text;
 }
 

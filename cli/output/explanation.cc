@@ -205,8 +205,8 @@ std::string WinnerText(const DatabaseEntry& entry) {
                             ? "not throttled"
                             : "throttled: " + entry.cell.throttle_reasons);
   }
-  for (const auto& [backend, connections] : entry.cell.connections) {
-    text += fmt::format("  connections of {}: {}\n", backend, connections);
+  for (const auto& [name, connections] : entry.fingerprint.connections) {
+    text += fmt::format("  connections of {}: {}\n", name, connections);
   }
   std::string versions;
   for (const auto& [name, version] : entry.fingerprint.backends) {

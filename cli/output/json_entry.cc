@@ -109,7 +109,7 @@ Json EntryJson(const DatabaseEntry& entry) {
   json["buffer_copies"] = cell.buffer_copies;
   json["sm_clock_MHz"] = cell.sm_clock_mhz > 0 ? Json(cell.sm_clock_mhz) : Json(nullptr);
   json["throttle_reasons"] = cell.throttle_reasons;
-  json["connections"] = cell.connections;
+  json["connections"] = entry.fingerprint.connections;
   json["measured_unix_s"] = entry.measured_unix_s;
   json["cotune_version"] = entry.cotune_version;
   json["measuring_mode"] = entry.fingerprint.measuring_mode;

@@ -1,4 +1,4 @@
-// How the ranks of a group reach each other, in words for people.
+// How the ranks of a group reach each other, in words: for people, and to tell groups apart.
 #ifndef COTUNE_CORE_BACKEND_CONNECTIONS_H_
 #define COTUNE_CORE_BACKEND_CONNECTIONS_H_
 

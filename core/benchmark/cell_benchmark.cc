@@ -39,11 +39,6 @@ Result<DecidedCell> CellBenchmark::Run(const Program& program, const Problem& pr
   result.problem = problem;
   result.buffer_copies = buffers.copies();
   result.start_mode = window.mode();  // by which TieBreak knows how many samples count
-  for (const BackendMember& member : parts_.groups.members()) {
-    if (!member.connections.empty()) {
-      result.connections.emplace(member.backend->name(), member.connections);
-    }
-  }
   for (const RacingChoice& choice : choices_) result.verdicts.push_back(choice.verdict);
   const bool budget_is_spent = budget_ns_ > 0 && steps_.elapsed_ns() - race_begin_ns >= budget_ns_;
   if (!budget_is_spent && TieBreak::IsOf(program, problem, buffers, parts_.device)) {

@@ -93,20 +93,6 @@ Status ReadVerdictsAndRefusals(const proto::CellDetailRecord& record, const Text
   return {};
 }
 
-Status ReadConnections(const proto::CellDetailRecord& record, const TextLookup& text_of,
-                       CellResult& cell) {
-  for (const proto::ConnectionsRecord& each : record.connections()) {
-    COTUNE_TRY(std::string backend, ReadText(each.backend(), text_of, "connections.backend"));
-    COTUNE_TRY(std::string text, ReadText(each.text(), text_of, "connections.text"));
-    if (!cell.connections.empty() && backend <= cell.connections.rbegin()->first) {
-      return BadField("connections.backend", fmt::format("'{}' comes after '{}'", backend,
-                                                         cell.connections.rbegin()->first));
-    }
-    cell.connections.emplace_hint(cell.connections.end(), std::move(backend), std::move(text));
-  }
-  return {};
-}
-
 Status ReadFingerprintFields(
     const google::protobuf::RepeatedPtrField<proto::FingerprintFieldRecord>& records,
     std::string_view field, std::map<std::string, std::string>& fields) {
@@ -137,10 +123,6 @@ void TextTable::AddTextsOf(const DatabaseEntry& entry) {
   if (entry.winner.fallback) Add(entry.winner.fallback->text());
   Add(entry.winner.why);
   Add(entry.cell.throttle_reasons);
-  for (const auto& [backend, text] : entry.cell.connections) {
-    Add(backend);
-    Add(text);
-  }
   Add(entry.cotune_version);
 }
 
@@ -167,6 +149,11 @@ proto::FingerprintRecord ToRecord(const Fingerprint& fingerprint) {
     field->set_value(version);
   }
   record.set_measuring_mode(fingerprint.measuring_mode);
+  for (const auto& [name, text] : fingerprint.connections) {
+    proto::FingerprintFieldRecord* field = record.add_connections();
+    field->set_name(name);
+    field->set_value(text);
+  }
   return record;
 }
 
@@ -186,11 +173,6 @@ proto::CellDetailRecord ToDetailRecord(const DatabaseEntry& entry, const TextTab
   }
   record.set_sm_clock_mhz(static_cast<uint32_t>(entry.cell.sm_clock_mhz));
   record.set_throttle_reasons(table.Reference(entry.cell.throttle_reasons));
-  for (const auto& [backend, text] : entry.cell.connections) {
-    proto::ConnectionsRecord* out = record.add_connections();
-    out->set_backend(table.Reference(backend));
-    out->set_text(table.Reference(text));
-  }
   const Winner& winner = entry.winner;
   record.set_winner_median_ns(winner.median_ns);
   if (winner.runner_up) record.set_runner_up(table.Reference(winner.runner_up->text()));
@@ -207,6 +189,10 @@ Result<Fingerprint> FromRecord(const proto::FingerprintRecord& record) {
   Status read = ReadFingerprintFields(record.machine(), "fingerprint.machine", fingerprint.machine);
   if (read)
     read = ReadFingerprintFields(record.backends(), "fingerprint.backends", fingerprint.backends);
+  if (read) {
+    read = ReadFingerprintFields(record.connections(), "fingerprint.connections",
+                                 fingerprint.connections);
+  }
   COTUNE_RETURN_IF_ERROR(read);
   fingerprint.measuring_mode = record.measuring_mode();
   return fingerprint;
@@ -237,7 +223,6 @@ Status ReadDetailRecord(const proto::CellDetailRecord& record, const TextLookup&
   entry.cell.sm_clock_mhz = static_cast<int32_t>(record.sm_clock_mhz());
   COTUNE_TRY(std::string reasons, ReadText(record.throttle_reasons(), text_of, "throttle_reasons"));
   entry.cell.throttle_reasons = std::move(reasons);
-  if (Status read = ReadConnections(record, text_of, entry.cell); !read) return read;
   Winner& winner = entry.winner;
   Status read = ReadOptionalChoice(record.runner_up(), text_of, "runner_up", winner.runner_up);
   if (read) read = ReadOptionalChoice(record.fallback(), text_of, "fallback", winner.fallback);

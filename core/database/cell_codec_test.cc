@@ -45,8 +45,8 @@ TEST(CellCodecTest, EveryFieldComesBack) {
   EXPECT_EQ(decoded.cell.buffer_copies, 5);
   EXPECT_EQ(decoded.cell.sm_clock_mhz, 1980);
   EXPECT_EQ(decoded.cell.throttle_reasons, "hw_thermal,sw_power_cap");
-  EXPECT_EQ(decoded.cell.connections, entry.cell.connections);
-  EXPECT_EQ(decoded.cell.connections.at("ucx"), "tcp/eth0 between all ranks");
+  EXPECT_EQ(decoded.fingerprint.connections, entry.fingerprint.connections);
+  EXPECT_EQ(decoded.fingerprint.connections.at("ucx"), "tcp/eth0 between all ranks");
   EXPECT_EQ(decoded.winner, entry.winner);
   EXPECT_EQ(decoded.cotune_version, "0.1.0");
   EXPECT_EQ(decoded.measured_unix_s, 1'700'000'000);
@@ -118,12 +118,8 @@ TEST(CellCodecTest, BadFieldsAreNamed) {
               HasSubstr("'sm_clock_mhz'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_throttle_reasons(1000); }),
               HasSubstr("'throttle_reasons'"));
-  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->mutable_connections(0)->set_text(99); }),
-              HasSubstr("'connections.text'"));
-  EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->mutable_connections(1)->set_backend(99); }),
-              HasSubstr("'connections.backend'"));
   EXPECT_THAT(
-      what_of([](auto& r) { r.mutable_detail()->mutable_connections()->SwapElements(0, 1); }),
+      what_of([](auto& r) { r.mutable_fingerprint()->mutable_connections()->SwapElements(0, 1); }),
       HasSubstr("'nccl' comes after 'ucx'"));
   EXPECT_THAT(what_of([](auto& r) { r.mutable_detail()->set_runner_up(r.problem_class()); }),
               HasSubstr("'runner_up'"));

@@ -114,6 +114,18 @@ std::optional<Miss> WinnerMiss(const Fingerprint& there, const ChoiceId& winner,
   return std::nullopt;
 }
 
+std::optional<Miss> ConnectionsMiss(const Fingerprint& there, const Fingerprint& here) {
+  for (const auto& [name, text] : here.connections) {
+    const bool is_of_newcomer = here.backends.contains(name) && !there.backends.contains(name);
+    const auto at = there.connections.find(name);
+    const std::string known = at == there.connections.end() ? "not known" : "'" + at->second + "'";
+    if (is_of_newcomer || known == "'" + text + "'") continue;
+    return Miss{MissReason::kConnectionsDiffer,
+                fmt::format("connections of {}: {} in the file, '{}' here", name, known, text)};
+  }
+  return std::nullopt;
+}
+
 // How near to valid a miss is; the nearest one is the one that the user wants to read.
 int Nearness(MissReason reason) {
   switch (reason) {
@@ -127,8 +139,10 @@ int Nearness(MissReason reason) {
       return 3;
     case MissReason::kChoiceUnknown:
       return 4;
-    case MissReason::kUnreadable:
+    case MissReason::kConnectionsDiffer:
       return 5;
+    case MissReason::kUnreadable:
+      return 6;
   }
   return 0;
 }
@@ -164,7 +178,8 @@ std::vector<Candidate> CandidatesOf(const std::vector<DatabaseRow>& rows, int32_
       continue;
     if (judged != row.fingerprint.get()) {
       judged = row.fingerprint.get();
-      valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here);
+      valid = !MachineMiss(*judged, here) && !VersionMiss(*judged, here) &&
+              !ConnectionsMiss(*judged, here);
       backends = BackendsThatTookPart(*judged, here);
     }
     if (!valid || WinnerMiss(*judged, *row.winner, here)) continue;
@@ -209,6 +224,8 @@ const char* MissReasonName(MissReason reason) {
       return "backend_version_differs";
     case MissReason::kChoiceUnknown:
       return "choice_unknown";
+    case MissReason::kConnectionsDiffer:
+      return "connections_differ";
     case MissReason::kUnreadable:
       return "unreadable";
   }
@@ -227,7 +244,8 @@ std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner
                                 const Fingerprint& here) {
   if (std::optional<Miss> miss = MachineMiss(there, here)) return miss;
   if (std::optional<Miss> miss = VersionMiss(there, here)) return miss;
-  return WinnerMiss(there, winner, here);
+  if (std::optional<Miss> miss = WinnerMiss(there, winner, here)) return miss;
+  return ConnectionsMiss(there, here);
 }
 
 void TunedDatabase::Put(DatabaseEntry entry) { PutRow(DatabaseRow::Of(std::move(entry))); }

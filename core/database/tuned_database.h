@@ -26,7 +26,8 @@ enum class MissReason {
   kBackendMissing,
   kBackendVersionDiffers,
   kChoiceUnknown,  // the winner's backend did not take part by the entry's own words
-  kUnreadable,     // the details of the entry hold what cannot be
+  kConnectionsDiffer,
+  kUnreadable,  // the details of the entry hold what cannot be
 };
 const char* MissReasonName(MissReason reason);  // "no_entry", "machine_differs", ...
 struct Miss {
@@ -38,7 +39,8 @@ struct Miss {
 // machine fields and the measuring mode are equal, the winner's backend is here, and no backend
 // that took part has another version or other settings here. One that has lost and is not here at
 // all changes nothing, nor does one that is here and did not take part: the winner may not be the
-// best one here, and still runs.
+// best one here, and still runs. The ranks must reach each other in the same ways as there, as far
+// as it is known here: over another network, or between other GPUs, another choice may win.
 std::optional<Miss> WhyNotValid(const Fingerprint& there, const ChoiceId& winner,
                                 const Fingerprint& here);
 

@@ -11,6 +11,9 @@
 
 namespace cotune {
 
+// In Fingerprint::connections, beside the names of backends, which have no capitals.
+inline constexpr char kGpuConnections[] = "GPUs";
+
 // The machine and software of a measurement, as named fields. Equal on all ranks. The loader
 // compares field by field.
 struct Fingerprint {
@@ -21,6 +24,10 @@ struct Fingerprint {
   // Version of every backend that took part, by backend name.
   std::map<std::string, std::string> backends;
   std::string measuring_mode;  // "eager", "graph"
+  // How the ranks of the group reach each other, in words: by each backend that took part and says
+  // so, by its name ("tcp/eth0 between all ranks"), and by kGpuConnections between their GPUs. What
+  // is not known is absent; of a job without groups, nothing is known.
+  std::map<std::string, std::string> connections{};
   auto operator<=>(const Fingerprint&) const = default;
 };
 

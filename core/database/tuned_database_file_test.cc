@@ -120,8 +120,10 @@ TEST_F(TunedDatabaseFileTest, EachDamageHasItsOwnError) {
   EXPECT_EQ(RefusalOf(bytes), "loaded");
   bytes[8] = 4;
   EXPECT_EQ(RefusalOf(bytes), "loaded");
-  bytes[8] = 6;
-  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 6, this cotune reads up to 5");
+  bytes[8] = 5;
+  EXPECT_EQ(RefusalOf(bytes), "loaded");
+  bytes[8] = 7;
+  EXPECT_EQ(RefusalOf(bytes), "the tuned database has schema 7, this cotune reads up to 6");
   bytes[8] = 0;
   EXPECT_EQ(RefusalOf(bytes), "field schema version is 0");
   bytes = good;
@@ -297,6 +299,24 @@ TEST_F(TunedDatabaseFileTest, AProgramOfSchema2HasNoTextUntilItIsMeasuredAgain) 
   }
   ASSERT_TRUE(old.Save(path_).has_value());
   EXPECT_EQ(TunedDatabase::Load(path_).value().entries().value(), std::vector{without_text});
+}
+
+// A file as a cotune with schema 5 wrote it: its fingerprints do not say how ranks reached each
+// other.
+TEST_F(TunedDatabaseFileTest, AnEntryOfSchema5CountsOnlyWhereConnectionsAreNotKnown) {
+  std::string bytes = WithSpoiltIndex(DatabaseOf({8}).Serialize().value(), [](auto& index) {
+    index.mutable_fingerprints(0)->clear_connections();
+  });
+  bytes[8] = 5;
+  WriteBytes(bytes);
+  const TunedDatabase old = TunedDatabase::Load(path_).value();
+  const DatabaseEntry entry = EntryForTest(8);
+  Fingerprint here = entry.fingerprint;
+  EXPECT_EQ(old.Find(entry.cell.problem, here).error().detail,
+            "connections of nccl: not known in the file, 'NVLink between all ranks' here");
+  EXPECT_TRUE(old.Winners(4, 4, here).empty());
+  here.connections.clear();
+  EXPECT_TRUE(old.Find(entry.cell.problem, here).has_value());
 }
 
 TEST_F(TunedDatabaseFileTest, UnreadableDetailsAreAnErrorWhenAskedForAndNeverDropped) {

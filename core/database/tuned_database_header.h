@@ -13,7 +13,7 @@ namespace cotune {
 // magic "COTUNEDB" | schema version u32 | payload length u64 | XXH3-128 of the payload; integers
 // little-endian.
 inline constexpr size_t kDatabaseHeaderBytes = 8 + 4 + 8 + 16;
-inline constexpr uint32_t kDatabaseSchemaVersion = 5;
+inline constexpr uint32_t kDatabaseSchemaVersion = 6;
 
 // The header of this payload, then the payload.
 std::string WithDatabaseHeader(std::string_view payload);

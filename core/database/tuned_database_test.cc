@@ -220,6 +220,50 @@ TEST(TunedDatabaseTest, ABackendThatLostNeedNotBeHere) {
   EXPECT_EQ(none->Lookup(DispatchKey::Of(cls), problem.bytes()), DispatchTable::kNoChoice);
 }
 
+// The ranks of a group on InfiniBand do not run by what was measured over TCP, nor two GPUs on PCIe
+// by what two on NVLink measured; both measurements are kept.
+TEST(TunedDatabaseTest, AnEntryCountsOnlyWhereRanksReachEachOtherInTheSameWays) {
+  DatabaseEntry tcp = EntryForTest(8);
+  tcp.fingerprint.backends["ucx"] = "1.0";
+  tcp.fingerprint.connections = {{"ucx", "tcp/eth0 between all ranks"},
+                                 {kGpuConnections, "performance rank 0 between all ranks"}};
+  DatabaseEntry infiniband = tcp;
+  infiniband.fingerprint.connections["ucx"] = "rc_mlx5/mlx5_0:1 between all ranks";
+  infiniband.winner.id = IdForTest("host/tree");
+  const Problem& problem = tcp.cell.problem;
+  const TunedDatabase alone = Reloaded(DatabaseOf({tcp}));
+  const auto miss = [&](const Fingerprint& here) {
+    const auto found = alone.Find(problem, here);
+    const bool is_in_table = !alone.BuildTable(4, 4, here).value().rows().empty();
+    EXPECT_EQ(is_in_table, found.has_value());
+    EXPECT_EQ(alone.Winners(4, 4, here).empty(), !found.has_value());
+    return found ? "found"
+                 : std::string(MissReasonName(found.error().reason)) + ": " + found.error().detail;
+  };
+  EXPECT_EQ(miss(tcp.fingerprint), "found");
+  EXPECT_EQ(miss(infiniband.fingerprint),
+            "connections_differ: connections of ucx: 'tcp/eth0 between all ranks' in the file, "
+            "'rc_mlx5/mlx5_0:1 between all ranks' here");
+  Fingerprint here = tcp.fingerprint;
+  here.connections[kGpuConnections] = "performance rank 1 between all ranks";
+  EXPECT_EQ(miss(here),
+            "connections_differ: connections of GPUs: 'performance rank 0 between all ranks' in "
+            "the file, 'performance rank 1 between all ranks' here");
+  // What is not known here is not compared: a job without groups explains any entry.
+  here.connections.clear();
+  EXPECT_EQ(miss(here), "found");
+  // Nor are those of a backend that did not take part.
+  here = tcp.fingerprint;
+  here.backends["nccl"] = "1.0";
+  here.connections["nccl"] = "NVLink between all ranks";
+  EXPECT_EQ(miss(here), "found");
+
+  const TunedDatabase both = Reloaded(DatabaseOf({tcp, infiniband}));
+  EXPECT_EQ(both.size(), 2u);
+  EXPECT_EQ(both.Find(problem, tcp.fingerprint).value(), tcp);
+  EXPECT_EQ(both.Find(problem, infiniband.fingerprint).value(), infiniband);
+}
+
 TEST(TunedDatabaseTest, AnEntryWhoseWinnerHasNoVersionIsNotUsed) {
   DatabaseEntry entry = EntryForTest(8);
   entry.winner.id = IdForTest("fake/fast");

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kMagic = "COTUNEJL";
 // 6 added the texts of programs to cells, 7 how ranks reach each other, and 8 the warm times of
 // tied choices; older ones from 5 on are read as well.
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;
 constexpr size_t kRecordHeadBytes = 4 + 8;

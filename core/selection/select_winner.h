@@ -59,7 +59,7 @@ DecidedCell Decide(CellResult cell, const SelectionRules& rules);
 
 // The result of a cell of two heats, the second of which had the winner and the default of the
 // first. The second heat alone decides: what has a time from the first one only gets kLostHeat, by
-// which it cannot win. Clocks and connections are those of the second heat.
+// which it cannot win. Clocks are those of the second heat.
 CellResult JoinHeats(CellResult first, CellResult second);
 
 // One range of sizes with its winner: first_bytes <= bytes < end_bytes; the range that ends at

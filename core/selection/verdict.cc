@@ -45,7 +45,7 @@ bool CellResult::operator==(const CellResult& other) const {
                     same_refusal) &&
          start_mode == other.start_mode && invalid_rounds == other.invalid_rounds &&
          buffer_copies == other.buffer_copies && sm_clock_mhz == other.sm_clock_mhz &&
-         throttle_reasons == other.throttle_reasons && connections == other.connections;
+         throttle_reasons == other.throttle_reasons;
 }
 
 }  // namespace cotune

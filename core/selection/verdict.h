@@ -4,7 +4,6 @@
 #define COTUNE_CORE_SELECTION_VERDICT_H_
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -71,9 +70,6 @@ struct CellResult {
   // The reasons that throttled a GPU when the measuring began or ended: "hw_thermal,sw_power_cap";
   // "": none is known.
   std::string throttle_reasons{};
-  // How the ranks reached each other by each backend that says so, by its name, in words:
-  // "tcp/eth0 between all ranks".
-  std::map<std::string, std::string> connections{};
 
   bool operator==(const CellResult& other) const;
 };

@@ -68,7 +68,8 @@ DatabaseEntry EntryForTest(uint64_t count) {
   cell.buffer_copies = 5;
   cell.sm_clock_mhz = 1980;
   cell.throttle_reasons = "hw_thermal,sw_power_cap";
-  cell.connections = {{"nccl", "NVLink between all ranks"}, {"ucx", "tcp/eth0 between all ranks"}};
+  entry.fingerprint.connections = {{"nccl", "NVLink between all ranks"},
+                                   {"ucx", "tcp/eth0 between all ranks"}};
   cell.verdicts[0].warm_median_ns = 31'000;
   entry.winner.median_ns = 35'000;
   entry.winner.runner_up = IdForTest("host/tree");
@@ -88,6 +89,7 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
                                               "host/two_shot"};
   entry.fingerprint.machine["cpu_model"] = "model " + std::to_string(random() % 3);
   if (random() % 2 == 0) entry.fingerprint.backends["fake"] = "0." + std::to_string(random() % 2);
+  if (random() % 2 == 0) entry.fingerprint.connections["ucx"] = RandomText(random);
   entry.fingerprint.measuring_mode = random() % 2 == 0 ? "eager" : "graph";
   entry.cell.problem.cls.dtype = static_cast<Dtype>(1 + random() % 3);
   entry.cell.problem.cls.in_place = random() % 2 == 0;

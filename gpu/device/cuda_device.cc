@@ -226,16 +226,7 @@ class CudaDevice final : public Device {
     return DeviceClocks{clocks->sm_mhz, ThrottleNames(clocks->reasons)};
   }
   // As nvidia-smi writes that of a GPU; "": the driver does not say.
-  std::string uuid() const {
-    CuUuid id{};
-    if (driver_->DeviceGetUuid(&id, device_) != kCuSuccess) return "";
-    std::string text = "GPU";
-    for (size_t i = 0; i < sizeof(id.bytes); ++i) {
-      const bool begins_part = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
-      text += fmt::format("{}{:02x}", begins_part ? "-" : "", id.bytes[i]);
-    }
-    return text;
-  }
+  std::string uuid() const { return Uuid(driver_, ordinal_); }
   void set_cache_bytes(uint64_t bytes) { cache_bytes_ = bytes; }
   bool aligns_ranks() const override { return true; }
 

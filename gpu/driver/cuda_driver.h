@@ -34,6 +34,8 @@ using DriverResult = tl::expected<T, DriverError>;
   X(DeviceGetAttribute, cuDeviceGetAttribute, (int* value, CuDeviceAttribute id, CuDevice device)) \
   X(DeviceTotalMemory, cuDeviceTotalMem_v2, (size_t* bytes, CuDevice device))                      \
   X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int* can, CuDevice device, CuDevice peer))        \
+  X(DeviceGetP2pAttribute, cuDeviceGetP2PAttribute,                                                \
+    (int* value, CuP2pAttribute id, CuDevice from, CuDevice to))                                   \
   X(PrimaryContextRetain, cuDevicePrimaryCtxRetain, (CuContext* context, CuDevice device))         \
   X(PrimaryContextRelease, cuDevicePrimaryCtxRelease_v2, (CuDevice device))                        \
   X(ContextSetCurrent, cuCtxSetCurrent, (CuContext context))                                       \

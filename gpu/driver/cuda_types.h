@@ -48,6 +48,9 @@ enum CuDeviceAttribute : int {
   kCuGpuDirectRdmaWithVmmSupported = 110,
 };
 
+// CUdevice_P2PAttribute.
+enum CuP2pAttribute : int { kCuP2pPerformanceRank = 1 };
+
 // CUfunction_attribute.
 enum CuFunctionAttribute : int { kCuFunctionRegisters = 4, kCuFunctionLocalBytes = 3 };
 

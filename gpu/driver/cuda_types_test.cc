@@ -52,6 +52,7 @@ TEST(CudaTypesTest, EqualThoseOfTheHeader) {
   EXPECT_EQ(int{kCuComputeCapabilityMajor}, int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR});
   EXPECT_EQ(int{kCuComputeCapabilityMinor}, int{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR});
   EXPECT_EQ(int{kCuClockRateKhz}, int{CU_DEVICE_ATTRIBUTE_CLOCK_RATE});
+  EXPECT_EQ(int{kCuP2pPerformanceRank}, int{CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK});
   EXPECT_EQ(int{kCuFunctionRegisters}, int{CU_FUNC_ATTRIBUTE_NUM_REGS});
   EXPECT_EQ(int{kCuFunctionLocalBytes}, int{CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES});
   EXPECT_EQ(int{kCuPointerMemoryType}, int{CU_POINTER_ATTRIBUTE_MEMORY_TYPE});

@@ -46,6 +46,7 @@ DriverResult<Nvml> Nvml::Open(const char* path) {
       !Find(library, "nvmlDeviceGetHandleByPciBusId_v2", nvml.handle_)) {
     return Fail(-1, std::string(name) + " is too old");
   }
+  Find(library, "nvmlDeviceGetHandleByUUID", nvml.handle_of_uuid_);
   Find(library, "nvmlDeviceGetNvLinkState", nvml.link_state_);
   Find(library, "nvmlDeviceGetP2PStatus", nvml.p2p_status_);
   Find(library, "nvmlDeviceGetClockInfo", nvml.clock_);
@@ -62,6 +63,12 @@ DriverResult<Nvml> Nvml::Open(const char* path) {
 void* Nvml::Handle(const std::string& bus_id) const {
   void* handle = nullptr;
   return handle_(bus_id.c_str(), &handle) == 0 ? handle : nullptr;
+}
+
+void* Nvml::HandleOfUuid(const std::string& uuid) const {
+  void* handle = nullptr;
+  if (handle_of_uuid_ == nullptr || handle_of_uuid_(uuid.c_str(), &handle) != 0) return nullptr;
+  return handle;
 }
 
 int Nvml::ActiveLinks(void* device) const {
@@ -96,6 +103,24 @@ std::string PciBusId(const CudaDriver& driver, int ordinal) {
   std::array<char, 32> text{};
   const CuResult code = driver->DeviceGetPciBusId(text.data(), text.size(), ordinal);
   return code == kCuSuccess ? text.data() : "";
+}
+
+std::string Uuid(const CudaDriver& driver, int ordinal) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  CuUuid id{};
+  CuDevice device = 0;
+  if (driver->DeviceGet(&device, ordinal) != kCuSuccess ||
+      driver->DeviceGetUuid(&id, device) != kCuSuccess) {
+    return "";
+  }
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof(id.bytes); ++i) {
+    const auto byte = static_cast<unsigned char>(id.bytes[i]);
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
 }
 
 }  // namespace cotune::gpu

@@ -30,6 +30,8 @@ class Nvml {
 
   // The GPU at this PCI address; it stays valid. nullptr: not known to the library.
   void* Handle(const std::string& bus_id) const;
+  // The same by its UUID, as Uuid gives it; nullptr also where the library is too old.
+  void* HandleOfUuid(const std::string& uuid) const;
   // The number of active NVLink links of this GPU.
   int ActiveLinks(void* device) const;
   // nullopt: it does not say.
@@ -39,6 +41,7 @@ class Nvml {
  private:
   int (*init_)() = nullptr;
   int (*handle_)(const char* bus_id, void** device) = nullptr;
+  int (*handle_of_uuid_)(const char* uuid, void** device) = nullptr;
   int (*link_state_)(void* device, unsigned int link, int* is_active) = nullptr;
   int (*p2p_status_)(void* one, void* other, int capability, int* status) = nullptr;
   int (*clock_)(void* device, int kind, unsigned int* mhz) = nullptr;
@@ -47,6 +50,10 @@ class Nvml {
 
 // The PCI address of a GPU as the driver writes it; "": it does not say.
 std::string PciBusId(const CudaDriver& driver, int ordinal);
+
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", as NVML and nvidia-smi write it; "": the driver does
+// not say.
+std::string Uuid(const CudaDriver& driver, int ordinal);
 
 }  // namespace cotune::gpu
 

@@ -15,6 +15,8 @@ TEST(NvmlTest, ReadsClockAndReasonsOfAGpuItKnows) {
   void* const gpu = nvml->Handle(kBusId);
   ASSERT_NE(gpu, nullptr);
   EXPECT_EQ(nvml->Handle(kBusId), gpu);
+  EXPECT_EQ(nvml->HandleOfUuid("GPU-00000000-0000-0000-0000-00000000001a"), gpu);
+  EXPECT_EQ(nvml->HandleOfUuid("GPU-00000000-0000-0000-0000-00000000001b"), nullptr);
   const std::optional<ClockState> clocks = nvml->ReadClocks(gpu);
   ASSERT_TRUE(clocks.has_value());
   EXPECT_EQ(clocks->sm_mhz, 1980);
@@ -28,6 +30,7 @@ TEST(NvmlTest, AnOldLibraryAnswersNothing) {
   ASSERT_TRUE(nvml.has_value()) << nvml.error().text;
   void* const gpu = nvml->Handle(kBusId);
   ASSERT_NE(gpu, nullptr);
+  EXPECT_EQ(nvml->HandleOfUuid("GPU-00000000-0000-0000-0000-00000000001a"), nullptr);
   EXPECT_FALSE(nvml->ReadClocks(gpu).has_value());
   EXPECT_FALSE(nvml->JoinedByNvlink(gpu, gpu).has_value());
   EXPECT_EQ(nvml->ActiveLinks(gpu), 0);

@@ -45,6 +45,9 @@ Error NoEntryError(const TunedDatabase& database, int world_size, const Fingerpr
       error.next_step =
           "tune here, or give the settings, backends and libraries that it was tuned with";
     }
+    if (nearest->reason == MissReason::kConnectionsDiffer) {
+      error.next_step = "tune here: over other connections other choices may win";
+    }
   } else if (!other_sizes.empty()) {
     error.what = fmt::format("nothing is tuned for {}, only for groups of {}", ranks(world_size),
                              fmt::join(other_sizes, ", "));

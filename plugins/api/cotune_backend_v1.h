@@ -347,9 +347,9 @@ typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
   void (*memory_unregister)(cotune_group_t* group, void* data);
 } cotune_memory_v1_t;
 
-/* "cotune.connections/1", since 1.3: how the ranks of a group reach each other, for people. A tune
- * keeps it beside its results, so that they can be understood where the way is found at run time.
- */
+/* "cotune.connections/1", since 1.3: how the ranks of a group reach each other, for backends that
+ * find the way at run time. A tune keeps it with its results, which count only where the texts are
+ * the same: over another network another choice may win. */
 #define COTUNE_CONNECTIONS_EXTENSION "cotune.connections/1"
 typedef struct cotune_connections_v1_t { /* constant; lives as long as the library */
   uint32_t struct_size;
@@ -357,7 +357,7 @@ typedef struct cotune_connections_v1_t { /* constant; lives as long as the libra
 
   /* [group] local, at any time after group_create. Writes how this rank sends to `peer`, another
    * rank of the group, for example "tcp/eth0": a C string, cut to `capacity` bytes with its end;
-   * "": not known. Equal ways have equal texts. */
+   * "": not known. Equal ways have equal texts, in every run. */
   cotune_status_t (*connection_text)(cotune_group_t* group, int32_t peer, char* text,
                                      uint32_t capacity, cotune_error_t* error);
 } cotune_connections_v1_t;
