@@ -27,7 +27,8 @@
  *   No exception, signal handler, atexit or environment write crosses this border.
  *
  * - Deadlines. Absolute, in nanoseconds, on the clock of cotune_host_t.now_ns. A call that waits
- *   returns by then.
+ *   returns by then. An operation of a plan on host memory ends by COTUNE_LATEST_END_NS, a little
+ *   later: a backend that asks the other ranks who is late may use that time to name the rank.
  *
  * - Ranks. list_choices is pure and rank-invariant: its answer depends on its arguments, the
  *   backend's settings and the plugin's version only, so that every rank lists the same choices in
@@ -56,6 +57,23 @@ extern "C" {
 /* True where *ptr is new enough to have the field. */
 #define COTUNE_HAS_FIELD(type, ptr, field) \
   ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
+
+/* How long after the deadline an operation on host memory has ended at the latest, in progress:
+ * with COTUNE_OK or an error. An eighth of the time that it was launched with, 0.5 s at most, is
+ * for finding out which rank is late; the rest is for saying so. */
+#define COTUNE_VERDICT_SHARE 8
+#define COTUNE_VERDICT_NS_MAX INT64_C(500000000)
+#define COTUNE_LAST_TURN_NS INT64_C(100000000)
+/* By when it has ended. The deadline is later than the launch and not INT64_MAX, which has no end;
+ * the arguments are evaluated more than once. The host aborts the group when this moment has
+ * passed. */
+#define COTUNE_LATEST_END_NS(launched_ns, deadline_ns)                             \
+  ((deadline_ns) + COTUNE_LAST_TURN_NS +                                           \
+   (((deadline_ns) - (launched_ns)) / COTUNE_VERDICT_SHARE < COTUNE_VERDICT_NS_MAX \
+        ? ((deadline_ns) - (launched_ns)) / COTUNE_VERDICT_SHARE                   \
+        : COTUNE_VERDICT_NS_MAX))
+/* How long after group_abort an operation in flight has ended at the latest, in progress. */
+#define COTUNE_ABORT_END_NS INT64_C(1000000000)
 
 #if defined(__GNUC__)
 #define COTUNE_EXPORT __attribute__((visibility("default")))
@@ -301,7 +319,8 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
   /* [any] COTUNE_OK, or the failure that made the group unusable. */
   cotune_status_t (*group_health)(cotune_group_t* group, cotune_error_t* error);
   /* [abort] frees every waiter, on host and device; afterwards each call gives COTUNE_ABORTED until
-   * group_destroy. */
+   * group_destroy. An operation on host memory that is in flight still ends by progress: it gives
+   * an error within COTUNE_ABORT_END_NS, and before that the buffers may be written. */
   void (*group_abort)(cotune_group_t* group);
   /* [group] not collective; all plans of the group are destroyed before. */
   void (*group_destroy)(cotune_group_t* group);
@@ -312,15 +331,18 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
                              const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                              cotune_error_t* error);
   /* [hot] starts the collective. CUDA: enqueues on the stream, done when the stream is; failures by
-   * group_health. Host: the buffers are in use until progress says COTUNE_OK or an error. One
-   * operation of a group at a time. */
+   * group_health. Host: the buffers are in use until progress says COTUNE_OK or an error, or the
+   * plan is destroyed; nothing of the backend, on any rank, writes to them afterwards, also when a
+   * peer that was stopped goes on. One operation of a group at a time. */
   cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_launch_t* launch,
                             cotune_error_t* error);
   /* [hot] host plans: advances the operation. Returns COTUNE_OK when it is complete,
    * COTUNE_IN_PROGRESS when until_ns has passed first (0: just one attempt), an error when it
-   * failed; the group is unusable then. May wait, with the processor given up, until until_ns. */
+   * failed; the group is unusable then. May wait, with the processor given up, until until_ns.
+   * COTUNE_OK or an error by COTUNE_LATEST_END_NS, and COTUNE_OK only for right results: data that
+   * a peer may have changed after its own call has failed is none. */
   cotune_status_t (*progress)(cotune_plan_t* plan, int64_t until_ns, cotune_error_t* error);
-  /* [group] */
+  /* [group] an operation in flight ends: the group is aborted, and the buffers are free. */
   void (*plan_destroy)(cotune_plan_t* plan);
 } cotune_backend_api_t;
 
