@@ -1,12 +1,21 @@
 #include "core/backend/backend.h"
 
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+
 namespace cotune {
 namespace {
 
-// A plan may need one more turn after its deadline to say which rank is missing.
-constexpr int64_t kLastTurnsNs = 100'000'000;
+// How long a turn of an operation lasts whose deadline has passed.
+constexpr int64_t kLateTurnNs = 10'000'000;
 
 constexpr char kStillInProgress[] = "progress still says that the call is in progress";
+
+tl::unexpected<Error> StillInProgress(std::string cause) {
+  return Fail(ErrorCode::kDeadline, kStillInProgress, "", std::move(cause));
+}
 
 }  // namespace
 
@@ -15,16 +24,44 @@ bool IsStillInProgress(const Error& error) {
 }
 
 Status Plan::Run(const LaunchArguments& arguments, const Clock& clock) {
-  if (Status launched = Launch(arguments); !launched) return launched;
+  const int64_t launched_ns = clock.coarse_now_ns();
+  COTUNE_RETURN_IF_ERROR(Launch(arguments));
+  COTUNE_TRY(const bool done, Progress(arguments.deadline_ns));
+  return done ? Status() : AwaitEnd(launched_ns, arguments.deadline_ns, clock);
+}
+
+Status Plan::AwaitEnd(int64_t launched_ns, int64_t deadline_ns, const Clock& clock) {
+  int64_t end_ns = LatestEndNs(launched_ns, deadline_ns);
+  bool aborts = false;  // this function has aborted it
+  bool was_aborted = false;
   while (true) {
-    COTUNE_TRY(const bool done, Progress(arguments.deadline_ns));
-    if (done) return {};
-    // A plan ends the operation at its deadline itself. One that does not would hold this rank for
-    // ever, so the clock is looked at here too.
-    if (clock.now_ns() < DeadlineAfter(arguments.deadline_ns, kLastTurnsNs)) continue;
-    return Fail(ErrorCode::kDeadline, kStillInProgress, "",
-                "its deadline has passed, which the backend does not look at");
+    const int64_t now_ns = clock.now_ns();
+    if (!was_aborted && IsAborted()) {
+      was_aborted = true;
+      end_ns = std::min(end_ns, DeadlineAfter(now_ns, kAbortEndNs));
+    }
+    // A plan has a turn after its end, as this thread may have had none for long.
+    const int64_t turn_end_ns = DeadlineAfter(now_ns, kLateTurnNs);
+    const Result<bool> done =
+        Progress(was_aborted ? turn_end_ns : std::max(deadline_ns, turn_end_ns));
+    if (!done && aborts && done.error().code == ErrorCode::kAborted) {
+      return StillInProgress("its deadline has passed, which the backend does not look at");
+    }
+    if (!done) return Propagate(done);
+    if (*done) return {};
+    if (was_aborted || now_ns >= deadline_ns) std::this_thread::yield();
+    if (now_ns < end_ns) continue;
+    if (was_aborted) break;
+    aborts = was_aborted = true;
+    Abort();
+    end_ns = DeadlineAfter(clock.now_ns(), kAbortEndNs);
   }
+  if (aborts) {
+    return StillInProgress(
+        fmt::format("it heeds neither its deadline nor an abort; {}", kBuffersStayInUse));
+  }
+  return Fail(ErrorCode::kAborted, "the group was aborted", "",
+              fmt::format("the backend does not end the call; {}", kBuffersStayInUse));
 }
 
 Result<std::unique_ptr<Plan>> Backend::PreparePart(const PartRequest& /*request*/,

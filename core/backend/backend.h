@@ -3,6 +3,7 @@
 #ifndef COTUNE_CORE_BACKEND_BACKEND_H_
 #define COTUNE_CORE_BACKEND_BACKEND_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -61,7 +62,26 @@ struct LaunchArguments {
   std::span<void* const> outputs{};
 };
 
+// The patience with operations on host memory, which the plugin ABI grants in the same words.
+//
+// By when an operation has ended by itself: a backend may ask the other ranks first which one is
+// late, and name it. A deadline without end stays one.
+constexpr int64_t LatestEndNs(int64_t launched_ns, int64_t deadline_ns) {
+  constexpr int64_t kVerdictShare = 8;
+  constexpr int64_t kVerdictNsMax = 500'000'000;
+  constexpr int64_t kLastTurnNs = 100'000'000;
+  const int64_t share_ns = (deadline_ns - launched_ns) / kVerdictShare;
+  return DeadlineAfter(deadline_ns, std::clamp<int64_t>(share_ns, 0, kVerdictNsMax) + kLastTurnNs);
+}
+// How long after the abort of its group an operation has ended.
+inline constexpr int64_t kAbortEndNs = 1'000'000'000;
+
+// The warning of an error that leaves an operation in flight.
+inline constexpr char kBuffersStayInUse[] =
+    "the buffers of the call stay in use until the group is destroyed";
+
 // A choice made ready on this rank for one program at one count. One launch at a time for a group.
+// The end of a plan ends its operation.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -74,13 +94,22 @@ class Plan {
   // Host memory: true when complete, false when until_ns came first (0: one attempt). An error ends
   // the group's use.
   virtual Result<bool> Progress(int64_t until_ns) = 0;
-  // Launch, then Progress until done; for host memory. kDeadline also for a plan that does not end
-  // the operation itself at its deadline.
+  // Host memory: begins to abort the group of the operation that runs, and does not wait. Nothing
+  // for a plan that has no group.
+  virtual void Abort() {}
+  // Whether the group of the operation that runs was aborted on this rank, by whomever.
+  virtual bool IsAborted() const { return false; }
+  // Launch, then Progress until done; for host memory. An operation that does not end by itself is
+  // aborted when LatestEndNs has passed. When Run returns the operation has ended, but where the
+  // error says kBuffersStayInUse: neither its deadline nor the abort has ended it.
   Status Run(const LaunchArguments& arguments, const Clock& clock);
+
+ private:
+  Status AwaitEnd(int64_t launched_ns, int64_t deadline_ns, const Clock& clock);
 };
 
-// Whether Plan::Run gave up a plan that did not end the operation itself: the plan of this very
-// rank is at fault then, whatever its peers do.
+// Whether Plan::Run aborted an operation that did not end by itself: the plan of this very rank is
+// at fault then, whatever its peers do.
 bool IsStillInProgress(const Error& error);
 
 // Ordered ranks that can run the backend's choices. Destroyed after all of its plans.

@@ -28,9 +28,8 @@ thread_local const RunningCall* current __attribute__((tls_model("initial-exec")
 // The call that this thread aborts, if any; the same model for the same reason.
 thread_local const CallSubject* aborted __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// An abort is a plugin's code: it may never return. `await_reader` returns when nobody reads the
-// subject any more.
-void AbortAside(std::function<void()> abort, CallSubject subject,
+// `await_reader` returns when nobody reads the subject any more.
+void StartAbort(std::function<void()> abort, CallSubject subject,
                 std::function<void()> await_reader) {
   try {
     std::thread([abort = std::move(abort), subject = std::move(subject),
@@ -52,6 +51,14 @@ void AbortAside(std::function<void()> abort, CallSubject subject,
 AbortedCall::AbortedCall(const CallSubject& subject) { aborted = &subject; }
 
 AbortedCall::~AbortedCall() { aborted = nullptr; }
+
+void AbortAside(CallWatchdog* watchdog, std::function<void()> abort, const CallSubject& subject) {
+  std::function<void()> await_reader = [] {};
+  if (watchdog != nullptr) {
+    await_reader = [state = watchdog->state_] { const std::lock_guard lock(state->mutex); };
+  }
+  StartAbort(std::move(abort), subject, std::move(await_reader));
+}
 
 CallSubject CallSubject::OfPlugin(std::string plugin) {
   CallSubject subject{"", std::move(plugin), "", "", 0, ""};
@@ -161,7 +168,7 @@ void CallWatchdog::Look(CallSlot& slot, int64_t now_ns, std::unique_ptr<StuckCal
       };
     }
     if (abort != nullptr) {
-      AbortAside(std::move(abort), *slot.subject_.load(),
+      StartAbort(std::move(abort), *slot.subject_.load(),
                  [state = state_] { const std::lock_guard lock(state->mutex); });
     }
     return;

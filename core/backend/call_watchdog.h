@@ -57,6 +57,11 @@ class AbortedCall {
 };
 
 class CallSlot;
+class CallWatchdog;
+
+// Begins an abort of a call of this subject, on a thread of its own, since an abort is a plugin's
+// code, too, and may never return. `abort` keeps alive what it needs. watchdog may be nullptr.
+void AbortAside(CallWatchdog* watchdog, std::function<void()> abort, const CallSubject& subject);
 
 // One thread that looks at all calls. A call that has not returned when its time has passed is
 // aborted, on a thread of its own, because an abort is a plugin's code too. One that still does not
@@ -105,6 +110,8 @@ class CallWatchdog {
 
  private:
   friend class CallSlot;
+  friend void AbortAside(CallWatchdog* watchdog, std::function<void()> abort,
+                         const CallSubject& subject);
   // Shared with the threads that abort, one of which may never end.
   struct State {
     std::mutex mutex;

@@ -50,6 +50,12 @@ Result<TimedSpan> ChoiceRuns::RunGuarded(
     if (span.error().code == ErrorCode::kDeadline) aborting.emplace(choice.subject);
     choice.caller->Abort();
     aborting.reset();
+    // An operation that has not ended, against the rules, ends with its plan: the operands are
+    // filled again or freed next.
+    if (problem_.cls.memory == MemoryKind::kHost) {
+      choice.timed.reset();
+      choice.caller->Reset();
+    }
     if (parts_.observer.StopRequested()) span.error().code = ErrorCode::kInterrupted;
   }
   return span;

@@ -36,6 +36,8 @@ class RecipePlan final : public Plan {
   bool is_capturable() const override { return is_capturable_; }
   Status Launch(const LaunchArguments& arguments) override;
   Result<bool> Progress(int64_t until_ns) override;
+  void Abort() override { steps_[step_].plan->Abort(); }
+  bool IsAborted() const override { return steps_[step_].plan->IsAborted(); }
 
  private:
   struct Step {

@@ -300,14 +300,15 @@ COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* dat
 
 /* ---- Collectives ---- */
 
-/* On host memory a call ends with its data there. On CUDA memory it is enqueued and returns: it may
- * be captured in a CUDA graph when a call of the same kind and size has run before, or was
- * explained and its choice is made ready by each rank alone; a rank that does not come within the
- * call's timeout ends the wait on the GPU and, on every rank, all calls that are enqueued or
- * captured behind it, which cotune_group_check and every later call tell. Replays of captured calls
- * that run by NCCL have no deadline: a rank whose death is known ends them, and one that is only
- * late is waited for without end. Registered buffers of a call that failed may be written until
- * every rank has destroyed its group. */
+/* On host memory a call ends with its data there; one that fails has ended, too, and nothing writes
+ * to its buffers any more, but where the error says that they stay in use. On CUDA memory it is
+ * enqueued and returns: it may be captured in a CUDA graph when a call of the same kind and size
+ * has run before, or was explained and its choice is made ready by each rank alone; a rank that
+ * does not come within the call's timeout ends the wait on the GPU and, on every rank, all calls
+ * that are enqueued or captured behind it, which cotune_group_check and every later call tell.
+ * Replays of captured calls that run by NCCL have no deadline: a rank whose death is known ends
+ * them, and one that is only late is waited for without end. Registered buffers of a call that
+ * failed may be written until every rank has destroyed its group. */
 
 /* count elements and blocks as in NCCL:
  *                  send               receive

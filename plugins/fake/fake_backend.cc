@@ -280,8 +280,8 @@ Result<void> FakePlan::Launch(const cotune_launch_t& launch) {
     return group_.Break({COTUNE_INTERNAL, 0, -1, "scripted: launch fails"});
   }
   const Misbehaviour misbehaviour{static_cast<int64_t>(CostUs(choice_, problem_.bytes) * 1000),
-                                  choice_.hangs_on == rank, choice_.wrong_on == rank,
-                                  choice_.overruns_on == rank};
+                                  choice_.hangs_on == rank, choice_.names_late,
+                                  choice_.wrong_on == rank, choice_.overruns_on == rank};
   operation_.emplace(group_.state(), problem_, launch, misbehaviour);
   return {};
 }

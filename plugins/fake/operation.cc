@@ -87,11 +87,11 @@ Result<bool> Operation::Advance(int64_t until_ns) {
   while (true) {
     if (group_.aborted) return Fail(COTUNE_ABORTED, "the group was aborted");
     const int64_t now_ns = group_.now_ns();
-    if (now_ns >= launch_.deadline_ns) return tl::make_unexpected(PastDeadline());
-    COTUNE_RETURN_IF_ERROR(Step(now_ns, std::min(until_ns, launch_.deadline_ns)));
+    if (now_ns >= EndNs()) return tl::make_unexpected(PastDeadline());
+    COTUNE_RETURN_IF_ERROR(Step(now_ns, std::min(until_ns, EndNs())));
     if (phase_ == Phase::kDone) return true;
     const int64_t after_ns = group_.now_ns();
-    if (after_ns >= until_ns && after_ns < launch_.deadline_ns) return false;
+    if (after_ns >= until_ns && after_ns < EndNs()) return false;
   }
 }
 
@@ -188,6 +188,11 @@ Failure Operation::PastDeadline() const {
     return Late(group_, peer_, "sent its data");
   }
   return {COTUNE_DEADLINE_EXCEEDED, 0, -1, "the operation was not complete at its deadline"};
+}
+
+int64_t Operation::EndNs() const {
+  if (!misbehaviour_.names_late) return launch_.deadline_ns;
+  return COTUNE_LATEST_END_NS(started_ns_, launch_.deadline_ns) - COTUNE_LAST_TURN_NS;
 }
 
 bool Operation::IsSource(int32_t rank) const {

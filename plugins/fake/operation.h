@@ -37,6 +37,7 @@ struct GroupState {
 struct Misbehaviour {
   int64_t least_ns = 0;  // it takes at least that long
   bool hangs = false;
+  bool names_late = false;  // the rank that did not come, as late as the ABI allows
   bool is_wrong = false;
   bool overruns = false;
 };
@@ -60,6 +61,8 @@ class Operation {
   Result<void> Finish(int64_t now_ns, int64_t until_ns);
   void WriteResult();
   Failure PastDeadline() const;
+  // When the operation gives up.
+  int64_t EndNs() const;
 
   bool IsSource(int32_t rank) const;
   const std::byte* BlockFor(int32_t rank) const;

@@ -107,12 +107,14 @@ std::string ReadChoice(std::string_view rest, Script& script) {
   }
   for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest)) {
     const size_t equals = word.find('=');
-    const bool is_known = equals == std::string_view::npos
-                              ? word == "default" || word == "collective_prepare"
-                              : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
+    const bool is_known =
+        equals == std::string_view::npos
+            ? word == "default" || word == "collective_prepare" || word == "names_late"
+            : SetValue(word.substr(0, equals), word.substr(equals + 1), choice);
     if (!is_known) return fmt::format("cannot read '{}'", word);
     choice.is_default = choice.is_default || word == "default";
     choice.collective_prepare = choice.collective_prepare || word == "collective_prepare";
+    choice.names_late = choice.names_late || word == "names_late";
   }
   script.choices.push_back(std::move(choice));
   return "";

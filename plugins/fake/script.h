@@ -22,6 +22,8 @@
 //     wrong_on=RANK               the last element of the result is wrong
 //     overruns_on=RANK            one byte behind the receive buffer is changed
 //     hangs_on=RANK               this rank never takes part
+//     names_late                  who waits in vain names the late rank not at the deadline, but as
+//                                 long after it as the ABI allows
 //     missing_on=RANK             not in this rank's list, against the rules of the ABI
 //   parts [WORD...]               offers to run parts, programs without a collective; without this
 //                                 statement the backend has no parts. RANKs count once a group was
@@ -68,6 +70,7 @@ struct ScriptedChoice {
   std::string name;
   bool is_default = false;
   bool collective_prepare = false;
+  bool names_late = false;
   double cost_us = 0;
   double cost_per_kib_us = 0;
   double model_us = -1;

@@ -34,7 +34,7 @@ TEST(ScriptTest, EveryWordSetsItsField) {
       "choice a only=all_gather,broadcast prepare_fails_on=1 prepare_delay_ms=20 "
       "prepare_delay_on=2 prepare_refused_on=9 prepare_only_in=pair launch_fails_on=3 "
       "launch_fails_at=4 wrong_on=5 overruns_on=6 "
-      "missing_on=7 \r\n"
+      "missing_on=7 names_late \r\n"
       "refuse_all  too much at once \n"
       "group_fails_on 8;create_fails no luck;create_unsupported no such device");
   ASSERT_EQ(script.mistake, "");
@@ -53,6 +53,7 @@ TEST(ScriptTest, EveryWordSetsItsField) {
   EXPECT_EQ(choice.wrong_on, 5);
   EXPECT_EQ(choice.overruns_on, 6);
   EXPECT_EQ(choice.missing_on, 7);
+  EXPECT_TRUE(choice.names_late);
   EXPECT_EQ(choice.hangs_on, -1);
   EXPECT_EQ(choice.model_us, -1);
   EXPECT_EQ(script.refuse_all, "too much at once");

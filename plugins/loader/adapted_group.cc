@@ -22,6 +22,12 @@ namespace {
 constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
 constexpr uint32_t kTextBytesMax = 256;  // of what a backend says of a connection
 
+// The ABI grants operations the patience that whoever runs them has.
+static_assert(LatestEndNs(0, 800) == COTUNE_LATEST_END_NS(INT64_C(0), INT64_C(800)));
+static_assert(LatestEndNs(7, INT64_C(3600) << 30) ==
+              COTUNE_LATEST_END_NS(INT64_C(7), INT64_C(3600) << 30));
+static_assert(kAbortEndNs == COTUNE_ABORT_END_NS);
+
 // The state that the objects of one group share. Held by each, so that a plan may outlive its group
 // object's members while it is destroyed, and by a thread that aborts the group.
 class GroupContext {
@@ -133,28 +139,39 @@ class AdaptedPlan final : public Plan {
     launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "launch");
-    COTUNE_TRY(
-        const cotune_status_t status,
-        Invoke(*context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns,
-               [&] { return context_->table().launch(plan_, &launch, &error); }));
-    if (status < 0) return Failure(status, error, "launch");
+    bool is_called = false;
+    const Result<cotune_status_t> status = Invoke(
+        *context_->backend, *context_->slot, *subject_, "launch", arguments.deadline_ns, [&] {
+          is_called = true;
+          return context_->table().launch(plan_, &launch, &error);
+        });
+    if (!status) return is_called ? InFlight(status.error()) : Propagate(status);
+    if (*status < 0) return Failure(*status, error, "launch");
     return {};
   }
 
   Result<bool> Progress(int64_t until_ns) override {
     cotune_error_t error = EmptyError();
     const ThreadRuleCheck::Scope scope(context_->guard, "progress");
-    COTUNE_TRY(const cotune_status_t status,
-               Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
-                      [&] { return context_->table().progress(plan_, until_ns, &error); }));
-    if (status < 0) return Failure(status, error, "progress");
-    if (status == COTUNE_OK) return true;
-    // A plan that does not see that its group was aborted must not be asked for ever.
-    if (!context_->is_aborted()) return false;
-    return Fail(ErrorCode::kAborted, "the group was aborted", subject_->text);
+    const Result<cotune_status_t> status =
+        Invoke(*context_->backend, *context_->slot, *subject_, "progress", deadline_ns_,
+               [&] { return context_->table().progress(plan_, until_ns, &error); });
+    if (!status) return InFlight(status.error());
+    if (*status < 0) return Failure(*status, error, "progress");
+    return *status == COTUNE_OK;
   }
 
+  void Abort() override {
+    AbortAside(context_->backend->watchdog, GroupContext::AbortOf(context_), *subject_);
+  }
+  bool IsAborted() const override { return context_->is_aborted(); }
+
  private:
+  // As LeftInFlight, on host memory.
+  tl::unexpected<Error> InFlight(Error error) const {
+    if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
+    return LeftInFlight(*context_->backend, std::move(error));
+  }
   tl::unexpected<Error> Failure(cotune_status_t status, const cotune_error_t& error,
                                 const char* call) const {
     return ToError(status, error, call, context_->table().name, context_->parameters.job_ranks);

@@ -40,10 +40,14 @@ class AdaptedPart final : public Plan {
     launch.stream.handle = arguments.stream;
     launch.deadline_ns = deadline_ns_ = arguments.deadline_ns;
     cotune_error_t error = EmptyError();
-    COTUNE_TRY(const cotune_status_t status,
-               Invoke(*context_, slot_, *subject_, "launch of a part", arguments.deadline_ns,
-                      [&] { return extension_.launch(plan_, &launch, &error); }));
-    if (status < 0) return ToError(status, error, "launch", context_->table.name, {});
+    bool is_called = false;
+    const Result<cotune_status_t> status =
+        Invoke(*context_, slot_, *subject_, "launch of a part", arguments.deadline_ns, [&] {
+          is_called = true;
+          return extension_.launch(plan_, &launch, &error);
+        });
+    if (!status) return is_called ? InFlight(status.error()) : Propagate(status);
+    if (*status < 0) return ToError(*status, error, "launch", context_->table.name, {});
     return {};
   }
 
@@ -52,12 +56,18 @@ class AdaptedPart final : public Plan {
     const Result<cotune_status_t> status =
         Invoke(*context_, slot_, *subject_, "progress of a part", deadline_ns_,
                [&] { return context_->table.progress(plan_, until_ns, &error); });
-    COTUNE_RETURN_IF_ERROR(status);
+    if (!status) return InFlight(status.error());
     if (*status < 0) return ToError(*status, error, "progress", context_->table.name, {});
     return *status == COTUNE_OK;
   }
 
  private:
+  // As LeftInFlight, on host memory.
+  tl::unexpected<Error> InFlight(Error error) const {
+    if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
+    return LeftInFlight(*context_, std::move(error));
+  }
+
   const std::shared_ptr<const BackendContext> context_;
   const cotune_program_v1_t& extension_;
   const std::unique_ptr<const CallSubject> subject_;

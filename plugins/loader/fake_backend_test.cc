@@ -140,6 +140,45 @@ Status RunPlan(FakeRank& self, Plan& plan, int64_t timeout_ns) {
   return ran;
 }
 
+// 0.125 s after the deadline, as a backend may that asks the other ranks first.
+TEST(FakeBackendTest, ARankThatIsNamedAsLateAsTheAbiAllowsIsHandedOn) {
+  OnFakeRanks(2, "choice a names_late hangs_on=1", [](int rank, FakeRank& self) {
+    const auto plan = self.Prepare(SumOf100(2), "a");
+    ASSERT_TRUE(plan.has_value());
+    const Status ran = RunPlan(self, **plan, 1'000'000'000);
+    ASSERT_FALSE(ran.has_value());
+    if (rank != 0) return;
+    EXPECT_EQ(ran.error().code, ErrorCode::kRankLost) << ran.error().ToText();
+    EXPECT_THAT(ran.error().ranks, ElementsAre(kFirstJobRank + 1));
+  });
+}
+
+TEST(FakeBackendTest, AnOperationThatNeverEndsIsAbortedAndLeavesItsBuffersInUse) {
+  OnFakeRanks(1, "choice a; breach progress never_done", [](int, FakeRank& self) {
+    const auto plan = self.Prepare(SumOf100(1), "a");
+    ASSERT_TRUE(plan.has_value());
+    std::vector<int32_t> send(100);
+    std::vector<int32_t> recv(100);
+    const Status ran = (*plan)->Run(
+        {send.data(), recv.data(), nullptr, self.clock.now_ns() + 100'000'000}, self.clock);
+    ASSERT_FALSE(ran.has_value());
+    EXPECT_TRUE(IsStillInProgress(ran.error()));
+    EXPECT_THAT(ran.error().ToText(), HasSubstr(kBuffersStayInUse));
+    EXPECT_EQ(self.group->Health().error().code, ErrorCode::kAborted);
+  });
+}
+
+TEST(FakeBackendTest, AnOperationThatThrowsMayRunOn) {
+  OnFakeRanks(1, "choice a; breach progress throws", [](int, FakeRank& self) {
+    const auto plan = self.Prepare(SumOf100(1), "a");
+    ASSERT_TRUE(plan.has_value());
+    const Status ran = RunPlan(self, **plan, kPatienceNs);
+    ASSERT_FALSE(ran.has_value());
+    EXPECT_THAT(ran.error().ToText(), HasSubstr("scripted: progress throws"));
+    EXPECT_THAT(ran.error().ToText(), HasSubstr(kBuffersStayInUse));
+  });
+}
+
 TEST(FakeBackendTest, ALaunchFailsAtItsCallAndAbortFreesThePeer) {
   OnFakeRanks(2, "choice bad launch_fails_on=1 launch_fails_at=2", [](int rank, FakeRank& self) {
     const auto plan = self.Prepare(SumOf100(2), "bad");

@@ -1,5 +1,7 @@
 #include "plugins/loader/plugin_call.h"
 
+#include <utility>
+
 #include "fmt/format.h"
 
 namespace cotune {
@@ -8,6 +10,14 @@ tl::unexpected<Error> Threw(const CallSubject& subject, const char* function, co
   return Fail(ErrorCode::kInternal, fmt::format("{} threw an exception: {}", function, what),
               subject.text, "a backend lets no exception out of its functions",
               "leave the backend out, or report it to whoever ships the plugin");
+}
+
+tl::unexpected<Error> LeftInFlight(const BackendContext& context, Error error) {
+  const bool is_stuck = context.stuck() != nullptr;
+  if (!error.cause.empty()) error.cause += "; ";
+  error.cause +=
+      is_stuck ? "the buffers of the call stay in use until the process ends" : kBuffersStayInUse;
+  return tl::make_unexpected(std::move(error));
 }
 
 void LogFailure(const BackendContext& context, const char* function, const Error& error) {

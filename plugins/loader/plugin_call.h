@@ -74,6 +74,10 @@ Result<cotune_status_t> Invoke(const BackendContext& context, CallSlot& slot,
   }
 }
 
+// The error of a call on host memory that has thrown, or of a turn that was not taken: what it
+// works on may be in use.
+tl::unexpected<Error> LeftInFlight(const BackendContext& context, Error error);
+
 // Makes the call at a place of its own, so that it may come at the same time as others.
 template <typename Call>
 Result<cotune_status_t> InvokeApart(const BackendContext& context, const CallSubject& subject,

@@ -301,6 +301,7 @@ TEST_F(CApiFaults, ARankWhosePluginNeverFinishesNamesNobodyElse) {
       cotune_group* const group = Create(rank, 2, link, fake_plugins_);
       if (group == nullptr) return 1;
       Say(link, "ends", group, Reduce(group));
+      if (rank == 1) Say(link, "later", group, Reduce(group));
       link.Report("done");
       link.AwaitWord();
       cotune_group_destroy(group);
@@ -313,7 +314,32 @@ TEST_F(CApiFaults, ARankWhosePluginNeverFinishesNamesNobodyElse) {
   EXPECT_THAT(ranks.LinesOf(0, "ends "), ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 1"))));
   EXPECT_THAT(ranks.LinesOf(1, "ends "),
               ElementsAre(AllOf(StartsWith("6 "), HasSubstr("that the call is in progress"),
+                                HasSubstr("stay in use until the group is destroyed"),
                                 Not(HasSubstr("is lost")))));
+  EXPECT_EQ(ranks.LinesOf(1, "later "), ranks.LinesOf(1, "ends "));
+}
+
+// Rank 0's backend has asked who is late, which takes longer than 0.1 s.
+TEST_F(CApiFaults, ARankThatIsNamedAnEighthOfTheTimeoutAfterTheDeadlineIsNamedToTheUser) {
+  SetFakeScript("choice a default names_late hangs_on=1");
+  call_timeout_ns_ = 2 * kSecondNs;
+  RankProcesses ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.Start([this, rank](TestLink& link) {
+      cotune_group* const group = Create(rank, 2, link, fake_plugins_);
+      if (group == nullptr) return 1;
+      Say(link, "ends", group, Reduce(group));
+      link.Report("done");
+      link.AwaitWord();
+      cotune_group_destroy(group);
+      return 0;
+    });
+  }
+  ASSERT_TRUE(ranks.Release({0, 1}, "done", kPatienceNs)) << ranks.Transcript();
+  ASSERT_TRUE(ranks.WaitForEnd({0, 1}, kPatienceNs)) << ranks.Transcript();
+  EXPECT_THAT(ranks.LinesOf(0, "ends "),
+              ElementsAre(AllOf(StartsWith("5 "), HasSubstr("rank 1 had not sent its data"))))
+      << ranks.Transcript();
 }
 
 // The first rank waits for a rank that is late, until its own deadline, after a rank of another
