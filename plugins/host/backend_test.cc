@@ -97,6 +97,21 @@ struct Refused {
   const char* word;
 };
 
+// It waits for nobody, and would go on to its end.
+TEST_F(BackendTest, ACallThatIsBusyAfterItsDeadlineEnds) {
+  GroupForTest group(job_.host(), "g", 0, {0}, MonotonicNs() + kLongNs);
+  ASSERT_EQ(group.status(), COTUNE_OK) << group.error().message;
+  constexpr uint64_t kCount = 1'000'000;
+  const std::vector<float> send(kCount, 1);
+  std::vector<float> receive(kCount);
+  cotune_error_t error = EmptyError();
+  EXPECT_EQ(RunOnce(group.group(), Sum(kCount, 1), "copy", send.data(), receive.data(),
+                    MonotonicNs() - kSecondNs, &error),
+            COTUNE_PEER_FAILED)
+      << error.message;
+  EXPECT_EQ(error.failed_rank, 0);
+}
+
 TEST_F(BackendTest, RefusesWhatItCannotDoAndSaysWhy) {
   const Refused cases[] = {
       {"collective", [](cotune_problem_t& p) { p.collective = 77; }, COTUNE_UNSUPPORTED,

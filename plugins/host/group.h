@@ -97,6 +97,9 @@ class Group {
   // Rank `rank` has signalled after lines that this one cannot read: its call is another one.
   void DeclareOtherCall(int rank);
 
+  // The deadline has passed, and this rank waits for nobody.
+  void DeclareOwnLateness() { DeclareLate(uint64_t{1} << rank_); }
+
   // Tells the others where this rank's send buffer is, for ReadPeer.
   void PublishSendBuffer(const void* send) {
     Own().send_address.store(reinterpret_cast<uint64_t>(send), std::memory_order_release);
@@ -104,6 +107,12 @@ class Group {
   // Copies from the send buffer of another rank's process, `offset` bytes after its begin. False:
   // the group has failed, because that process has died or its buffer cannot be read.
   bool ReadPeer(int rank, uint64_t offset, std::byte* destination, uint64_t bytes);
+  // After the reads of a call, whether they count: no rank's call has failed before, after which it
+  // may have used its buffer for something else. False: the group has failed.
+  bool ReadsCount() const {
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what was read
+    return !HasFailed();
+  }
   // Empty when all ranks may read each other's memory, else why not. The same on all ranks.
   std::string WhyPeersAreUnreadable() const;
 

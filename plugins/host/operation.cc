@@ -4,8 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "plugins/api/cotune_backend_v1.h"
+
 namespace cotune::host {
 namespace {
+
+// How long after its deadline an operation may go on that waits for nobody. Well before the end of
+// the time that the ABI gives it.
+constexpr int64_t kBusyNs = COTUNE_LAST_TURN_NS / 2;
 
 void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {
   if (destination == source) return;  // in place
@@ -44,8 +50,13 @@ Advance Operation::Run(int64_t until_ns) {
   bool first = true;
   while (iteration_ < iterations) {
     // A long operation gives way even when nobody keeps it waiting.
-    if (!first && next_op_ == 0 && until_ns > 0 && group_.NowNs() >= until_ns) {
-      return Advance::kInProgress;
+    if (!first && next_op_ == 0 && until_ns > 0) {
+      const int64_t now_ns = group_.NowNs();
+      if (now_ns - kBusyNs >= deadline_ns_) {
+        group_.DeclareOwnLateness();
+        return Advance::kFailed;
+      }
+      if (now_ns >= until_ns) return Advance::kInProgress;
     }
     first = false;
     for (; next_op_ < schedule_.ops.size(); ++next_op_) {
@@ -59,6 +70,7 @@ Advance Operation::Run(int64_t until_ns) {
     group_.EndIteration(schedule_.EndsQuietly(iteration_));
     ++iteration_;
   }
+  if (schedule_.reads_peers && !group_.ReadsCount()) return Advance::kFailed;
   return Advance::kComplete;
 }
 
