@@ -186,6 +186,8 @@ Status Dispatcher::Run(const Call& call) {
   arguments.recv = call.recv;
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
+  const void* const operands[] = {call.send, call.recv};
+  job_.captured_memory().Note(job_.device(), call.stream, operands);
   MarkStage(job_.observer(), Stage::kDispatch);
   return Remember((*caller)->Launch(arguments, job_.clock()));
 }

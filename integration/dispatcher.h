@@ -147,6 +147,8 @@ class Dispatcher {
   // Returns whether all ranks have registered all operands, with that backend if one is given.
   bool IsSymmetric(const Program& program, const ProgramCall& call,
                    std::string_view backend = {}) const;
+  // Memory that the call uses stays as long as a graph does that the call is captured into.
+  void NoteOperands(const ProgramCall& call);
   // The call of the one collective that the program is.
   static Call AsCall(const Program& program, const Problem& problem, const ProgramCall& call);
   Result<CallExplanation> ExplainKey(const PlanKey& key, const Program& program);

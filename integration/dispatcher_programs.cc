@@ -243,8 +243,18 @@ Status Dispatcher::Run(const ProgramCall& call) {
   arguments.outputs = call.outputs;
   arguments.stream = call.stream;
   arguments.deadline_ns = DeadlineOf(call.timeout_ns);
+  NoteOperands(call);
   MarkStage(job_.observer(), Stage::kDispatch);
   return Remember(EndedInTheMiddle((*caller)->Launch(arguments, job_.clock())));
+}
+
+void Dispatcher::NoteOperands(const ProgramCall& call) {
+  job_.temporaries()->NoteCall(call.stream);
+  Device& device = job_.device();
+  job_.captured_memory().Note(device, call.stream, call.inputs);
+  for (const void* output : call.outputs) {
+    job_.captured_memory().Note(device, call.stream, {&output, 1});
+  }
 }
 
 Status Dispatcher::Prepare(const ProgramCall& call) {

@@ -322,6 +322,7 @@ Result<std::unique_ptr<Job>> Job::Split(const std::string& name, const std::vect
   job->options_ = options_;
   job->observer_ = observer_;
   job->stops_ = stops_;
+  job->captured_memory_ = captured_memory_;
   job->watch_ = watch_;
   COTUNE_TRY(std::unique_ptr<RankExchange> exchange,
              exchange_->Subgroup(name, ranks,

@@ -13,6 +13,7 @@
 
 #include "core/backend/backend_groups.h"
 #include "core/backend/call_watchdog.h"
+#include "core/backend/captured_memory.h"
 #include "core/backend/device.h"
 #include "core/backend/temporaries.h"
 #include "core/base/clock.h"
@@ -118,6 +119,11 @@ class Job {
   RankExchange& exchange() { return *exchange_; }
   BackendGroups& groups() { return *groups_; }
   Device& device() { return *device_; }
+  // The memory of callers that may be freed only after the graphs that use it; one for this job,
+  // the job that it was split from and those split from it.
+  CapturedMemory& captured_memory() { return *captured_memory_; }
+  // Values between the steps of programs; nullptr before there are groups.
+  Temporaries* temporaries() { return temporaries_.get(); }
   // Why the group must not be used any more, if so. With groups only.
   GroupStop& stop() { return *stop_; }
   // Before the job is destroyed: waits for an abort of its groups. False when a call into a plugin
@@ -199,6 +205,7 @@ class Job {
       catalogue_;                      // shared with the jobs that are split from this one
   std::vector<PluginReport> reports_;  // the catalogue's, with what the groups added
   std::unique_ptr<BackendGroups> groups_;
+  std::shared_ptr<CapturedMemory> captured_memory_ = std::make_shared<CapturedMemory>();
   std::unique_ptr<Temporaries> temporaries_;  // of programs; destroyed after all plans
   std::unique_ptr<GroupStop> stop_;           // of groups_
   std::function<void()> drop_plans_;

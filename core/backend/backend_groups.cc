@@ -220,7 +220,8 @@ Status BackendGroups::Recreate(BackendMember& member, int64_t deadline_ns) {
   if (Status created = CreateMemberGroup(member, deadline_ns); !created) return created;
   const std::string& name = member.backend->name();
   for (RegisteredRange& range : registered_) {
-    if (member.group == nullptr) break;
+    if (range.is_hidden) std::erase(range.backends, name);  // the old group had it
+    if (member.group == nullptr) continue;
     const auto had = std::find(range.backends.begin(), range.backends.end(), name);
     if (had == range.backends.end()) continue;
     COTUNE_TRY(const Status registered,
@@ -314,13 +315,20 @@ void BackendGroups::UnregisterMemory(void* data) {
   registered_.erase(found);
 }
 
+void BackendGroups::HideMemory(void* data) {
+  for (RegisteredRange& range : registered_) {
+    if (range.begin == data) range.is_hidden = true;
+  }
+}
+
 bool BackendGroups::IsRegistered(const void* data, uint64_t bytes, std::string_view backend) const {
   const auto* begin = static_cast<const std::byte*>(data);
   return std::any_of(registered_.begin(), registered_.end(), [&](const RegisteredRange& range) {
     const bool holds = begin >= range.begin && bytes <= range.bytes &&
                        static_cast<uint64_t>(begin - range.begin) <= range.bytes - bytes;
-    return holds && (backend.empty() || std::find(range.backends.begin(), range.backends.end(),
-                                                  backend) != range.backends.end());
+    return holds && !range.is_hidden &&
+           (backend.empty() || std::find(range.backends.begin(), range.backends.end(), backend) !=
+                                   range.backends.end());
   });
 }
 

@@ -95,6 +95,11 @@ class BackendGroups {
   // Memory that begins at `data`, if it is registered; does not wait for the other ranks. No launch
   // that uses it is on its way.
   void UnregisterMemory(void* data);
+  // No later call finds the memory that begins at `data` registered, and a group that is made anew
+  // does not register it again. Its backends keep it, for calls that are captured in graphs, until
+  // it is unregistered, which a rank does alone. All ranks hide memory at the same place in the
+  // order of their calls, or unregister it there.
+  void HideMemory(void* data);
   // Whether all of it lies in memory that is registered, with that backend, if one is given; equal
   // on all ranks where they use their memory alike. Not collective.
   bool IsRegistered(const void* data, uint64_t bytes, std::string_view backend = {}) const;
@@ -138,6 +143,7 @@ class BackendGroups {
     std::byte* begin = nullptr;
     uint64_t bytes = 0;
     std::vector<std::string> backends;  // that have it
+    bool is_hidden = false;
   };
   std::vector<RegisteredRange> registered_;
 

@@ -65,6 +65,14 @@ class Device {
   virtual Status OrderStreams(void* before, void* after) = 0;
   // Returns whether what is enqueued on the stream goes into a graph and does not run.
   virtual Result<bool> IsCapturing(void* /*stream*/) { return false; }
+  // If the stream is being captured, the graph of the capture and all that is made from it keep
+  // `held` until they are destroyed. The last one lets go of it on a thread that must not use the
+  // device. Returns the number of the capture, or 0 if there is none; nothing more is held for the
+  // capture `known`.
+  virtual Result<uint64_t> HoldInGraph(void* /*stream*/, uint64_t /*known*/,
+                                       const std::shared_ptr<const void>& /*held*/) {
+    return uint64_t{0};
+  }
   // Waits for everything that the stream holds. kDeadline: it had not run by then.
   virtual Status Synchronize(void* stream, int64_t deadline_ns) = 0;
   // "eager": calls one by one from the host; "graph": a CUDA graph of calls. Part of what a

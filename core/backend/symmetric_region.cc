@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/backend/captured_memory.h"
 #include "fmt/format.h"
 
 namespace cotune {
@@ -49,9 +50,16 @@ void SymmetricRegion::Retire(std::unique_ptr<SymmetricRegion> region, void* stre
                              int64_t deadline_ns) {
   if (region == nullptr || region->device_.Synchronize(stream, deadline_ns)) return;
   // A kernel or copy may still be at it: to lose the memory is better than to lose the context.
-  static_cast<void>(region->memory_.release());
+  Abandon(std::move(region));
+}
+
+void SymmetricRegion::Abandon(std::unique_ptr<SymmetricRegion> region) {
+  if (region == nullptr) return;
+  LeaveToProcess(std::move(region->memory_));
   region->is_registered_ = false;
 }
+
+void SymmetricRegion::Hide() { groups_.HideMemory(memory_->data()); }
 
 uint64_t SymmetricRegion::BytesFor(std::initializer_list<uint64_t> buffer_bytes) {
   uint64_t bytes = 0;

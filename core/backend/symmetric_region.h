@@ -24,6 +24,12 @@ class SymmetricRegion {
   // The same for calls that may not be over, after a failure: waits for the stream, and keeps the
   // memory for as long as the process lives when the stream has not run to its end by the deadline.
   static void Retire(std::unique_ptr<SymmetricRegion> region, void* stream, int64_t deadline_ns);
+  // Leaves the memory to the process and its registration to the end of the groups, because a graph
+  // uses them.
+  static void Abandon(std::unique_ptr<SymmetricRegion> region);
+  // No later call finds the memory registered; calls that are captured use it until the region
+  // goes. As the end of a region it is done by all ranks at the same place in the order of calls.
+  void Hide();
   SymmetricRegion(const SymmetricRegion&) = delete;
   SymmetricRegion& operator=(const SymmetricRegion&) = delete;
 

@@ -19,6 +19,15 @@ Result<std::byte*> Temporaries::Take(uint64_t bytes) {
   return static_cast<std::byte*>(blocks_.back()->data());
 }
 
+Temporaries::~Temporaries() {
+  if (!uses_.IsAny()) return;
+  for (auto& block : blocks_) LeaveToProcess(std::move(block));
+}
+
+void Temporaries::NoteCall(void* stream) {
+  if (bytes() > 0) uses_.Note(device_, stream);
+}
+
 uint64_t Temporaries::bytes() const {
   const std::lock_guard lock(mutex_);
   uint64_t bytes = 0;

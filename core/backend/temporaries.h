@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/captured_memory.h"
 #include "core/backend/device.h"
 #include "core/base/status.h"
 
@@ -21,6 +22,8 @@ class Temporaries {
  public:
   // The device outlives it.
   explicit Temporaries(Device& device) : device_(device) {}
+  // Memory that a graph uses which still lives is left to the process.
+  ~Temporaries();
   Temporaries(const Temporaries&) = delete;
   Temporaries& operator=(const Temporaries&) = delete;
 
@@ -29,9 +32,12 @@ class Temporaries {
   Result<std::byte*> Take(uint64_t bytes);
   // All that it holds.
   uint64_t bytes() const;
+  // A call that uses it is about to be enqueued on the stream. By the thread of the calls.
+  void NoteCall(void* stream);
 
  private:
   Device& device_;
+  GraphUses uses_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<DeviceBuffer>> blocks_;  // ascending by size
 };

@@ -18,6 +18,7 @@
 #include "gpu/device/rank_alignment.h"
 #include "gpu/device/rank_gpu.h"
 #include "gpu/device/shareable_memory.h"
+#include "gpu/driver/graph_uses.h"
 #include "gpu/driver/idle_wait.h"
 #include "gpu/driver/nvml.h"
 
@@ -170,6 +171,15 @@ class CudaDevice final : public Device {
     if (code == kCuErrorStreamCaptureImplicit) return true;
     COTUNE_RETURN_IF_ERROR(Checked(driver_, code, "cuStreamIsCapturing"));
     return capture != kCuCaptureNone;
+  }
+
+  Result<uint64_t> HoldInGraph(void* stream, uint64_t known,
+                               const std::shared_ptr<const void>& held) override {
+    const CurrentContext current(driver_, context_);
+    const DriverResult<uint64_t> capture =
+        gpu::HoldInGraph(driver_, static_cast<CuStream>(stream), known, held);
+    if (!capture) return Fail(ErrorCode::kEnvironment, capture.error().text);
+    return *capture;
   }
 
   Status OrderStreams(void* before, void* after) override {

@@ -117,6 +117,12 @@ using DriverResult = tl::expected<T, DriverError>;
   X(GraphLaunch, cuGraphLaunch, (CuGraphExec exec, CuStream stream))                               \
   X(GraphExecDestroy, cuGraphExecDestroy, (CuGraphExec exec))                                      \
   X(GraphDestroy, cuGraphDestroy, (CuGraph graph))                                                 \
+  X(UserObjectCreate, cuUserObjectCreate,                                                          \
+    (CuUserObject* object, void* data, CuHostFunction destroy, unsigned int count,                 \
+     unsigned int flags))                                                                          \
+  X(UserObjectRelease, cuUserObjectRelease, (CuUserObject object, unsigned int count))             \
+  X(GraphRetainUserObject, cuGraphRetainUserObject,                                                \
+    (CuGraph graph, CuUserObject object, unsigned int count, unsigned int flags))                  \
   X(EventCreate, cuEventCreate, (CuEvent* event, unsigned int flags))                              \
   X(EventRecord, cuEventRecord, (CuEvent event, CuStream stream))                                  \
   X(EventQuery, cuEventQuery, (CuEvent event))                                                     \

@@ -18,6 +18,8 @@ using CuStream = struct CuStreamOpaque*;
 using CuEvent = struct CuEventOpaque*;
 using CuGraph = struct CuGraphOpaque*;
 using CuGraphExec = struct CuGraphExecOpaque*;
+using CuUserObject = struct CuUserObjectOpaque*;
+using CuHostFunction = void (*)(void* data);
 using CuMemGenericHandle = unsigned long long;
 
 struct CuUuid {
@@ -92,6 +94,8 @@ enum : unsigned int {
   kCuStreamNonBlocking = 1,
   kCuEventDisableTiming = 2,
   kCuIpcLazyEnablePeerAccess = 1,
+  kCuUserObjectNoDestructorSync = 1,
+  kCuGraphUserObjectMove = 1,
 };
 enum CuStreamCaptureMode : int {
   kCuCaptureGlobal = 0,

@@ -80,6 +80,9 @@ TEST(CudaTypesTest, EqualThoseOfTheHeader) {
   EXPECT_EQ(unsigned{kCuHostAllocPortable}, unsigned{CU_MEMHOSTALLOC_PORTABLE});
   EXPECT_EQ(unsigned{kCuHostRegisterDeviceMap}, unsigned{CU_MEMHOSTREGISTER_DEVICEMAP});
   EXPECT_EQ(unsigned{kCuHostRegisterPortable}, unsigned{CU_MEMHOSTREGISTER_PORTABLE});
+  EXPECT_EQ(unsigned{kCuUserObjectNoDestructorSync}, unsigned{CU_USER_OBJECT_NO_DESTRUCTOR_SYNC});
+  EXPECT_EQ(unsigned{kCuGraphUserObjectMove}, unsigned{CU_GRAPH_USER_OBJECT_MOVE});
+  EXPECT_TRUE((std::is_same_v<CuHostFunction, CUhostFn>));
 }
 
 // Returns true if a call through our type passes the arguments that theirs takes.

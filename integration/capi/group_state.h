@@ -8,7 +8,9 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "core/backend/captured_memory.h"
 #include "core/backend/symmetric_region.h"
 #include "core/base/event_sink.h"
 #include "core/base/fork_guard.h"
@@ -48,6 +50,13 @@ struct JobNode {
   std::unique_ptr<Job> job;         // destroyed first
 };
 
+// Memory that the ranks of a group reach.
+struct GroupMemory {
+  void* data = nullptr;
+  std::unique_ptr<SymmetricRegion> region;  // nullptr: the caller's own memory, registered
+  std::unique_ptr<CapturedMemory::Range> range;
+};
+
 cotune_result ResultOf(ErrorCode code);
 
 // Into the caller's struct, as much of it as the caller's version has; nullptr is accepted.
@@ -59,8 +68,11 @@ struct cotune_group {
   cotune::HomeProcess home;  // a child that it forks cannot use the group
   std::shared_ptr<cotune::capi::JobNode> node;
   std::unique_ptr<cotune::Dispatcher> dispatcher;  // destroyed before its job
-  // Allocated here, by where it begins; destroyed before its job too.
-  std::map<void*, std::unique_ptr<cotune::SymmetricRegion>> memory;
+  // Allocated or registered here, by where it begins; destroyed before its job too.
+  std::map<void*, cotune::capi::GroupMemory> memory;
+  // Freed or unregistered by the caller while a graph used it. It goes when the last such graph
+  // does, at the next call that takes memory or gives it back.
+  std::vector<cotune::capi::GroupMemory> kept_memory;
   int64_t call_timeout_ns = 0;
   void* stream = nullptr;  // that calls on CUDA memory are enqueued on
   // Tuned or loaded here; after a load only rank 0 has the entries.

@@ -1,4 +1,10 @@
 // Memory that all ranks of a group reach: allocated or registered, and given back.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
 #include "fmt/format.h"
 #include "integration/capi/group_state.h"
 
@@ -35,23 +41,73 @@ tl::unexpected<Error> NoSuchMemory(const char* call, const char* how) {
               call);
 }
 
+// Ends the registration of memory, and frees it if it is not the caller's.
+void GiveBack(cotune_group& group, GroupMemory memory) {
+  if (memory.region == nullptr) group.job().groups().UnregisterMemory(memory.data);
+}
+
+// Gives back the kept memory for which `is_kept` is false.
+template <typename IsKept>
+void GiveBackKept(cotune_group& group, const IsKept& is_kept) {
+  auto& kept = group.kept_memory;
+  const auto first = std::stable_partition(kept.begin(), kept.end(), is_kept);
+  for (auto each = first; each != kept.end(); ++each) GiveBack(group, std::move(*each));
+  kept.erase(first, kept.end());
+}
+
+// Gives back what the caller has given back before, if the last graph has let go of it since.
+void Sweep(cotune_group& group) {
+  GiveBackKept(group, [](const GroupMemory& kept) { return kept.range->IsInGraph(); });
+}
+
+// Ends a caller's use of memory. While a graph uses it, it is only hidden from later calls: every
+// rank does that at once, and frees the memory by itself when its own graphs are gone. Peers that
+// still have it mapped keep it.
+void TakeBack(cotune_group& group, std::map<void*, GroupMemory>::iterator found) {
+  GroupMemory memory = std::move(found->second);
+  group.memory.erase(found);
+  if (!memory.range->IsInGraph()) return GiveBack(group, std::move(memory));
+  group.job().groups().HideMemory(memory.data);
+  group.kept_memory.push_back(std::move(memory));
+}
+
+std::unique_ptr<CapturedMemory::Range> RangeOf(Job& job, const void* data, uint64_t bytes) {
+  return std::make_unique<CapturedMemory::Range>(job.captured_memory(), data, bytes);
+}
+
 // One rank's mistake must not leave the others waiting: every rank hears of it.
 Status Allocate(cotune_group& group, uint64_t bytes, void** data) {
   Job& job = group.job();
+  Sweep(group);
   COTUNE_TRY(auto region,
              SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job)));
   *data = region->data();
-  group.memory.emplace(*data, std::move(region));
+  group.memory.emplace(*data, GroupMemory{*data, std::move(region), RangeOf(job, *data, bytes)});
   return {};
 }
 
 Status Free(cotune_group& group, void* data) {
-  if (data == nullptr) return {};
   if (Status attached = group.job().device().Attach(); !attached) return attached;
-  if (group.memory.erase(data) == 0) {
+  Sweep(group);
+  if (data == nullptr) return {};
+  const auto found = group.memory.find(data);
+  if (found == group.memory.end() || found->second.region == nullptr) {
     return NoSuchMemory("cotune_memory_free", "it was not allocated by cotune_memory_allocate");
   }
+  TakeBack(group, found);
   return {};
+}
+
+// A registration that waits for the end of a graph ends now, because the memory is to be registered
+// anew.
+void EndKeptRegistrations(cotune_group& group, const void* data, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  GiveBackKept(group, [&](const GroupMemory& kept) {
+    const auto other = reinterpret_cast<uintptr_t>(kept.data);
+    const bool is_apart =
+        begin < other ? bytes <= other - begin : kept.range->bytes() <= begin - other;
+    return kept.region != nullptr || is_apart;
+  });
 }
 
 Status Register(cotune_group& group, void* data, uint64_t bytes) {
@@ -61,19 +117,27 @@ Status Register(cotune_group& group, void* data, uint64_t bytes) {
     own = Fail(ErrorCode::kUsage, "there is no memory to register", "cotune_memory_register");
   }
   if (own) own = job.device().Attach();
-  return job.groups().RegisterMemory(own, data, bytes, DeadlineOf(job));
+  if (own) {
+    Sweep(group);
+    EndKeptRegistrations(group, data, bytes);
+  }
+  COTUNE_RETURN_IF_ERROR(job.groups().RegisterMemory(own, data, bytes, DeadlineOf(job)));
+  group.memory.emplace(data, GroupMemory{data, nullptr, RangeOf(job, data, bytes)});
+  return {};
 }
 
 Status Unregister(cotune_group& group, void* data) {
-  if (group.memory.contains(data)) {
+  const auto found = group.memory.find(data);
+  if (found != group.memory.end() && found->second.region != nullptr) {
     return Fail(ErrorCode::kUsage, "memory of cotune_memory_allocate is registered until it goes",
                 "cotune_memory_unregister", "", "call cotune_memory_free");
   }
-  if (!group.job().groups().IsRegistered(data, 1)) {
+  if (found == group.memory.end()) {
     return NoSuchMemory("cotune_memory_unregister", "it was not registered");
   }
   if (Status attached = group.job().device().Attach(); !attached) return attached;
-  group.job().groups().UnregisterMemory(data);
+  Sweep(group);
+  TakeBack(group, found);
   return {};
 }
 
@@ -81,11 +145,16 @@ Status Unregister(cotune_group& group, void* data) {
 }  // namespace cotune::capi
 
 cotune_group::~cotune_group() {
-  if (memory.empty()) return;
+  if (memory.empty() && kept_memory.empty()) return;
   dispatcher.reset();  // its plans
   const int64_t deadline_ns = cotune::DeadlineAfter(job().clock().now_ns(), call_timeout_ns);
-  for (auto& [data, region] : memory) {
-    cotune::SymmetricRegion::Retire(std::move(region), stream, deadline_ns);
+  for (auto& [data, each] : memory) kept_memory.push_back(std::move(each));
+  for (cotune::capi::GroupMemory& each : kept_memory) {
+    if (each.range->IsInGraph()) {
+      cotune::SymmetricRegion::Abandon(std::move(each.region));
+    } else {
+      cotune::SymmetricRegion::Retire(std::move(each.region), stream, deadline_ns);
+    }
   }
 }
 

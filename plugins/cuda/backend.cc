@@ -92,6 +92,13 @@ class Backend {
         new Backend(host, std::move(gpu), std::move(nvrtc), environment));
   }
 
+  // Graphs that may be replayed outlive it.
+  ~Backend() {
+    if (memory_.IsInGraph()) kernels_.Abandon();
+  }
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
   int32_t device() const { return gpu_->ordinal(); }
   KernelLibrary& kernels() { return kernels_; }
   ChoiceLimits limits() const { return {.has_pdl = has_pdl_}; }

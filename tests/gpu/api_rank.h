@@ -120,6 +120,16 @@ Status RunLate(ApiRank& rank, const Flags& flags);
 Status RunTables(ApiRank& rank, const Flags& flags);
 // Rank --odd calls with another --what: count, collective, dtype, reduction, root or program.
 Status RunMismatch(ApiRank& rank, const Flags& flags);
+// Registered memory of a captured call is freed and given out again, and the graph is replayed;
+// --returns 1: the GPU has the memory back when the graph is gone.
+Status RunGraphMemory(ApiRank& rank, const Flags& flags);
+// Graphs of a group that has gone are replayed beside calls of another one.
+Status RunGraphOutlives(ApiRank& rank, const Flags& flags);
+// Two ranks make a group of their own while another rank calls on a group that they have left.
+Status RunLeft(ApiRank& rank, const Flags& flags);
+// Rank --victim stops itself in the middle of --queue calls; the others have an error, fill their
+// buffers and leave the group. Nobody writes into the buffers until there is a file --until.
+Status RunCanary(ApiRank& rank, const Flags& flags);
 
 }  // namespace cotune::gputest
 

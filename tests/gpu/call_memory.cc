@@ -52,6 +52,10 @@ CallMemory::~CallMemory() {
   for (gpu::CuStream stream : streams_) (*driver_)->StreamDestroy(stream);
   for (gpu::CuModule module : modules_) (*driver_)->ModuleUnload(module);
   for (gpu::CuDevicePointer pointer : allocated_) (*driver_)->MemoryFree(pointer);
+  for (const auto& [data, bytes] : mapped_) {
+    (*driver_)->MemoryUnmap(data, bytes);
+    (*driver_)->MemoryUnreserve(data, bytes);
+  }
   if (context_ != nullptr) (*driver_)->PrimaryContextRelease(device_);
 }
 
@@ -71,6 +75,41 @@ Result<void*> CallMemory::Allocate(uint64_t bytes) {
       Check((*driver_)->MemoryAllocate(&pointer, std::max<uint64_t>(bytes, 1)), "cuMemAlloc"));
   allocated_.push_back(pointer);
   return reinterpret_cast<void*>(pointer);
+}
+
+Result<void*> CallMemory::AllocateMapped(uint64_t bytes) {
+  gpu::CuMemAllocationProperties properties{};
+  properties.type = gpu::kCuMemAllocationPinned;
+  properties.requested_handle_types = gpu::kCuMemHandlePosixFd;
+  properties.location = {gpu::kCuMemLocationDevice, device_};
+  const gpu::CudaDriver& driver = *driver_;
+  size_t granularity = 0;
+  COTUNE_RETURN_IF_ERROR(Check(
+      driver->MemoryGetGranularity(&granularity, &properties, gpu::kCuMemGranularityRecommended),
+      "cuMemGetAllocationGranularity"));
+  const uint64_t mapped_bytes =
+      (std::max<uint64_t>(bytes, 1) + granularity - 1) / granularity * granularity;
+  gpu::CuMemGenericHandle handle = 0;
+  gpu::CuDevicePointer data = 0;
+  COTUNE_RETURN_IF_ERROR(
+      Check(driver->MemoryCreate(&handle, mapped_bytes, &properties, 0), "cuMemCreate"));
+  COTUNE_RETURN_IF_ERROR(
+      Check(driver->MemoryReserve(&data, mapped_bytes, granularity, 0, 0), "cuMemAddressReserve"));
+  COTUNE_RETURN_IF_ERROR(Check(driver->MemoryMap(data, mapped_bytes, 0, handle, 0), "cuMemMap"));
+  mapped_.emplace_back(data, mapped_bytes);
+  COTUNE_RETURN_IF_ERROR(Check(driver->MemoryRelease(handle), "cuMemRelease"));
+  const gpu::CuMemAccess access{{gpu::kCuMemLocationDevice, device_}, gpu::kCuMemReadWrite};
+  COTUNE_RETURN_IF_ERROR(
+      Check(driver->MemorySetAccess(data, mapped_bytes, &access, 1), "cuMemSetAccess"));
+  return reinterpret_cast<void*>(data);
+}
+
+Result<uint64_t> CallMemory::FreeBytes() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  COTUNE_RETURN_IF_ERROR(
+      Check((*driver_)->MemoryGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo"));
+  return uint64_t{free_bytes};
 }
 
 Status CallMemory::Write(void* to, std::span<const std::byte> data) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/status.h"
@@ -27,6 +28,11 @@ class CallMemory {
   bool is_cuda() const { return driver_.has_value(); }
   // Lives as long as this.
   Result<void*> Allocate(uint64_t bytes);
+  // The same in memory that other processes can map, as cotune_memory_register takes it; on CUDA
+  // memory.
+  Result<void*> AllocateMapped(uint64_t bytes);
+  // Those of the GPU; on CUDA memory.
+  Result<uint64_t> FreeBytes();
   Status Write(void* to, std::span<const std::byte> data);
   Result<std::vector<std::byte>> Read(const void* from, uint64_t bytes);
 
@@ -52,6 +58,7 @@ class CallMemory {
   gpu::CuDevice device_ = 0;
   gpu::CuContext context_ = nullptr;
   std::vector<gpu::CuDevicePointer> allocated_;
+  std::vector<std::pair<gpu::CuDevicePointer, uint64_t>> mapped_;
   std::vector<gpu::CuStream> streams_;
   std::vector<gpu::CuModule> modules_;
   std::vector<std::unique_ptr<std::byte[]>> on_host_;

@@ -14,9 +14,19 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"chain", RunChain}, {"tuned", RunTuned},           {"streams", RunStreams},
-    {"fault", RunFault}, {"mismatch", RunMismatch},     {"foreign", RunForeign},
-    {"late", RunLate},   {"programs", RunProgramCalls}, {"tables", RunTables},
+    {"chain", RunChain},
+    {"tuned", RunTuned},
+    {"streams", RunStreams},
+    {"fault", RunFault},
+    {"mismatch", RunMismatch},
+    {"foreign", RunForeign},
+    {"late", RunLate},
+    {"programs", RunProgramCalls},
+    {"tables", RunTables},
+    {"left", RunLeft},
+    {"canary", RunCanary},
+    {"graph_memory", RunGraphMemory},
+    {"graph_outlives", RunGraphOutlives},
 };
 
 int Report(const Error& error) {

@@ -76,6 +76,11 @@ class RankProcesses:
             time.sleep(0.01)
         return True
 
+    def resume(self, rank: int) -> None:
+        """Lets a rank go on that has stopped itself."""
+        if self.processes[rank].poll() is None:
+            self.processes[rank].send_signal(signal.SIGCONT)
+
     def output(self, rank: int) -> str:
         return self.paths[rank].read_text(errors="replace")
 

@@ -15,7 +15,7 @@ import steps as gpu_steps
 
 ALL_PASSED, SOME_FAILED, NO_GPU = 0, 1, 3
 TAIL = 4000
-PARTS = ("cli", "values", "graphs", "sequences", "calls", "programs", "faults")
+PARTS = ("cli", "values", "graphs", "sequences", "calls", "programs", "faults", "memory")
 DESCRIPTION = """Runs every correctness test of cotune on the GPUs of this machine: on all of them, and on 3 and 2 of 4.
 Builds nothing; needs python3 and a tree that `./dev dist DIR --with-tests` wrote (without --with-tests a tree has no
 tests). Each step has a time limit of its own; a step that fails does not end the run."""

@@ -3,6 +3,7 @@
 from cli_steps import cli_steps
 from fault_steps import fault_steps, late_steps, mismatch_steps
 from forced_steps import forced_steps
+from memory_steps import memory_steps
 from program_steps import program_steps
 from step_types import CHECK_CALLS, REDUCING, Step, Tree, rank_step
 
@@ -127,5 +128,5 @@ def all_steps(tree: Tree, ranks: int) -> list[Step]:
         steps += program_steps(tree, number, is_full)
         if is_full:
             steps += fault_steps(tree, number) + mismatch_steps(tree, number) + late_steps(tree, number)
-            steps += forced_steps(tree, number)
+            steps += forced_steps(tree, number) + memory_steps(tree, number)
     return steps

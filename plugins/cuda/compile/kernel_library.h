@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/driver/graph_uses.h"
 #include "plugins/cuda/compile/kernel_cache.h"
 #include "plugins/cuda/compile/kernel_spec.h"
 #include "plugins/cuda/compile/nvrtc.h"
@@ -25,6 +26,10 @@ class KernelLibrary {
   KernelLibrary(const Gpu& gpu, Nvrtc nvrtc, std::string cache_folder, const cotune_host_t& host)
       : gpu_(gpu), nvrtc_(std::move(nvrtc)), cache_(std::move(cache_folder), host) {}
   ~KernelLibrary();
+  // Leaves all kernels loaded when the library goes.
+  void Abandon() { is_abandoned_ = true; }
+  // Graphs that use a kernel by itself; those of a group are known to the group.
+  gpu::GraphUses& graphs() { return graphs_; }
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
@@ -46,6 +51,8 @@ class KernelLibrary {
   const KernelCache cache_;
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Entry>> entries_;
+  gpu::GraphUses graphs_;
+  bool is_abandoned_ = false;
 };
 
 }  // namespace cotune::cuda

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "plugins/cuda/group/kernel_failure.h"
 
@@ -29,7 +33,8 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       rank_(params.rank),
       world_size_(params.world_size),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
-      meeting_(host, params, "cuda") {}
+      meeting_(host, params, "cuda"),
+      graphs_(std::make_unique<gpu::GraphUses>(&memory.graphs())) {}
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
@@ -38,12 +43,15 @@ Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
   std::unique_ptr<Group> group(new Group(host, params, gpu, memory, limits));
   const Result<void> joined = group->Connect(params.deadline_ns);
   // Words that stay in the store do not make the group unusable.
-  static_cast<void>(group->meeting_.Part({"offer", "ready"}, params.deadline_ns));
+  static_cast<void>(group->meeting_.Part({"arrival", "offer", "ready"}, params.deadline_ns));
   COTUNE_RETURN_IF_ERROR(joined);
   return group;
 }
 
 Result<void> Group::Connect(int64_t deadline_ns) {
+  // A rank that is here has left the groups that it left before. The arenas of those serve again.
+  COTUNE_RETURN_IF_ERROR(
+      meeting_.Exchange("arrival", Result<MemoryOffer>(MemoryOffer{}), deadline_ns));
   // Kernels of a group before this one that was aborted may still be on their way out; after the
   // offers no rank has any left, and arenas can be filled.
   Result<MemoryOffer> own = OfferArena(deadline_ns);
@@ -53,6 +61,7 @@ Result<void> Group::Connect(int64_t deadline_ns) {
   }
   auto mapped = MapPeers(offers);
   if (mapped) mapped = FillArena(deadline_ns);
+  is_connected_ = mapped.has_value();
   if (!mapped) own = Propagate(mapped);
   COTUNE_RETURN_IF_ERROR(meeting_.Exchange("ready", own, deadline_ns));
   return {};
@@ -64,11 +73,73 @@ Group::~Group() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   if (words_ != nullptr) {
     Abort();
-    if (!EndKernels()) return;
-    gpu_.driver()->HostFree(words_);
+    if (!EndKernels() || !Leave()) return;
   }
-  mappings_.clear();
-  if (arena_ != 0) memory_.GiveBack(arena_, kArenaBytes);
+  GroupRemains remains;
+  remains.arena = {arena_, kArenaBytes, rank_, world_size_, is_connected_};
+  remains.host_words = words_;
+  for (auto& [data, mappings] : mappings_) {
+    std::move(mappings.begin(), mappings.end(), std::back_inserter(remains.mappings));
+  }
+  remains.graphs = std::move(graphs_);
+  memory_.GiveBack(std::move(remains));
+}
+
+template <typename Enqueue>
+Result<void> Group::RunAlone(int64_t deadline_ns, const Enqueue& enqueue) const {
+  const gpu::CudaDriver& driver = gpu_.driver();
+  gpu::CuStream stream = nullptr;
+  COTUNE_RETURN_IF_ERROR(
+      gpu_.Check(driver->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate"));
+  Result<void> done = enqueue(stream);
+  if (done) done = gpu_.AwaitStream(stream, host_, deadline_ns);
+  driver->StreamDestroy(stream);
+  return done;
+}
+
+// The words come behind all that this rank's kernels have written, because none of those runs any
+// more: a peer that sees this rank's word may use its arena for something else. A replay that comes
+// later finds the poison.
+bool Group::Leave() {
+  if (!is_connected_) return true;
+  const gpu::CudaDriver& driver = gpu_.driver();
+  words_->poison = MakePoison(kAborted, rank_, rank_);
+  const auto own = static_cast<unsigned long long>(rank_) * sizeof(unsigned int);
+  const auto left = RunAlone(
+      host_.now_ns(host_.context) + kKernelsEndNs, [&](gpu::CuStream stream) -> Result<void> {
+        COTUNE_RETURN_IF_ERROR(
+            gpu_.Check(driver->CopyToDeviceAsync(arena_ + offsetof(ArenaControl, poison),
+                                                 &words_->poison, sizeof(words_->poison), stream),
+                       "cuMemcpyHtoDAsync"));
+        const gpu::CuDevicePointer word = arena_ + kDeparturesBegin + own;
+        COTUNE_RETURN_IF_ERROR(gpu_.Check(
+            driver->SetBytesAsync(word, 1, sizeof(unsigned int), stream), "cuMemsetD8Async"));
+        for (int peer = 0; peer < world_size_; ++peer) {
+          if (peer == rank_) continue;
+          const auto arena = reinterpret_cast<gpu::CuDevicePointer>(arguments_.arena[peer]);
+          COTUNE_RETURN_IF_ERROR(
+              gpu_.Check(driver->CopyOnDeviceAsync(arena + kDeparturesBegin + own, word,
+                                                   sizeof(unsigned int), stream),
+                         "cuMemcpyDtoDAsync"));
+        }
+        return {};
+      });
+  // In a context that has failed nothing runs any more, and nobody uses its memory again.
+  return left || left.error().status != COTUNE_DEADLINE_EXCEEDED;
+}
+
+bool Group::HaveLeft(const Arena& arena, int64_t deadline_ns) {
+  const auto read = RunAlone(deadline_ns, [&](gpu::CuStream stream) {
+    return gpu_.Check(
+        gpu_.driver()->CopyToHostAsync(words_->departed, arena.data + kDeparturesBegin,
+                                       sizeof(words_->departed), stream),
+        "cuMemcpyDtoHAsync");
+  });
+  if (!read) return false;
+  for (int peer = 0; peer < arena.world_size; ++peer) {
+    if (peer != arena.rank && words_->departed[peer] == 0) return false;
+  }
+  return true;
 }
 
 bool Group::EndKernels() {
@@ -119,7 +190,8 @@ Result<MemoryOffer> Group::OfferArena(int64_t deadline_ns) {
     COTUNE_TRY(auto made, SideStream::Make(gpu_));
     side_stream = std::move(made);
   }
-  auto arena = memory_.Take(kArenaBytes);
+  auto arena =
+      memory_.Take(kArenaBytes, [&](const Arena& free) { return HaveLeft(free, deadline_ns); });
   if (!arena) {
     return Fail(arena.error().status,
                 fmt::format("a group takes {} MiB on the GPU of each rank: {}", kArenaBytes >> 20,
@@ -151,23 +223,18 @@ Result<void> Group::MapPeers(const std::vector<MemoryOffer>& offers) {
   return {};
 }
 
-// On a stream of its own, so that nothing else on the GPU is waited for.
 Result<void> Group::FillArena(int64_t deadline_ns) {
   const gpu::CudaDriver& driver = gpu_.driver();
-  gpu::CuStream stream = nullptr;
-  auto done =
-      gpu_.Check(driver->StreamCreate(&stream, gpu::kCuStreamNonBlocking), "cuStreamCreate");
-  if (!done) return done;
-  done = gpu_.Check(driver->SetBytesAsync(arena_, 0, kArenaBytes, stream), "cuMemsetD8Async");
-  for (const ByteRange& range : kSentinelRanges) {
-    if (!done) break;
-    done = gpu_.Check(
-        driver->SetBytesAsync(arena_ + range.begin, 0xFF, range.end - range.begin, stream),
-        "cuMemsetD8Async");
-  }
-  if (done) done = gpu_.AwaitStream(stream, host_, deadline_ns);
-  driver->StreamDestroy(stream);
-  return done;
+  return RunAlone(deadline_ns, [&](gpu::CuStream stream) -> Result<void> {
+    COTUNE_RETURN_IF_ERROR(
+        gpu_.Check(driver->SetBytesAsync(arena_, 0, kArenaBytes, stream), "cuMemsetD8Async"));
+    for (const ByteRange& range : kSentinelRanges) {
+      COTUNE_RETURN_IF_ERROR(gpu_.Check(
+          driver->SetBytesAsync(arena_ + range.begin, 0xFF, range.end - range.begin, stream),
+          "cuMemsetD8Async"));
+    }
+    return {};
+  });
 }
 
 bool Group::HasFailed() const {

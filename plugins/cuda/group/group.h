@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/driver/graph_uses.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/cuda/choices/choice_list.h"
 #include "plugins/cuda/kernels/kernel_abi.h"
@@ -43,6 +44,8 @@ class Group {
                                                   const ChoiceLimits& limits);
   // Not collective. Ends this rank's kernels first; what they may use is not freed where the GPU
   // does not come to an end, as when a kernel of another library waits for a rank that is gone.
+  // Graphs into which calls were captured may live on: what they use stays until the last of them
+  // is destroyed, and their replays leave at once without sending or receiving anything.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -62,6 +65,10 @@ class Group {
   // Callers' buffers that kernels reach on all ranks; empty until somebody registers some.
   const RegisteredMemory& registered() const { return registered_; }
 
+  // [hot] A call is about to be enqueued on the stream: if that is captured, the graph uses what
+  // the group has.
+  void NoteCall(gpu::CuStream stream) { graphs_->Add(gpu_.driver(), stream); }
+
   // which: below kSideStreams.
   SideStream& side_stream(size_t which) { return *side_streams_[which]; }
 
@@ -79,6 +86,10 @@ class Group {
   struct HostWords {
     FailureRecord failure;
     AbortWord abort;
+    // For copies between host and device: what peers have set in an arena, and the poison of a
+    // group that goes.
+    unsigned int departed[kRanksMax];
+    unsigned int poison;
   };
   struct Registration;
   // The addresses on all ranks of a range that is being registered, and the mappings that keep it
@@ -95,8 +106,17 @@ class Group {
   sdk::Result<MemoryOffer> OfferArena(int64_t deadline_ns);
   sdk::Result<void> MapPeers(const std::vector<MemoryOffer>& offers);
   sdk::Result<void> FillArena(int64_t deadline_ns);
+  // Returns whether all peers of the group that had the arena have left it.
+  bool HaveLeft(const Arena& arena, int64_t deadline_ns);
   // Waits for the kernels of an aborted group, for a time. False: they may still run.
   bool EndKernels();
+  // Poisons this rank's arena, so that replays leave at once, and tells the peers that this rank
+  // writes into theirs no more. False: the GPU did not come to it.
+  bool Leave();
+  // Runs what `enqueue`, which takes a stream and gives a Result, puts into a stream of its own, so
+  // that nothing else on the GPU is waited for.
+  template <typename Enqueue>
+  sdk::Result<void> RunAlone(int64_t deadline_ns, const Enqueue& enqueue) const;
   sdk::Result<void> RegisterOnAll(const sdk::Result<Registration>& registration, int number,
                                   void* data, uint64_t bytes, int64_t deadline_ns);
   sdk::Result<Registration> BeginRegistration(void* data, uint64_t bytes) const;
@@ -117,6 +137,9 @@ class Group {
   HostWords* words_ = nullptr;
   std::array<std::unique_ptr<SideStream>, kSideStreams> side_streams_;
   std::atomic<bool> is_aborted_{false};
+  // All peers' arenas are mapped, and peers may have begun to use this rank's.
+  bool is_connected_ = false;
+  std::unique_ptr<gpu::GraphUses> graphs_;
   KernelArguments arguments_{};
   RegisteredMemory registered_;
   std::map<void*, std::vector<PeerMapping>> mappings_;  // by where the range begins here

@@ -33,6 +33,7 @@ Result<void> Plan::Launch(const cotune_launch_t& launch) {
   if (!fits || problem_.count == 0) return fits;
   const gpu::CurrentContext current(group_.gpu().driver(), group_.gpu().context());
   if (choice_.is_copy) return LaunchCopy(launch);
+  group_.NoteCall(static_cast<gpu::CuStream>(launch.stream.handle));
   COTUNE_TRY(auto arguments, ArgumentsOf(launch));
   switch (choice_.family->launch) {
     case cuda::Launch::kKernel:

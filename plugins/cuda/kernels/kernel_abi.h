@@ -184,9 +184,12 @@ struct ByteRange {
 };
 
 constexpr unsigned long long kControlBytes = 64ull << 10;
-// Within control: the record of each peer's call; the count of rounds of each block index of this
-// rank, and the flags that its peers set, one cache line a block and eight bytes a source.
+// Within control: the record of each peer's call; a word for each rank, which that rank's host sets
+// when it has left the group and none of its kernels runs any more; the count of rounds of each
+// block index of this rank, and the flags that its peers set, one cache line a block and eight
+// bytes a source.
 constexpr unsigned long long kCallRecordsBegin = 1ull << 10;
+constexpr unsigned long long kDeparturesBegin = 2ull << 10;
 constexpr unsigned long long kRoundsBegin = 8ull << 10;
 constexpr unsigned long long kFlagsBegin = 16ull << 10;
 constexpr unsigned long long kFlagLineBytes = 128;

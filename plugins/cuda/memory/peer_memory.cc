@@ -3,39 +3,74 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace cotune::cuda {
 
 using sdk::Fail;
 using sdk::Result;
 
 PeerMemory::~PeerMemory() {
-  if (gpu_.IsStuck()) return;
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  if (!gpu_.IsStuck()) Sweep();
+  if (gpu_.IsStuck() || !in_graphs_.empty()) {
+    // Never destroyed: its mappings stay.
+    static auto* const left = new std::vector<std::vector<GroupRemains>>;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    left->push_back(std::move(in_graphs_));
+    return;
+  }
   for (const auto& [handle, pointer] : mapped_) gpu_.driver()->IpcCloseHandle(pointer);
   for (const gpu::CuDevicePointer pointer : allocated_) gpu_.driver()->MemoryFree(pointer);
 }
 
-Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes) {
+Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes, const HaveLeft& have_left) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = free_.find(bytes); found != free_.end()) {
-    const gpu::CuDevicePointer pointer = found->second;
+  Sweep();
+  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Arena& arena) {
+    return arena.bytes == bytes && (!arena.is_shared || have_left(arena));
+  });
+  if (found != free_.end()) {
+    const gpu::CuDevicePointer pointer = found->data;
     free_.erase(found);
+    ++taken_;
     return pointer;
   }
   gpu::CuDevicePointer pointer = 0;
   COTUNE_RETURN_IF_ERROR(gpu_.Check(gpu_.driver()->MemoryAllocate(&pointer, bytes), "cuMemAlloc"));
   allocated_.push_back(pointer);
+  ++taken_;
   return pointer;
 }
 
-void PeerMemory::GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes) {
+void PeerMemory::GiveBack(GroupRemains remains) {
   const std::lock_guard lock(mutex_);
-  free_.emplace(bytes, pointer);
+  if (remains.arena.data != 0) --taken_;
+  in_graphs_.push_back(std::move(remains));
+  Sweep();
+}
+
+void PeerMemory::Sweep() {
+  const auto ended =
+      std::stable_partition(in_graphs_.begin(), in_graphs_.end(),
+                            [](const GroupRemains& each) { return each.graphs->IsAny(); });
+  for (auto each = ended; each != in_graphs_.end(); ++each) {
+    if (each->host_words != nullptr) gpu_.driver()->HostFree(each->host_words);
+    if (each->arena.data != 0) free_.push_back(each->arena);
+  }
+  in_graphs_.erase(ended, in_graphs_.end());
 }
 
 bool PeerMemory::HasTaken() {
   const std::lock_guard lock(mutex_);
-  return allocated_.size() > free_.size();
+  return taken_ > 0;
+}
+
+bool PeerMemory::IsInGraph() {
+  const std::lock_guard lock(mutex_);
+  Sweep();
+  return !in_graphs_.empty();
 }
 
 Result<MemoryOffer> PeerMemory::OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const {

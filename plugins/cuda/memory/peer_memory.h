@@ -3,12 +3,16 @@
 #define COTUNE_PLUGINS_CUDA_MEMORY_PEER_MEMORY_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gpu/driver/graph_uses.h"
+#include "plugins/cuda/memory/caller_memory.h"
 #include "plugins/cuda/memory/descriptor_socket.h"
 #include "plugins/cuda/memory/gpu.h"
 #include "plugins/sdk/failure.h"
@@ -29,10 +33,29 @@ struct MemoryOffer {
   uint64_t has_pdl = 0;
 };
 
+// The memory of a rank that its peers write into while a group lives.
+struct Arena {
+  gpu::CuDevicePointer data = 0;
+  uint64_t bytes = 0;
+  int rank = 0;  // of this process in the group
+  int world_size = 1;
+  // Whether peers may have begun to use it.
+  bool is_shared = false;
+};
+
+// What a group that goes leaves behind. Graphs into which its calls were captured use all of it.
+struct GroupRemains {
+  Arena arena;
+  void* host_words = nullptr;         // pinned
+  std::vector<PeerMapping> mappings;  // of callers' memory
+  std::unique_ptr<gpu::GraphUses> graphs;
+};
+
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
 // peer that was cut off may still be writing when its group ends here, and a mapping may be used by
-// another group. What a group gives back serves the next one. Where the GPU is stuck in the end,
-// all is left to the process, because the driver would wait. Any thread; the context is current.
+// another group. What a group gives back serves a later one when no graph of this process uses it
+// and no peer writes into it any more. If the GPU is stuck in the end, or a graph lives, all is
+// left to the process. Any thread; the context is current.
 class PeerMemory {
  public:
   // socket_bases: folders for the sockets that take descriptors of callers' memory, see
@@ -47,10 +70,18 @@ class PeerMemory {
   const std::vector<std::string>& socket_bases() const { return socket_bases_; }
 
   // Memory of exactly these bytes: one that was given back, or new. Its content is undefined.
-  sdk::Result<gpu::CuDevicePointer> Take(uint64_t bytes);
-  void GiveBack(gpu::CuDevicePointer pointer, uint64_t bytes);
+  // have_left: whether all peers of the group that gave an arena back have left it; asked for
+  // arenas that are shared.
+  using HaveLeft = std::function<bool(const Arena& arena)>;
+  sdk::Result<gpu::CuDevicePointer> Take(uint64_t bytes, const HaveLeft& have_left);
+  // None of this rank's kernels of the group runs any more.
+  void GiveBack(GroupRemains remains);
   // Whether some memory has not been given back.
   bool HasTaken();
+  // The graphs that use any group; those of a group are a part of them.
+  const gpu::GraphUses& graphs() const { return graphs_; }
+  // Whether a graph lives that uses a group which has gone. No group lives.
+  bool IsInGraph();
 
   // How the peers find memory that Take gave.
   sdk::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;
@@ -58,11 +89,17 @@ class PeerMemory {
   sdk::Result<gpu::CuDevicePointer> Map(const MemoryOffer& offer);
 
  private:
+  // Frees what only graphs have used that are gone.
+  void Sweep();
+
   const Gpu& gpu_;
   const std::vector<std::string> socket_bases_;
   std::mutex mutex_;
   std::vector<gpu::CuDevicePointer> allocated_;
-  std::multimap<uint64_t, gpu::CuDevicePointer> free_;  // by bytes
+  int taken_ = 0;                        // and not given back
+  std::vector<Arena> free_;              // that no graph uses
+  std::vector<GroupRemains> in_graphs_;  // given back, and used by graphs
+  gpu::GraphUses graphs_;
   std::map<std::string, gpu::CuDevicePointer> mapped_;  // by handle
 };
 

@@ -40,14 +40,15 @@ Result<std::unique_ptr<CudaPart>> CudaPart::Prepare(const Gpu& gpu, KernelLibrar
                              HasProgrammaticLaunch(gpu.capability())};
   COTUNE_TRY(const auto function, kernels.Get(UnitOf(kernel), deadline_ns));
   COTUNE_TRY(const auto resident, ResidentBlocks(gpu, function, kernel.shape.threads));
-  return std::make_unique<CudaPart>(gpu, program, stages, kernel.shape, kernel.uses_pdl, function,
-                                    resident);
+  return std::make_unique<CudaPart>(gpu, kernels.graphs(), program, stages, kernel.shape,
+                                    kernel.uses_pdl, function, resident);
 }
 
-CudaPart::CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages& stages,
-                   const PartShape& shape, bool uses_pdl, gpu::CuFunction function,
-                   uint64_t resident_blocks)
+CudaPart::CudaPart(const Gpu& gpu, gpu::GraphUses& graphs, const sdk::Program& program,
+                   const PartStages& stages, const PartShape& shape, bool uses_pdl,
+                   gpu::CuFunction function, uint64_t resident_blocks)
     : gpu_(gpu),
+      graphs_(graphs),
       shape_(shape),
       uses_pdl_(uses_pdl),
       function_(function),
@@ -63,6 +64,7 @@ CudaPart::CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages
 
 Result<void> CudaPart::Launch(const cotune_program_launch_t& launch) {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  graphs_.Add(gpu_.driver(), static_cast<gpu::CuStream>(launch.stream.handle));
   SetOperands(alignments_, input_count_, launch.inputs, launch.outputs, arguments_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i] == 0) continue;

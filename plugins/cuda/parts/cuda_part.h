@@ -25,10 +25,11 @@ class CudaPart {
   static sdk::Result<std::unique_ptr<CudaPart>> Prepare(const Gpu& gpu, KernelLibrary& kernels,
                                                         const sdk::Program& program,
                                                         int64_t deadline_ns);
-  // resident_blocks: that the GPU runs at the same time.
-  CudaPart(const Gpu& gpu, const sdk::Program& program, const PartStages& stages,
-           const PartShape& shape, bool uses_pdl, gpu::CuFunction function,
-           uint64_t resident_blocks);
+  // graphs: those that use the kernel; they outlive this. resident_blocks: that the GPU runs at the
+  // same time.
+  CudaPart(const Gpu& gpu, gpu::GraphUses& graphs, const sdk::Program& program,
+           const PartStages& stages, const PartShape& shape, bool uses_pdl,
+           gpu::CuFunction function, uint64_t resident_blocks);
 
   // Enqueues the call; [hot] and capturable.
   sdk::Result<void> Launch(const cotune_program_launch_t& launch);
@@ -38,6 +39,7 @@ class CudaPart {
                                  unsigned int blocks);
 
   const Gpu& gpu_;
+  gpu::GraphUses& graphs_;
   const PartShape shape_;
   const bool uses_pdl_;
   const gpu::CuFunction function_;
