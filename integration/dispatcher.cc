@@ -92,6 +92,7 @@ void Dispatcher::DropOldestTable() {
     plan = plans_.erase(plan);
   }
   std::erase_if(refused_, [&](const auto& each) { return each.first.table == oldest; });
+  followed_.clear();
   tables_.erase(tables_.begin());
 }
 
@@ -322,7 +323,8 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
     return latest_.plan;
   }
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  Result<CachedPlan*> plan = PlanFor(KeyOf(call, problem, *table), nullptr);
+  COTUNE_TRY(const PlanKey key, Followed(KeyOf(call, problem, *table), nullptr));
+  Result<CachedPlan*> plan = PlanFor(key, nullptr);
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
   return plan;
@@ -389,7 +391,7 @@ Result<std::unique_ptr<Dispatcher::CachedPlan>> Dispatcher::Prepare(const PlanKe
     return plan->caller->Precompile(deadline_ns);
   };
   if (key.choice_index != DispatchTable::kNoChoice) {
-    const ChoiceId& id = key.table->choices()[key.choice_index];
+    const ChoiceId& id = ChosenBy(key);
     const std::optional<Choice> listed = FindChoice(job_.groups(), plan->program, key.problem, id);
     Status prepared = prepare(listed ? *listed : Choice{.id = id});
     if (prepared) prepared = PrepareForGraphs(*plan, deadline_ns);
@@ -422,7 +424,7 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
   // call.
   std::optional<Choice> first;
   if (key.choice_index != DispatchTable::kNoChoice) {
-    first = FindChoice(job_.groups(), program, key.problem, key.table->choices()[key.choice_index]);
+    first = FindChoice(job_.groups(), program, key.problem, ChosenBy(key));
   } else if (Result<Choice> fallback = job_.DefaultChoice(program, key.problem)) {
     first = std::move(*fallback);
   }
@@ -446,21 +448,21 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  const PlanKey key = KeyOf(call, problem, table());
+  COTUNE_TRY(const PlanKey key, Followed(KeyOf(call, problem, table()), nullptr));
   COTUNE_TRY(const Program program, Program::SingleCollective(key.problem.cls));
   return ExplainKey(key, program);
 }
 
 Result<CallExplanation> Dispatcher::ExplainKey(const PlanKey& key, const Program& program) {
-  const DispatchTable& current = *key.table;
   const DispatchKey dispatch_key = DispatchKey::Of(key.problem.cls);
   Result<CallExplanation> chosen = ChosenFor(key, program);
   if (!chosen) return chosen;
   CallExplanation explanation = std::move(*chosen);
   explanation.from_table =
       key.choice_index != DispatchTable::kNoChoice && explanation.table_choice_refused.empty();
-  if (!explanation.from_table) return explanation;
-  if (const std::optional<SizeRange> range = current.RangeOf(dispatch_key, key.problem.bytes())) {
+  if (!explanation.from_table || key.table == nullptr) return explanation;
+  if (const std::optional<SizeRange> range =
+          key.table->RangeOf(dispatch_key, key.problem.bytes())) {
     explanation.first_bytes = range->first_bytes;
     explanation.end_bytes = range->end_bytes;
   }

@@ -17,6 +17,7 @@
 
 #include "core/choice/choice_caller.h"
 #include "core/selection/dispatch_table.h"
+#include "integration/agreed_choices.h"
 #include "integration/job.h"
 
 namespace cotune {
@@ -79,6 +80,13 @@ class Dispatcher {
   Status Run(const Call& call);
   // The same for a program. kUsage also when it does not fit the group, or its rows not the ranks.
   Status Run(const ProgramCall& call);
+  // Agrees on a choice for each collective of the program at these numbers of rows, none: at all of
+  // them. It is that which the table has for the program, or the default; a collective that has one
+  // keeps it. From now on calls of such a collective run by it, whatever program it stands in, so
+  // that ranks with other programs around it run it alike. Collective in the sense of the job.
+  Status Agree(const ProgramGraph& graph, std::span<const uint64_t> rows);
+  // Returns whether there is such a choice for all collectives of the program.
+  Result<bool> IsAgreed(const ProgramGraph& graph, uint64_t rows);
   // Makes the plan ready that the call would run. Collective in the sense of the job.
   Status Prepare(const ProgramCall& call);
 
@@ -96,7 +104,7 @@ class Dispatcher {
   struct PlanKey {
     Problem problem;
     int32_t choice_index = DispatchTable::kNoChoice;
-    const DispatchTable* table = nullptr;
+    const DispatchTable* table = nullptr;  // nullptr: the index is one of composed_
     bool operator==(const PlanKey&) const = default;
   };
   struct PlanKeyHash {
@@ -124,6 +132,22 @@ class Dispatcher {
     uint64_t digest = 0;
     uint64_t rows = 0;
   };
+
+  // The collectives of a program, each by itself.
+  static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
+  // The choice of each collective of a program by the table; nothing: the default.
+  std::vector<AgreedChoices::Choice> TableChoices(const Program& program,
+                                                  const Problem& anchor) const;
+  Status AgreeOnAllRows(const Program& bound);
+  Result<ChoiceId> AgreedChoiceOf(const Problem& problem,
+                                  const AgreedChoices::Choice& agreed) const;
+  // The key by which a call runs: that of the agreed choices, if all its collectives have one.
+  // program: nullptr for that of the key's collective alone.
+  Result<PlanKey> Followed(const PlanKey& key, const Program* program);
+  // Returns whether the key's own choice, or the default that it stands for, is this one.
+  bool ListsAsWinner(const PlanKey& key, const Program& program, const ChoiceId& id) const;
+  // The choice of a key that has one.
+  const ChoiceId& ChosenBy(const PlanKey& key) const;
 
   // What all calls begin with: why none may run.
   Status MayRun() const;
@@ -221,6 +245,12 @@ class Dispatcher {
   std::map<std::pair<uint64_t, BufferClass>, std::unique_ptr<Program>> programs_;
   std::set<DispatchKey> untuned_;  // as far as it was said
   std::set<std::string> eager_;    // choices of which it was said that they cannot be captured
+  AgreedChoices agreed_;
+  std::vector<ChoiceId> composed_;  // of agreed choices, where the table has another one
+  // By the key that the table alone gives.
+  std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
+  // Digest and rows of programs all of whose collectives have an agreed choice.
+  std::set<std::pair<uint64_t, uint64_t>> agreed_programs_;
   // Calls that no choice runs, so that none is tried again.
   std::unordered_map<PlanKey, Error, PlanKeyHash> refused_;
   int64_t last_timeout_ns_ = 0;  // of a call

@@ -130,6 +130,12 @@ Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
     return ProgramKey{program, PlanKey{problem, choice, &table}};
   };
   Result<ProgramKey> plain = key_on(BufferClass::kPlain);
+  if (plain) {
+    COTUNE_TRY(const PlanKey followed, Followed(plain->key, plain->program));
+    const bool is_agreed = !(followed == plain->key);
+    plain->key = followed;
+    if (is_agreed) return plain;
+  }
   // Without rows the operands say nothing, and every rank has to come to the same answer.
   const bool may_be_symmetric = plain && job_.groups().HasRegisteredMemory() && call.rows > 0;
   if (!may_be_symmetric || !IsSymmetric(*plain->program, call)) return plain;

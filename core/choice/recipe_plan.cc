@@ -9,15 +9,15 @@
 namespace cotune {
 namespace {
 
-Result<std::unique_ptr<Plan>> PrepareCollective(const Program& program, Problem problem,
+// The call of a step is the call of the collective by itself: ranks with other operations around
+// the same collectives run them together.
+Result<std::unique_ptr<Plan>> PrepareCollective(const Problem& problem,
                                                 const RecipePlan::StepChoice& by,
                                                 int64_t deadline_ns) {
   if (by.member == nullptr || by.member->group == nullptr) {
     return Fail(ErrorCode::kAborted, "its backend has no group", by.choice.id.text());
   }
   COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
-  // Ranks that call other programs with equal collectives are told so.
-  problem.cls.program_digest = program.anchor().program_digest;
   return by.member->group->Prepare(single, problem, by.choice, deadline_ns);
 }
 
@@ -63,9 +63,9 @@ Result<std::unique_ptr<Plan>> RecipePlan::Prepare(const Program& program, const 
   for (const RecipeStep& step : recipe.steps) {
     const size_t place = step.part ? 0 : PlaceOf(graph, *step.collective);
     COTUNE_TRY(std::unique_ptr<Plan> plan,
-               step.part ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
-                         : PrepareCollective(program, collectives[place].problem, choices[place],
-                                             deadline_ns));
+               step.part
+                   ? PreparePart(*step.part, rows, program.group(), support, deadline_ns)
+                   : PrepareCollective(collectives[place].problem, choices[place], deadline_ns));
     made->is_capturable_ = made->is_capturable_ && plan->is_capturable();
     made->steps_.push_back({.plan = std::move(plan),
                             .is_part = step.part.has_value(),

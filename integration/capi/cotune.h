@@ -385,10 +385,11 @@ COTUNE_API cotune_result cotune_program_infer(const cotune_program* program, int
 
 /* Runs the program, on host memory to its end; on CUDA memory it is enqueued, as a collective is.
  * An output that overwrites an input (`into`) has that input's address; no output overlaps another
- * operand else. All ranks call it with the same program and the same number of rows: another one on
- * a rank is an error on all, as another collective is. COTUNE_ERROR_USAGE: nothing has begun. After
- * any other error the group has failed, the outputs hold anything, and so do inputs that an output
- * overwrites; all other inputs are as they were. */
+ * operand else. All ranks call it with the same collectives in the same order: another one on a
+ * rank is an error on all. As a program is tuned as a whole, all ranks call the same one with the
+ * same number of rows, unless its collectives are agreed (cotune_program_agree).
+ * COTUNE_ERROR_USAGE: nothing has begun. After any other error the group has failed, the outputs
+ * hold anything, and so do inputs that an output overwrites; all other inputs are as they were. */
 COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_program* program,
                                             const cotune_tensor* inputs, size_t input_count,
                                             const cotune_tensor* outputs, size_t output_count);
@@ -399,6 +400,26 @@ COTUNE_API cotune_result cotune_program_run(cotune_group* group, const cotune_pr
 COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotune_program* program,
                                                 const cotune_tensor* inputs, size_t input_count,
                                                 const cotune_tensor* outputs, size_t output_count);
+
+/* Agrees on a choice for each collective of the program at these numbers of rows; row_count 0: at
+ * all of them. It is the choice that the table in force has for the program, or the default. From
+ * now on and as long as the group lives, a collective with the same dtype, reduction, root and
+ * count runs by it, whatever program it stands in, so that ranks may call other programs around the
+ * same collectives. A collective that is agreed already keeps its choice. All ranks agree on the
+ * same in the same order; nothing is communicated. */
+COTUNE_API cotune_result cotune_program_agree(cotune_group* group, const cotune_program* program,
+                                              const uint64_t* rows, size_t row_count);
+/* 1: all collectives of the program are agreed at this number of rows; 0: one is not, or the call
+ * has failed. */
+COTUNE_API int32_t cotune_program_is_agreed(cotune_group* group, const cotune_program* program,
+                                            uint64_t rows);
+/* cotune_program_run, if all collectives of the program are agreed; otherwise *has_run is 0 and
+ * nothing has begun. */
+COTUNE_API cotune_result cotune_program_run_agreed(cotune_group* group,
+                                                   const cotune_program* program,
+                                                   const cotune_tensor* inputs, size_t input_count,
+                                                   const cotune_tensor* outputs,
+                                                   size_t output_count, int32_t* has_run);
 
 /* ---- Tuning ---- */
 

@@ -272,6 +272,50 @@ cotune_result cotune_program_run(cotune_group* group, const cotune_program* prog
   });
 }
 
+cotune_result cotune_program_run_agreed(cotune_group* group, const cotune_program* program,
+                                        const cotune_tensor* inputs, size_t input_count,
+                                        const cotune_tensor* outputs, size_t output_count,
+                                        int32_t* has_run) {
+  using namespace cotune;  // NOLINT(google-build-using-namespace): for one function
+  if (has_run != nullptr) *has_run = 0;
+  return capi::Guard(group, [&](cotune_group& self) -> Status {
+    if (has_run == nullptr) return Fail(ErrorCode::kUsage, "has_run is NULL", "a program");
+    capi::Operands operands;
+    COTUNE_TRY(const ProgramCall call,
+               capi::CallOf(self, program, inputs, input_count, outputs, output_count, operands));
+    COTUNE_TRY(const bool is_agreed, self.dispatcher->IsAgreed(*call.graph, call.rows));
+    if (!is_agreed) return {};
+    *has_run = 1;
+    if (!self.has_said_table) capi::SayTable(self);
+    return self.dispatcher->Run(call);
+  });
+}
+
+cotune_result cotune_program_agree(cotune_group* group, const cotune_program* program,
+                                   const uint64_t* rows, size_t row_count) {
+  using namespace cotune;  // NOLINT(google-build-using-namespace): for one function
+  return capi::Guard(group, [&](cotune_group& self) -> Status {
+    COTUNE_RETURN_IF_ERROR(capi::IsThere(program));
+    if (rows == nullptr && row_count > 0) {
+      return Fail(ErrorCode::kUsage, "rows is NULL", "cotune_program_agree");
+    }
+    return self.dispatcher->Agree(program->graph, {rows, row_count});
+  });
+}
+
+int32_t cotune_program_is_agreed(cotune_group* group, const cotune_program* program,
+                                 uint64_t rows) {
+  using namespace cotune;  // NOLINT(google-build-using-namespace): for one function
+  int32_t answer = 0;
+  capi::Guard(group, [&](cotune_group& self) -> Status {
+    COTUNE_RETURN_IF_ERROR(capi::IsThere(program));
+    COTUNE_TRY(const bool is_agreed, self.dispatcher->IsAgreed(program->graph, rows));
+    answer = is_agreed ? 1 : 0;
+    return {};
+  });
+  return answer;
+}
+
 cotune_result cotune_program_prepare(cotune_group* group, const cotune_program* program,
                                      const cotune_tensor* inputs, size_t input_count,
                                      const cotune_tensor* outputs, size_t output_count) {

@@ -11,16 +11,20 @@
  *   cotune::all_to_all(Tensor x, str group_name) -> Tensor
  *   cotune::broadcast(Tensor x, int root, str group_name) -> Tensor
  * `program` is a text of docs/programs.md. `manifest` is "", or lists the programs that are tuned
- * together, in one meeting of the ranks, before the operator runs for the first time with that
- * manifest on that group: "rows 8,32: PROGRAM | rows 1: PROGRAM" gives each program's numbers of
- * rows (1 where it has no R) in front of its text. Operands are contiguous. On CUDA an operator
- * enqueues on PyTorch's current stream. `inputs` may hold one tensor more than the program
- * declares, which is not read: it orders the operators of a compiled graph.
+ * together: "rows 8,32: PROGRAM | any rows 4,16: PROGRAM" gives each program's numbers of rows (1
+ * where it has no R) before its text, and "any" if it is called with other numbers, too. Operands
+ * are contiguous. On CUDA an operator enqueues on PyTorch's current stream. `inputs` may hold one
+ * tensor more than the program declares, which is not read: it orders the operators of a compiled
+ * graph.
  *
- * A group whose ranks find out in a tune that they differ in what they compiled becomes plain on
- * all of them: from then on its programs run step by step by PyTorch's own collectives (the
- * operator cotune::program_plain, which Python defines), as they do where a group could not be
- * made. All functions may be called by any thread, but not from a listener. */
+ * In a process whose ranks may compile other graphs than each other (cotune_torch_set_meets), a
+ * program runs by cotune once its collectives are agreed (cotune_program_agree); before that it is
+ * given to the operator cotune::program_undecided, which Python defines: there the ranks meet.
+ * Otherwise the manifest is tuned before the operator runs for the first time with it on that
+ * group, on all ranks together, and a group whose ranks find out in a tune that they differ in what
+ * they compiled becomes plain on all of them. The programs of a plain group run step by step by
+ * PyTorch's own collectives (cotune::program_plain, which Python defines), as they do if a group
+ * could not be made. All functions may be called by any thread, but not from a listener. */
 #ifndef COTUNE_INTEGRATION_TORCH_COTUNE_TORCH_H_
 #define COTUNE_INTEGRATION_TORCH_COTUNE_TORCH_H_
 
@@ -54,6 +58,23 @@ COTUNE_API void cotune_torch_group_unregister(const char* name);
 /* 1: the name is plain there; 0: it stands for a group; -1: for nothing. */
 COTUNE_API int32_t cotune_torch_group_is_plain(const char* name, int32_t device);
 
+/* From now on programs run by agreed collectives only, and a name that stands for nothing is given
+ * to cotune::program_undecided, too. 0: as in a process without Python. */
+COTUNE_API void cotune_torch_set_meets(int32_t meets);
+
+/* Tunes the programs of the manifest ("" for none) together, unless the group is untuned, agrees on
+ * their collectives in the order of the manifest, and then on those of `program` at so many rows.
+ * All ranks of the group call it together with the same arguments. A tune that has failed in a way
+ * that leaves the group as it was is no error here. COTUNE_ERROR_USAGE if the name stands for no
+ * group there. */
+COTUNE_API cotune_result cotune_torch_group_decide(const char* name, int32_t device,
+                                                   const char* manifest, const char* program,
+                                                   uint64_t rows, cotune_error* error);
+
+/* 1: all collectives of the program are agreed at so many rows; 0: not, or no group is there. */
+COTUNE_API int32_t cotune_torch_group_is_agreed(const char* name, int32_t device,
+                                                const char* program, uint64_t rows);
+
 /* Called when an operator runs for a name that stands for nothing on its device, on the operator's
  * thread, one call at a time for a name and device: it registers the name and gives COTUNE_SUCCESS,
  * or writes an error, which the operator then raises. resolve NULL: there is none any more. */
@@ -75,7 +96,8 @@ typedef struct cotune_torch_tune {
   const char* group_name;
   const char* manifest;
   cotune_group* group; /* may be explained; not tuned or destroyed */
-  /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on;
+  /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on,
+   * unless the process meets, in which calls run by the table that there was;
    * COTUNE_ERROR_UNSUPPORTED: nothing was measured, because a CUDA graph is being captured;
    * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was;
    * COTUNE_ERROR_INTERRUPTED: likewise, because a listener has ended the tune;

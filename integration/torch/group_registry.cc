@@ -1,5 +1,7 @@
 #include "integration/torch/group_registry.h"
 
+#include <cstdio>
+#include <exception>
 #include <vector>
 
 #include "fmt/format.h"
@@ -147,6 +149,42 @@ int32_t cotune_torch_group_is_plain(const char* name, int32_t device) {
   const auto found = name == nullptr ? nullptr : TheRegistry().Find(name, device < 0);
   if (found == nullptr) return -1;
   return found->is_plain() ? 1 : 0;
+}
+
+void cotune_torch_set_meets(int32_t meets) { TheRegistry().SetMeets(meets != 0); }
+
+cotune_result cotune_torch_group_decide(const char* name, int32_t device, const char* manifest,
+                                        const char* program, uint64_t rows, cotune_error* error) {
+  const auto fail = [error](cotune_result result, const char* text) {
+    if (error == nullptr) return result;
+    error->result = result;
+    error->rank = -1;
+    std::snprintf(error->text, sizeof(error->text), "%s", text);
+    return result;
+  };
+  if (name == nullptr || manifest == nullptr || program == nullptr) {
+    return fail(COTUNE_ERROR_USAGE, "a text is NULL");
+  }
+  const auto found = TheRegistry().Find(name, device < 0);
+  if (found == nullptr) return fail(COTUNE_ERROR_USAGE, "no group has this name there");
+  try {
+    found->Decide(manifest, program, rows,
+                  [](const cotune_torch_tune& tune) { return TheRegistry().Tell(tune); });
+    return COTUNE_SUCCESS;
+  } catch (const std::exception& failure) {
+    return fail(COTUNE_ERROR_ENVIRONMENT, failure.what());
+  }
+}
+
+int32_t cotune_torch_group_is_agreed(const char* name, int32_t device, const char* program,
+                                     uint64_t rows) {
+  if (name == nullptr || program == nullptr) return 0;
+  const auto found = TheRegistry().Find(name, device < 0);
+  try {
+    return found != nullptr && found->IsAgreed(program, rows) ? 1 : 0;
+  } catch (const std::exception&) {
+    return 0;
+  }
 }
 
 void cotune_torch_set_resolver(cotune_torch_resolver resolve, void* context) {

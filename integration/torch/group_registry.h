@@ -2,6 +2,7 @@
 #ifndef COTUNE_INTEGRATION_TORCH_GROUP_REGISTRY_H_
 #define COTUNE_INTEGRATION_TORCH_GROUP_REGISTRY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,6 +30,8 @@ class GroupRegistry {
   std::shared_ptr<NamedGroup> Get(const std::string& name, int32_t device);
 
   void SetResolver(cotune_torch_resolver resolve, void* context);
+  void SetMeets(bool meets) { meets_ = meets; }
+  bool meets() const { return meets_; }
   void SetListener(cotune_torch_listener listen, void* context);
   int32_t Tell(const cotune_torch_tune& tune) const;
 
@@ -49,6 +52,7 @@ class GroupRegistry {
   mutable std::shared_mutex mutex_;  // never held while something outside is called
   std::map<Key, std::shared_ptr<NamedGroup>, KeyLess> groups_;
   std::map<Key, std::shared_ptr<std::mutex>, KeyLess> resolve_mutexes_;
+  std::atomic<bool> meets_{false};
   cotune_torch_resolver resolve_ = nullptr;
   void* resolve_context_ = nullptr;
   cotune_torch_listener listen_ = nullptr;

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n";
 constexpr std::string_view kRowsWord = "rows ";
+constexpr std::string_view kAnyWord = "any ";
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);
@@ -32,13 +33,15 @@ tl::unexpected<std::string> Wrong(std::string what) {
 
 tl::expected<ManifestNode, std::string> NodeOf(std::string_view text, size_t index) {
   const size_t colon = text.find(':');
-  const std::string_view head = text.substr(0, colon);
+  std::string_view head = text.substr(0, colon);
   const std::string_view program =
       colon == std::string_view::npos ? std::string_view() : Trimmed(text.substr(colon + 1));
+  const bool has_any_rows = head.starts_with(kAnyWord);
+  if (has_any_rows) head = Trimmed(head.substr(kAnyWord.size()));
   if (!head.starts_with(kRowsWord) || program.empty()) {
     return Wrong(fmt::format("part {} is not \"rows NUMBERS: PROGRAM\"", index + 1));
   }
-  ManifestNode result{std::string(program), {}};
+  ManifestNode result{std::string(program), {}, has_any_rows};
   for (const std::string_view each : Split(head.substr(kRowsWord.size()), ',')) {
     uint64_t rows = 0;
     const auto [end, error] = std::from_chars(each.data(), each.data() + each.size(), rows);

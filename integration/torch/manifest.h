@@ -14,6 +14,8 @@ namespace cotune::torch_operators {
 struct ManifestNode {
   std::string program;         // as text
   std::vector<uint64_t> rows;  // that are tuned; not empty
+  // The program is called with other numbers of rows, too: they are dynamic.
+  bool has_any_rows = false;
   bool operator==(const ManifestNode&) const = default;
 };
 

@@ -16,6 +16,12 @@ TEST(ManifestTest, HoldsProgramsAndTheirRows) {
                                   ManifestNode{"b", {8}}));
 }
 
+TEST(ManifestTest, MarksProgramsOfAnyRows) {
+  const auto nodes = ParseManifest("any rows 4,16: a | rows 4: a");
+  ASSERT_TRUE(nodes) << nodes.error();
+  EXPECT_THAT(*nodes, ElementsAre(ManifestNode{"a", {4, 16}, true}, ManifestNode{"a", {4}}));
+}
+
 TEST(ManifestTest, SaysWhatIsWrong) {
   const auto error_of = [](std::string_view text) {
     const auto nodes = ParseManifest(text);

@@ -52,6 +52,12 @@ bool LeavesTheTable(cotune_result result) {
          result == COTUNE_ERROR_INTERRUPTED;
 }
 
+// The last input of a program is left out if the program does not declare it.
+size_t InputsOf(const ProgramRun& run, const cotune_program* program) {
+  const size_t inputs = run.inputs.size();
+  return inputs == cotune_program_input_count(program) + 1 ? inputs - 1 : inputs;
+}
+
 }  // namespace
 
 size_t NamedGroup::TextHash::operator()(std::string_view text) const {
@@ -86,6 +92,10 @@ const cotune_program* NamedGroup::Parsed(std::string_view text) {
 void NamedGroup::Raise(std::string_view what) {
   throw OperatorError(
       fmt::format("cotune: {} of group \"{}\": {}", what, name_, cotune_last_error(group_)));
+}
+
+void NamedGroup::CheckOpen() const {
+  if (is_closed_) throw OperatorError(fmt::format("cotune: group \"{}\" is closed", name_));
 }
 
 void NamedGroup::FollowStream() {
@@ -126,7 +136,7 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
   return result;
 }
 
-void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
+void NamedGroup::Tune(std::string_view manifest, const Listen& listen, bool meets) {
   const std::string text(manifest);
   cotune_torch_tune event = EventOf(COTUNE_TORCH_TUNE_HAS_ENDED, name_, text, group_);
   if (device_ >= 0 && IsCapturing(stream_)) {
@@ -143,37 +153,82 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   std::string error;
   if (event.result != COTUNE_SUCCESS) error = cotune_last_error(group_);
   event.error = error.c_str();
-  if (event.result == COTUNE_ERROR_DISAGREEMENT) is_plain_ = true;
+  const bool disagrees = event.result == COTUNE_ERROR_DISAGREEMENT;
+  if (disagrees && !meets) is_plain_ = true;
   // The file is the same for the next manifest, and the listener has been told.
   if (event.result == COTUNE_ERROR_DATABASE) wishes_.is_untuned = true;
   listen(event);
-  if (event.result != COTUNE_SUCCESS && !is_plain_ && !LeavesTheTable(event.result)) {
+  if (event.result != COTUNE_SUCCESS && !disagrees && !LeavesTheTable(event.result)) {
     throw OperatorError(fmt::format("cotune: a tune of group \"{}\": {}", name_, error));
   }
 }
 
-bool NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
-  if (is_plain_) return false;
+RunOutcome NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
+  if (is_plain_) return RunOutcome::kPlain;
   const std::lock_guard lock(mutex_);
-  if (is_closed_) throw OperatorError(fmt::format("cotune: group \"{}\" is closed", name_));
+  CheckOpen();
   FollowStream();
   const bool is_new =
       !run.manifest.empty() && !wishes_.is_untuned && !tuned_manifests_.contains(run.manifest);
-  if (is_new) Tune(run.manifest, listen);
-  if (is_plain_) return false;
+  if (is_new) Tune(run.manifest, listen, /*meets=*/false);
+  if (is_plain_) return RunOutcome::kPlain;
   const cotune_program* program = Parsed(run.program);
-  size_t inputs = run.inputs.size();
-  if (inputs == cotune_program_input_count(program) + 1) --inputs;
+  const size_t inputs = InputsOf(run, program);
   const cotune_result result = cotune_program_run(group_, program, run.inputs.data(), inputs,
                                                   run.outputs.data(), run.outputs.size());
   if (result != COTUNE_SUCCESS) Raise("a program");
-  return true;
+  return RunOutcome::kDone;
+}
+
+RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
+  if (is_plain_) return RunOutcome::kPlain;
+  const std::lock_guard lock(mutex_);
+  CheckOpen();
+  FollowStream();
+  const cotune_program* program = Parsed(run.program);
+  int32_t has_run = 0;
+  const cotune_result result =
+      cotune_program_run_agreed(group_, program, run.inputs.data(), InputsOf(run, program),
+                                run.outputs.data(), run.outputs.size(), &has_run);
+  if (result != COTUNE_SUCCESS) Raise("a program");
+  return has_run != 0 ? RunOutcome::kDone : RunOutcome::kUndecided;
+}
+
+void NamedGroup::Agree(const cotune_program* program, std::span<const uint64_t> rows) {
+  if (cotune_program_agree(group_, program, rows.data(), rows.size()) != COTUNE_SUCCESS) {
+    Raise("an agreement");
+  }
+}
+
+void NamedGroup::Decide(std::string_view manifest, std::string_view program, uint64_t rows,
+                        const Listen& listen) {
+  const std::lock_guard lock(mutex_);
+  CheckOpen();
+  if (is_plain_) throw OperatorError(fmt::format("cotune: group \"{}\" is plain", name_));
+  FollowStream();
+  if (!manifest.empty()) {
+    if (!wishes_.is_untuned) Tune(manifest, listen, /*meets=*/true);
+    const auto nodes = ParseManifest(manifest);
+    if (!nodes) throw OperatorError("cotune: " + nodes.error());
+    for (const ManifestNode& node : *nodes) {
+      const std::span<const uint64_t> each =
+          node.has_any_rows ? std::span<const uint64_t>() : node.rows;
+      Agree(Parsed(node.program), each);
+    }
+  }
+  Agree(Parsed(program), {&rows, 1});
+}
+
+bool NamedGroup::IsAgreed(std::string_view program, uint64_t rows) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_ || is_plain_) return false;
+  return cotune_program_is_agreed(group_, Parsed(program), rows) != 0;
 }
 
 bool NamedGroup::Run(const std::function<cotune_result(cotune_group*)>& call) {
   if (is_plain_) return false;
   const std::lock_guard lock(mutex_);
-  if (is_closed_) throw OperatorError(fmt::format("cotune: group \"{}\" is closed", name_));
+  CheckOpen();
   FollowStream();
   if (call(group_) != COTUNE_SUCCESS) Raise("a collective");
   return true;

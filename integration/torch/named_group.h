@@ -39,6 +39,13 @@ struct ProgramRun {
   std::string_view manifest;
 };
 
+// What became of a call of a program.
+enum class RunOutcome {
+  kDone,
+  kPlain,      // the group is plain, and nothing has run
+  kUndecided,  // a collective is not agreed, and nothing has run
+};
+
 // Any thread: calls of one group run one after the other. All functions but is_plain throw
 // OperatorError, with the text of cotune_last_error where a call of cotune failed.
 class NamedGroup {
@@ -49,9 +56,16 @@ class NamedGroup {
   const std::string& name() const { return name_; }
   bool is_plain() const { return is_plain_; }
 
-  // Tunes the manifest where that has not been done, and runs the program. False: the group is
-  // plain, and nothing has run.
-  bool Run(const ProgramRun& run, const Listen& listen);
+  // Tunes the manifest if that has not been done, and runs the program.
+  RunOutcome Run(const ProgramRun& run, const Listen& listen);
+
+  // Runs the program if its collectives are agreed.
+  RunOutcome RunAgreed(const ProgramRun& run);
+
+  // See cotune_torch_group_decide.
+  void Decide(std::string_view manifest, std::string_view program, uint64_t rows,
+              const Listen& listen);
+  bool IsAgreed(std::string_view program, uint64_t rows);
 
   // Runs one call of a collective: `call` gives its result. False: the group is plain.
   bool Run(const std::function<cotune_result(cotune_group*)>& call);
@@ -71,8 +85,11 @@ class NamedGroup {
 
   static Program Parse(std::string_view text);
   const cotune_program* Parsed(std::string_view text);
+  void CheckOpen() const;
   void FollowStream();
-  void Tune(std::string_view manifest, const Listen& listen);
+  // meets: ranks with other programs are no reason to become plain.
+  void Tune(std::string_view manifest, const Listen& listen, bool meets);
+  void Agree(const cotune_program* program, std::span<const uint64_t> rows);
   cotune_result TuneNodes(const std::vector<ManifestNode>& manifest, cotune_torch_tune& event,
                           const Listen& listen);
   [[noreturn]] void Raise(std::string_view what);

@@ -74,6 +74,23 @@ void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outp
   }
 }
 
+// Where the ranks meet, in Python. It gives the text of its error, or "".
+void RunUndecided(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                  const std::string& program, const std::string& group_name,
+                  const std::string& manifest) {
+  using torch::stable::detail::from;
+  using torch::stable::detail::to;
+  std::array<StableIValue, 5> stack{from(inputs), from(outputs), from(program), from(group_name),
+                                    from(manifest)};
+  if (torch_call_dispatcher("cotune::program_undecided", "", stack.data(), TORCH_ABI_VERSION) !=
+      0) {
+    throw OperatorError(fmt::format("cotune: a program of group \"{}\" cannot be decided: {}",
+                                    group_name, PyTorchsReason()));
+  }
+  const auto failure = to<std::string>(stack[0]);
+  if (!failure.empty()) throw OperatorError(failure);
+}
+
 void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                 const std::string& program, const std::string& group_name,
                 const std::string& manifest) {
@@ -84,10 +101,19 @@ void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& ou
   const ProgramRun run{OperandsOf(inputs, "input", device, input_operands),
                        OperandsOf(outputs, "output", device, output_operands), program, manifest};
   GroupRegistry& registry = TheRegistry();
-  const std::shared_ptr<NamedGroup> group = registry.Get(group_name, device);
-  const bool has_run =
-      group->Run(run, [&](const cotune_torch_tune& tune) { return registry.Tell(tune); });
-  if (!has_run) RunPlain(inputs, outputs, program, group_name);
+  const auto outcome = [&] {
+    if (!registry.meets()) {
+      return registry.Get(group_name, device)->Run(run, [&](const cotune_torch_tune& tune) {
+        return registry.Tell(tune);
+      });
+    }
+    const std::shared_ptr<NamedGroup> group = registry.Find(group_name, device < 0);
+    return group == nullptr ? RunOutcome::kUndecided : group->RunAgreed(run);
+  }();
+  if (outcome == RunOutcome::kPlain) RunPlain(inputs, outputs, program, group_name);
+  if (outcome == RunOutcome::kUndecided) {
+    RunUndecided(inputs, outputs, program, group_name, manifest);
+  }
 }
 
 const char* NameOf(cotune_dtype dtype) {

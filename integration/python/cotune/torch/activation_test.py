@@ -164,7 +164,7 @@ class ActivationTest(unittest.TestCase):
 
     def test_every_option_that_cannot_be_is_named(self) -> None:
         wrong = {
-            "epilogues": None, "prologues": 1, "plain": "no", "overlap": 0, "all_to_all": "x", "export": 2,
+            "epilogues": None, "prologues": "no", "overlap": 0, "all_to_all": "x", "export": 2,
             "tunes": None, "tables": 2, "database": 5, "numerics": "bits",
         }  # fmt: skip
         cases = [*wrong.items(), *(("budget_s", value) for value in ("abc", 0, -1, True, float("nan"), float("inf")))]

@@ -8,7 +8,17 @@ from typing import Any
 from torch import fx
 
 from cotune.torch import compat, sizes
-from cotune.torch.program_text import ALL, COLUMNS_MAX, ONE, SHARE, Node, Refusal, ValueType
+from cotune.torch.program_text import (
+    ALL,
+    COLUMNS_MAX,
+    ONE,
+    REDUCING,
+    SHARE,
+    STORED_ONLY,
+    Node,
+    Refusal,
+    ValueType,
+)
 from cotune.torch.region import Region
 from cotune.torch.settings import Settings
 
@@ -34,7 +44,7 @@ def collective_node(
 ) -> Node:
     """The node of a program for the arguments of a functional collective; without its operand.
 
-    Raises Refusal for what programs do not have.
+    Raises Refusal for what programs do not have. The answer depends on the collective alone.
     """
     reduction, named = "", ()
     if kind in ("all_reduce", "reduce_scatter"):
@@ -65,33 +75,58 @@ def _root(source: Any, world_size: int) -> int:
 
 
 def _check_splits(arguments: dict[str, Any], world_size: int, settings: Settings) -> None:
+    """Splits may be equal on one rank by chance, and numbers on one rank and expressions on another."""
+    if not settings.all_to_all:
+        raise Refusal(
+            "one rank cannot see the splits of the others; give all_to_all=True where the splits of all ranks are equal",
+            is_unsupported=False,
+        )
     splits = [*arguments["output_split_sizes"], *arguments["input_split_sizes"]]
     if len(splits) != 2 * world_size:
         raise Refusal("it has no split for each rank")
-    first = splits[0]
-    if any(each is not first and not (isinstance(each, int) and each == first) for each in splits):
-        raise Refusal("its splits are uneven")
+    first = _size_of(splits[0])
+    if first is None or any(_size_of(each) != first for each in splits):
+        raise Refusal("its splits are uneven", is_unsupported=False)
     facts = sizes.facts_of(arguments.get("input", arguments.get("self")))
     rows = facts.dims[0] if facts is not None and facts.dims else None
-    if isinstance(first, fx.Node):
-        if not _is_share(first, rows, world_size):
-            raise Refusal("its splits cannot be shown to be even on all ranks")
-        return
-    if rows != first * world_size:
-        raise Refusal("its splits are not an equal share of the rows")
-    if not settings.all_to_all:
-        raise Refusal(
-            "its splits are even on this rank, which says nothing about the others; give all_to_all=True where "
-            "the splits of all ranks are equal"
-        )
+    if isinstance(first, int) and isinstance(rows, int) and rows != first * world_size:
+        raise Refusal("its splits are not an equal share of the rows", is_unsupported=False)
 
 
-def _is_share(split: fx.Node, rows: Any, world_size: int) -> bool:
-    """Whether a size is the rows divided by the number of ranks."""
-    value = split.meta.get("val")
-    if value is None or rows is None:
-        return False
-    return compat.size_expression(value) == compat.floor_division(rows, world_size)
+def _size_of(split: Any) -> Any:
+    """A split as an int or an expression."""
+    value = split.meta.get("val") if isinstance(split, fx.Node) else split
+    return None if value is None else compat.size_expression(value)
+
+
+def check_taken(node: fx.Node, kind: str) -> None:
+    """Raises Refusal for a collective whose dtype no program has, or that has no elements.
+
+    Ranks whose collectives match have the same answer, whatever their graphs are: one without elements at the time of a
+    call, whose sizes are dynamic, runs by PyTorch, too.
+    """
+    operand = sizes.facts_of(node.all_input_nodes[0])
+    if operand is None or sizes.facts_of(node) is None:
+        raise Refusal("its operand is no tensor")
+    if operand.word not in sizes.DTYPES or operand.word == "bool":
+        raise Refusal(f"programs have no {operand.word.removeprefix('torch.')}")
+    if kind in REDUCING and operand.word in STORED_ONLY:
+        raise Refusal(f"{operand.word} values are moved by collectives, and not reduced")
+    if any(isinstance(size, int) and size == 0 for size in operand.dims):
+        raise Refusal("it has no elements")
+
+
+def declare_elements(region: Region, node: fx.Node, kind: str) -> ValueType:
+    """Sets R of a region whose rows are single elements. Returns the type of the operand."""
+    operand = sizes.facts_of(node.all_input_nodes[0])
+    count = sizes.product(operand.dims)
+    if kind == "all_gather":
+        region.share, region.rows = count, count * region.world_size
+        return ValueType(operand.word, SHARE, 1)
+    region.rows = count
+    if kind == "reduce_scatter":
+        region.share = sizes.product(sizes.facts_of(node).dims)
+    return ValueType(operand.word, ALL, 1)
 
 
 def declare_rows(region: Region, node: fx.Node, kind: str) -> ValueType:
@@ -99,12 +134,8 @@ def declare_rows(region: Region, node: fx.Node, kind: str) -> ValueType:
     operand, result = sizes.facts_of(node.all_input_nodes[0]), sizes.facts_of(node)
     if operand is None or result is None:
         raise Refusal("its operand is no tensor")
-    if operand.word not in sizes.DTYPES or operand.word == "bool":
-        raise Refusal(f"programs have no {operand.word.removeprefix('torch.')}")
     if not sizes.is_contiguous(result):
         raise Refusal("its result is not contiguous")
-    if any(isinstance(size, int) and size == 0 for size in operand.dims):
-        raise Refusal("it has no elements")
     keeps = kind in ("all_reduce", "broadcast")
     if keeps and sizes.product(operand.lead) == 1 and _fits(operand.columns):
         return ValueType(operand.word, ONE, operand.columns)

@@ -107,6 +107,21 @@ def sort_graph() -> Any | None:
     return _fetch("torch._inductor.pattern_matcher", "stable_topological_sort")
 
 
+def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
+    """Lets nodes of an FX graph run after others that they do not read: {node: the one before it}."""
+    preserve = _fetch("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
+    ordered_set = _fetch("torch.utils._ordered_set", "OrderedSet")
+    if preserve is None or ordered_set is None or graph.owning_module is None:
+        return
+    preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
+
+
+def keep_calls(overload: Any) -> None:
+    """Keeps calls of an operator whose results nothing reads: other ranks wait for them."""
+    keep = _need("torch.fx.node", "has_side_effect")
+    keep(overload)
+
+
 @functools.cache
 def functional_collectives() -> Any | None:
     """The namespace of functional collectives, torch.ops._c10d_functional."""

@@ -134,33 +134,29 @@ def _rewrite(
 ) -> None:
     begin = time.perf_counter()
     nodes = len(graph.nodes)
-    found, left = regions.find_regions(graph, settings, group_facts)
+    found = regions.find_regions(
+        graph, settings, group_facts, lambda region: _why_not(graph, region)
+    )
     left_decisions = [
-        _left_decision(each.node, each.reason, each.is_unsupported) for each in left
+        _left_decision(each.node, each.reason, each.is_unsupported) for each in found.left
     ]
-    entries: dict[str, dict[str, list[int]]] = {}
+    entries: dict[str, list[manifest.Entry]] = {}
     made: list[_Made] = []
     programs = []
     replaced: dict[fx.Node, fx.Node] = {}
-    for region in found:
+    for region in found.regions:
         # An operand may have been a member of a region that is replaced already.
         region.input_nodes = [replaced.get(node, node) for node in region.input_nodes]
-        size_nodes = sizes.SizeNodes(graph, region.input_nodes)
         decision = _decision(region)
         text = in_one_line(decision.text)
-        reason = _why_not(region, text, size_nodes)
-        if reason:
-            left_decisions += [_left_decision(node, reason) for node in region.collectives]
-            continue
-        entry = entries.setdefault(region.group, {})
-        entry[text] = sorted({*entry.get(text, []), *decision.rows})
+        entry = manifest.Entry(text, tuple(decision.rows), manifest.has_any_rows(region))
+        entries.setdefault(region.group, []).append(entry)
         programs.append(decision)
-        made.append(_replace(graph, region, text, size_nodes, replaced))
+        made.append(_replace(graph, region, text, replaced))
     if made:
-        _sort(graph)
-        made = _in_graph_order(graph, made)
+        made.sort(key=lambda each: each.region.first)
         _write_manifests(made, entries)
-        _chain(made)
+        _chain(graph, made, found)
         _sort(graph)
     decisions.record(nodes, time.perf_counter() - begin, programs, left_decisions)
 
@@ -189,10 +185,14 @@ def _decision(region: Region) -> decisions.ProgramDecision:
     )
 
 
-def _why_not(region: Region, text: str, size_nodes: sizes.SizeNodes) -> str:
+def _why_not(graph: fx.Graph, region: Region) -> str:
+    """Why a region cannot be an operator; "" if it can."""
+    size_nodes = sizes.SizeNodes(graph, region.input_nodes)
+    text = in_one_line(region.program.to_text())
     reason = manifest.why_no_argument("the name of its group", region.group)
     reason = reason or manifest.why_no_argument("its program", text)
-    if reason:
+    if reason or region.is_alone:
+        # The sizes of a collective by itself come from its operand.
         return reason
     types = region.program.types
     tensors = [(output.node, types[output.value]) for output in region.outputs]
@@ -206,8 +206,8 @@ def _why_not(region: Region, text: str, size_nodes: sizes.SizeNodes) -> str:
     return ""
 
 
-# Rewriting. The operator stands behind the last member; users of inner values that stand in front
-# of it are moved behind it by the sort at the end.
+# Rewriting. The operator stands after the last member that computes, and programs are chained in the
+# order in which their collectives start. The sort at the end moves what has to come later.
 
 
 @dataclasses.dataclass
@@ -230,10 +230,10 @@ def _replace(
     graph: fx.Graph,
     region: Region,
     text: str,
-    size_nodes: sizes.SizeNodes,
     replaced: dict[fx.Node, fx.Node],
 ) -> _Made:
-    with graph.inserting_before(region.members[-1].next):
+    size_nodes = sizes.SizeNodes(graph, region.input_nodes)
+    with graph.inserting_before(region.last_computed.next):
         empties = [_empty(graph, region, output, size_nodes) for output in region.outputs]
         inputs = [
             _as_rows(graph, node, type_, size_nodes)
@@ -259,12 +259,40 @@ def _empty(
 ) -> fx.Node:
     facts = sizes.facts_of(output.node)
     dims = sizes.tensor_dims(facts, region.program.types[output.value].columns)
-    shape = [size_nodes.node(size) for size in dims]
+    if region.is_alone:
+        shape = _shape_alone(graph, region)
+    else:
+        shape = [size_nodes.node(size) for size in dims]
     dtype = torch.uint8 if facts.word == "bool" else facts.value.dtype
     keywords = {"dtype": dtype, "device": facts.value.device, "pin_memory": False}
     made = graph.call_function(aten.empty.memory_format, (shape,), keywords)
     value = facts.value if dims == facts.dims else facts.value.new_empty(_values_of(shape))
     made.meta["val"] = value if dtype == value.dtype else value.to(dtype)
+    return made
+
+
+def _shape_alone(graph: fx.Graph, region: Region) -> list[Any]:
+    """The sizes of a collective's result, from those of its operand."""
+    operand, kind = region.input_nodes[0], region.program.nodes[0].op
+    shape = []
+    for dim, size in enumerate(operand.meta["val"].shape):
+        made = size
+        if not isinstance(compat.size_expression(size), int):
+            made = graph.call_function(torch.ops.aten.sym_size.int, (operand, dim))
+            made.meta["val"] = size
+        if dim == 0 and kind == "all_gather":
+            made = _with_size(graph, operator.mul, made, region.world_size)
+        elif dim == 0 and kind == "reduce_scatter":
+            made = _with_size(graph, operator.floordiv, made, region.world_size)
+        shape.append(int(made) if not isinstance(made, fx.Node) else made)
+    return shape
+
+
+def _with_size(graph: fx.Graph, function: Any, size: Any, ranks: int) -> Any:
+    if not isinstance(size, fx.Node):
+        return function(size, ranks)
+    made = graph.call_function(function, (size, ranks))
+    made.meta["val"] = function(size.meta["val"], ranks)
     return made
 
 
@@ -371,37 +399,70 @@ def _erase(graph: fx.Graph, region: Region) -> None:
         pending = [node for node in pending if node not in gone]
 
 
-def _in_graph_order(graph: fx.Graph, made: list[_Made]) -> list[_Made]:
-    by_node = {each.node: each for each in made}
-    return [by_node[node] for node in graph.nodes if node in by_node]
-
-
-def _write_manifests(made: list[_Made], entries: dict[str, dict[str, list[int]]]) -> None:
-    """Puts the manifest of each group into its first operator. `made` is in graph order."""
+def _write_manifests(made: list[_Made], entries: dict[str, list[manifest.Entry]]) -> None:
+    """Puts the manifest of each group into its first operator. `made` is in the order of starts."""
     pending = dict(entries)
     for each in made:
-        programs = pending.pop(each.region.group, None)
-        if programs is not None:
-            text = manifest.manifest_text(programs)
+        listed = pending.pop(each.region.group, None)
+        if listed is not None:
+            text = manifest.manifest_text(listed)
             each.node.kwargs = {**each.node.kwargs, "manifest": text}
 
 
-def _chain(made: list[_Made]) -> None:
-    """Lets each program depend on the one before it on its device. `made` is in graph order.
+def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
+    """Lets all collectives of a device run in the order of starts, those that are left alone, too.
 
     Inductor orders operators that do not depend on each other by sizes at the time of tracing,
-    which are not equal on all ranks, and ranks with different orders cannot go on, also where the
-    programs are of two groups. So a program has a result of the one before it as a last input
-    more than it declares, unless it reads one already.
+    which are not equal on all ranks, and ranks with different orders wait for each other, also if
+    the programs are of two groups. It keeps the order of its own collectives, and knows nothing of
+    programs. So a program has a result of the collective before it as a last input more than it
+    declares, unless it reads one already, and a collective that is left alone gets a dependency on
+    the program before it.
     """
-    before: dict[Any, _Made] = {}
-    for each in made:
-        last = before.get(each.region.device)
-        before[each.region.device] = each
-        if last is None or not set(last.results).isdisjoint(each.node.kwargs["inputs"]):
+    items: list[tuple[int, _Made | fx.Node]] = [(each.region.first, each) for each in made]
+    items += [(found.starts[each.node], each.node) for each in found.left]
+    known = {each.node for each in found.left}
+    members = {node for each in made for node in each.region.collectives}
+    items += [
+        (place, node)
+        for node, place in found.starts.items()
+        if node not in known and node not in members
+    ]
+    before: dict[Any, _Made | fx.Node] = {}
+    after_program: dict[fx.Node, fx.Node] = {}
+    for _, each in sorted(items, key=lambda item: item[0]):
+        device = each.region.device if isinstance(each, _Made) else _device_of(each)
+        last = before.get(device)
+        before[device] = each
+        if last is None:
             continue
-        inputs = [*each.node.kwargs["inputs"], last.smallest_result]
-        each.node.kwargs = {**each.node.kwargs, "inputs": inputs}
+        if isinstance(each, fx.Node):
+            if isinstance(last, _Made):
+                after_program[each] = last.smallest_result
+            continue
+        results = last.results if isinstance(last, _Made) else [last]
+        if not set(results).isdisjoint(each.node.kwargs["inputs"]):
+            continue
+        extra = last.smallest_result if isinstance(last, _Made) else _first_tensor(graph, last)
+        each.node.kwargs = {**each.node.kwargs, "inputs": [*each.node.kwargs["inputs"], extra]}
+    if after_program:
+        compat.depend_on(graph, after_program)
+
+
+def _device_of(node: fx.Node) -> Any:
+    facts = [sizes.facts_of(each) for each in node.all_input_nodes]
+    return next((each.value.device for each in facts if each is not None), None)
+
+
+def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
+    """The result of a collective, or the first of several."""
+    value = collective.meta.get("val")
+    if not isinstance(value, (list, tuple)):
+        return collective
+    with graph.inserting_after(collective):
+        first = graph.call_function(operator.getitem, (collective, 0))
+    first.meta["val"] = value[0]
+    return first
 
 
 def _sort(graph: fx.Graph) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import datetime
-import json
 import logging
 import os
 import pathlib
 import threading
-import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,17 +27,19 @@ from cotune.errors import CotuneError
 from cotune.group import Group
 from cotune.torch import compat, library, option_values
 from cotune.torch.log import log
+from cotune.torch.meeting import Place
 
 # How much of an error goes through the store.
 _REASON_CHARACTERS_MAX = 1000
-# A meeting that lasts longer names the ranks that are missing.
-LATE_S = 10.0
 # A rank may need the whole timeout to find that a group cannot be made; the others wait for its word.
 _WORD_GRACE_S = 30.0
+# Why a rank may be missing where all ranks meet.
+LATE_HINT = (
+    ". They may be compiling, have ended with an error of their own, which their output has, or run this graph without "
+    "cotune: where cotune.torch.enable() was not called, or with another PyTorch, other options, or another graph"
+)
 # The failures that always stop a group.
 _STOPPING = (Result.ERROR_RANK_LOST, Result.ERROR_DEADLINE, Result.ERROR_ABORTED)
-# What a rank of a meeting has not done when its word is missing.
-_STEPS = {"ready": "come to its first operator", "made": "made its group for the operators"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +133,12 @@ _lock = threading.RLock()
 _entries: dict[tuple[str, bool], GroupEntry] = {}
 _lives: dict[str, _Life] = {}
 _settings = TuneSettings()
+_dropped: list[Callable[[str], None]] = []
+
+
+def when_dropped(forget: Callable[[str], None]) -> None:
+    """Lets a function forget what it keeps of a name whose groups are forgotten."""
+    _dropped.append(forget)
 
 
 def configure(settings: TuneSettings) -> None:
@@ -164,11 +171,27 @@ def group_of(name: str) -> Group | None:
     return next((each.group for each in found if not each.is_plain), None)
 
 
-def become_plain(name: str, is_on_host: bool, reason: str) -> None:
-    """Notes that the operators do not use the group any more. It lives until its process group is destroyed."""
+def entry_of(name: str, device: int) -> GroupEntry | None:
+    """The group of that name for operands on the device; None before it is made."""
     with _lock:
-        if (entry := _entries.get((name, is_on_host))) is not None:
-            entry.reason = reason
+        return _entries.get((name, device < 0))
+
+
+def process_group_of(name: str) -> Any:
+    """The process group of that name. Raises RuntimeError if there is none."""
+    process_group = compat.resolve_group(name)
+    if process_group is None:
+        raise RuntimeError(
+            f"there is no process group named {name!r}: torch.distributed is not initialised, or the "
+            "group was destroyed; call the compiled model while its process group exists"
+        )
+    return process_group
+
+
+def is_plain_anyway(name: str, device: int) -> bool:
+    """Whether the group needs no other rank to know that it is plain."""
+    process_group = process_group_of(name)
+    return _why_plain(process_group.size(), compat.group_backend(process_group), device) != ""
 
 
 def add_programs(name: str, is_on_host: bool, texts: list[str]) -> None:
@@ -234,77 +257,6 @@ def _readiness() -> dict[str, str]:
         return {"reason": _reason_of(failure), "host": ""}
 
 
-class _Meeting:
-    """The ranks of a process group meet by its store: each writes a word and reads those of all others."""
-
-    def __init__(self, name: str, process_group: Any, device: int):
-        self.name = name
-        self.rank = process_group.rank()
-        self.size = process_group.size()
-        self.global_ranks = compat.global_ranks(process_group)
-        store = process_group.get_group_store()
-        try:
-            store = store.clone()
-        except (RuntimeError, AttributeError):
-            pass  # a store without connections
-        kind = "host" if device < 0 else "cuda"
-        members = "-".join(str(rank) for rank in self.global_ranks)
-        self._all_attempts = torch.distributed.PrefixStore(f"cotune/{kind}/{members}", store)
-        arrivals = self._all_attempts.add("arrivals", 1)
-        # A store may outlive a process group, and hold what its ranks have written.
-        attempt = (arrivals - 1) // self.size
-        self.store = torch.distributed.PrefixStore(str(attempt), self._all_attempts)
-
-    def share(self, step: str, word: dict[str, str], timeout_s: float) -> list[dict[str, str]]:
-        """Raises TimeoutError, which names the ranks whose word is missing at the end of the timeout."""
-        self.store.set(f"{step}/{self.rank}", json.dumps(word))
-        keys = [f"{step}/{rank}" for rank in range(self.size)]
-        self._wait(step, keys, timeout_s)
-        return [json.loads(self.store.get(key)) for key in keys]
-
-    def withdraw(self) -> None:
-        """Lets a later first run of this rank meet the others, after a meeting to which not all have come."""
-        self.store.delete_key(f"ready/{self.rank}")
-        self._all_attempts.add("arrivals", -1)
-
-    def _wait(self, step: str, keys: list[str], timeout_s: float) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        has_warned = False
-        while True:
-            begin_s = time.monotonic()
-            # A timeout of 0 is none.
-            slice_s = max(0.01, min(LATE_S, deadline_s - begin_s))
-            try:
-                self.store.wait(keys, datetime.timedelta(seconds=slice_s))
-                return
-            except RuntimeError:
-                # Torch has no class of its own for a timeout; a store that is gone fails sooner.
-                if time.monotonic() - begin_s < 0.9 * slice_s:
-                    raise
-            late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            if late and time.monotonic() >= deadline_s:
-                raise TimeoutError(self._late_text(step, late, timeout_s))
-            if late and not has_warned:
-                has_warned = True
-                # Of all ranks that wait the first one warns.
-                is_first = all(rank in late for rank in range(self.rank))
-                log.log(logging.WARNING if is_first else logging.INFO, "%s", self._late_text(step, late, slice_s))
-
-    def _late_text(self, step: str, late: list[int], seconds: float) -> str:
-        who = ", ".join(f"rank {self.global_ranks[rank]}" for rank in late)
-        text = (
-            f"rank {self.global_ranks[self.rank]} has waited for {seconds:g} s, since each of these has not "
-            f"{_STEPS[step]} of process group {self.name!r}: {who}"
-        )
-        if step != "ready":
-            return text
-        return (
-            f"{text}. They may be compiling, have ended with an error of their own, which their output has, or run this "
-            "graph without cotune: where cotune.torch.enable() was not called, or with another PyTorch, other options, or "
-            "another graph"
-        )
-
-
 def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
     for rank, word in zip(global_ranks, words, strict=True):
         if word["reason"]:
@@ -318,13 +270,9 @@ def _first_reason(words: list[dict[str, str]], global_ranks: list[int]) -> str:
 def _make(name: str, process_group: Any, device: int) -> GroupEntry:
     """Collective over the ranks of the process group."""
     place = _place(device)
-    timeout_s = compat.group_timeout_s(process_group, device)
-    meeting = _Meeting(name, process_group, device)
-    try:
-        ready = meeting.share("ready", _readiness(), timeout_s)
-    except (TimeoutError, KeyboardInterrupt):
-        meeting.withdraw()
-        raise
+    meeting = Place(name, process_group, device)
+    timeout_s = meeting.timeout_s
+    ready, attempt = meeting.share("ready", _readiness(), "come to its first operator", hint=LATE_HINT)
     if reason := _first_reason(ready, meeting.global_ranks):
         return GroupEntry(name, place, None, reason)
     group, failure, is_agreed = None, "", False
@@ -333,7 +281,7 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
             group = Group(
                 meeting.rank,
                 meeting.size,
-                store=_StoreOfGroup(meeting.store),
+                store=_StoreOfGroup(torch.distributed.PrefixStore(attempt, meeting.store)),
                 memory="host" if device < 0 else "cuda",
                 join_timeout_s=timeout_s,
                 call_timeout_s=timeout_s,
@@ -342,7 +290,9 @@ def _make(name: str, process_group: Any, device: int) -> GroupEntry:
             )
         except Exception as error:  # noqa: BLE001  the other ranks wait for the word of this one
             failure = _reason_of(error)
-        made = meeting.share("made", {"reason": failure}, timeout_s + _WORD_GRACE_S)
+        made, _ = meeting.share(
+            f"{attempt}/made", {"reason": failure}, "made its group for the operators", timeout_s + _WORD_GRACE_S
+        )
         reason = _first_reason(made, meeting.global_ranks)
         is_agreed = reason == ""
     finally:
@@ -397,6 +347,8 @@ def drop(name: str, life: _Life | None = None) -> None:
         dropped = [_entries.pop(key) for key in _entries.copy() if key[0] == name]
     if library.is_there():
         library.load().cotune_torch_group_unregister(name.encode())
+    for forget in _dropped:
+        forget(name)
     for entry in dropped:
         if entry.group is not None:
             entry.group.destroy()
@@ -431,12 +383,7 @@ def resolve(name: str, device: int) -> None:
     store raises.
     """
     drop_stale()
-    process_group = compat.resolve_group(name)
-    if process_group is None:
-        raise RuntimeError(
-            f"there is no process group named {name!r}: torch.distributed is not initialised, or the "
-            "group was destroyed; call the compiled model while its process group exists"
-        )
+    process_group = process_group_of(name)
     with torch.cuda.device(device) if device >= 0 else torch.no_grad():
         if reason := _why_plain(process_group.size(), compat.group_backend(process_group), device):
             entry = GroupEntry(name, _place(device), None, reason)

@@ -17,7 +17,7 @@ from unittest import mock
 import torch.distributed as dist
 
 from cotune.constants import Result
-from cotune.torch import compat, decisions, groups, report
+from cotune.torch import compat, decisions, groups, meeting, report
 
 
 class Ranks:
@@ -51,7 +51,7 @@ class MeetingTest(unittest.TestCase):
         store = dist.HashStore()
         self.ranks = [Ranks(rank, store) for rank in range(2)]
         patches = [
-            mock.patch.object(groups, "LATE_S", 0.1),
+            mock.patch.object(meeting, "LATE_S", 0.1),
             mock.patch.object(groups, "_WORD_GRACE_S", 0.1),
             mock.patch.object(groups, "Group", FakeGroup),
             mock.patch.object(groups._native, "library", lambda: None),
@@ -85,6 +85,31 @@ class MeetingTest(unittest.TestCase):
         # A later first run meets the rank that comes then.
         self.assertEqual([each.reason for each in self._meet_both()], ["", ""])
 
+    def test_an_attempt_ends_for_all_ranks_or_for_none(self) -> None:
+        first, second = (meeting.Place("g", rank, -1) for rank in self.ranks)
+        with self.assertRaises(TimeoutError):
+            first.share("m", {"n": 0}, "come")
+        # The word that the first rank has left in vain is met by nobody.
+        with self.assertRaises(TimeoutError):
+            second.share("m", {"n": 1}, "come")
+        words: list[Any] = [None, None]
+
+        def meet(place: meeting.Place, number: int) -> None:
+            words[number], _ = place.share("m", {"n": 2 + number}, "come")
+
+        threads = [threading.Thread(target=meet, args=each) for each in ((first, 0), (second, 1))]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(words, [[{"n": 2}, {"n": 3}]] * 2)
+
+    def test_a_word_that_is_left_is_met(self) -> None:
+        first, second = (meeting.Place("g", rank, -1) for rank in self.ranks)
+        first.leave_word("m", {"is_fixed": True})
+        words, _ = second.share("m", {"is_fixed": False}, "come")
+        self.assertEqual(words, [{"is_fixed": True}, {"is_fixed": False}])
+
     def test_errors_of_any_kind_are_shared(self) -> None:
         with mock.patch.object(groups.library, "load", side_effect=AttributeError("undefined symbol")):
             for entry in self._meet_both():
@@ -95,15 +120,15 @@ class MeetingTest(unittest.TestCase):
             self.assertRegex(self._meet_both()[1].reason, "rank 0: ValueError: no")
 
     def test_the_group_is_destroyed_where_the_others_are_gone(self) -> None:
-        share = groups._Meeting.share
+        share = meeting.Place.share
 
-        def breaks(meeting: Any, step: str, *arguments: Any) -> Any:
-            if step == "made":
+        def breaks(place: Any, name: str, *arguments: Any, **named: Any) -> Any:
+            if name.endswith("made"):
                 raise ConnectionError("the store is gone")
-            return share(meeting, step, *arguments)
+            return share(place, name, *arguments, **named)
 
-        groups._Meeting("g", self.ranks[1], -1).store.set("ready/1", '{"reason": "", "host": ""}')
-        with mock.patch.object(groups._Meeting, "share", breaks), mock.patch.object(groups, "_host_id", lambda: ""):
+        meeting.Place("g", self.ranks[1], -1).leave_word("ready", {"reason": "", "host": ""})
+        with mock.patch.object(meeting.Place, "share", breaks), mock.patch.object(groups, "_host_id", lambda: ""):
             with self.assertRaises(ConnectionError):
                 groups._make("g", self.ranks[0], -1)
         self.assertTrue(FakeGroup.last.is_destroyed)
@@ -226,7 +251,7 @@ class ExplainTest(unittest.TestCase):
 
     def test_the_group_is_not_there_before_an_operator(self) -> None:
         self.assertIs(groups.group_of("g"), self.entry.group)
-        groups.become_plain("g", True, "its ranks differ")
+        self.entry.reason = "its ranks differ"
         self.assertIsNone(groups.group_of("g"))
         self.assertEqual(groups.explain(), ["group g: plain: its ranks differ"])
         with self.assertRaisesRegex(RuntimeError, "no operator of cotune has run in process group 'h' yet"):

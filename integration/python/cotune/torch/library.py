@@ -62,6 +62,12 @@ PROTOTYPES = {
     ),
     "cotune_torch_group_unregister": (None, [_TEXT]),
     "cotune_torch_group_is_plain": (_INT32, [_TEXT, _INT32]),
+    "cotune_torch_group_decide": (
+        _INT32,
+        [_TEXT, _INT32, _TEXT, _TEXT, ctypes.c_uint64, ctypes.POINTER(_structs.Error)],
+    ),
+    "cotune_torch_group_is_agreed": (_INT32, [_TEXT, _INT32, _TEXT, ctypes.c_uint64]),
+    "cotune_torch_set_meets": (None, [_INT32]),
     "cotune_torch_set_resolver": (None, [RESOLVER, _POINTER]),
     "cotune_torch_set_listener": (None, [LISTENER, _POINTER]),
 }

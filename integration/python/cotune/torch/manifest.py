@@ -2,10 +2,14 @@
 
 The first program operator of each group carries it, so that its first run tunes all programs of
 the graph at once. It is text, equal on all ranks, and survives the caches of compiled graphs:
-"rows 8,32: PROGRAM | rows 1: PROGRAM", which integration/torch/manifest.h reads, too.
+"rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
+dynamic rows: it is tuned for these, and called with others.
 """
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any
 
 from cotune.torch.program_text import ONE, Program
 from cotune.torch.region import Region
@@ -28,6 +32,30 @@ _STEP = 4
 _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A program of a manifest, with the row counts for which it is tuned."""
+
+    text: str
+    rows: tuple[int, ...]
+    has_any_rows: bool = False
+
+    def __str__(self) -> str:
+        head = "any rows" if self.has_any_rows else "rows"
+        return f"{head} {','.join(map(str, self.rows))}: {self.text}"
+
+
+def has_any_rows(region: Region) -> bool:
+    """Whether the rows of a region's program are dynamic."""
+    if region.program.first_collective_type().rows == ONE:
+        return False
+    return not isinstance(_rows(region), int)
+
+
+def _rows(region: Region) -> Any:
+    return region.rows if region.rows is not None else region.share * region.world_size
+
+
 def rows_of(region: Region) -> list[int]:
     """The row counts for which a region's program is tuned, ascending and not empty.
 
@@ -35,9 +63,7 @@ def rows_of(region: Region) -> list[int]:
     """
     if region.program.first_collective_type().rows == ONE:
         return [1]
-    rows = region.rows
-    if rows is None:
-        rows = region.share * region.world_size
+    rows = _rows(region)
     return [rows] if isinstance(rows, int) else grid(region.program, region.world_size)
 
 
@@ -70,18 +96,21 @@ def why_no_argument(what: str, text: str) -> str:
     return ""
 
 
-def manifest_text(entries: dict[str, list[int]]) -> str:
-    """The manifest of programs (text: row counts), in the order in which they were added."""
-    return _SEPARATOR.join(
-        f"rows {','.join(map(str, rows))}: {text}" for text, rows in entries.items()
-    )
+def manifest_text(entries: list[Entry]) -> str:
+    """The manifest of programs in the order in which they are given; equal programs are one."""
+    rows: dict[tuple[str, bool], set[int]] = {}
+    for entry in entries:
+        rows.setdefault((entry.text, entry.has_any_rows), set()).update(entry.rows)
+    merged = [Entry(text, tuple(sorted(each)), any_) for (text, any_), each in rows.items()]
+    return _SEPARATOR.join(map(str, merged))
 
 
-def parse_manifest(text: str) -> list[tuple[str, list[int]]]:
-    """The programs of a manifest with their row counts."""
-    nodes = []
+def parse_manifest(text: str) -> list[Entry]:
+    """The programs of a manifest."""
+    entries = []
     for part in text.split("|"):
         head, _, program = part.partition(":")
-        rows = [int(each) for each in head.strip().removeprefix("rows ").split(",")]
-        nodes.append((program.strip(), rows))
-    return nodes
+        head = head.strip()
+        rows = head.removeprefix("any ").removeprefix("rows ").split(",")
+        entries.append(Entry(program.strip(), tuple(map(int, rows)), head.startswith("any ")))
+    return entries

@@ -51,12 +51,19 @@ class RowsTest(unittest.TestCase):
 
 class TextTest(unittest.TestCase):
     def test_text_is_read_back(self) -> None:
-        entries = {"program a; %0 = input f32 [R, 8]; return %0": [8, 32], "program b": [1]}
+        a = "program a; %0 = input f32 [R, 8]; return %0"
+        entries = [
+            manifest.Entry(a, (8, 32)),
+            manifest.Entry("program b", (1,)),
+            manifest.Entry(a, (4, 16), has_any_rows=True),
+        ]
         text = manifest.manifest_text(entries)
-        self.assertEqual(
-            text, "rows 8,32: program a; %0 = input f32 [R, 8]; return %0 | rows 1: program b"
-        )
-        self.assertEqual(dict(manifest.parse_manifest(text)), entries)
+        self.assertEqual(text, f"rows 8,32: {a} | rows 1: program b | any rows 4,16: {a}")
+        self.assertEqual(manifest.parse_manifest(text), entries)
+
+    def test_equal_programs_are_one(self) -> None:
+        entries = [manifest.Entry("program a", (32,)), manifest.Entry("program a", (8,))]
+        self.assertEqual(manifest.manifest_text(entries), "rows 8,32: program a")
 
     def test_texts_that_cannot_be_arguments(self) -> None:
         self.assertEqual(manifest.why_no_argument("the name", "tp_0"), "")

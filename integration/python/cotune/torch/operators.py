@@ -28,6 +28,7 @@ def register() -> None:
     compat.check_version()
     _register_fakes()
     _register_gradients()
+    compat.keep_calls(torch.ops.cotune.program.default)
     lower = compat.lowering()
     for name in NAMES:
         overload = getattr(torch.ops.cotune, name).default

@@ -28,7 +28,7 @@ _SWITCH: tuple[Callable[[Any], bool], str] = (_is_switch, "True or False")
 
 # Those of Settings, those of TuneSettings, and that of the tables.
 _ALLOWED = {
-    **dict.fromkeys(("epilogues", "prologues", "plain", "overlap", "all_to_all", "export"), _SWITCH),
+    **dict.fromkeys(("epilogues", "prologues", "overlap", "all_to_all", "export"), _SWITCH),
     "tunes": _SWITCH,
     "budget_s": (_is_budget, "a positive number of seconds, or None for the setting budget"),
     "numerics": (lambda value: value in ("any", "same"), '"any" or "same"'),

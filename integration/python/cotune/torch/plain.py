@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 
 from cotune.torch import compat, sizes
+from cotune.torch.collective_key import Key, key_of
 from cotune.torch.program_text import ALL, ONE, REDUCING, SHARE, Node, Number, Program, parse
 
 _SCALE_MIN = 1e-12
@@ -24,8 +25,14 @@ def register_plain_operator() -> None:
 
 
 @functools.cache
+def operator_library() -> torch.library.Library:
+    """The library in which Python defines operators of cotune."""
+    return torch.library.Library("cotune", "FRAGMENT")
+
+
+@functools.cache
 def _plain_library() -> torch.library.Library:
-    library = torch.library.Library("cotune", "FRAGMENT")
+    library = operator_library()
     library.define(
         "program_plain(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name) -> ()"
     )
@@ -47,20 +54,9 @@ def run_plain(
     One input more than the program declares is not read: it orders the calls of a graph.
     Raises ValueError for tensors that do not fit, and Refusal for what is no program.
     """
-    parsed = _parsed(program)
-    if len(inputs) == len(parsed.inputs) + 1:
-        inputs = inputs[:-1]
-    inputs, outputs = [_as_bytes(each) for each in inputs], [_as_bytes(each) for each in outputs]
-    if (len(inputs), len(outputs)) != (len(parsed.inputs), len(parsed.outputs)):
-        raise ValueError(
-            f"the program has {len(parsed.inputs)} inputs and {len(parsed.outputs)} outputs, and "
-            f"the call has {len(inputs)} and {len(outputs)}"
-        )
-    with torch.no_grad():
-        run = _Run(parsed, inputs, group_name)
-        run.check_outputs(outputs)
-        for output, result in zip(outputs, run.results(), strict=True):
-            output.copy_(result.reshape(output.shape))
+    run = Run(program, inputs, group_name)
+    run.check_outputs(outputs)
+    run.write(outputs)
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,11 +64,32 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
-class _Run:
-    """The values of one run: tensors of two dimensions."""
+# Gives the result of a collective of an operand, or None for PyTorch's own. The third argument is the key.
+_RunCollective = Callable[[Node, torch.Tensor, Key], torch.Tensor | None]
 
-    def __init__(self, program: Program, inputs: list[torch.Tensor], group_name: str):
-        self._program = program
+
+class Run:
+    """One run of a program, step by step: its values are tensors of two dimensions.
+
+    Raises ValueError for tensors that do not fit, and Refusal for what is no program.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        inputs: list[torch.Tensor],
+        group_name: str,
+        run_collective: _RunCollective | None = None,
+    ):
+        program = self._program = _parsed(text)
+        if len(inputs) == len(program.inputs) + 1:
+            inputs = inputs[:-1]
+        if len(inputs) != len(program.inputs):
+            raise ValueError(
+                f"the program has {len(program.inputs)} inputs, and the call has {len(inputs)}"
+            )
+        inputs = [_as_bytes(each) for each in inputs]
+        self._run_collective = run_collective
         self._group_name = group_name
         group = compat.resolve_group(group_name)
         if group is None:
@@ -86,8 +103,32 @@ class _Run:
         self._rows = self._rows_of_operands()
         self._values: list[torch.Tensor] = []
 
+    def keys(self) -> list[Key]:
+        """The keys of the collectives, in order."""
+        keys = []
+        for node in self._program.nodes:
+            if node.is_collective:
+                type_ = self._program.types[node.operands[0]]
+                keys.append(self._key(node, type_.dtype, self._rows[type_.rows] * type_.columns))
+        return keys
+
+    def _key(self, node: Node, dtype: str, elements: int) -> Key:
+        return key_of(node, dtype, elements, self._world_size)
+
+    def write(self, outputs: list[torch.Tensor]) -> None:
+        """Runs the program, and writes its outputs."""
+        with torch.no_grad():
+            for output, result in zip(map(_as_bytes, outputs), self.results(), strict=True):
+                output.copy_(result.reshape(output.shape))
+
     def check_outputs(self, outputs: list[torch.Tensor]) -> None:
         """Raises ValueError for outputs that do not fit, before anything is moved."""
+        if len(outputs) != len(self._program.outputs):
+            raise ValueError(
+                f"the program has {len(self._program.outputs)} outputs, and the call has "
+                f"{len(outputs)}"
+            )
+        outputs = [_as_bytes(each) for each in outputs]
         for output, (value, _) in zip(outputs, self._program.outputs, strict=True):
             type_ = self._program.types[value]
             wanted = sizes.DTYPES[type_.dtype], self._rows[type_.rows] * type_.columns
@@ -165,6 +206,11 @@ class _Run:
         return torch.where(chosen != 0, *(self._wide(each, dtype) for each in node.operands[1:]))
 
     def _collective(self, node: Node, x: torch.Tensor) -> torch.Tensor:
+        if self._run_collective is not None:
+            dtype = self._program.types[node.operands[0]].dtype
+            result = self._run_collective(node, x, self._key(node, dtype, x.numel()))
+            if result is not None:
+                return result
         ops, group, ranks = compat.functional_collectives(), self._group_name, self._world_size
         # Not every backend has an average.
         reduction = "sum" if node.reduction == "average" else node.reduction

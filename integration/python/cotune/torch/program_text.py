@@ -45,7 +45,14 @@ _WITH_DTYPE = frozenset({"cast", "quantize_scale", "quantize"})
 
 
 class Refusal(Exception):
-    """Something cannot be said in a program; the message is a reason for people."""
+    """Something cannot be said in a program; the message is a reason for people.
+
+    `is_unsupported`: whatever the settings are.
+    """
+
+    def __init__(self, reason: str, is_unsupported: bool = True):
+        super().__init__(reason)
+        self.is_unsupported = is_unsupported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +181,10 @@ class Program:
         self.types.append(type_)
         self._behind.append(behind)
         return len(self.types) - 1
+
+    def depth(self, value: int) -> int:
+        """The number of collectives on the longest path to a value, the one that makes it included."""
+        return self._behind[value]
 
     def mark(self) -> tuple[int, int, int]:
         """A state that `rollback` goes back to."""

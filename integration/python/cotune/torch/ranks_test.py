@@ -111,7 +111,7 @@ class RanksTest(unittest.TestCase):
         self.assertTrue(all(call.is_contiguous for call in calls))
         runs = 2 if model.dynamic else 1
         self.assertEqual(len(calls), len(made) * runs)
-        listed = [text for call in calls for text, _ in call.manifest]
+        listed = [entry.text for call in calls for entry in call.manifest]
         self.assertEqual(set(listed), {call.program for call in calls})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from cotune.torch import aten_ops, sizes
+from cotune.torch import aten_ops, compat, sizes
 from cotune.torch.program_text import ALL, ONE, SHARE, Number, Operand, Program, Refusal, ValueType
 
 
@@ -37,6 +37,9 @@ class Region:
         self.world_size = world_size
         self.epoch = epoch
         self.device = device
+        # The places of its collectives in the order of starts; no other one starts in between.
+        self.first = self.last = 0
+        self.is_alone = False  # nothing is fused with its collective
         self.program = Program()
         self.members: list[fx.Node] = []
         self.values: dict[fx.Node, int] = {}
@@ -114,9 +117,19 @@ class Region:
         self.program.rollback(program)
         del self.input_nodes[len(self._inputs) :]
 
+    @property
+    def last_computed(self) -> fx.Node:
+        """The last member that is no wait: the program stands after it."""
+        computed = [node for node in self.members if not _is_wait(node)]
+        return computed[-1]
+
     def join(self, node: fx.Node, value: int) -> None:
         self.members.append(node)
         self.values[node] = value
+
+
+def _is_wait(node: fx.Node) -> bool:
+    return node.target is compat.collective_overload("wait_tensor")
 
 
 class Emission:

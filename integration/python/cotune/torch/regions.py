@@ -16,7 +16,13 @@ import torch
 from torch import fx
 
 from cotune.torch import aten_ops, compat, sizes
-from cotune.torch.collectives import GroupFacts, collective_node, declare_rows
+from cotune.torch.collectives import (
+    GroupFacts,
+    check_taken,
+    collective_node,
+    declare_elements,
+    declare_rows,
+)
 from cotune.torch.composites import Composites
 from cotune.torch.program_text import ONE, OUTPUTS_MAX, Node, Operand, Refusal
 from cotune.torch.region import Emission, Output, Region
@@ -50,12 +56,14 @@ class Sweep:
         group_facts: Callable[[str], GroupFacts],
         composites: Composites,
         forbidden: frozenset[fx.Node] = frozenset(),
+        alone: frozenset[fx.Node] = frozenset(),
     ):
         self._nodes = list(graph.nodes)
         self._composites = composites
         self._settings = settings
         self._group_facts = group_facts
         self._forbidden = forbidden
+        self._alone = alone
         self._overlap = [] if settings.overlap else compat.overlap_passes()
         self._wait = compat.collective_overload("wait_tensor")
         self._kinds = {
@@ -68,22 +76,33 @@ class Sweep:
         self._masks: dict[fx.Node, int] = {}  # regions that a node depends on, itself outside
         self._reach: list[int] = []  # regions that the region's operands depend on
         self._epochs: dict[fx.Node, int] = {}
-        self._positions = {node: index for index, node in enumerate(self._nodes)}
-        self._heavy = [0]
+        self.starts: dict[fx.Node, int] = {}  # collectives by their place in the order of starts
+        self._latest: dict[fx.Node, int] = {}  # the last collective that a node depends on, or -1
 
     def run(self) -> None:
         """Fills `regions` and `left`."""
-        for node in self._nodes:
-            self._heavy.append(self._heavy[-1] + self._is_heavy(node))
         epoch = 0
         for node in self._nodes:
             self._masks[node] = self._mask_of(node)
+            latest = [self._latest[each] for each in node.all_input_nodes]
+            if self._is_start(node):
+                self.starts[node] = len(self.starts)
+                latest.append(self.starts[node])
+            self._latest[node] = max(latest, default=-1)
             if node.op == "call_function":
                 epoch += _is_barrier(node)
                 self._epochs[node] = epoch
                 self._visit(node)
         for region in self.regions:
             _find_outputs(region, self._composites)
+
+    def _is_start(self, node: fx.Node) -> bool:
+        target = node.target
+        return (
+            node.op == "call_function"
+            and getattr(target, "namespace", "") == self._namespace
+            and target is not self._wait
+        )
 
     # Dependencies.
 
@@ -156,6 +175,8 @@ class Sweep:
 
     def _add(self, region: Region, node: fx.Node) -> None:
         """Adds a node to a region. Raises Refusal, and then nothing has changed."""
+        if region.is_alone:
+            raise Refusal("nothing is fused with it")
         if not self._settings.epilogues and node not in region.collectives:
             raise Refusal("epilogues are not fused by the settings")
         self._check_legal(region, node)
@@ -173,6 +194,15 @@ class Sweep:
             raise Refusal("something that writes memory stands in between")
         if self._outer_mask(node, region) >> region.index & 1:
             raise Refusal("an operand depends on the region")
+        if any(self._latest_of(each, region) > region.last for each in self._composites.operands_of(node)):
+            raise Refusal("an operand depends on a collective that starts later")
+
+    def _latest_of(self, operand: fx.Node, region: Region) -> int:
+        """The last collective that runs before an operand of the region is there."""
+        of = self._of.get(operand)
+        if of is region:
+            return -1
+        return self._latest[operand] if of is None else of.last
 
     def _emit(self, region: Region, node: fx.Node) -> int:
         facts = sizes.facts_of(node)
@@ -241,54 +271,60 @@ class Sweep:
 
     # Collectives.
 
-    def _is_heavy(self, node: fx.Node) -> bool:
-        """Whether the node is worth running beside a collective."""
-        if node.op != "call_function" or not hasattr(node.target, "_schema"):
-            return False
-        target = node.target
-        if target.namespace == self._namespace or target in aten_ops.LIGHT:
-            return False
-        rule = aten_ops.RULES.get(target)
-        if rule is not None and not rule.is_rowwise:
-            return False
-        return torch.Tag.pointwise not in target.tags
-
     def _start(self, node: fx.Node, kind: str) -> Left | None:
         """Starts a region with a collective, or adds it to one; None, or why it is left alone."""
         arguments = aten_ops.arguments_of(node)
         group = arguments["group_name"]
-        reason = self._why_not_tried(node, kind, group)
+        reason = self._why_not_tried(group)
         if reason:
             return Left(node, reason)
         world_size = self._group_facts(group).world_size
         try:
             made = collective_node(kind, arguments, world_size, self._settings)
-            self._join_or_open(node, kind, made, group, world_size)
+            check_taken(node, kind)
         except Refusal as refusal:
-            return Left(node, str(refusal), is_unsupported=True)
+            return Left(node, str(refusal), is_unsupported=refusal.is_unsupported)
+        try:
+            if node in self._alone:
+                raise Refusal("it is a program of its own")
+            self._join_or_open(node, kind, made, group, world_size)
+        except Refusal:
+            self._open_alone(node, kind, made, group, world_size)
         return None
 
-    def _why_not_tried(self, node: fx.Node, kind: str, group: Any) -> str:
-        """Why the group, the settings or the work beside it leave a collective alone."""
+    def _why_not_tried(self, group: Any) -> str:
+        """Why the group or the settings leave a collective alone."""
         if isinstance(group, fx.Node):
             return "its group is a value of the graph"
         if not isinstance(group, str):
             return "its group has no name"
-        return self._group_facts(group).reason or self._why_asynchronous(node)
+        reason = self._group_facts(group).reason
+        if not reason and self._overlap:
+            reason = f"it may run beside other work: {', '.join(self._overlap)} is on"
+        return reason
 
-    def _why_asynchronous(self, node: fx.Node) -> str:
-        users = list(node.users)
-        if len(users) != 1 or users[0].target is not self._wait:
-            waits = sum(user.target is self._wait for user in users)
-            return f"it has users other than one wait ({len(users)} users, {waits} waits)"
-        if self._settings.overlap:
-            return ""
-        if self._overlap:
-            return f"it may run beside other work: {', '.join(self._overlap)} is on"
-        first, last = self._positions[node] + 1, self._positions[users[0]]
-        if self._heavy[last] > self._heavy[first]:
-            return "independent compute stands between it and its wait"
-        return ""
+    def _new_region(self, node: fx.Node, group: str, world_size: int) -> Region:
+        facts = sizes.facts_of(node.all_input_nodes[0])
+        if facts is None:
+            raise Refusal("its operand is no tensor")
+        region = Region(
+            len(self.regions), group, world_size, self._epochs[node], facts.value.device
+        )
+        region.first = region.last = self.starts[node]
+        return region
+
+    def _open_alone(
+        self, node: fx.Node, kind: str, made: Node, group: str, world_size: int
+    ) -> None:
+        """Makes a program of the collective and nothing else, whatever its sizes are."""
+        region = self._new_region(node, group, world_size)
+        region.is_alone = True
+        type_ = declare_elements(region, node, kind)
+        self._reach.append(0)
+        value = region.input_value(node.all_input_nodes[0], type_)
+        self._take(region, node, region.program.add(dataclasses.replace(made, operands=(value,))))
+        region.collectives.append(node)
+        self.regions.append(region)
 
     def _join_or_open(
         self, node: fx.Node, kind: str, made: Node, group: str, world_size: int
@@ -303,12 +339,7 @@ class Sweep:
                 region.stops.append((node.name, f"{kind}: {refusal}"))
         chain = self._prologue(source) if self._settings.prologues else []
         while True:
-            facts = sizes.facts_of(source)
-            if facts is None:
-                raise Refusal("its operand is no tensor")
-            region = Region(
-                len(self.regions), group, world_size, self._epochs[node], facts.value.device
-            )
+            region = self._new_region(node, group, world_size)
             failed = self._open(region, node, kind, made, chain)
             if failed is None:
                 return
@@ -354,6 +385,10 @@ class Sweep:
         self._reach.pop()
 
     def _join_collective(self, region: Region, node: fx.Node, kind: str, made: Node) -> None:
+        if region.is_alone:
+            raise Refusal("nothing is fused with it")
+        if region.last != self.starts[node] - 1:
+            raise Refusal("another collective starts in between")
         self._check_legal(region, node)
         source = node.all_input_nodes[0]
         facts = sizes.facts_of(node)
@@ -366,6 +401,11 @@ class Sweep:
             if (have.rows, have.columns) != region.type_of(sizes.facts_of(source)):
                 raise Refusal("its operand has another layout")
             result = region.program.add(dataclasses.replace(made, operands=(value,)))
+            if region.program.depth(result) < max(
+                region.program.depth(region.values[each]) for each in region.collectives
+            ):
+                # A program runs its collectives by their depth.
+                raise Refusal("it would run before a collective that starts earlier")
             kind_of_result = region.program.types[result].rows
             if kind_of_result != ONE:
                 region.set_rows(facts.lead, kind_of_result, sizes.product(facts.lead))
@@ -374,6 +414,7 @@ class Sweep:
             region.rollback(mark)
             raise
         region.collectives.append(node)
+        region.last = self.starts[node]
 
     def _prologue(self, source: fx.Node) -> list[fx.Node]:
         """The cheap nodes in front of a collective, each used by the next one only; first first."""
@@ -396,50 +437,71 @@ class Sweep:
         return list(reversed(chain))
 
 
+@dataclasses.dataclass
+class Found:
+    """What becomes of the collectives of a graph; `starts` has the place of each in the order of starts."""
+
+    regions: list[Region]
+    left: list[Left]
+    starts: dict[fx.Node, int]
+
+
 def find_regions(
-    graph: fx.Graph, settings: Settings, group_facts: Callable[[str], GroupFacts]
-) -> tuple[list[Region], list[Left]]:
-    """The regions of a graph, and the collectives that are left alone with the reason."""
+    graph: fx.Graph,
+    settings: Settings,
+    group_facts: Callable[[str], GroupFacts],
+    why_not: Callable[[Region], str] = lambda region: "",
+) -> Found:
+    """The regions of a graph, and the collectives that are left alone with the reason.
+
+    `why_not` says why a region cannot be a program. Each of its collectives is one by itself then, and left alone only if
+    that cannot be either.
+    """
     forbidden: frozenset[fx.Node] = frozenset()
+    alone: frozenset[fx.Node] = frozenset()
     composites = Composites(list(graph.nodes))
     while True:
-        sweep = Sweep(graph, settings, group_facts, composites, forbidden)
+        sweep = Sweep(graph, settings, group_facts, composites, forbidden, alone)
         sweep.run()
-        more = frozenset(node for region in sweep.regions for node in _misfits(region))
-        # A collective is no misfit, so that each round forbids a node more.
-        if more <= forbidden:
+        misfits = forbidden | {node for region in sweep.regions for node in _misfits(region)}
+        # A collective is no misfit, so that each round forbids a node more, or leaves one alone.
+        if misfits > forbidden:
+            forbidden = misfits
+            continue
+        reasons = {region.index: _why_dropped(region) or why_not(region) for region in sweep.regions}
+        parted = [each for each in sweep.regions if reasons[each.index] and not each.is_alone]
+        if not parted:
             break
-        forbidden |= more
+        alone |= {node for region in parted for node in region.collectives}
     kept = []
     for region in sweep.regions:
-        reason = _why_dropped(region, settings)
-        if reason:
-            sweep.left += [Left(node, reason) for node in region.collectives]
+        if reasons[region.index]:
+            sweep.left += [Left(node, reasons[region.index]) for node in region.collectives]
         else:
             kept.append(region)
-    return kept, sweep.left
+    return Found(kept, sweep.left, sweep.starts)
 
 
-def _why_dropped(region: Region, settings: Settings) -> str:
-    if not region.outputs:
-        return "nothing uses its result"
+def _why_dropped(region: Region) -> str:
     if len(region.outputs) > OUTPUTS_MAX:
         return f"a program has at most {OUTPUTS_MAX} outputs"
-    is_plain = len(region.program.nodes) == 1
-    if is_plain and not settings.plain:
-        return "nothing is fused with it, and the settings leave such collectives"
     return ""
 
 
 def _find_outputs(region: Region, composites: Composites) -> None:
-    """Fills the outputs of a region: values that a node outside reads, in order of the members."""
+    """Fills the outputs of a region: values that a node outside reads, in order of the members.
+
+    A collective whose value nothing reads is an output, too: the other ranks wait for this one.
+    """
     found: dict[int, Output] = {}
     roots: dict[int, fx.Node] = {}
+    read = {operand for node in region.program.nodes for operand in node.operands}
     for node in region.members:
         value = region.values[node]
         if node not in region.narrow:
             roots.setdefault(value, node)
-        if any(not composites.is_inside(user, region.values) for user in node.users):
+        is_read = any(not composites.is_inside(user, region.values) for user in node.users)
+        if is_read or (node in region.collectives and value not in read):
             output = found.get(value)
             if output is None:
                 output = found[value] = Output(roots.get(value, node), value, [])

@@ -259,21 +259,6 @@ class LeftAloneTest(unittest.TestCase):
         y = self.graph.all_reduce(self.graph.input(8, 16))
         self.assertEqual(self._reason(y, reason="it is small"), "it is small")
 
-    def test_second_user(self) -> None:
-        x = self.graph.input(8, 16)
-        wait = self.graph.all_reduce(x)
-        other = self.graph.call(aten.neg.default, wait.args[0])
-        self.assertIn("other than one wait", self._reason(wait, other))
-
-    def test_compute_beside_the_collective(self) -> None:
-        x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
-        work = self.graph.graph.call_function(c10d.all_reduce.default, (x, "sum", "0"))
-        work.meta["val"] = x.meta["val"]
-        beside = self.graph.call(aten.mm.default, x, weight)
-        wait = self.graph.wait(work)
-        reason = self._reason(self.graph.call(aten.add.Tensor, wait, beside))
-        self.assertIn("independent compute", reason)
-
     def test_overlap_passes(self) -> None:
         for name, value in (
             ("reorder_for_compute_comm_overlap", True),
@@ -293,18 +278,6 @@ class LeftAloneTest(unittest.TestCase):
         y = self.graph.all_reduce(self.graph.input(8, 16, dtype=torch.int16))
         self.assertIn("no int16", self._reason(y))
 
-    def test_strides(self) -> None:
-        x = self.graph.call(aten.permute.default, self.graph.input(16, 8), [1, 0])
-        self.assertIn("not contiguous", self._reason(self.graph.all_reduce(x)))
-
-    def test_columns(self) -> None:
-        y = self.graph.all_reduce(self.graph.input(65537))  # a prime
-        self.assertIn("no divisor", self._reason(y))
-
-    def test_plain_collective_by_the_settings(self) -> None:
-        y = self.graph.all_reduce(self.graph.input(8, 16))
-        self.assertIn("settings", self._reason(y, plain=False))
-
     def test_epilogues_by_the_settings(self) -> None:
         y = self.graph.call(aten.neg.default, self.graph.all_reduce(self.graph.input(8, 16)))
         decision = self.graph.rewritten(y, epilogues=False)
@@ -320,8 +293,7 @@ class LeftAloneTest(unittest.TestCase):
                     c10d.all_to_all_single.default, (x, splits, splits, "0")
                 )
                 work.meta["val"] = x.meta["val"]
-                self.assertIn(part, self._reason(self.graph.wait(work)))
-
+                self.assertIn(part, self._reason(self.graph.wait(work), all_to_all=True))
 
     def test_equal_splits_by_the_settings(self) -> None:
         for taken in (False, True):
@@ -346,10 +318,114 @@ class LeftAloneTest(unittest.TestCase):
         x = torch.ones(8, 16)
         torch._dynamo.mark_dynamic(x, 0)
         try:
-            decision = explained(exchanged, x)
+            # Another rank may have the same splits as numbers.
+            for taken in (False, True):
+                decision = explained(exchanged, x, all_to_all=taken)
+                self.assertEqual(len(decision["programs"]), int(taken), decision)
         finally:
             torch.distributed.destroy_process_group()
-        self.assertEqual(len(decision["programs"]), 1, decision)
+
+
+class TakenAnywayTest(unittest.TestCase):
+    """Collectives are taken whatever stands around them."""
+
+    def setUp(self) -> None:
+        self.graph = GraphBuilder()
+
+    def _started(self, x: torch.fx.Node) -> torch.fx.Node:
+        work = self.graph.graph.call_function(c10d.all_reduce.default, (x, "sum", "0"))
+        work.meta["val"] = x.meta["val"]
+        return work
+
+    def _lines_of(self, *outputs: torch.fx.Node) -> list[list[str]]:
+        decision = self.graph.rewritten(*outputs)
+        self.assertEqual(decision.left, [])
+        self.assertNotIn(c10d.all_reduce.default, self.graph.targets())
+        return _lines(decision)
+
+    def test_second_user(self) -> None:
+        wait = self.graph.all_reduce(self.graph.input(8, 16))
+        other = self.graph.call(aten.neg.default, wait.args[0])
+        self.assertEqual(len(self._lines_of(wait, other)), 1)
+
+    def test_two_waits_and_none(self) -> None:
+        twice, never = self._started(self.graph.input(8, 16)), self._started(self.graph.input(8, 16))
+        waits = [self.graph.wait(twice), self.graph.wait(twice)]
+        self.assertEqual(len(self._lines_of(*waits, never)), 2)
+
+    def test_result_that_nothing_uses(self) -> None:
+        x = self.graph.input(8, 16)
+        self.graph.all_reduce(x)
+        # The other ranks wait for this one.
+        (lines,) = self._lines_of(x)
+        self.assertEqual(lines, ["%0 = input f32 [R, 16]", "%1 = all_reduce sum %0", "return %1"])
+        self.assertEqual(len(_programs(self.graph)), 1)
+
+    def test_compute_beside_the_collective(self) -> None:
+        x, weight = self.graph.input(16, 16), self.graph.input(16, 16)
+        work = self._started(x)
+        beside = self.graph.call(aten.mm.default, x, weight)
+        total = self.graph.call(aten.add.Tensor, self.graph.wait(work), beside)
+        self.assertEqual(len(self._lines_of(total)), 1)
+
+    def test_something_writes_memory_before_the_wait(self) -> None:
+        x, y = self.graph.input(16, 16), self.graph.input(16, 16)
+        work = self._started(x)
+        self.graph.call(aten.copy_.default, x, y)
+        self._lines_of(self.graph.wait(work))
+        names = [node.target for node in self.graph.graph.nodes]
+        program = next(node for node in self.graph.graph.nodes if "program" in node.kwargs)
+        self.assertLess(list(self.graph.graph.nodes).index(program), names.index(aten.copy_.default))
+
+    def test_strides(self) -> None:
+        x = self.graph.call(aten.permute.default, self.graph.input(16, 8), [1, 0])
+        self.assertEqual(self._lines_of(self.graph.all_reduce(x))[0][0], "%0 = input f32 [R, 1]")
+
+    def test_columns(self) -> None:
+        (lines,) = self._lines_of(self.graph.all_reduce(self.graph.input(65537)))  # a prime
+        self.assertEqual(lines[0], "%0 = input f32 [R, 1]")
+
+    def test_more_outputs_than_a_program_has(self) -> None:
+        wait = self.graph.all_reduce(self.graph.input(8, 16))
+        outputs = [self.graph.call(aten.mul.Tensor, wait, float(2 + n)) for n in range(20)]
+        self.assertEqual(len(self._lines_of(wait, *outputs)), 1)
+
+
+class OrderOfStartsTest(unittest.TestCase):
+    """The collectives of a graph run in the order in which they start in it."""
+
+    def setUp(self) -> None:
+        self.graph = GraphBuilder()
+
+    def test_a_collective_that_starts_in_between_parts_a_program(self) -> None:
+        x, y = self.graph.input(16, 16), self.graph.input(16, 16)
+        first = self.graph.all_reduce(x)
+        between = self.graph.all_reduce(y)
+        again = self.graph.all_reduce(self.graph.call(aten.relu.default, first))
+        decision = self.graph.rewritten(again, between)
+        self.assertEqual([len(each.collectives) for each in decision.programs], [1, 1, 1])
+
+    def test_a_collective_that_is_left_alone_is_in_the_chain(self) -> None:
+        x, y, z = self.graph.input(8, 16), self.graph.input(8, 16, dtype=torch.int16), self.graph.input(8, 16)
+        first, left, last = (self.graph.all_reduce(each) for each in (x, y, z))
+        self.graph.graph.owning_module = torch.nn.Module()
+        decision = self.graph.rewritten(first, left, last)
+        self.assertEqual((len(decision.programs), len(decision.left)), (2, 1))
+        early, late = _programs(self.graph)
+        wrapped = late.kwargs["inputs"][-1]
+        self.assertEqual(wrapped.args[0][0].args[0].args[0], early)
+
+    def test_collectives_run_by_their_depth(self) -> None:
+        x = self.graph.input(16, 16)
+        first = self.graph.all_reduce(x)
+        second = self.graph.all_reduce(self.graph.call(aten.relu.default, first))
+        third = self.graph.all_reduce(self.graph.call(aten.neg.default, first))
+        fourth = self.graph.all_reduce(self.graph.call(aten.relu.default, third))
+        decision = self.graph.rewritten(second, fourth)
+        for each in decision.programs:
+            lines = [line for line in each.text.splitlines() if " = all_reduce" in line]
+            self.assertEqual(len(lines), len(each.collectives))
+        self.assertEqual(sum(len(each.collectives) for each in decision.programs), 4)
 
 
 class GroupsTest(unittest.TestCase):
@@ -407,19 +483,20 @@ class RewriteTest(unittest.TestCase):
         graph.rewritten(first, graph.call(aten.mul.Tensor, second, first))
         self.assertEqual([len(each.kwargs["inputs"]) for each in _programs(graph)], [1, 2])
 
-    def test_chain_follows_the_final_order(self) -> None:
+    def test_chain_follows_the_order_of_starts(self) -> None:
         graph = GraphBuilder()
         x, y, weight = graph.input(16, 16), graph.input(16, 16), graph.input(16, 16)
         first = graph.all_reduce(x)
         second = graph.all_reduce(y)
         product = graph.call(aten.mm.default, second, weight)
-        # The first region ends behind the second one, and reads what depends on it.
+        # The sum reads what depends on the collective that starts later, so that it stays outside.
         graph.rewritten(second, graph.call(aten.add.Tensor, first, product))
         early, late = _programs(graph)
-        self.assertEqual(list(early.kwargs["inputs"]), [y])
+        self.assertEqual(list(early.kwargs["inputs"]), [x])
         self.assertTrue(early.kwargs["manifest"])
         self.assertFalse(late.kwargs["manifest"])
         self.assertIs(late.kwargs["inputs"][-1].args[0].args[0], early)
+        self.assertIn(aten.add.Tensor, graph.targets())
 
     def test_group_whose_name_cannot_be_an_argument(self) -> None:
         graph = GraphBuilder()

@@ -114,11 +114,11 @@ def table(group: int, manifest: str) -> str:
     """The table of all programs and sizes of a manifest that the group can explain."""
     ranks = _native.library().cotune_group_size(group)
     lines = []
-    for text, counts in parse_manifest(manifest):
-        for rows in counts:
-            answer = _explained(group, text, rows)
+    for entry in parse_manifest(manifest):
+        for rows in entry.rows:
+            answer = _explained(group, entry.text, rows)
             if answer is not None:
-                lines += _size_lines(text, rows, ranks, answer)
+                lines += _size_lines(entry.text, rows, ranks, answer)
     return "\n".join(lines)
 
 
@@ -126,8 +126,8 @@ def _begins(name: str, manifest: str, ranks: int, is_on_host: bool) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
     nodes = parse_manifest(manifest)
-    groups.add_programs(name, is_on_host, [text for text, _ in nodes])
-    sizes = sum(len(rows) for _, rows in nodes)
+    groups.add_programs(name, is_on_host, [entry.text for entry in nodes])
+    sizes = sum(len(entry.rows) for entry in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
 
@@ -161,12 +161,7 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
     with _lock:
         seconds = time.monotonic() - _begun_s.pop(name, time.monotonic())
     error = tune.error.decode(errors="replace")
-    if tune.result == Result.ERROR_DISAGREEMENT:
-        log.log(
-            level, "the ranks of process group %r have compiled different programs, so that all of them run these by "
-            "PyTorch's own collectives from now on: %s", name, error,
-        )  # fmt: skip
-    elif tune.result != Result.SUCCESS:
+    if tune.result != Result.SUCCESS:
         log.log(level, "programs of process group %r are not tuned: %s", name, error)
     elif not tune.report.is_tuned:
         log.log(
@@ -185,9 +180,6 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
 
 def _tell(tune: library.Tune) -> None:
     functions = _native.library()
-    if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
-        is_on_host = functions.cotune_group_device(tune.group) < 0
-        groups.become_plain(tune.group_name.decode(), is_on_host, "its ranks have compiled different programs")
     name, manifest = tune.group_name.decode(), tune.manifest.decode()
     group_rank = functions.cotune_group_rank(tune.group)
     prints = _shows_tables and _is_first_process(group_rank)

@@ -14,19 +14,17 @@ class Settings:
     Attributes:
       epilogues: fuses the local operations behind a collective into its program.
       prologues: fuses casts and scalings in front of a collective into its program.
-      plain: takes collectives with nothing around them, too.
-      overlap: takes collectives that run beside other work (overlap, bucketing and pipelining
-        passes are on, or independent compute stands between the collective and its wait). They
-        run on the current stream then, so that the overlap is lost.
-      all_to_all: takes all_to_all whose splits are equal numbers. Give True where the splits of all
-        ranks are equal; with numbers that are equal on one rank by chance the ranks would wait for
-        each other. Splits that are the rows // world_size by their expression are taken anyway.
+      overlap: takes collectives although passes of Inductor overlap, bucket or pipeline them. They
+        run on the current stream then, so that the overlap is lost. The options of these passes
+        are equal on all ranks, as these here are.
+      all_to_all: takes all_to_all whose splits are equal. Give True where the splits of all ranks
+        are equal; with splits that are equal on one rank by chance the ranks would wait for each
+        other.
       export: takes groups of the "fake" backend, which export and ahead-of-time compilation have.
     """
 
     epilogues: bool = True
     prologues: bool = True
-    plain: bool = True
     overlap: bool = False
     all_to_all: bool = False
     export: bool = False

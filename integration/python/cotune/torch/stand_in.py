@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from cotune.torch import compat, groups, operators, plain
+from cotune.torch import agreement, compat, groups, operators, plain
 
 SCHEMAS = (
     "program(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> ()",
@@ -32,8 +32,7 @@ def _meet(group_name: str, x: torch.Tensor) -> None:
 
 
 def _run_program(inputs, outputs, program: str, group_name: str, manifest: str) -> None:
-    _meet(group_name, inputs[0])
-    plain.run_plain(inputs, outputs, program, group_name)
+    agreement.run_program(inputs, outputs, program, group_name, manifest)
 
 
 def _run_collective(x: torch.Tensor, result: torch.Tensor, rows: str, line: str, group_name: str) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from cotune.errors import CotuneError
-from cotune.torch import compat, groups, library, operators, plain, report, stand_in
+from cotune.torch import agreement, compat, groups, library, operators, plain, report, stand_in
 from cotune.torch.log import log
 
 
@@ -36,5 +36,6 @@ def start() -> None:
         stand_in.define()
     else:
         groups.install()
+        agreement.install()
         report.install()
     operators.register()

@@ -26,7 +26,7 @@ class Call:
 
     program: str
     group_name: str
-    manifest: list[tuple[str, list[int]]]
+    manifest: list[manifest.Entry]
     is_contiguous: bool
 
 

@@ -1,0 +1,171 @@
+// Collectives whose choice all ranks have agreed on, in whatever program they stand.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/choice/choice_lists.h"
+#include "integration/dispatcher.h"
+
+namespace cotune {
+namespace {
+
+// Keys of calls that are kept with the key that the agreement makes of them.
+constexpr size_t kFollowedMax = 4096;
+
+// The collective by itself: a collective inside of a program always has plain buffers.
+Problem AsAgreed(Problem problem) {
+  problem.cls.in_place = false;
+  problem.cls.buffer_class = BufferClass::kPlain;
+  problem.cls.program_digest = 0;
+  return problem;
+}
+
+}  // namespace
+
+std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Problem& anchor) {
+  if (program.is_single_collective()) return {AsAgreed(anchor)};
+  std::vector<Problem> problems;
+  for (const size_t node : program.graph().collectives()) {
+    problems.push_back(
+        AsAgreed(program.ProblemOf(node, program.RowsAt(anchor), anchor.topology_digest)));
+  }
+  return problems;
+}
+
+std::vector<AgreedChoices::Choice> Dispatcher::TableChoices(const Program& program,
+                                                            const Problem& anchor) const {
+  const size_t count =
+      program.is_single_collective() ? size_t{1} : program.graph().collectives().size();
+  std::vector<AgreedChoices::Choice> choices(count);
+  const DispatchTable& current = table();
+  const int32_t index = current.Lookup(DispatchKey::Of(anchor.cls), anchor.bytes());
+  if (index == DispatchTable::kNoChoice) return choices;
+  const std::vector<ChoiceId> steps = current.choices()[static_cast<size_t>(index)].StepsFor(count);
+  std::copy(steps.begin(), steps.end(), choices.begin());
+  return choices;
+}
+
+Status Dispatcher::Agree(const ProgramGraph& graph, std::span<const uint64_t> rows) {
+  COTUNE_RETURN_IF_ERROR(MayRun());
+  COTUNE_TRY(const Program* bound, Bound(graph));
+  latest_ = {};
+  latest_program_ = {};
+  followed_.clear();
+  if (rows.empty() && graph.has_rows()) return AgreeOnAllRows(*bound);
+  constexpr uint64_t kOneRow[] = {1};
+  for (const uint64_t each : rows.empty() ? std::span<const uint64_t>(kOneRow) : rows) {
+    COTUNE_TRY(const Problem anchor, ProblemOf(*bound, each));
+    const std::vector<Problem> problems = CollectivesOf(*bound, anchor);
+    std::vector<AgreedChoices::Choice> choices = TableChoices(*bound, anchor);
+    for (size_t i = 0; i < problems.size() && i < choices.size(); ++i) {
+      agreed_.Add(problems[i].cls, problems[i].count, std::move(choices[i]));
+    }
+  }
+  return {};
+}
+
+Status Dispatcher::AgreeOnAllRows(const Program& bound) {
+  // The functions below outlive the program that the dispatcher keeps, and the table.
+  const auto program = std::make_shared<const Program>(bound);
+  const auto table = std::make_shared<const DispatchTable>(this->table());
+  // The fewest rows that all ranks can share.
+  const auto unit = static_cast<uint64_t>(world_size_);
+  COTUNE_TRY(const Problem smallest, ProblemOf(*program, unit));
+  COTUNE_TRY(const Problem next, ProblemOf(*program, 2 * unit));
+  const std::vector<Problem> at_unit = CollectivesOf(*program, smallest);
+  const std::vector<Problem> at_next = CollectivesOf(*program, next);
+  for (size_t place = 0; place < at_unit.size(); ++place) {
+    const uint64_t unit_count = at_unit[place].count;
+    if (at_next[place].count == unit_count) {
+      // The collective of a value that has one row, whatever R is.
+      agreed_.Add(at_unit[place].cls, unit_count, TableChoices(*program, smallest)[place]);
+      continue;
+    }
+    const auto choice_of = [program, table, place, unit, unit_count,
+                            places = at_unit.size()](uint64_t count) -> AgreedChoices::Choice {
+      // Counts of programs with other columns lie between two numbers of rows.
+      const uint64_t rows =
+          std::max<uint64_t>(1, count / unit_count * unit + count % unit_count * unit / unit_count);
+      const Problem anchor = program->ProblemAtRows(rows, 0);
+      const int32_t index = table->Lookup(DispatchKey::Of(anchor.cls), anchor.bytes());
+      if (index == DispatchTable::kNoChoice) return std::nullopt;
+      const std::vector<ChoiceId> steps =
+          table->choices()[static_cast<size_t>(index)].StepsFor(places);
+      if (place >= steps.size()) return std::nullopt;
+      return steps[place];
+    };
+    agreed_.AddAllCounts(at_unit[place].cls, choice_of);
+  }
+  return {};
+}
+
+Result<bool> Dispatcher::IsAgreed(const ProgramGraph& graph, uint64_t rows) {
+  const std::pair key(graph.digest(), rows);
+  if (agreed_programs_.contains(key)) return true;
+  COTUNE_TRY(const Program* program, Bound(graph));
+  COTUNE_TRY(const Problem anchor, ProblemOf(*program, rows));
+  for (const Problem& each : CollectivesOf(*program, anchor)) {
+    if (!agreed_.Find(each.cls, each.count)) return false;
+  }
+  if (agreed_programs_.size() == kFollowedMax) agreed_programs_.clear();
+  agreed_programs_.insert(key);
+  return true;
+}
+
+Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& problem,
+                                            const AgreedChoices::Choice& agreed) const {
+  COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
+  // That no backend lists the winner of a neighbouring size follows from the problem alone, so that
+  // all ranks go on alike.
+  if (agreed && FindChoice(job_.groups(), single, problem, *agreed)) return *agreed;
+  COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, problem));
+  return fallback.id;
+}
+
+Result<Dispatcher::PlanKey> Dispatcher::Followed(const PlanKey& key, const Program* program) {
+  const bool is_plain =
+      !key.problem.cls.in_place && key.problem.cls.buffer_class == BufferClass::kPlain;
+  if (agreed_.empty() || !is_plain || key.problem.count == 0) return key;
+  const auto known = followed_.find(key);
+  if (known != followed_.end()) return known->second;
+  std::optional<Program> single;
+  if (program == nullptr) {
+    COTUNE_TRY(Program made, Program::SingleCollective(key.problem.cls));
+    single = std::move(made);
+    program = &*single;
+  }
+  std::vector<ChoiceId> steps;
+  for (const Problem& each : CollectivesOf(*program, key.problem)) {
+    const std::optional<AgreedChoices::Choice> agreed = agreed_.Find(each.cls, each.count);
+    if (!agreed) return key;
+    COTUNE_TRY(ChoiceId id, AgreedChoiceOf(each, *agreed));
+    steps.push_back(std::move(id));
+  }
+  const ChoiceId id = ChoiceId::Join(steps);
+  PlanKey followed = key;
+  if (!ListsAsWinner(key, *program, id)) {
+    const auto found = std::find(composed_.begin(), composed_.end(), id);
+    followed.table = nullptr;
+    followed.choice_index = static_cast<int32_t>(found - composed_.begin());
+    if (found == composed_.end()) composed_.push_back(id);
+  }
+  if (followed_.size() == kFollowedMax) followed_.clear();
+  followed_.emplace(key, followed);
+  return followed;
+}
+
+bool Dispatcher::ListsAsWinner(const PlanKey& key, const Program& program,
+                               const ChoiceId& id) const {
+  if (key.choice_index != DispatchTable::kNoChoice) return ChosenBy(key) == id;
+  const Result<Choice> fallback = job_.DefaultChoice(program, key.problem);
+  return fallback && fallback->id == id;
+}
+
+const ChoiceId& Dispatcher::ChosenBy(const PlanKey& key) const {
+  const auto index = static_cast<size_t>(key.choice_index);
+  return key.table == nullptr ? composed_[index] : key.table->choices()[index];
+}
+
+}  // namespace cotune

@@ -1,0 +1,182 @@
+"""How the collectives of programs are decided, by all ranks of a process group together.
+
+A collective is known by its key: kind, dtype, reduction, root and number of elements. Calls of ranks that match have the
+same key, whatever graphs they stand in, so that each rank has the same answer to "is this key decided?". A call whose
+key is not decided is a place where all ranks are, or will come to, because PyTorch's collective would wait for all of
+them there as well: there they meet, once for each key. They tell each other which programs they have, tune those that all
+of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import weakref
+from typing import Any
+
+import torch
+
+from cotune import _structs
+from cotune._interrupt import keeper
+from cotune.constants import Result
+from cotune.torch import compat, groups, library, plain
+from cotune.torch.collective_key import Key
+from cotune.torch.manifest import Entry, manifest_text, parse_manifest
+from cotune.torch.meeting import Place
+from cotune.torch.program_text import Node
+
+def _digest(entry: Entry) -> str:
+    return hashlib.sha256(str(entry).encode()).hexdigest()[:24]
+
+
+class Agreement:
+    """What the ranks of a process group have decided for operands on one device; one call at a time."""
+
+    def __init__(self, name: str, process_group: Any, device: int):
+        self._name = name
+        self._device = device
+        self._size = process_group.size()
+        self._place: Place | None = None
+        self._lock = threading.RLock()
+        self._latest: list[Entry] = []  # of the graph that ran last
+        self._tuned: set[str] = set()  # digests of entries
+        self._by_pytorch: set[Key] = set()  # keys that a capture has fixed
+
+    def run(
+        self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
+    ) -> None:
+        """Runs a program whose collectives are not all agreed, and decides what can be decided."""
+        with self._lock:
+            if manifest:
+                self._latest = parse_manifest(manifest)
+            if groups.is_plain_anyway(self._name, self._device):
+                groups.ensure(self._name, self._device)
+            run = plain.Run(program, inputs, self._name, self._run_collective)
+            run.check_outputs(outputs)
+            keys = run.keys()
+            # Nothing has run before the first collective, so that all ranks come to it here.
+            self._decide(keys[0])
+            if not self._is_plain() and all(self._is_agreed(key) for key in keys):
+                torch.ops.cotune.program.default(inputs, outputs, program, self._name, "")
+                return
+            run.write(outputs)
+
+    def _run_collective(self, node: Node, x: torch.Tensor, key: Key) -> torch.Tensor | None:
+        """The result of one collective by itself; None if PyTorch runs it."""
+        self._decide(key)
+        if self._is_plain() or not self._is_agreed(key):
+            return None
+        rows = list(x.shape)
+        if node.op == "all_gather":
+            rows[0] *= self._size
+        elif node.op == "reduce_scatter":
+            rows[0] //= self._size
+        result = x.new_empty(rows)
+        torch.ops.cotune.program.default([x], [result], key.text, self._name, "")
+        return result
+
+    def _is_plain(self) -> bool:
+        entry = groups.entry_of(self._name, self._device)
+        return entry is not None and entry.is_plain
+
+    def _is_agreed(self, key: Key) -> bool:
+        if key in self._by_pytorch or not library.is_there() or key.rows == 0:
+            return False
+        name, text = self._name.encode(), key.text.encode()
+        return library.load().cotune_torch_group_is_agreed(name, self._device, text, key.rows) == 1
+
+    def _decide(self, key: Key) -> None:
+        """Meets the other ranks if the key is not decided, and may be decided here."""
+        if not key.waits_for_all or self._is_plain() or key in self._by_pytorch or self._is_agreed(key):
+            return
+        if self._place is None:
+            self._place = Place(self._name, groups.process_group_of(self._name), self._device)
+        if self._device >= 0 and torch.cuda.is_current_stream_capturing():
+            # A capture waits for nobody: this rank fixes the key, and the others find that when they meet for it.
+            self._place.leave_word(f"key/{key.name}", {"is_fixed": True})
+            self._by_pytorch.add(key)
+            return
+        word = {"is_fixed": False, "programs": [_digest(entry) for entry in self._latest]}
+        words, _ = self._place.share(f"key/{key.name}", word, self._what(key), hint=groups.LATE_HINT)
+        if any(each["is_fixed"] for each in words):
+            self._by_pytorch.add(key)
+            return
+        groups.ensure(self._name, self._device)
+        if not self._is_plain():
+            self._tune_and_agree(key, [each["programs"] for each in words])
+
+    def _what(self, key: Key) -> str:
+        if groups.entry_of(self._name, self._device) is None:
+            return "come to its first operator"
+        return f"come to the {key.kind} of {key.rows} elements"
+
+    def _tune_and_agree(self, key: Key, programs: list[list[str]]) -> None:
+        """Tunes what all ranks have, in the order of the first rank."""
+        own = {_digest(entry): entry for entry in self._latest}
+        common = [each for each in programs[0] if all(each in other for other in programs)]
+        entries = [own[each] for each in common if each not in self._tuned]
+        error = _structs.Error()
+        error.struct_size = ctypes.sizeof(error)
+        result = library.load().cotune_torch_group_decide(
+            self._name.encode(), self._device, manifest_text(entries).encode() if entries else b"", key.text.encode(),
+            key.rows, ctypes.byref(error),
+        )  # fmt: skip
+        if result != Result.SUCCESS:
+            raise RuntimeError(error.text.decode(errors="replace"))
+        self._tuned.update(common)
+
+
+_lock = threading.Lock()
+# The process group that a name stood for at that time, and its agreement.
+_agreements: dict[tuple[str, int], tuple[weakref.ref[Any], Agreement]] = {}
+
+
+def _of(name: str, device: int) -> Agreement:
+    groups.drop_stale()
+    process_group = groups.process_group_of(name)
+    with _lock:
+        known = _agreements.get((name, device))
+        if known is None or known[0]() is not process_group:
+            known = weakref.ref(process_group), Agreement(name, process_group, device)
+            _agreements[name, device] = known
+    return known[1]
+
+
+def _forget(name: str) -> None:
+    with _lock:
+        for key in [key for key in _agreements if key[0] == name]:
+            del _agreements[key]
+
+
+groups.when_dropped(_forget)
+
+
+def run_program(
+    inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str, manifest: str
+) -> None:
+    """Runs a program in whose process group not all of its collectives are agreed."""
+    device = inputs[0].get_device() if inputs[0].is_cuda else -1
+    _of(group_name, device).run(inputs, outputs, program, manifest)
+
+
+def _run_undecided(inputs: Any, outputs: Any, program: str, group_name: str, manifest: str) -> str:
+    """As the operator library calls it. Gives the text of an error, which the operator raises."""
+    try:
+        run_program(inputs, outputs, program, group_name, manifest)
+    except KeyboardInterrupt:
+        keeper.raise_later()
+        return "interrupted (Ctrl-C)"
+    except Exception as failure:  # noqa: BLE001  the operator raises it
+        return str(failure) or type(failure).__name__
+    return ""
+
+
+def install() -> None:
+    """Lets programs whose collectives are not agreed come here. Once a process."""
+    defined = plain.operator_library()
+    defined.define(
+        "program_undecided(Tensor[] inputs, Tensor(a!)[] outputs, str program, str group_name, str manifest) -> str"
+    )
+    defined.impl("program_undecided", _run_undecided, "CompositeExplicitAutograd")
+    library.load().cotune_torch_set_meets(1)

@@ -1,0 +1,43 @@
+"""The key of a collective: what all ranks know of a call, whatever graph it stands in."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+from cotune.torch.program_text import ALL, SHARE, Node, Program, ValueType, in_one_line
+
+# PyTorch may let the root of a broadcast go on before the others have come.
+_SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A collective without what stands around it. Equal on all ranks for calls that match.
+
+    `text` is the program of the collective by itself, whose rows are its elements, and `rows` their number.
+    """
+
+    kind: str
+    text: str
+    rows: int
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether PyTorch's collective ends on no rank before all ranks have begun it."""
+        return self.kind in _SYNCHRONISING and self.rows > 0
+
+    @property
+    def name(self) -> str:
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return f"{self.kind}/{digest}/{self.rows}"
+
+
+def key_of(node: Node, dtype: str, elements: int, world_size: int) -> Key:
+    """The key of a collective whose operand has so many elements on this rank."""
+    alone = Program()
+    gathers = node.op == "all_gather"
+    value = alone.add_input(ValueType(dtype, SHARE if gathers else ALL, 1))
+    value = alone.add(dataclasses.replace(node, operands=(value,)))
+    alone.outputs = [(value, -1)]
+    return Key(node.op, in_one_line(alone.to_text()), elements * (world_size if gathers else 1))
