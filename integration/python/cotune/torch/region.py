@@ -43,7 +43,7 @@ class Region:
         self.program = Program()
         self.members: list[fx.Node] = []
         self.values: dict[fx.Node, int] = {}
-        self.views: set[fx.Node] = set()
+        self.views: set[fx.Node] = set()  # members that share the memory of their first argument
         # Members whose value is repeated over rows or columns only where it is read.
         self.narrow: set[fx.Node] = set()
         # Outside nodes that nothing reads once the members are gone.
@@ -107,6 +107,12 @@ class Region:
             self._inputs[node, type_] = known
             self.input_nodes.append(node)
         return known
+
+    def owner_of(self, node: fx.Node) -> fx.Node:
+        """The member whose memory a member reads: itself, or what it is a view of."""
+        while node in self.views:
+            node = node.args[0]
+        return node
 
     def mark(self) -> tuple[Any, ...]:
         return self.program.mark(), dict(self._inputs), dict(self._kinds), self.rows, self.share
