@@ -242,7 +242,9 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
 /* Accepts NULL. Does nothing in a child that was forked after the group was made. On CUDA memory it
  * first waits until the GPU is idle, for 5 s at most: where a kernel of another library runs on, as
  * one that waits for a lost rank, the memory of the group is left to the process, and the log says
- * so. */
+ * so. CUDA graphs with calls of the group should be destroyed before: while one with calls that run
+ * by NCCL lives, this takes 2 to 3 s, and the log says that replays of it still end, but with
+ * results that are not valid; NCCL keeps its memory until the graph is destroyed. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
 /* Gives up the job of the group, from any thread, also while another one is in a call: every group

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace cotune::nccl {
 namespace {
@@ -47,12 +48,15 @@ Result<void> Communicator::Create(const NcclUniqueId& id, const Member& member,
                                   int64_t deadline_ns) {
   constexpr char kCall[] = "ncclCommInitRankConfig";
   NcclConfig config = ConfigOf(Mode::kDeferred);
-  NcclComm made = nullptr;
-  auto done = nccl_.Check(
-      nccl_->CommInitRankConfig(&made, member.world_size, id, member.rank, &config), kCall, made);
+  // NCCL also writes it in the background until the communicator is there, or was aborted.
+  const auto place = std::make_shared<NcclComm>(nullptr);
+  const NcclResult begun =
+      nccl_->CommInitRankConfig(place.get(), member.world_size, id, member.rank, &config);
+  const NcclComm made = *place;
+  auto done = nccl_.Check(begun, kCall, made);
   comm_.store(made, std::memory_order_release);
   if (done) done = Await(made, kCall, deadline_ns);
-  if (!done) Abort();
+  if (!done) Abort(place);
   return done;
 }
 
@@ -65,14 +69,14 @@ Result<void> Communicator::CreateFrom(Communicator& parent, const Member& member
   if (parent.get() == nullptr) {
     return Fail(COTUNE_ABORTED, "the group was ended before ncclCommSplit");
   }
-  // Written in the background until the parent no longer is in progress, or was aborted.
-  NcclComm made = nullptr;
-  auto done = nccl_.Check(nccl_->CommSplit(parent.get(), 0, member.rank, &made, &config), kCall,
-                          parent.get());
+  // NCCL writes it in the background until the parent no longer is in progress, or was aborted.
+  const auto place = std::make_shared<NcclComm>(nullptr);
+  auto done = nccl_.Check(nccl_->CommSplit(parent.get(), 0, member.rank, place.get(), &config),
+                          kCall, parent.get());
   if (done) done = parent.Await(parent.get(), kCall, deadline_ns);
-  if (!done) parent.Abort();
-  comm_.store(made, std::memory_order_release);
-  if (done && made == nullptr) done = Fail(COTUNE_INTERNAL, "ncclCommSplit gave no communicator");
+  if (!done && !parent.Abort(place)) return done;
+  comm_.store(*place, std::memory_order_release);
+  if (done && get() == nullptr) done = Fail(COTUNE_INTERNAL, "ncclCommSplit gave no communicator");
   if (!done) Abort();
   return done;
 }
@@ -83,9 +87,13 @@ void Communicator::Stop() {
   if (comm != nullptr && nccl_->CommRevoke != nullptr) nccl_->CommRevoke(comm, 0);
 }
 
-void Communicator::Abort() {
+CommunicatorAbort Communicator::StartAbort(std::shared_ptr<void> kept) {
   const NcclComm comm = comm_.exchange(nullptr, std::memory_order_acq_rel);
-  if (comm != nullptr) nccl_->CommAbort(comm);
+  return {nccl_->CommAbort, comm, context_, std::move(kept)};
+}
+
+bool Communicator::Abort(std::shared_ptr<void> kept) {
+  return StartAbort(std::move(kept)).Await(std::chrono::steady_clock::now() + kAbortReturns);
 }
 
 Result<void> Communicator::AsyncError() const {
@@ -97,17 +105,15 @@ Result<void> Communicator::AsyncError() const {
   return nccl_.Check(state, "an operation", comm);
 }
 
-void Communicator::Destroy(int64_t deadline_ns) {
+bool Communicator::Destroy(int64_t deadline_ns) {
   const NcclComm comm = get();
-  if (comm == nullptr) return;
+  if (comm == nullptr) return true;
   auto done = nccl_.Check(nccl_->CommFinalize(comm), "ncclCommFinalize", comm);
   if (done) done = Await(comm, "ncclCommFinalize", deadline_ns);
   if (done) done = nccl_.Check(nccl_->CommDestroy(comm), "ncclCommDestroy", comm);
-  if (!done) {
-    Abort();
-    return;
-  }
+  if (!done) return false;
   comm_.store(nullptr, std::memory_order_release);
+  return true;
 }
 
 }  // namespace cotune::nccl

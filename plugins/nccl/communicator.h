@@ -4,8 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "plugins/api/cotune_backend_v1.h"
+#include "plugins/nccl/communicator_abort.h"
 #include "plugins/nccl/nccl_library.h"
 #include "plugins/nccl/sdk_names.h"
 
@@ -24,7 +27,10 @@ class Communicator {
     int world_size = 1;
   };
 
-  Communicator(const NcclLibrary& nccl, const cotune_host_t& host) : nccl_(nccl), host_(host) {}
+  // context: of aborts; none: NCCL makes its own current.
+  Communicator(const NcclLibrary& nccl, const cotune_host_t& host,
+               std::optional<AbortContext> context)
+      : nccl_(nccl), host_(host), context_(context) {}
   // As Abort.
   ~Communicator() { Abort(); }
   Communicator(const Communicator&) = delete;
@@ -43,21 +49,29 @@ class Communicator {
   // As StopWaiting, and ends what runs on this rank, on host and device, where NCCL can do that
   // without freeing the communicator under a call that is in it.
   void Stop();
-  // Ends what runs on this rank, and frees the communicator.
-  void Abort();
-  // In kDeferred mode: waits until all ranks do the same, and frees the communicator; when they do
-  // not by the deadline, aborts it. NCCL has no such thing with a deadline in kDirect mode.
-  void Destroy(int64_t deadline_ns);
+  // Begins to end what runs on this rank and to free the communicator, which this object has no
+  // more from here on.
+  CommunicatorAbort StartAbort() { return StartAbort(nullptr); }
+  // The same, and waits for kAbortReturns at most. Returns whether the communicator is freed.
+  bool Abort() { return Abort(nullptr); }
+  // In kDeferred mode: waits until all ranks do the same, and frees the communicator. When they do
+  // not by the deadline, returns false, and the communicator has to be aborted. NCCL has no such
+  // thing with a deadline in kDirect mode.
+  bool Destroy(int64_t deadline_ns);
   // Returns what NCCL has noticed in the background: COTUNE_PEER_FAILED, COTUNE_INTERNAL.
   Result<void> AsyncError() const;
 
  private:
+  // `kept`: memory that NCCL may write until the abort has returned.
+  CommunicatorAbort StartAbort(std::shared_ptr<void> kept);
+  bool Abort(std::shared_ptr<void> kept);
   NcclConfig ConfigOf(Mode mode) const;
   // Waits until `comm` no longer is in progress.
   Result<void> Await(NcclComm comm, const char* call, int64_t deadline_ns) const;
 
   const NcclLibrary& nccl_;
   const cotune_host_t& host_;
+  const std::optional<AbortContext> context_;
   std::atomic<NcclComm> comm_{nullptr};
   std::atomic<bool> is_stopping_{false};
 };

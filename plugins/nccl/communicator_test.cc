@@ -37,9 +37,9 @@ class CommunicatorTest : public ::testing::Test {
 
 TEST_F(CommunicatorTest, RanksMakeADeferredAndFromItADirectOne) {
   RunRanks(3, [&](int rank) {
-    Communicator origin(nccl_, job_.host());
+    Communicator origin(nccl_, job_.host(), std::nullopt);
     ASSERT_TRUE(origin.Create(id_, {rank, 3}, Soon()));
-    Communicator direct(nccl_, job_.host());
+    Communicator direct(nccl_, job_.host(), std::nullopt);
     ASSERT_TRUE(direct.CreateFrom(origin, {rank, 3}, Soon()));
     EXPECT_NE(direct.get(), nullptr);
     EXPECT_NE(direct.get(), origin.get());
@@ -53,7 +53,7 @@ TEST_F(CommunicatorTest, RanksMakeADeferredAndFromItADirectOne) {
 
 TEST_F(CommunicatorTest, ARankThatLeavesAloneDoesNotWaitBeyondTheDeadline) {
   RunRanks(2, [&](int rank) {
-    Communicator origin(nccl_, job_.host());
+    Communicator origin(nccl_, job_.host(), std::nullopt);
     ASSERT_TRUE(origin.Create(id_, {rank, 2}, Soon()));
     if (rank == 0) origin.Destroy(Shortly());
   });
@@ -62,7 +62,7 @@ TEST_F(CommunicatorTest, ARankThatLeavesAloneDoesNotWaitBeyondTheDeadline) {
 }
 
 TEST_F(CommunicatorTest, ALateRankEndsInTheDeadline) {
-  Communicator origin(nccl_, job_.host());
+  Communicator origin(nccl_, job_.host(), std::nullopt);
   const auto made = origin.Create(id_, {0, 2}, Shortly());
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().status, COTUNE_DEADLINE_EXCEEDED);
@@ -73,7 +73,7 @@ TEST_F(CommunicatorTest, ALateRankEndsInTheDeadline) {
 
 TEST_F(CommunicatorTest, AnInitThatFailsIsAborted) {
   state_.init_result = kNcclRemoteError;
-  Communicator origin(nccl_, job_.host());
+  Communicator origin(nccl_, job_.host(), std::nullopt);
   const auto made = origin.Create(id_, {0, 1}, Soon());
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().status, COTUNE_PEER_FAILED);
@@ -82,10 +82,10 @@ TEST_F(CommunicatorTest, AnInitThatFailsIsAborted) {
 }
 
 TEST_F(CommunicatorTest, ASplitThatHangsEndsBoth) {
-  Communicator origin(nccl_, job_.host());
+  Communicator origin(nccl_, job_.host(), std::nullopt);
   ASSERT_TRUE(origin.Create(id_, {0, 1}, Soon()));
   state_.split_hangs = true;
-  Communicator direct(nccl_, job_.host());
+  Communicator direct(nccl_, job_.host(), std::nullopt);
   const auto made = direct.CreateFrom(origin, {0, 1}, Shortly());
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().status, COTUNE_DEADLINE_EXCEEDED);
@@ -95,7 +95,7 @@ TEST_F(CommunicatorTest, ASplitThatHangsEndsBoth) {
 }
 
 TEST_F(CommunicatorTest, AbortIsIdempotentAndLeavesNothingToDestroy) {
-  Communicator origin(nccl_, job_.host());
+  Communicator origin(nccl_, job_.host(), std::nullopt);
   ASSERT_TRUE(origin.Create(id_, {0, 1}, Soon()));
   origin.Abort();
   origin.Abort();
@@ -106,9 +106,9 @@ TEST_F(CommunicatorTest, AbortIsIdempotentAndLeavesNothingToDestroy) {
 }
 
 TEST_F(CommunicatorTest, AsyncErrorsAreNoticed) {
-  Communicator origin(nccl_, job_.host());
+  Communicator origin(nccl_, job_.host(), std::nullopt);
   ASSERT_TRUE(origin.Create(id_, {0, 1}, Soon()));
-  Communicator direct(nccl_, job_.host());
+  Communicator direct(nccl_, job_.host(), std::nullopt);
   ASSERT_TRUE(direct.CreateFrom(origin, {0, 1}, Soon()));
   state_.async_error = kNcclRemoteError;
   EXPECT_EQ(direct.AsyncError().error().status, COTUNE_PEER_FAILED);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 
 #include "plugins/nccl/deadline_watch.h"
@@ -11,7 +12,7 @@ namespace cotune::nccl {
 namespace {
 
 // How long Abort lets a call on another thread come back before NCCL frees what it works on.
-constexpr int64_t kCallReturnsNs = 2'000'000'000;
+constexpr int64_t kCallReturnsNs = 1'000'000'000;
 // How long a group that goes waits for its peers to go too.
 constexpr int64_t kRanksLeaveNs = 1'000'000'000;
 
@@ -82,6 +83,7 @@ Result<void> Group::Launch(const Problem& problem, const CallMethod& method,
       gpu_.Check(gpu_.driver()->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
   if (!asked) return asked;
   const bool is_captured = capture != gpu::kCuCaptureNone;
+  if (is_captured && problem.count > 0) has_captures_ = true;
   const uint64_t number = ++launches_;
   if (comparison_) {
     CallRecord call = record;
@@ -222,17 +224,44 @@ void Group::EndCommunicators() {
   std::unique_lock lock(call_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     origin_.StopWaiting();
-    plain_.Stop();
-    windows_.communicator().Stop();
+    if (has_captures_) {
+      // NCCL frees a revoked communicator at its abort, whatever graphs still reach.
+      plain_.StopWaiting();
+      windows_.communicator().StopWaiting();
+    } else {
+      plain_.Stop();
+      windows_.communicator().Stop();
+    }
     // A call that stays in NCCL even so is ended by force.
     const int64_t end_ns = NowNs() + kCallReturnsNs;
     while (!lock.try_lock() && NowNs() < end_ns) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
-  plain_.Abort();
-  windows_.communicator().Abort();
-  origin_.Abort();
+  // All of them at once: freeing memory of one waits for the kernels of the others.
+  const CommunicatorAbort aborts[] = {plain_.StartAbort(), windows_.communicator().StartAbort(),
+                                      origin_.StartAbort()};
+  const auto end = std::chrono::steady_clock::now() + kAbortReturns;
+  bool are_freed = true;
+  for (const CommunicatorAbort& abort : aborts) are_freed = abort.Await(end) && are_freed;
+  if (!are_freed) WarnOfAbort();
+}
+
+void Group::WarnOfAbort() const {
+  if (host_.log == nullptr) return;
+  constexpr int32_t kWarning = 2;
+  const std::string text =
+      has_captures_
+          ? fmt::format(
+                "group '{}' ended while a CUDA graph with calls of it lives: a replay of "
+                "that graph still ends, but its results are not valid; destroy the graph, "
+                "and NCCL frees the group's memory",
+                meeting_.group_name())
+          : fmt::format(
+                "group '{}' ended, but NCCL has not freed its communicators within {} s; "
+                "their memory stays in use until it has",
+                meeting_.group_name(), kAbortReturns.count());
+  host_.log(host_.context, kWarning, text.c_str());
 }
 
 // When all ranks leave within a moment, none frees memory that a peer's kernel still reaches: each
@@ -241,14 +270,12 @@ Group::~Group() {
   watch_.Stop();
   if (comparison_) comparison_->Stop();
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
-  if (HasFailed() || !watch_.Look().is_idle) {
-    EndCommunicators();
-  } else {
+  if (!HasFailed() && watch_.Look().is_idle) {
     origin_.Destroy(NowNs() + kRanksLeaveNs);
+    // A replay may reach a window: it goes with the communicator then, after the last graph.
+    if (!has_captures_) windows_.UnregisterAll();
   }
-  windows_.UnregisterAll();
-  windows_.communicator().Abort();
-  plain_.Abort();
+  EndCommunicators();
 }
 
 }  // namespace cotune::nccl

@@ -36,7 +36,10 @@ class Group {
   static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                              const cotune_group_params_t& params, const Gpu& gpu,
                                              const NcclLibrary& nccl, bool compares_calls);
-  // Not collective. What still runs is aborted. CUDA graphs of this group are destroyed before.
+  // Not collective; bounded time. What still runs is aborted. A CUDA graph with calls of this group
+  // should be destroyed before: replays of one that lives on still end, with results that are not
+  // valid, and NCCL keeps the memory that they reach until the graph is destroyed. A warning says
+  // so.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -83,9 +86,11 @@ class Group {
   Result<void> AwaitStream(gpu::CuStream stream, int64_t deadline_ns) const;
   void StartComparing();
   Failure LateFailure(const LaunchWatch::Launch& launch) const;
-  // Aborts all communicators, lets a call that is in NCCL return first. Any thread; a failure has
-  // been declared, so that no call goes in any more.
+  // Aborts all communicators, lets a call that is in NCCL return first. Bounded time, and a warning
+  // if NCCL has not freed them by then. Any thread; a failure has been declared or the group goes,
+  // so that no call goes in any more.
   void EndCommunicators();
+  void WarnOfAbort() const;
   void LookForFailure();
 
   // Keeps the first failure.
@@ -112,6 +117,8 @@ class Group {
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_aborted_{false};
+  // A CUDA graph has captured a call; it may live.
+  std::atomic<bool> has_captures_{false};
   // The last ones: their threads use the others.
   std::unique_ptr<CallComparison> comparison_;  // where calls are compared
   LaunchWatch watch_;

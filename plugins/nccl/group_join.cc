@@ -71,9 +71,9 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       nccl_(nccl),
       compares_calls_(compares_calls && params.world_size > 1),
       meeting_(host, params, "nccl"),
-      origin_(nccl, host),
-      plain_(nccl, host),
-      windows_(nccl, host),
+      origin_(nccl, host, AbortContext{gpu.driver(), gpu.context()}),
+      plain_(nccl, host, AbortContext{gpu.driver(), gpu.context()}),
+      windows_(nccl, host, AbortContext{gpu.driver(), gpu.context()}),
       watch_(gpu, host, [this](const LaunchWatch::Launch& late) {
         Declare(LateFailure(late));
         EndCommunicators();

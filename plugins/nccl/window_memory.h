@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "plugins/nccl/communicator.h"
@@ -16,8 +17,9 @@ namespace cotune::nccl {
 // symmetric kernels whether asked to or not. One thread at a time; the context is current.
 class WindowMemory {
  public:
-  WindowMemory(const NcclLibrary& nccl, const cotune_host_t& host)
-      : nccl_(nccl), own_(nccl, host) {}
+  WindowMemory(const NcclLibrary& nccl, const cotune_host_t& host,
+               std::optional<AbortContext> context)
+      : nccl_(nccl), own_(nccl, host, context) {}
   ~WindowMemory() { UnregisterAll(); }
   WindowMemory(const WindowMemory&) = delete;
   WindowMemory& operator=(const WindowMemory&) = delete;

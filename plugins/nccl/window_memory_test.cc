@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <chrono>
 #include <memory>
 #include <numeric>
 
@@ -104,6 +105,29 @@ TEST_F(WindowMemoryTest, SymmetricKernelsRunOnRegisteredBuffersAndNoOthers) {
   EXPECT_EQ(others, 4);
 }
 
+// NCCL's symmetric kernels read and write a window in every replay.
+TEST_F(WindowMemoryTest, AWindowOfACapturedCallGoesWithTheGraph) {
+  state_.is_capturing = &cuda_.is_capturing;
+  cuda_.is_capturing = true;
+  const auto memory = std::make_unique<Memory<1 << 20>>();
+  WithGroups([&](Group& group) {
+    unsigned char* bytes = memory->bytes;
+    ASSERT_TRUE(group.RegisterMemory(bytes, 1 << 20, Soon()));
+    const CallBuffers inside{bytes, bytes + (1 << 19)};
+    EXPECT_TRUE(group.Launch(Sum(1 << 17), kWindows, kRecord, inside, kStream, Soon()));
+    const std::lock_guard lock(state_.mutex);
+    state_.graphs_live = true;
+  });
+  cuda_.is_capturing = false;
+  state_.is_capturing = nullptr;
+  std::unique_lock lock(state_.mutex);
+  EXPECT_EQ(state_.windows, 2);
+  state_.graphs_live = false;
+  state_.changed.notify_all();
+  EXPECT_TRUE(state_.changed.wait_for(lock, std::chrono::seconds(60),
+                                      [&] { return state_.communicators == 0; }));
+}
+
 TEST_F(WindowMemoryTest, BlocksOfTheCollectiveCount) {
   WithGroups([&](Group& group) {
     const auto memory = std::make_unique<Memory<12'288>>();
@@ -172,7 +196,6 @@ TEST_F(WindowMemoryTest, AnAbortedGroupLetsGoOfItsMemory) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().status, COTUNE_ABORTED);
   });
-  state_.windows = 0;  // they went with the communicator
   words_left_ = 2;
 }
 

@@ -28,6 +28,8 @@ struct NcclCommOpaque {
   bool is_stopped = false;
   bool never_ready = false;
   bool is_finalized = false;
+  bool is_revoked = false;
+  bool is_captured = false;
   std::shared_ptr<FakeMeeting> own;
   std::shared_ptr<FakeMeeting> pending;  // what this one waits for
   NcclComm* child_place = nullptr;       // where the split's result goes
@@ -174,6 +176,7 @@ NcclResult Enqueue(NcclComm comm, int collective, FakeCall call) {
   Lock lock(fake.state.mutex);
   if (!IsUsable(comm, call.name.c_str())) return kNcclInvalidArgument;
   if (!comm->is_blocking) fake.state.misuse.push_back(call.name + " on a deferred communicator");
+  if (fake.state.is_capturing != nullptr && *fake.state.is_capturing) comm->is_captured = true;
   call.rank = comm->rank;
   call.group_depth = group_depth;
   call.took_symmetric_kernel = collective != kNoCollective && fake.state.has_symmetric_kernels &&
@@ -197,9 +200,12 @@ void EndKernels() {
   kernels->notify_all();
 }
 
+bool IsInGraph(const NcclCommOpaque& comm) { return comm.is_captured && Fake().state.graphs_live; }
+
 bool IsReady(NcclCommOpaque& comm) {
   if (comm.never_ready) return false;
   if (comm.is_finalized) {
+    if (IsInGraph(comm)) return false;
     return comm.own->finalized.size() == static_cast<size_t>(comm.own->expected);
   }
   return !comm.pending ||
@@ -290,13 +296,26 @@ COTUNE_EXPORT NcclResult ncclCommGetAsyncError(NcclComm comm, NcclResult* error)
 
 COTUNE_EXPORT NcclResult ncclCommAbort(NcclComm comm) {
   Library& fake = Fake();
-  const Lock lock(fake.state.mutex);
+  Lock lock(fake.state.mutex);
   if (!IsUsable(comm, "ncclCommAbort")) return kNcclInvalidArgument;
-  comm->is_freed = true;
-  // The background work ends, and hands over what it has.
-  if (comm->child_place != nullptr) *comm->child_place = comm->child;
+  if (comm->is_stopped && !comm->is_revoked) {
+    fake.state.misuse.push_back("a second ncclCommAbort of one communicator");
+  }
+  // As NCCL: first kernels and calls leave, and the communicator stays until the graphs have gone,
+  // unless it was revoked.
+  comm->is_stopped = true;
   EndKernels();
   ++fake.state.aborts;
+  fake.state.changed.notify_all();
+  if (comm->is_revoked && IsInGraph(*comm)) {
+    fake.state.misuse.push_back("a communicator freed while a graph reaches it");
+  }
+  fake.state.changed.wait(
+      lock, [&] { return !fake.state.aborts_hang && (comm->is_revoked || !IsInGraph(*comm)); });
+  comm->is_freed = true;
+  fake.state.windows -= static_cast<int>(comm->windows.size());
+  // The background work ends, and hands over what it has.
+  if (comm->child_place != nullptr) *comm->child_place = comm->child;
   --fake.state.communicators;
   fake.state.changed.notify_all();
   return kNcclSuccess;
@@ -307,6 +326,7 @@ COTUNE_EXPORT NcclResult ncclCommRevoke(NcclComm comm, int) {
   const Lock lock(fake.state.mutex);
   if (!IsUsable(comm, "ncclCommRevoke")) return kNcclInvalidArgument;
   comm->is_stopped = true;
+  comm->is_revoked = true;
   EndKernels();
   ++fake.state.revokes;
   fake.state.changed.notify_all();
@@ -325,9 +345,10 @@ COTUNE_EXPORT NcclResult ncclCommFinalize(NcclComm comm) {
 }
 
 COTUNE_EXPORT NcclResult ncclCommDestroy(NcclComm comm) {
-  const Lock lock(Fake().state.mutex);
+  Lock lock(Fake().state.mutex);
   if (!IsUsable(comm, "ncclCommDestroy")) return kNcclInvalidArgument;
   if (!comm->is_finalized) Fake().state.misuse.push_back("destroy that no deadline can end");
+  Fake().state.changed.wait(lock, [&] { return !IsInGraph(*comm); });
   comm->is_freed = true;
   --Fake().state.communicators;
   return kNcclSuccess;
@@ -347,6 +368,8 @@ COTUNE_EXPORT NcclResult ncclCommWindowRegister(NcclComm comm, void* pointer, si
 COTUNE_EXPORT NcclResult ncclCommWindowDeregister(NcclComm comm, NcclWindow window) {
   const Lock lock(Fake().state.mutex);
   if (!IsUsable(comm, "ncclCommWindowDeregister")) return kNcclInvalidArgument;
+  if (IsInGraph(*comm))
+    Fake().state.misuse.push_back("a window that a graph reaches is taken away");
   if (comm->windows.erase(reinterpret_cast<uintptr_t>(window)) != 1) {
     Fake().state.misuse.push_back("a window that is not registered");
   }

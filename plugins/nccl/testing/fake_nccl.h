@@ -50,6 +50,11 @@ struct FakeNcclState {
   const TunerV5* static_tuner = nullptr;  // of the program, in place of NCCL_TUNER_PLUGIN
   // Whether kernels are on the GPU that wait for a peer: an abort has them leave, and notifies.
   std::atomic<bool>* kernels = nullptr;
+  // Whether streams are being captured. A communicator with a captured call is freed by nothing
+  // while graphs_live; whoever takes that back notifies `changed`.
+  std::atomic<bool>* is_capturing = nullptr;
+  bool graphs_live = false;
+  bool aborts_hang = false;  // ncclCommAbort never returns; the kernels leave even so
 
   // The calls that it received.
   std::vector<FakeCall> calls;
@@ -57,7 +62,7 @@ struct FakeNcclState {
   std::string tuner_symbol;         // that was found in NCCL_TUNER_PLUGIN
   int communicators = 0;            // alive
   int windows = 0;
-  int aborts = 0;
+  int aborts = 0;  // that have begun
   int revokes = 0;
   int finalizes = 0;
   int calls_inside = 0;  // collectives that have not returned

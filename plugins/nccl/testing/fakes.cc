@@ -28,7 +28,6 @@ Function Load(const std::string& path, const char* symbol) {
 }
 
 int64_t Now(void* /*context*/) { return MonotonicNs(); }
-void Log(void* /*context*/, int32_t /*severity*/, const char* /*text*/) {}
 
 }  // namespace
 
@@ -103,6 +102,19 @@ void JobForTest::LoseARank() {
 size_t JobForTest::puts() const {
   const std::lock_guard lock(mutex_);
   return puts_;
+}
+
+std::vector<std::string> JobForTest::warnings() const {
+  const std::lock_guard lock(mutex_);
+  return warnings_;
+}
+
+void JobForTest::Log(void* context, int32_t severity, const char* text) {
+  constexpr int32_t kWarning = 2;
+  if (severity < kWarning) return;
+  auto& job = *static_cast<JobForTest*>(context);
+  const std::lock_guard lock(job.mutex_);
+  job.warnings_.emplace_back(text);
 }
 
 cotune_status_t JobForTest::Put(void* context, const char* key, const void* data, uint64_t size) {

@@ -60,8 +60,11 @@ class JobForTest {
   void LoseARank();
   // How many values were put in the store so far.
   size_t puts() const;
+  // The warnings of all ranks so far.
+  std::vector<std::string> warnings() const;
 
  private:
+  static void Log(void* context, int32_t severity, const char* text);
   static cotune_status_t Put(void* context, const char* key, const void* data, uint64_t size);
   static cotune_status_t Get(void* context, const char* key, void* data, uint64_t capacity,
                              uint64_t* size, int64_t deadline_ns);
@@ -72,6 +75,7 @@ class JobForTest {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   size_t puts_ = 0;
+  std::vector<std::string> warnings_;
   bool has_lost_a_rank_ = false;
   std::map<std::string, std::string> settings_;
   cotune_host_t host_{};
