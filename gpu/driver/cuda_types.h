@@ -57,7 +57,11 @@ enum CuP2pAttribute : int { kCuP2pPerformanceRank = 1 };
 enum CuFunctionAttribute : int { kCuFunctionRegisters = 4, kCuFunctionLocalBytes = 3 };
 
 // CUpointer_attribute.
-enum CuPointerAttribute : int { kCuPointerMemoryType = 2, kCuPointerDeviceOrdinal = 9 };
+enum CuPointerAttribute : int {
+  kCuPointerMemoryType = 2,
+  kCuPointerDeviceOrdinal = 9,
+  kCuPointerAllowedHandleTypes = 14
+};
 enum CuMemoryType : unsigned int { kCuMemoryTypeHost = 1, kCuMemoryTypeDevice = 2 };
 
 // Memory that is reserved, created and mapped in steps.

@@ -57,6 +57,7 @@ TEST(CudaTypesTest, EqualThoseOfTheHeader) {
   EXPECT_EQ(int{kCuFunctionLocalBytes}, int{CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES});
   EXPECT_EQ(int{kCuPointerMemoryType}, int{CU_POINTER_ATTRIBUTE_MEMORY_TYPE});
   EXPECT_EQ(int{kCuPointerDeviceOrdinal}, int{CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL});
+  EXPECT_EQ(int{kCuPointerAllowedHandleTypes}, int{CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES});
   EXPECT_EQ(unsigned{kCuMemoryTypeDevice}, unsigned{CU_MEMORYTYPE_DEVICE});
   EXPECT_EQ(unsigned{kCuMemoryTypeHost}, unsigned{CU_MEMORYTYPE_HOST});
   EXPECT_EQ(int{kCuMemHandleNone}, int{CU_MEM_HANDLE_TYPE_NONE});

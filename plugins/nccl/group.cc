@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "plugins/nccl/captured_exchange.h"
 #include "plugins/nccl/deadline_watch.h"
 
 namespace cotune::nccl {
@@ -83,7 +84,13 @@ Result<void> Group::Launch(const Problem& problem, const CallMethod& method,
       gpu_.Check(gpu_.driver()->StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
   if (!asked) return asked;
   const bool is_captured = capture != gpu::kCuCaptureNone;
-  if (is_captured && problem.count > 0) has_captures_ = true;
+  if (is_captured && problem.count > 0) {
+    const std::string refusal = WhyNotCaptured(
+        problem, GraphRegistration::OfProcess(nccl_.version()),
+        HandleKindsOf(gpu_.driver(), buffers.send), HandleKindsOf(gpu_.driver(), buffers.receive));
+    if (!refusal.empty()) return Fail(COTUNE_UNSUPPORTED, refusal);
+    has_captures_ = true;
+  }
   const uint64_t number = ++launches_;
   if (comparison_) {
     CallRecord call = record;

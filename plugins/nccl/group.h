@@ -51,9 +51,10 @@ class Group {
   Result<void> CheckMethod(const Problem& problem, const CallMethod& method) const;
   // Has launches ended at their deadlines from here on; before the first. Any thread.
   void WatchLaunches() { watch_.Start(); }
-  // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one. Outside of
-  // graphs, a deadline that passes before the stream has got through it ends the group.
-  // `record` is what other ranks compare, where they do.
+  // Enqueues a problem. COTUNE_UNSUPPORTED: enqueued, but in another way than this one, or a
+  // captured call that NCCL would not complete, which it does not get. Outside of graphs, a
+  // deadline that passes before the stream has got through it ends the group. `record` is what
+  // other ranks compare, where they do.
   Result<void> Launch(const Problem& problem, const CallMethod& method, const CallRecord& record,
                       const CallBuffers& buffers, gpu::CuStream stream, int64_t deadline_ns);
 

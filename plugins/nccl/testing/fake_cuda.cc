@@ -94,6 +94,13 @@ COTUNE_EXPORT CuResult cuMemFree_v2(CuDevicePointer pointer) {
   return FreeHandle(reinterpret_cast<void*>(pointer));
 }
 
+COTUNE_EXPORT CuResult cuPointerGetAttribute(void* data, CuPointerAttribute id,
+                                             CuDevicePointer pointer) {
+  const bool is_exportable = reinterpret_cast<const void*>(pointer) == State().exportable;
+  if (id == kCuPointerAllowedHandleTypes && is_exportable) *static_cast<uint64_t*>(data) = 1;
+  return kCuSuccess;
+}
+
 COTUNE_EXPORT CuResult cuStreamCreate(CuStream* stream, unsigned int) { return NewHandle(stream); }
 COTUNE_EXPORT CuResult cuStreamDestroy_v2(CuStream stream) { return FreeHandle(stream); }
 COTUNE_EXPORT CuResult cuStreamQuery(CuStream) { return Progress(); }

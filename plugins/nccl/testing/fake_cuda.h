@@ -14,6 +14,8 @@ struct FakeCudaState {
   std::atomic<int> gpus{8};
   std::atomic<bool> is_busy{false};       // streams and events are not complete
   std::atomic<bool> is_capturing{false};  // every stream
+  // The one buffer whose memory other processes can map.
+  std::atomic<const void*> exportable{nullptr};
   std::atomic<int> contexts_held{0};
   std::atomic<int> objects{0};  // streams, events and memory that live
   std::atomic<int> events_recorded{0};
