@@ -110,6 +110,10 @@ Status RunProgramCalls(ApiRank& rank, const Flags& flags);
 // --victim, --how kill|stop, --at CALL, --graph 0|1, --queue CALLS at once, --blocks 1: in
 // cudaStreamSynchronize, --program 1: of a program
 Status RunFault(ApiRank& rank, const Flags& flags);
+// A group goes while a graph with its call lives; rank --left has gone before, without a word.
+Status RunGraphEnd(ApiRank& rank, const Flags& flags);
+// all_to_all of --count bf16 a block between plain and registered buffers, captured and not.
+Status RunCapturedExchange(ApiRank& rank, const Flags& flags);
 Status RunForeign(ApiRank& rank,
                   const Flags& flags);  // a kernel of the caller's outlives the group
 // Rank --victim comes --delay-ms late to --calls calls, which lie in a graph with --graph 1;

@@ -27,6 +27,8 @@ constexpr Case kCases[] = {
     {"canary", RunCanary},
     {"graph_memory", RunGraphMemory},
     {"graph_outlives", RunGraphOutlives},
+    {"graph_end", RunGraphEnd},
+    {"captured_exchange", RunCapturedExchange},
 };
 
 int Report(const Error& error) {

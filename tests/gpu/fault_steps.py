@@ -124,8 +124,56 @@ def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph:
                 tree.patience_s(60), run)
 
 
+# ---- Steps in which a group goes while a CUDA graph with its call lives ----
+
+# In which a group has gone, whatever its graphs and peers do.
+GROUP_GOES_S = 5.0
+
+
+def judge_graph_end(ends, left: int) -> str:
+    """Why the ranks have not behaved, or ''. left: the rank that goes before without a word; -1: none."""
+    for rank, end in enumerate(ends):
+        if rank == left:
+            if "gone at_ns" not in end.output:
+                return f"rank {rank} did not get as far as to go"
+            continue
+        leaving = re.search(r"^leaving at_ns=(\d+)", end.output, re.MULTILINE)
+        if leaving is None:
+            return f"rank {rank} did not get as far as to end its group"
+        gone = re.search(r"^left at_ns=(\d+)", end.output, re.MULTILINE)
+        if gone is None:
+            return f"the group of rank {rank} does not end"
+        took_s = (int(gone[1]) - int(leaving[1])) / 1e9
+        if took_s > GROUP_GOES_S:
+            return f"the group of rank {rank} took {took_s:.1f} s to end, more than {GROUP_GOES_S:.0f} s"
+        if "replayed at_ns" not in end.output:
+            return f"a replay of rank {rank} does not end after the group"
+        if "ended while a CUDA graph" not in end.output:
+            return f"rank {rank} does not say that a graph lives"
+        if end.exit_code != 0:
+            return f"rank {rank} ended with {end.exit_code}"
+    return ""
+
+
+def graph_end_step(tree: Tree, left: int, ranks: int) -> Step:
+    command = [tree.program("calls"), "graph_end", "--left", str(left), "--memory", tree.memory, "--plugins", tree.plugins,
+               "--backends", "nccl"]
+
+    def run(step: Step) -> Outcome:
+        with tree.processes(command, step.ranks) as processes:
+            processes.wait(processes.began + step.limit_s)
+            ends = processes.ends()
+        why = judge_graph_end(ends, left)
+        return Outcome(not why, f"{why}\n{transcript(ends)}" if why else "")
+
+    who = "all ranks go" if left < 0 else f"a rank goes after rank {left} has left"
+    return Step(f"graph: {who} while a captured graph lives, nccl", "faults", ranks, tree.patience_s(60), run)
+
+
 def fault_steps(tree: Tree, ranks: int) -> list[Step]:
     steps = []
+    if "nccl" in tree.backends:
+        steps += [graph_end_step(tree, left, ranks) for left in (-1, ranks - 1)]
     if tree.memory == "cuda":
         for backend in tree.backends:
             for queue, in_graph in ((1, False), (50, False), (50, True)):

@@ -103,7 +103,8 @@ class TreeTest(unittest.TestCase):
                      "rank 3 by SIGSTOP in a graph, cuda", "mismatch: rank 3 calls with another dtype, cuda (4 ranks)",
                      "mismatch: rank 0 calls with another count, nccl (4 ranks)",
                      "mismatch: rank 3 calls with another reduction, calls compared, nccl (4 ranks)",
-                     "C API: chain, calls compared, nccl (4 ranks)", "rank 0 by SIGKILL, nccl",
+                     "C API: chain, calls compared, nccl (4 ranks)",
+                     "C API: all_to_all between plain and registered buffers, captured, nccl (4 ranks)", "rank 0 by SIGKILL, nccl",
                      "programs: every choice of random ones (4 ranks)", "programs: C API, in one graph, nccl (2 ranks)",
                      "cotune tune --program add_residual_norm.cotune (4 ranks)",
                      "rank 3 by SIGSTOP in a graph in calls of a program, cuda",
@@ -112,6 +113,8 @@ class TreeTest(unittest.TestCase):
                      "late: rank 3 by 1.5 deadlines, cuda by copy_engine_broadcast (4 ranks)",
                      "50 calls queued, in a graph, nccl by nccl_ring (4 ranks)",
                      "late: rank 3 by 1.5 deadlines, cuda by zero_copy (4 ranks)",
+                     "graph: all ranks go while a captured graph lives, nccl (4 ranks)",
+                     "graph: a rank goes after rank 3 has left while a captured graph lives, nccl (4 ranks)",
                      "mismatch: ranks load different tables and run by that of rank 0, cuda (4 ranks)"):
             self.assertTrue(any(part in name for name in names), f"{part}: {names}")
 
@@ -302,6 +305,25 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("no error", judged(""))
         self.assertIn("ended with 0", judged("knew at_ns=4000000000 rank 1 died\n", 0))
         self.assertIn("as far as", fault_steps.judge_fault([RankEnd(5, ""), RankEnd(1, "")], 1, 2))
+
+    def test_a_group_goes_in_time_while_a_graph_lives(self):
+        def end(left: str = "left at_ns=3000000000 \n", replayed: str = "replayed at_ns=4000000000 \n",
+                warning: str = "group 'job' ended while a CUDA graph with calls of it lives\n", code: int = 0) -> RankEnd:
+            return RankEnd(code, f"leaving at_ns=1000000000 \n{warning}{left}{replayed}")
+
+        def judged(*ends: RankEnd, left: int = -1) -> str:
+            return fault_steps.judge_graph_end(ends, left)
+
+        gone = RankEnd(0, "gone at_ns=1 \n")
+        self.assertEqual(judged(end(), end()), "")
+        self.assertEqual(judged(end(), gone, left=1), "")
+        self.assertIn("rank 1 did not get as far as to go", judged(end(), RankEnd(1, ""), left=1))
+        self.assertIn("rank 1 did not get as far as to end", judged(end(), gone))
+        self.assertIn("the group of rank 0 does not end", judged(end(left="", replayed="", code=-9), end()))
+        self.assertIn("took 6.0 s", judged(end("left at_ns=7000000000 \n"), end()))
+        self.assertIn("a replay of rank 1 does not end", judged(end(), end(replayed="")))
+        self.assertIn("rank 0 does not say", judged(end(warning=""), end()))
+        self.assertIn("rank 1 ended with -11", judged(end(), end(code=-11)))
 
     def test_calls_that_do_not_fit_have_to_end_in_time_and_with_an_error(self):
         def end(outcome: str = "6000000000 error late", code: int = 5, after: str = "right") -> RankEnd:

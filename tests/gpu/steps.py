@@ -110,6 +110,10 @@ def call_steps(tree: Tree, ranks: int, is_full: bool) -> list[Step]:
         for case in (["chain", "--replays", replays], ["streams"]):
             steps.append(rank_step(tree, f"C API: {case[0]}, calls compared, nccl", "calls", ranks, 120, "calls", case,
                                    ("nccl",), variables=CHECK_CALLS))
+    if tree.memory == "cuda":
+        for backend in tree.backends:
+            steps.append(rank_step(tree, f"C API: all_to_all between plain and registered buffers, captured, {backend}",
+                                   "calls", ranks, 120, "calls", ["captured_exchange"], (backend,)))
     database = str(tree.work / f"calls-{ranks}.tdb")
     steps.append(rank_step(tree, "C API: tune, load, calls of other sizes", "calls", ranks, 120, "calls",
                            ["tuned", "--database", database]))
