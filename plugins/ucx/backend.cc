@@ -141,16 +141,16 @@ class Backend {
   }
 
   Result<std::unique_ptr<Group>> Join(const cotune_group_params_t& params) {
-    COTUNE_TRY(auto ranks, ucx::Group::Join(host_, params, *context_));
+    COTUNE_TRY(auto ranks, ucx::Group::Join(host_, params, context_));
     return std::make_unique<UcxGroup>(std::move(ranks));
   }
 
  private:
-  Backend(const cotune_host_t& host, std::unique_ptr<Context> context)
+  Backend(const cotune_host_t& host, std::shared_ptr<const Context> context)
       : host_(host), context_(std::move(context)) {}
 
   const cotune_host_t& host_;
-  const std::unique_ptr<Context> context_;
+  const std::shared_ptr<const Context> context_;
 };
 
 }  // namespace

@@ -200,6 +200,16 @@ Result<void> Context::Configure(const sdk::Settings& settings) {
   if (getenv("UCX_MM_ERROR_HANDLING") == nullptr && MayShareMemory(config.Text())) {
     ucx_->ucp_config_modify(config.get(), "MM_ERROR_HANDLING", "y");
   }
+  // A flush of a worker then waits until sockets and devices have taken what was sent. By default
+  // it waits for answers of the peers, which poll in their next call only.
+  const ucs_status_t status = ucx_->ucp_config_modify(config.get(), "FLUSH_WORKER_EPS", "n");
+  if (status != UCS_OK) {
+    return Fail(COTUNE_UNSUPPORTED,
+                fmt::format("UCX {} does not take UCX_FLUSH_WORKER_EPS=n, which the backend needs: "
+                            "{}; name another UCX by the setting ucx.library",
+                            ucx_.version().Text(), ucx_.StatusText(status)),
+                status);
+  }
   return Initialize(config.get());
 }
 

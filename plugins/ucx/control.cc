@@ -7,12 +7,29 @@ namespace cotune::ucx {
 namespace {
 
 constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+constexpr uint64_t AllRanks(int world_size) { return ~uint64_t{0} >> (64 - world_size); }
 
 bool IsSame(const sdk::CallRecord& one, const sdk::CallRecord& other) {
   return one.digest == other.digest && one.kind == other.kind && one.count == other.count;
 }
 
+bool IsSound(const GroupFailure& failure, int world_size) {
+  const auto is_rank = [&](int32_t rank) { return rank >= 0 && rank < world_size; };
+  // A failure in the store is read there by each rank itself.
+  return failure.kind < GroupFailure::Kind::kInStore && is_rank(failure.culprit) &&
+         is_rank(failure.reporter) && (failure.late & ~AllRanks(world_size)) == 0;
+}
+
 }  // namespace
+
+bool IsSound(const ControlMessage& message, uint64_t group, int world_size) {
+  const bool is_known = message.kind <= ControlMessage::Kind::kLeft;
+  const bool is_rank = message.sender >= 0 && message.sender < world_size;
+  const bool awaits_ranks = (message.awaited & ~AllRanks(world_size)) == 0;
+  const bool is_failure = message.kind == ControlMessage::Kind::kFailure;
+  return message.group == group && is_known && is_rank && awaits_ranks &&
+         (!is_failure || IsSound(message.failure, world_size));
+}
 
 uint64_t SilentRanks(std::span<const RankView> views) {
   uint64_t silent = 0;

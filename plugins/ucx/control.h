@@ -45,11 +45,16 @@ struct ControlMessage {
   };
   Kind kind = Kind::kState;
   int32_t sender = 0;
+  uint64_t group = 0;    // digest of the group and its job
   uint64_t awaited = 0;  // bit a rank
   LatestCalls calls{};
   GroupFailure failure{};
 };
 static_assert(std::is_trivially_copyable_v<ControlMessage>);
+
+// Whether a rank of this group may have sent the message: ranks and kinds are in range, and the
+// group is the same. Anyone may send to an open port. Pure.
+bool IsSound(const ControlMessage& message, uint64_t group, int world_size);
 
 // What is known of a rank when a deadline has come.
 struct RankView {

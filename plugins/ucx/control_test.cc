@@ -81,10 +81,58 @@ TEST(CompareCallsTest, WhatIsNotKnownIsNoDifference) {
   EXPECT_FALSE(CompareCalls(all, 0).is_complete);
 }
 
+constexpr uint64_t kGroup = 0x1234567890abcdef;
+
+ControlMessage Message(ControlMessage::Kind kind) {
+  ControlMessage message;
+  message.kind = kind;
+  message.sender = 2;
+  message.group = kGroup;
+  return message;
+}
+
+TEST(IsSoundTest, MessagesOfTheGroupAreSound) {
+  ControlMessage state = Message(ControlMessage::Kind::kState);
+  state.awaited = Bit(0) | Bit(2);
+  EXPECT_TRUE(IsSound(state, kGroup, 3));
+  ControlMessage failure = Message(ControlMessage::Kind::kFailure);
+  failure.failure = {
+      .kind = GroupFailure::Kind::kLate, .culprit = 2, .reporter = 1, .late = Bit(2)};
+  EXPECT_TRUE(IsSound(failure, kGroup, 3));
+  state.awaited = ~uint64_t{0};
+  EXPECT_TRUE(IsSound(state, kGroup, 64)) << "the largest group";
+}
+
+TEST(IsSoundTest, AMessageOfAnotherJobIsNot) {
+  EXPECT_FALSE(IsSound(Message(ControlMessage::Kind::kLeft), kGroup + 1, 3));
+}
+
+TEST(IsSoundTest, RanksAndKindsOutOfRangeAreNot) {
+  const auto changed = [](auto change) {
+    ControlMessage message = Message(ControlMessage::Kind::kFailure);
+    change(message);
+    return IsSound(message, kGroup, 3);
+  };
+  EXPECT_TRUE(changed([](ControlMessage& /*m*/) {}));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.kind = static_cast<ControlMessage::Kind>(6); }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.sender = -1; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.sender = 3; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.awaited = Bit(3); }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.culprit = 3; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.culprit = -1; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.reporter = 3; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.reporter = -1; }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.late = Bit(3); }));
+  EXPECT_FALSE(changed([](ControlMessage& m) { m.failure.kind = GroupFailure::Kind::kInStore; }))
+      << "its text is not in the message";
+  EXPECT_FALSE(
+      changed([](ControlMessage& m) { m.failure.kind = static_cast<GroupFailure::Kind>(8); }));
+}
+
 TEST(TagTest, EveryFieldHasBitsOfItsOwn) {
   const DataTag zero;
-  const std::vector<DataTag> tags = {{.generation = 31}, {.sender = 63}, {.call = 1023},
-                                     {.instance = 255},  {.order = 63},  {.digest = kDigestMask}};
+  const std::vector<DataTag> tags = {
+      {.sender = 63}, {.call = 1023}, {.instance = 255}, {.order = 63}, {.digest = kDigestMask}};
   uint64_t together = TagOf(zero);
   EXPECT_EQ(together, 0u);
   for (const DataTag& tag : tags) {

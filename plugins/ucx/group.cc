@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <thread>
+#include <utility>
 
 #include "plugins/ucx/tag.h"
 
@@ -36,14 +37,14 @@ constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
 
 }  // namespace
 
-Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, const Context& context)
+Group::Group(const cotune_host_t& host, const cotune_group_params_t& params,
+             std::shared_ptr<const Context> context)
     : host_(host),
       meeting_(host_, params, "ucx"),
-      context_(context),
+      context_(std::move(context)),
       rank_(params.rank),
       world_size_(params.world_size),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
-      digest_(XXH64(params.name, std::char_traits<char>::length(params.name), 0)),
       peers_(static_cast<size_t>(params.world_size)) {}
 
 bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
@@ -60,8 +61,7 @@ bool Group::BeginCall(const sdk::CallRecord& call, const RunningCall* running) {
   own.record.digest ^= calls_without_elements_;
   const uint64_t words[] = {digest_, call_number_, own.record.kind, own.record.count,
                             own.record.digest};
-  call_tag_ = TagOf(
-      {.generation = generation_, .call = call_number_, .digest = XXH64(words, sizeof(words), 0)});
+  call_tag_ = TagOf({.call = call_number_, .digest = XXH64(words, sizeof(words), 0)});
   gone_since_ns_ = 0;
   differs_since_ns_ = 0;
   return true;
@@ -80,13 +80,19 @@ void Group::NoteWaiting(const Wait& wait) {
     // It was late itself, and those who could say so are gone.
     return Declare({.kind = GroupFailure::Kind::kLate, .culprit = rank_, .late = Bit(rank_)});
   }
-  const uint64_t awaited = running_->Awaited() & ~Bit(rank_);
-  if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0) {
+  const Worker::FailedRequest& failed = worker_->failed_request();
+  const bool has_failed_request = failed.status != UCS_OK;
+  uint64_t awaited = running_->Awaited() & ~Bit(rank_);
+  if (has_failed_request) awaited |= Bit(failed.peer);
+  if (now_ns - last_look_ns_ >= kLookNs || gone_since_ns_ != 0 || differs_since_ns_ != 0 ||
+      has_failed_request) {
     last_look_ns_ = now_ns;
     LookForOtherCalls(now_ns);
     if (!HasFailed() && differs_since_ns_ == 0) LookForGoneRanks(awaited, wait);
     if (HasFailed()) return;
   }
+  // A rank that is gone is named as that within kHearingNs.
+  if (has_failed_request && gone_since_ns_ != 0) return;
   if (now_ns >= wait.deadline_ns) return DeclareLate(awaited, wait);
   const int64_t inquiry_ns = std::min(span_ns / 4, kLongestInquiryNs);
   const bool inquires = now_ns >= wait.deadline_ns - inquiry_ns;
@@ -98,6 +104,35 @@ void Group::NoteWaiting(const Wait& wait) {
   last_state_ns_ = now_ns;
   state_call_ = call_number_;
   SendToAll(StateMessage(inquires ? ControlMessage::Kind::kInquiry : ControlMessage::Kind::kState));
+}
+
+uint64_t Group::UnsentPeers() const {
+  uint64_t unsent = 0;
+  for (const Request& request : control_sends_->all()) {
+    if (request.is_open()) unsent |= Bit(request.peer());
+  }
+  return unsent;
+}
+
+uint64_t Group::LeftPeers() const {
+  uint64_t left = 0;
+  for (int r = 0; r < world_size_; ++r) {
+    if (peers_[static_cast<size_t>(r)].has_left) left |= Bit(r);
+  }
+  return left;
+}
+
+uint64_t Group::LostPeers() const {
+  uint64_t lost = 0;
+  for (int r = 0; r < world_size_; ++r) {
+    if (r != rank_ && worker_->PeerStatus(r) != UCS_OK) lost |= Bit(r);
+  }
+  return lost;
+}
+
+void Group::AbandonWorker() {
+  worker_->Abandon();
+  WarnOfAbandonedWorker();
 }
 
 void Group::HearAll() {
@@ -131,7 +166,6 @@ void Group::LookForGoneRanks(uint64_t awaited, const Wait& wait) {
     }
   }
   const Worker::FailedRequest& failed = worker_->failed_request();
-  if (failed.status != UCS_OK) awaited |= Bit(failed.peer);
   int gone = -1;
   auto kind = GroupFailure::Kind::kLost;
   for (uint64_t rest = awaited; rest != 0 && gone < 0; rest &= rest - 1) {
@@ -253,8 +287,6 @@ void Group::Adopt(const GroupFailure& failure) {
   const std::lock_guard lock(failure_mutex_);
   if (failure_) return;
   failure_ = failure;
-  // Messages of this generation that come from now on match nothing.
-  ++generation_;
   has_failed_.store(true, std::memory_order_release);
 }
 
@@ -293,7 +325,7 @@ Failure Group::FailureOf(const GroupFailure& failure) const {
     case Kind::kLost:
       return peer_failed(
           fmt::format("the connection to {} is lost: {}{}; has it died, or the network?", name,
-                      context_.ucx().StatusText(static_cast<ucs_status_t>(failure.native_code)),
+                      context_->ucx().StatusText(static_cast<ucs_status_t>(failure.native_code)),
                       seen),
           failure.native_code);
     case Kind::kLeft:

@@ -18,6 +18,7 @@
 #include "plugins/ucx/context.h"
 #include "plugins/ucx/control.h"
 #include "plugins/ucx/sdk_names.h"
+#include "plugins/ucx/tag.h"
 #include "plugins/ucx/worker.h"
 
 namespace cotune::ucx {
@@ -38,7 +39,7 @@ class Group {
   // rank that did not come by params.deadline_ns.
   static Result<std::unique_ptr<Group>> Join(const cotune_host_t& host,
                                              const cotune_group_params_t& params,
-                                             const Context& context);
+                                             std::shared_ptr<const Context> context);
   // Tells the others that this rank has left.
   ~Group();
   Group(const Group&) = delete;
@@ -46,7 +47,7 @@ class Group {
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
-  const Context& context() const { return context_; }
+  const Context& context() const { return *context_; }
   // Whether the ranks of this host share processors.
   bool is_crowded() const { return is_crowded_; }
   // A rank that waits looks at the clock and offers its processor to others after so many polls.
@@ -67,7 +68,9 @@ class Group {
   bool BeginCall(const sdk::CallRecord& call, const RunningCall* running);
   void EndCall() { running_ = nullptr; }
   // Of all messages of the call that runs, but for sender, instance and order.
-  uint64_t CallTag(int sender) const { return call_tag_ | (static_cast<uint64_t>(sender) << 52); }
+  uint64_t CallTag(int sender) const {
+    return call_tag_ | (static_cast<uint64_t>(sender) << kSenderShift);
+  }
 
   // Advances UCX once and hears what other ranks say. True where something happened.
   bool Poll() {
@@ -86,7 +89,20 @@ class Group {
     return true;
   }
   // Keeps what UCX may still touch for as long as the worker lives.
-  void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  void Keep(std::shared_ptr<void> memory) { worker_->Keep(std::move(memory)); }
+  // For a call that has failed and has a message that UCX cannot stop: UCX gets no turn any more,
+  // and the worker stays with the process.
+  void AbandonWorker();
+
+  // Whether a message to the rank may be complete before it has left, so that the rest needs polls.
+  bool NeedsPolls(int peer) const { return peers_[static_cast<size_t>(peer)].needs_polls; }
+  // Bit r: a message to rank r about the group's state is on its way, as for long if rank r does
+  // not read.
+  uint64_t UnsentPeers() const;
+  // Bit r: rank r has destroyed its group.
+  uint64_t LeftPeers() const;
+  // Bit r: the connection to rank r does not work any more.
+  uint64_t LostPeers() const;
   // A wait in which nothing has happened for `idle_ns`. May declare the group failed.
   struct Wait {
     int64_t now_ns = 0;
@@ -113,11 +129,13 @@ class Group {
     bool has_left = false;
     bool shares_processes = false;  // its process can be looked at from here
     bool shares_memory = false;     // messages to it go through memory in common
+    bool needs_polls = false;       // messages to it may be complete before they have left
     uint64_t unmatched_bytes = 0;   // sent since it was last known to follow
     sdk::ProcessIdentity process;
   };
 
-  Group(const cotune_host_t& host, const cotune_group_params_t& params, const Context& context);
+  Group(const cotune_host_t& host, const cotune_group_params_t& params,
+        std::shared_ptr<const Context> context);
 
   // group_join.cc
   Result<void> Connect(int64_t deadline_ns);
@@ -126,6 +144,7 @@ class Group {
   void ChoosePollsPerLook();
   Result<void> AwaitAll(bool PeerState::*said, int64_t deadline_ns);
   void LogConnections();
+  void WarnOfAbandonedWorker();
 
   // Messages between the ends: group_control.cc.
   void PostControlReceive(size_t index);
@@ -156,18 +175,17 @@ class Group {
 
   cotune_host_t host_;
   sdk::Rendezvous meeting_;
-  const Context& context_;
+  const std::shared_ptr<const Context> context_;
   const int rank_;
   const int world_size_;
   const std::vector<int32_t> job_ranks_;
-  const uint64_t digest_;  // of the name
-  std::unique_ptr<Worker> worker_;
+  uint64_t digest_ = 0;  // of the name and of random words of all ranks
+  OwnedWorker worker_;
   std::mutex worker_mutex_;
   std::vector<PeerState> peers_;
   bool is_joined_ = false;
   bool is_crowded_ = false;
   int polls_per_look_ = kPollsPerLookMax;
-  std::vector<std::shared_ptr<void>> kept_;
 
   // The call that runs, and the latest ones.
   const RunningCall* running_ = nullptr;
@@ -175,11 +193,10 @@ class Group {
   uint32_t calls_without_elements_ = 0;  // digest of all of them
   uint64_t call_tag_ = 0;
   LatestCalls calls_{};
-  std::atomic<uint32_t> generation_{0};
 
   // What is on its way between the ends.
   std::unique_ptr<RequestPool> control_receives_;
-  std::array<ControlMessage, kControlReceives> control_received_{};
+  std::vector<ControlMessage> control_received_;
   uint32_t control_open_ = kControlReceives;
   std::unique_ptr<RequestPool> control_sends_;
   std::vector<ControlMessage> control_sent_;

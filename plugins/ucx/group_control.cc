@@ -26,7 +26,7 @@ void Group::HearControl() {
     const bool is_whole = request.status() == UCS_OK;
     const ControlMessage message = control_received_[i];
     PostControlReceive(i);
-    if (is_whole && message.sender >= 0 && message.sender < world_size_) Hear(message);
+    if (is_whole && IsSound(message, digest_, world_size_)) Hear(message);
   }
 }
 
@@ -64,6 +64,7 @@ ControlMessage Group::StateMessage(ControlMessage::Kind kind) const {
   ControlMessage message;
   message.kind = kind;
   message.sender = rank_;
+  message.group = digest_;
   message.awaited = running_ == nullptr ? 0 : running_->Awaited();
   message.calls = calls_;
   return message;

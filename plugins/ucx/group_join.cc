@@ -2,6 +2,7 @@
 // before each has heard from all others.
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,14 +11,20 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "plugins/ucx/group.h"
 #include "plugins/ucx/tag.h"
@@ -43,6 +50,7 @@ struct OfferHeader {
   uint64_t processes = 0;  // digest of the host and the space of process numbers; 0: not known
   uint64_t configuration = 0;
   ProcessorMask processors{};  // that the rank may use
+  uint64_t random = 0;         // another one in every group of every job
 };
 
 // Equal for processes that see each other's numbers.
@@ -53,6 +61,16 @@ uint64_t ProcessSpace() {
   if (!std::getline(boot, text) || stat("/proc/self/ns/pid", &space) != 0) return 0;
   text += fmt::format("/{}", space.st_ino);
   return XXH64(text.data(), text.size(), 0);
+}
+
+uint64_t RandomWord() {
+  uint64_t word = 0;
+  // So few bytes come whole, or not at all in a process that may not ask.
+  if (getrandom(&word, sizeof(word), 0) != sizeof(word)) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    word = XXH64(&now, sizeof(now), static_cast<uint64_t>(getpid()));
+  }
+  return word;
 }
 
 // Bit c is set where this process may use processor c.
@@ -99,12 +117,23 @@ Result<void> CheckOpenFiles(int world_size) {
                   allowed, open, needed, world_size, std::max<int64_t>(1024, open + 2 * needed)));
 }
 
+bool HasOneOf(const std::string& transports, std::span<const std::string_view> names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    return transports.find(name) != std::string::npos;
+  });
+}
+
 // Whether one of UCX's transports, as Worker::TransportsTo names them, is a queue in shared memory.
 bool SharesMemory(const std::string& transports) {
-  constexpr const char* kQueues[] = {"posix", "sysv", "xpmem"};
-  return std::any_of(std::begin(kQueues), std::end(kQueues), [&](const char* queue) {
-    return transports.find(queue) != std::string::npos;
-  });
+  constexpr std::string_view kQueues[] = {"posix", "sysv", "xpmem"};
+  return HasOneOf(transports, kQueues);
+}
+
+// Whether a message by these transports may be complete before it has left. In a queue in shared
+// memory it lies where the receiver takes it, and a device with reliable connections goes on alone.
+bool NeedsPollsToLeave(const std::string& transports) {
+  constexpr std::string_view kReliable[] = {"rc_", "dc_"};
+  return !SharesMemory(transports) && !HasOneOf(transports, kReliable);
 }
 
 OfferHeader HeaderOf(std::string_view offer) {
@@ -117,8 +146,8 @@ OfferHeader HeaderOf(std::string_view offer) {
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params,
-                                           const Context& context) {
-  std::unique_ptr<Group> group(new Group(host, params, context));
+                                           std::shared_ptr<const Context> context) {
+  std::unique_ptr<Group> group(new Group(host, params, std::move(context)));
   COTUNE_RETURN_IF_ERROR(group->Connect(params.deadline_ns));
   group->is_joined_ = true;
   group->LogConnections();
@@ -161,7 +190,7 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
     own = worker_->Address();
   }
   OfferHeader header;
-  const UcxVersion& version = context_.ucx().version();
+  const UcxVersion& version = context_->ucx().version();
   const sdk::ProcessIdentity self = sdk::OwnIdentity();
   header = {version.major,
             version.minor,
@@ -169,11 +198,13 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
             self.pid,
             self.start_ticks,
             ProcessSpace(),
-            context_.configuration_digest(),
-            UsableProcessors()};
+            context_->configuration_digest(),
+            UsableProcessors(),
+            RandomWord()};
   if (own) own->insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
   std::bitset<1024> processors;  // that ranks of this host may use
   int here = 0;                  // such ranks
+  digest_ = XXH64(meeting_.group_name().data(), meeting_.group_name().size(), 0);
   auto offers = meeting_.ExchangeTexts(kPhase, own, deadline_ns);
   if (!offers) return offers;
   for (int r = 0; r < world_size_; ++r) {
@@ -200,6 +231,7 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
                               NameOf(r), NameOf(rank_)),
                   0, r);
     }
+    digest_ = XXH64(&other.random, sizeof(other.random), digest_);
     PeerState& peer = peers_[static_cast<size_t>(r)];
     peer.process = {other.pid, other.start_ticks};
     peer.shares_processes = other.processes != 0 && other.processes == header.processes;
@@ -216,9 +248,10 @@ Result<std::vector<std::string>> Group::ExchangeOffers(int64_t deadline_ns) {
 }
 
 Result<void> Group::CheckConnections(int64_t deadline_ns) {
-  control_receives_ = std::make_unique<RequestPool>(context_, kControlReceives);
+  control_receives_ = std::make_unique<RequestPool>(*context_, kControlReceives);
+  control_received_.resize(kControlReceives);
   control_sends_ =
-      std::make_unique<RequestPool>(context_, kControlSends * static_cast<size_t>(world_size_));
+      std::make_unique<RequestPool>(*context_, kControlSends * static_cast<size_t>(world_size_));
   control_sent_.resize(kControlSends * static_cast<size_t>(world_size_));
   control_open_ = 0;
   for (size_t i = 0; i < kControlReceives; ++i) PostControlReceive(i);
@@ -231,7 +264,9 @@ Result<void> Group::CheckConnections(int64_t deadline_ns) {
   FlushControl(std::max<int64_t>(deadline_ns - NowNs(), 0));
   if (is_crowded_) ChoosePollsPerLook();
   for (int r = 0; r < world_size_; ++r) {
-    peers_[static_cast<size_t>(r)].shares_memory = SharesMemory(worker_->TransportsTo(r));
+    const std::string transports = worker_->TransportsTo(r);
+    peers_[static_cast<size_t>(r)].shares_memory = SharesMemory(transports);
+    peers_[static_cast<size_t>(r)].needs_polls = r != rank_ && NeedsPollsToLeave(transports);
   }
   return {};
 }
@@ -301,7 +336,7 @@ void Group::LogConnections() {
   }
   for (const auto& [transports, ranks] : ranks_of) {
     const std::string text = fmt::format("UCX {}: {} to job ranks {}",
-                                         context_.ucx().version().Text(), transports, ranks);
+                                         context_->ucx().version().Text(), transports, ranks);
     host_.log(host_.context, 0, text.c_str());
   }
 }
@@ -313,13 +348,32 @@ Group::~Group() {
   if (is_joined_ && world_size_ > 1 && !HasFailed()) {
     SendToAll(StateMessage(ControlMessage::Kind::kLeft));
     FlushControl(kFarewellNs);
-    worker_->Flush(NowNs() + kFarewellNs, [this] { return NowNs(); });
+    worker_->AwaitTaken(kFarewellNs);
   }
+  const bool was_abandoned = worker_->is_abandoned();
   if (control_receives_ != nullptr) {
     for (Request& request : control_receives_->all()) worker_->Cancel(request);
   }
-  // Before the requests that it may still complete.
-  worker_.reset();
+  worker_->Close();
+  if (!worker_->is_abandoned()) return;
+  if (!was_abandoned) WarnOfAbandonedWorker();
+  // UCX has addresses in all of these.
+  using Messages = std::vector<ControlMessage>;
+  Keep(std::move(control_receives_));
+  Keep(std::make_shared<Messages>(std::move(control_received_)));
+  Keep(std::move(control_sends_));
+  Keep(std::make_shared<Messages>(std::move(control_sent_)));
+}
+
+void Group::WarnOfAbandonedWorker() {
+  if (host_.log == nullptr) return;
+  constexpr int32_t kWarning = 2;
+  const std::string text = fmt::format(
+      "UCX cannot stop a message of group '{}', which has failed; the group's connections and "
+      "their "
+      "memory stay with the process until it ends, so that the buffers of the call are not used",
+      meeting_.group_name());
+  host_.log(host_.context, kWarning, text.c_str());
 }
 
 }  // namespace cotune::ucx

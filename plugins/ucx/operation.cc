@@ -14,8 +14,19 @@ namespace {
 // A wait that lasts longer sleeps between its polls.
 constexpr int64_t kPollNs = 3'000'000;
 constexpr int64_t kSleepNs = 50'000;
-// How long messages that were cancelled are waited for.
-constexpr int64_t kCancelNs = 100'000'000;
+// How long each of three steps that take messages back may last. With the word to the other ranks
+// (20 ms) they end within COTUNE_LAST_TURN_NS.
+constexpr int64_t kCancelNs = 25'000'000;
+
+constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
+
+uint64_t PolledPeersOf(const Schedule& schedule, const Group& group) {
+  uint64_t peers = 0;
+  for (const Message& message : schedule.messages) {
+    if (group.NeedsPolls(message.peer)) peers |= Bit(message.peer);
+  }
+  return peers;
+}
 
 }  // namespace
 
@@ -24,6 +35,7 @@ Operation::Operation(Group& group, Schedule schedule, std::string_view choice)
       schedule_(std::move(schedule)),
       call_(sdk::RecordOf(schedule_.problem, choice)),
       largest_step_(schedule_.LargestStep()),
+      polled_peers_(PolledPeersOf(schedule_, group)),
       requests_(std::make_shared<RequestPool>(
           group.context(), static_cast<size_t>(schedule_.window) * largest_step_)),
       slots_(static_cast<size_t>(schedule_.window)),
@@ -51,6 +63,7 @@ void Operation::Start(const void* send, void* receive, int64_t deadline_ns) {
   idle_since_ns_ = 0;
   begun_ = 0;
   ended_ = 0;
+  unsent_ = 0;
   for (Slot& slot : slots_) slot = Slot{};
   AdvanceAll();
 }
@@ -116,6 +129,19 @@ bool Operation::AdvanceAll() {
   return advanced;
 }
 
+bool Operation::IsSent() {
+  if (polled_peers_ == 0) return true;
+  const uint64_t present = polled_peers_ & ~group_.LeftPeers();
+  if (!group_.worker().IsSent()) {
+    const uint64_t full = group_.UnsentPeers() & present;
+    unsent_ = full != 0 ? full : present;
+    return present == 0;
+  }
+  // A connection that broke meanwhile has nothing to send any more.
+  unsent_ &= group_.LostPeers() & present;
+  return unsent_ == 0;
+}
+
 Advance Operation::Run(int64_t until_ns) {
   const bool is_attempt = until_ns <= 0;
   const int polls_per_look = group_.polls_per_look();
@@ -126,7 +152,7 @@ Advance Operation::Run(int64_t until_ns) {
       return Advance::kFailed;
     }
     if (AdvanceAll() || progressed) idle_since_ns_ = 0;
-    if (ended_ == schedule_.Instances()) return Advance::kComplete;
+    if (ended_ == schedule_.Instances() && IsSent()) return Advance::kComplete;
     if (!is_attempt && polls % polls_per_look != 0) continue;
     const int64_t now_ns = group_.NowNs();
     if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
@@ -145,29 +171,28 @@ Advance Operation::Run(int64_t until_ns) {
 }
 
 uint64_t Operation::Awaited() const {
-  uint64_t awaited = 0;
+  uint64_t awaited = unsent_;
   for (const Request& request : requests_->all()) {
-    if (request.is_open()) awaited |= uint64_t{1} << request.peer();
+    if (request.is_open()) awaited |= Bit(request.peer());
   }
   return awaited;
 }
 
 void Operation::Cancel() {
+  Worker& worker = group_.worker();
   auto& requests = requests_->all();
-  const auto await_all = [&] {
-    const int64_t end_ns = group_.NowNs() + kCancelNs;
-    const auto is_open = [](const Request& request) { return request.is_open(); };
-    while (std::any_of(requests.begin(), requests.end(), is_open) && group_.NowNs() < end_ns) {
-      group_.worker().Progress();
-    }
+  const auto is_any_open = [&] {
+    return std::any_of(requests.begin(), requests.end(),
+                       [](const Request& request) { return request.is_open(); });
   };
-  for (Request& request : requests) group_.worker().Cancel(request);
-  await_all();
-  // Not every message can be cancelled; without its connection it ends.
-  for (Request& request : requests) {
-    if (request.is_open()) group_.worker().Disconnect(request.peer());
-  }
-  await_all();
+  unsent_ = 0;
+  for (Request& request : requests) worker.Cancel(request);
+  worker.PollWhile(is_any_open, kCancelNs);
+  // Not every message can be cancelled. Without its connection it ends, unless it is a receive of
+  // several fragments that has begun: that goes on whenever UCX is polled.
+  worker.Disconnect(Awaited(), kCancelNs);
+  worker.PollWhile(is_any_open, kCancelNs);
+  if (is_any_open()) group_.AbandonWorker();
   for (Slot& slot : slots_) slot.runs = false;
 }
 

@@ -35,7 +35,8 @@ class Operation final : public RunningCall {
   // kInProgress: `until_ns` has passed (0: one attempt without waiting). kFailed: see
   // Group::Health.
   Advance Run(int64_t until_ns);
-  // Takes back what is posted; afterwards UCX does not touch the caller's buffers.
+  // Takes back what is posted, in 0.1 s at most; afterwards UCX does not touch the caller's
+  // buffers, whatever becomes of the group.
   void Cancel();
 
   uint64_t Awaited() const override;
@@ -62,11 +63,14 @@ class Operation final : public RunningCall {
   void Begin(Slot& slot);
   void PostStep(Slot& slot);
   void Post(Slot& slot, const Message& message, Request& request, const SegmentMemory& memory);
+  // Whether all that the call sent has left this process.
+  bool IsSent();
 
   Group& group_;
   const Schedule schedule_;
   const sdk::CallRecord call_;
   const uint32_t largest_step_;
+  const uint64_t polled_peers_;            // bit r: Group::NeedsPolls(r)
   std::shared_ptr<RequestPool> requests_;  // [window][largest_step_]
   std::vector<Slot> slots_;
   std::shared_ptr<std::vector<std::byte>> scratch_;  // [window][scratch_bytes]
@@ -78,6 +82,7 @@ class Operation final : public RunningCall {
   int64_t idle_since_ns_ = 0;  // 0: something has happened lately
   uint64_t begun_ = 0;         // instances
   uint64_t ended_ = 0;
+  uint64_t unsent_ = 0;  // bit r: messages to rank r are complete and have not left
 };
 
 }  // namespace cotune::ucx

@@ -72,6 +72,7 @@ struct Data {
   std::vector<Bytes> outputs;
 };
 
+// `make` gives the schedule of a rank; the rank's memory is in place if its schedule is.
 template <class MakeSchedule>
 std::string RunAll(const Problem& problem, const Data& data, uint32_t seed, MakeSchedule make) {
   std::vector<Schedule> schedules;
@@ -81,7 +82,8 @@ std::string RunAll(const Problem& problem, const Data& data, uint32_t seed, Make
   for (int r = 0; r < problem.world_size; ++r) {
     const auto index = static_cast<size_t>(r);
     schedules.push_back(make(r));
-    memory.emplace_back(problem, r, data.inputs[index], data.outputs[index].size());
+    memory.emplace_back(schedules.back().problem, r, data.inputs[index],
+                        data.outputs[index].size());
     buffers.push_back(memory.back().buffers());
   }
   std::string wrong = RunSchedules(schedules, buffers, seed);
@@ -130,6 +132,27 @@ TEST_P(EveryChoiceTest, GivesTheEvaluatorsValuesOnAnyNumberOfRanks) {
         if (!choice.reason.empty()) continue;
         const std::string wrong = RunAll(problem, data, ++seed, [&](int rank) {
           return ScheduleOf(problem, choice.name, rank).value();
+        });
+        ASSERT_EQ(wrong, "") << choice.name << " on " << world_size << " ranks, count "
+                             << problem.count << ", seed " << seed;
+      }
+    }
+  }
+}
+
+// Messages are the same in place and out of place, so that no digest of a call needs to have it.
+TEST_P(EveryChoiceTest, MayBeInPlaceOnSomeRanksAlone) {
+  uint32_t seed = 0;
+  for (const int world_size : {2, 3, 4, 7, 8}) {
+    for (const Problem& problem : ProblemsOf(GetParam(), world_size)) {
+      if (problem.in_place) continue;
+      const Data data(problem);
+      for (const Choice& choice : ListChoices(problem)) {
+        if (!choice.reason.empty()) continue;
+        const std::string wrong = RunAll(problem, data, ++seed, [&](int rank) {
+          Problem own = problem;
+          own.in_place = rank % 2 == 1;
+          return ScheduleOf(own, choice.name, rank).value();
         });
         ASSERT_EQ(wrong, "") << choice.name << " on " << world_size << " ranks, count "
                              << problem.count << ", seed " << seed;

@@ -6,13 +6,12 @@
 
 namespace cotune::ucx {
 
-// From the highest bit down: 1 bit for the kind of message, 5 for the generation of the group,
-// 6 for the sender, 10 for the number of the call, 14 for the step (8 for the instance, 6 for the
-// order in it), and 28 of a digest of all that decides the call: its record, its whole number, and
-// the group. Numbers wrap around; messages of equal tags match in the order in which they were
-// sent, so that only the digest has to tell calls apart.
+// From the highest bit down: 1 bit for the kind of message, 6 for the sender, 10 for the number of
+// the call, 14 for the step (8 for the instance, 6 for the order in it), and 33 of a digest of all
+// that decides the call: its record, its whole number, the group, and the job. Numbers wrap around;
+// messages of equal tags match in the order in which they were sent, so that only the digest has to
+// tell calls apart.
 struct DataTag {
-  uint32_t generation = 0;
   int sender = 0;
   uint64_t call = 0;
   uint64_t instance = 0;
@@ -20,15 +19,16 @@ struct DataTag {
   uint64_t digest = 0;
 };
 
-inline constexpr int kDigestBits = 28;
+inline constexpr int kDigestBits = 33;
 inline constexpr uint64_t kDigestMask = (uint64_t{1} << kDigestBits) - 1;
+inline constexpr int kSenderShift = 57;
 inline constexpr uint64_t kControlBit = uint64_t{1} << 63;
 inline constexpr uint64_t kEveryBit = ~uint64_t{0};
 
 constexpr uint64_t TagOf(const DataTag& tag) {
-  return (uint64_t{tag.generation & 31} << 58) | (static_cast<uint64_t>(tag.sender & 63) << 52) |
-         ((tag.call & 1023) << 42) | ((tag.instance & 255) << 34) |
-         (static_cast<uint64_t>(tag.order & 63) << 28) | (tag.digest & kDigestMask);
+  return (static_cast<uint64_t>(tag.sender & 63) << kSenderShift) | ((tag.call & 1023) << 47) |
+         ((tag.instance & 255) << 39) | (static_cast<uint64_t>(tag.order & 63) << kDigestBits) |
+         (tag.digest & kDigestMask);
 }
 
 // Messages between the groups' ends themselves: from any sender, for one group.

@@ -19,6 +19,7 @@
   X(ucp_worker_flush_nbx)       \
   X(ucp_ep_create)              \
   X(ucp_ep_close_nbx)           \
+  X(ucp_ep_flush_nbx)           \
   X(ucp_ep_print_info)          \
   X(ucp_tag_send_nbx)           \
   X(ucp_tag_send_sync_nbx)      \

@@ -4,16 +4,28 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cotune::ucx {
 namespace {
 
 constexpr size_t kRequestAlignment = 64;
+// Closing by force needs no peer, so that it ends soon.
+constexpr int64_t kCloseNs = 100'000'000;
+// How long messages that nobody has received are dropped before a worker ends.
+constexpr int64_t kDrainNs = 100'000'000;
+
+int64_t NowNs() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Names of the transports in UCX's report of an endpoint, each once.
 std::string TransportsIn(const std::string& report) {
@@ -47,14 +59,14 @@ RequestPool::RequestPool(const Context& context, size_t requests) : requests_(re
   }
 }
 
-Result<std::unique_ptr<Worker>> Worker::Create(const Context& context) {
-  std::unique_ptr<Worker> worker(new Worker(context));
+Result<OwnedWorker> Worker::Create(std::shared_ptr<const Context> context) {
+  OwnedWorker worker(new Worker(std::move(context)));
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   // Calls on a group come one at a time, but not all from the thread that made it.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   const ucs_status_t status =
-      worker->ucx_->ucp_worker_create(context.handle(), &params, &worker->handle_);
+      worker->ucx_->ucp_worker_create(worker->context_->handle(), &params, &worker->handle_);
   if (status == UCS_OK) return worker;
   worker->handle_ = nullptr;
   return Fail(COTUNE_OUT_OF_RESOURCES,
@@ -64,29 +76,74 @@ Result<std::unique_ptr<Worker>> Worker::Create(const Context& context) {
               status);
 }
 
-Worker::~Worker() {
-  if (handle_ == nullptr) return;
-  for (int peer = 0; peer < kRanksMax; ++peer) Disconnect(peer);
-  // What is left of closed connections goes with the next polls.
-  constexpr int kPolls = 1000;
-  for (int i = 0; i < kPolls; ++i) Progress();
-  Drain();
-  ucx_->ucp_worker_destroy(handle_);
+void WorkerDeleter::operator()(Worker* worker) const {
+  worker->Close();
+  if (!worker->is_abandoned()) {
+    delete worker;
+    return;
+  }
+  // Never destroyed, so that all that UCX knows stays reachable.
+  static std::mutex mutex;
+  static auto* const abandoned = new std::vector<Worker*>;
+  const std::lock_guard lock(mutex);
+  abandoned->push_back(worker);
 }
 
-void Worker::Disconnect(int peer) {
-  Peer& closed = peers_[static_cast<size_t>(peer)];
-  if (closed.endpoint == nullptr) return;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  void* const closing = ucx_->ucp_ep_close_nbx(closed.endpoint, &params);
-  closed.endpoint = nullptr;
-  closed.status = UCS_ERR_CANCELED;
-  if (!UCS_PTR_IS_PTR(closing)) return;
-  // Closing by force needs no peer, and so it ends.
-  while (ucx_->ucp_request_check_status(closing) == UCS_INPROGRESS) Progress();
-  ucx_->ucp_request_free(closing);
+void Worker::Close() {
+  if (handle_ == nullptr || is_abandoned_) return;
+  Disconnect(~uint64_t{0}, kCloseNs);
+  // What is left of closed connections goes with the next polls.
+  for (int i = 0; i < kPollsMin; ++i) Progress();
+  Drain();
+  // A flush holds an endpoint, and does not end if a connection over TCP was closed with unsent
+  // data; UCX would abort the process.
+  if (IsInProgress(flush_)) Abandon();
+  if (is_abandoned_) return;
+  Free(std::exchange(flush_, nullptr));
+  ucx_->ucp_worker_destroy(handle_);
+  handle_ = nullptr;
+}
+
+void Worker::Disconnect(uint64_t peers, int64_t within_ns) {
+  std::vector<void*> closings;
+  for (; peers != 0 && !is_abandoned_; peers &= peers - 1) {
+    Peer& closed = peers_[static_cast<size_t>(std::countr_zero(peers))];
+    if (closed.endpoint == nullptr) continue;
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucp_ep_h endpoint = std::exchange(closed.endpoint, nullptr);
+    closed.status = UCS_ERR_CANCELED;
+    closings.push_back(ucx_->ucp_ep_close_nbx(endpoint, &params));
+  }
+  if (!AwaitAll(closings, within_ns)) Abandon();
+}
+
+bool Worker::IsInProgress(void* answer) const {
+  return UCS_PTR_IS_PTR(answer) && ucx_->ucp_request_check_status(answer) == UCS_INPROGRESS;
+}
+
+void Worker::Free(void* answer) const {
+  if (UCS_PTR_IS_PTR(answer)) ucx_->ucp_request_free(answer);
+}
+
+void Worker::PollWhile(const std::function<bool()>& waits, int64_t within_ns) const {
+  const int64_t end_ns = NowNs() + within_ns;
+  for (int polls = 0; !is_abandoned_ && waits(); ++polls) {
+    if (polls >= kPollsMin && NowNs() >= end_ns) return;
+    Progress();
+  }
+}
+
+bool Worker::AwaitAll(const std::vector<void*>& answers, int64_t within_ns) const {
+  const auto is_any_open = [&] {
+    return std::any_of(answers.begin(), answers.end(),
+                       [this](void* answer) { return IsInProgress(answer); });
+  };
+  PollWhile(is_any_open, within_ns);
+  const bool are_complete = !is_any_open();
+  for (void* const answer : answers) Free(answer);
+  return are_complete;
 }
 
 Result<std::string> Worker::Address() const {
@@ -132,7 +189,7 @@ void Worker::Complete(Request& request, ucs_status_t status) {
   request.is_open_ = false;
   if (request.open_ == nullptr) return;
   --*request.open_;
-  const bool is_failure = status != UCS_OK && status != UCS_ERR_CANCELED && request.peer_ >= 0;
+  const bool is_failure = status != UCS_OK && !request.is_cancelled_ && request.peer_ >= 0;
   if (is_failure && failed_request_.status == UCS_OK) failed_request_ = {request.peer_, status};
 }
 
@@ -163,6 +220,7 @@ void Worker::Send(Request& request, int peer, const void* data, uint64_t bytes, 
                   uint32_t* open, Completion completion) {
   request.is_open_ = true;
   request.is_send_ = true;
+  request.is_cancelled_ = false;
   request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
@@ -186,6 +244,7 @@ void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uin
                      uint64_t mask, uint32_t* open) {
   request.is_open_ = true;
   request.is_send_ = false;
+  request.is_cancelled_ = false;
   request.worker_ = this;
   request.peer_ = peer;
   request.bytes_ = bytes;
@@ -204,12 +263,15 @@ void Worker::Receive(Request& request, int peer, void* data, uint64_t bytes, uin
 }
 
 void Worker::Cancel(Request& request) {
-  if (request.is_open_ && !request.is_send_) ucx_->ucp_request_cancel(handle_, request.handle_);
+  if (!request.is_open_ || request.is_send_ || is_abandoned_) return;
+  request.is_cancelled_ = true;
+  ucx_->ucp_request_cancel(handle_, request.handle_);
 }
 
 void Worker::Drain() {
+  const int64_t end_ns = NowNs() + kDrainNs;
   ucp_tag_recv_info_t info{};
-  while (true) {
+  while (!is_abandoned_ && NowNs() < end_ns) {
     constexpr int kRemove = 1;
     ucp_tag_message_h message = ucx_->ucp_tag_probe_nb(handle_, 0, 0, kRemove, &info);
     if (message == nullptr) return;
@@ -219,27 +281,30 @@ void Worker::Drain() {
     // A sender that waits for its data to be taken is told that there is no room.
     void* const taken = ucx_->ucp_tag_msg_recv_nbx(handle_, &sink_, 0, message, &params);
     if (!UCS_PTR_IS_PTR(taken)) continue;
-    constexpr int kPolls = 1000;
-    for (int i = 0; i < kPolls && ucx_->ucp_request_check_status(taken) == UCS_INPROGRESS; ++i) {
-      Progress();
-    }
-    ucx_->ucp_request_free(taken);
+    for (int i = 0; i < kPollsMin && IsInProgress(taken); ++i) Progress();
+    Free(taken);
   }
 }
 
-void* Worker::BeginFlush() const {
-  ucp_request_param_t params{};
-  return ucx_->ucp_worker_flush_nbx(handle_, &params);
-}
-
-bool Worker::IsComplete(void* flush) const {
-  if (!UCS_PTR_IS_PTR(flush)) return true;
-  if (ucx_->ucp_request_check_status(flush) == UCS_INPROGRESS) return false;
-  ucx_->ucp_request_free(flush);
+bool Worker::IsSent() {
+  if (flush_ == nullptr) {
+    ucp_request_param_t params{};
+    flush_ = ucx_->ucp_worker_flush_nbx(handle_, &params);
+  }
+  if (IsInProgress(flush_)) return false;
+  Free(std::exchange(flush_, nullptr));
   return true;
 }
 
-void Worker::Abandon(void* flush) const { ucx_->ucp_request_free(flush); }
+void Worker::AwaitTaken(int64_t within_ns) {
+  std::vector<void*> flushes;
+  for (const Peer& peer : peers_) {
+    if (peer.endpoint == nullptr || peer.status != UCS_OK) continue;
+    ucp_request_param_t params{};
+    flushes.push_back(ucx_->ucp_ep_flush_nbx(peer.endpoint, &params));
+  }
+  AwaitAll(flushes, within_ns);
+}
 
 std::string Worker::TransportsTo(int peer) const {
   const ucp_ep_h endpoint = peers_[static_cast<size_t>(peer)].endpoint;

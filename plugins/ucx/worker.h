@@ -1,13 +1,20 @@
 // One worker of UCX and its endpoints to all ranks of a group. Requests live in memory of the
 // caller, so that posting allocates nothing here.
+//
+// UCX writes into buffers only while it is polled, and some of its receives cannot be stopped: one
+// of several fragments that has begun goes on when the next fragment comes, also after its
+// connection was closed. A worker with such a receive is abandoned: it is never polled again and
+// stays with the process, with all memory that UCX knows.
 #ifndef COTUNE_PLUGINS_UCX_WORKER_H_
 #define COTUNE_PLUGINS_UCX_WORKER_H_
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plugins/ucx/context.h"
@@ -31,6 +38,7 @@ class Request {
   friend class RequestPool;
   bool is_open_ = false;
   bool is_send_ = false;
+  bool is_cancelled_ = false;  // by the caller, not by UCX
   ucs_status_t status_ = UCS_OK;
   int peer_ = 0;
   uint64_t bytes_ = 0;
@@ -56,12 +64,16 @@ class RequestPool {
 // When a send is complete: its buffer is free, or the receiver has also begun to receive it.
 enum class Completion { kSent, kMatched };
 
-// One thread at a time.
+// Ends a worker, or leaves it to the process if it is abandoned.
+struct WorkerDeleter {
+  void operator()(Worker* worker) const;
+};
+using OwnedWorker = std::unique_ptr<Worker, WorkerDeleter>;
+
+// One thread at a time. No function waits without an end.
 class Worker {
  public:
-  static Result<std::unique_ptr<Worker>> Create(const Context& context);
-  // Completes what is still open as cancelled.
-  ~Worker();
+  static Result<OwnedWorker> Create(std::shared_ptr<const Context> context);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -70,8 +82,11 @@ class Worker {
   // Endpoints to all ranks but `rank`, by their addresses.
   Result<void> Connect(int rank, const std::vector<std::string>& addresses);
 
+  // Polls while the condition holds, for this time at most, but at least kPollsMin times: the
+  // thread may have no processor for long.
+  void PollWhile(const std::function<bool()>& waits, int64_t within_ns) const;
   // True where something happened.
-  bool Progress() const { return ucx_->ucp_worker_progress(handle_) != 0; }
+  bool Progress() const { return !is_abandoned_ && ucx_->ucp_worker_progress(handle_) != 0; }
 
   // The request must not be open. Counts *open up, and down when the message is complete.
   void Send(Request& request, int peer, const void* data, uint64_t bytes, uint64_t tag,
@@ -82,32 +97,49 @@ class Worker {
                uint32_t* open);
   // A receive completes later, if it can be cancelled; a send ends with its connection only.
   void Cancel(Request& request);
-  // Ends the connection to a rank, and with it all messages that are open for it.
-  void Disconnect(int peer);
+  // Ends the connections to ranks (a bit each), and with them the messages that are open for them,
+  // but for receives that have begun. Abandons the worker if UCX does not close them in time.
+  void Disconnect(uint64_t peers, int64_t within_ns);
+  // From now on UCX gets no turn: no message goes on, and no buffer is touched.
+  void Abandon() { is_abandoned_ = true; }
+  bool is_abandoned() const { return is_abandoned_; }
+  // Ends all connections and frees what UCX has; what is still open completes as cancelled.
+  // Abandons the worker if it waits for a peer that does not read.
+  void Close();
+  // Keeps memory that UCX may know for as long as the worker lives.
+  void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
 
   // Why the connection to a rank does not work any more; UCS_OK while it does.
   ucs_status_t PeerStatus(int peer) const { return peers_[static_cast<size_t>(peer)].status; }
-  // The first message of a call that ended by an error other than that it was cancelled.
+  // The first message of a call that ended without success and was not given to Cancel. UCX ends a
+  // message as cancelled by itself, too, if the connection to its sender is lost.
   struct FailedRequest {
     int peer = 0;
     ucs_status_t status = UCS_OK;
   };
   const FailedRequest& failed_request() const { return failed_request_; }
 
-  // Gives what was sent to the network, or gives up at `end_ns` (on the clock given).
-  template <class Clock>
-  bool Flush(int64_t end_ns, Clock now_ns);
+  // Whether the system, or the network device, has taken all that was sent. Over TCP a message is
+  // complete before: the part for which the socket has no room waits for further polls.
+  bool IsSent();
+  // Waits until the peers have taken what was sent, but not for longer than `within_ns`.
+  void AwaitTaken(int64_t within_ns);
 
   // "sysv, tcp/eth0": the transports of the connection to a rank, as UCX reports them.
   std::string TransportsTo(int peer) const;
 
  private:
+  static constexpr int kPollsMin = 1000;
+
   struct Peer {
     ucp_ep_h endpoint = nullptr;
     ucs_status_t status = UCS_OK;
   };
 
-  explicit Worker(const Context& context) : ucx_(context.ucx()) {}
+  friend struct WorkerDeleter;
+  explicit Worker(std::shared_ptr<const Context> context)
+      : context_(std::move(context)), ucx_(context_->ucx()) {}
+  ~Worker() = default;
   static void OnSent(void* handle, ucs_status_t status, void* request);
   static void OnReceived(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* request);
@@ -116,29 +148,22 @@ class Worker {
   void Settle(Request& request, void* answer);
   // Drops messages that have come and that nobody has received.
   void Drain();
-  void* BeginFlush() const;
-  bool IsComplete(void* flush) const;
-  void Abandon(void* flush) const;
+  // For what UCX answers to a flush or a close.
+  bool IsInProgress(void* answer) const;
+  void Free(void* answer) const;
+  // Polls until all are complete, and frees them. False: not within the time.
+  bool AwaitAll(const std::vector<void*>& answers, int64_t within_ns) const;
 
+  const std::shared_ptr<const Context> context_;
   const UcxLibrary& ucx_;
   ucp_worker_h handle_ = nullptr;
   std::array<Peer, kRanksMax> peers_;
   FailedRequest failed_request_;
+  void* flush_ = nullptr;  // of IsSent
+  bool is_abandoned_ = false;
+  std::vector<std::shared_ptr<void>> kept_;
   std::byte sink_{};
 };
-
-template <class Clock>
-bool Worker::Flush(int64_t end_ns, Clock now_ns) {
-  void* const flush = BeginFlush();
-  while (!IsComplete(flush)) {
-    if (now_ns() >= end_ns) {
-      Abandon(flush);
-      return false;
-    }
-    Progress();
-  }
-  return true;
-}
 
 }  // namespace cotune::ucx
 
