@@ -24,6 +24,8 @@ import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
 from cotune.torch import compat  # noqa: E402
+from cotune.torch.collective_key import key_of  # noqa: E402
+from cotune.torch.program_text import Node  # noqa: E402
 
 COLUMNS = 16
 
@@ -115,7 +117,8 @@ def late() -> str:
     compiled = torch.compile(summed, fullgraph=True)
     members = "-".join(str(rank) for rank in range(dist.get_world_size()))
     if RANK == 1:
-        dist.group.WORLD.get_group_store().wait([f"cotune/host/{members}/0/ready/0"])
+        key = key_of(Node("all_reduce", (0,), reduction="sum"), "f32", given().numel(), dist.get_world_size())
+        dist.group.WORLD.get_group_store().wait([f"cotune/host/{members}/key/{key.name}/0/0"])
     return difference(lambda x: x, given()[:0]) or late_values(compiled)
 
 

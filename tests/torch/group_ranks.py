@@ -26,7 +26,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import compat, groups, report  # noqa: E402
+from cotune.torch import compat, groups, meeting, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -98,13 +98,13 @@ def late() -> str:
     if RANK == 1:
         dist.group.WORLD.get_group_store().wait(["test/has_warned"])
     elif RANK == 0:
-        warn = groups.log.log
+        warn = meeting.log.log
 
         def note(level: int, *arguments) -> None:
             warn(level, *arguments)
             dist.group.WORLD.get_group_store().clone().set("test/has_warned", b"")
 
-        groups.log.log = note
+        meeting.log.log = note
     group, x = dist.group.WORLD, given()
     got = torch.compile(summed_in(group), fullgraph=True)(x)
     return "" if torch.equal(got, summed_in(group)(x)) else "wrong values behind a late rank"
@@ -241,7 +241,7 @@ def main() -> None:
     else:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
     torch.set_num_threads(1)
-    groups.LATE_S = 1.0 if case in ("one_without", "late") else groups.LATE_S
+    meeting.LATE_S = 1.0 if case in ("one_without", "late") else meeting.LATE_S
     if case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "pytorch":
         compat.OLDEST = (99, 0)
     if not (case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "enable"):

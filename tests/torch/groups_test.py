@@ -45,8 +45,8 @@ class GroupsTest(unittest.TestCase):
 
     def test_splits_that_are_equal_on_one_rank_by_chance(self):
         records, _ = self.run_case("uneven_by_chance", 2)
-        self.assertIn("give all_to_all=True", records[0]["explains"])
-        self.assertIn("its splits are uneven", records[1]["explains"])
+        for each in records:
+            self.assertIn("give all_to_all=True", each["explains"])
 
     def check_one_without(self, without: str) -> None:
         records, ended = self.run_ranks("one_without", 2, WITHOUT=without)
