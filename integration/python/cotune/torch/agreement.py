@@ -10,6 +10,7 @@ of them have, and agree on the collectives of these and on the key. A call whose
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
 import threading
 import weakref
@@ -41,7 +42,7 @@ class Agreement:
         self._lock = threading.RLock()
         self._latest: list[Entry] = []  # of the graph that ran last
         self._tuned: set[str] = set()  # digests of entries
-        self._by_pytorch: set[Key] = set()  # keys that a capture has fixed
+        self._fixed: set[Key] = set()  # keys that a capture of some rank has fixed to PyTorch
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
@@ -81,30 +82,38 @@ class Agreement:
         return entry is not None and entry.is_plain
 
     def _is_agreed(self, key: Key) -> bool:
-        if key in self._by_pytorch or not library.is_there() or key.rows == 0:
+        if key in self._fixed or not library.is_there() or key.rows == 0:
             return False
         name, text = self._name.encode(), key.text.encode()
         return library.load().cotune_torch_group_is_agreed(name, self._device, text, key.rows) == 1
 
     def _decide(self, key: Key) -> None:
         """Meets the other ranks if the key is not decided, and may be decided here."""
-        if not key.waits_for_all or self._is_plain() or key in self._by_pytorch or self._is_agreed(key):
+        if not key.waits_for_all or self._is_plain() or key in self._fixed or self._is_agreed(key):
             return
         if self._place is None:
             self._place = Place(self._name, groups.process_group_of(self._name), self._device)
         if self._device >= 0 and torch.cuda.is_current_stream_capturing():
             # A capture waits for nobody: this rank fixes the key, and the others find that when they meet for it.
-            self._place.leave_word(f"key/{key.name}", {"is_fixed": True})
-            self._by_pytorch.add(key)
+            self._fixed.add(key)
+            self._place.leave_word(f"key/{key.name}", self._word())
             return
-        word = {"is_fixed": False, "programs": [_digest(entry) for entry in self._latest]}
-        words, _ = self._place.share(f"key/{key.name}", word, self._what(key), hint=groups.LATE_HINT)
-        if any(each["is_fixed"] for each in words):
-            self._by_pytorch.add(key)
+        words, _ = self._place.share(f"key/{key.name}", self._word(), self._what(key), hint=groups.LATE_HINT)
+        self._fixed.update(Key(*each) for word in words for each in word["fixed"])
+        if key in self._fixed:
             return
         groups.ensure(self._name, self._device)
         if not self._is_plain():
             self._tune_and_agree(key, [each["programs"] for each in words])
+
+    def _word(self) -> dict[str, Any]:
+        fixed = [dataclasses.astuple(key) for key in self._fixed]
+        return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed}
+
+    def _has_fixed(self, entry: Entry) -> bool:
+        """Whether a program has a collective of the kind of a fixed key, at whatever number of elements."""
+        fixed = {key.text for key in self._fixed}
+        return bool(fixed) and not fixed.isdisjoint(plain.texts_of_collectives(entry.text))
 
     def _what(self, key: Key) -> str:
         if groups.entry_of(self._name, self._device) is None:
@@ -115,6 +124,7 @@ class Agreement:
         """Tunes what all ranks have, in the order of the first rank."""
         own = {_digest(entry): entry for entry in self._latest}
         common = [each for each in programs[0] if all(each in other for other in programs)]
+        common = [each for each in common if not self._has_fixed(own[each])]
         entries = [own[each] for each in common if each not in self._tuned]
         error = _structs.Error()
         error.struct_size = ctypes.sizeof(error)

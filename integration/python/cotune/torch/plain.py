@@ -45,6 +45,16 @@ def _parsed(text: str) -> Program:
     return parse(text)
 
 
+def texts_of_collectives(text: str) -> set[str]:
+    """The programs of the collectives of a program, each by itself."""
+    program = _parsed(text)
+    return {
+        key_of(node, program.types[node.operands[0]].dtype, 0, 1).text
+        for node in program.nodes
+        if node.is_collective
+    }
+
+
 def run_plain(
     inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, group_name: str
 ) -> None:
