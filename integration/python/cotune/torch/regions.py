@@ -91,9 +91,6 @@ class Sweep:
             if node.op == "call_function":
                 epoch += _is_barrier(node)
                 self._epochs[node] = epoch
-        for node in self._nodes:
-            self._masks[node] = self._mask_of(node)
-            if node.op == "call_function":
                 self._visit(node)
         for region in self.regions:
             _find_outputs(region, self._composites)

@@ -94,6 +94,26 @@ class RegionsTest(unittest.TestCase):
         self.assertEqual(_lines(decision)[0][-2:], ["%1 = all_reduce sum %0", "return %1"])
         self.assertIn("writes memory", decision.programs[0].stops[0][1])
 
+    def test_a_program_reads_its_operand_before_a_write_that_comes_after_the_collective(self) -> None:
+        for written, overlap in (("operand", True), ("operand", False), ("other", True)):
+            with self.subTest(written=written, overlap=overlap):
+                self.graph = GraphBuilder()
+                operand, other = self.graph.input(8, 16), self.graph.input(8, 16)
+                before = self.graph.call(aten.mul.Tensor, operand, 2)
+                works = [self.graph.graph.call_function(c10d.all_reduce.default, (each, "sum", "0")) for each in (operand, before)]
+                for work in works:
+                    work.meta["val"] = operand.meta["val"]
+                to, source = (operand, other) if written == "operand" else (other, operand)
+                self.graph.call(aten.copy_.default, to, source)
+                totals = [self.graph.call(aten.relu.default, self.graph.wait(work)) for work in works]
+                self.graph.rewritten(*totals, overlap=overlap)
+                targets = [node.target for node in self.graph.graph.nodes]
+                places = [index for index, node in enumerate(self.graph.graph.nodes) if "program" in node.kwargs]
+                self.assertEqual(len(places), 2)
+                self.assertLess(max(places), targets.index(aten.copy_.default))
+                # What reads the results comes after the write, which it must not overtake.
+                self.assertGreater(targets.index(aten.relu.default), targets.index(aten.copy_.default))
+
     def test_prologue_joins_only_if_nothing_else_reads_it(self) -> None:
         x = self.graph.input(8, 16, dtype=torch.bfloat16)
         wide = self.graph.call(torch.ops.prims.convert_element_type.default, x, torch.float32)
