@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gpu/driver/cuda_driver.h"
-#include "integration/torch/operand.h"
+#include "integration/torch/operator_error.h"
 
 namespace cotune::torch_operators {
 namespace {

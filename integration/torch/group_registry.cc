@@ -5,15 +5,23 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "integration/torch/operand.h"
+#include "integration/torch/operator_error.h"
 
 namespace cotune::torch_operators {
 
-void GroupRegistry::Put(std::shared_ptr<NamedGroup> group, bool is_on_host) {
+namespace {
+
+constexpr int32_t kHost = -1;
+
+int32_t Normalized(int32_t device) { return device < 0 ? kHost : device; }
+
+}  // namespace
+
+void GroupRegistry::Put(std::shared_ptr<NamedGroup> group) {
   std::shared_ptr<NamedGroup> before;
   {
     const std::unique_lock lock(mutex_);
-    std::shared_ptr<NamedGroup>& place = groups_[{group->name(), is_on_host}];
+    std::shared_ptr<NamedGroup>& place = groups_[{group->name(), Normalized(group->device())}];
     before = std::exchange(place, std::move(group));
   }
   if (before != nullptr) before->Close();
@@ -23,19 +31,18 @@ void GroupRegistry::Remove(const std::string& name) {
   std::vector<std::shared_ptr<NamedGroup>> removed;
   {
     const std::unique_lock lock(mutex_);
-    for (const bool is_on_host : {false, true}) {
-      const auto found = groups_.find(Key(name, is_on_host));
-      if (found == groups_.end()) continue;
-      removed.push_back(std::move(found->second));
-      groups_.erase(found);
+    auto each = groups_.lower_bound(Key(name, kHost));
+    while (each != groups_.end() && each->first.first == name) {
+      removed.push_back(std::move(each->second));
+      each = groups_.erase(each);
     }
   }
   for (const auto& group : removed) group->Close();
 }
 
-std::shared_ptr<NamedGroup> GroupRegistry::Find(std::string_view name, bool is_on_host) const {
+std::shared_ptr<NamedGroup> GroupRegistry::Find(std::string_view name, int32_t device) const {
   const std::shared_lock lock(mutex_);
-  const auto found = groups_.find(std::pair(name, is_on_host));
+  const auto found = groups_.find(std::pair(name, Normalized(device)));
   return found == groups_.end() ? nullptr : found->second;
 }
 
@@ -47,11 +54,10 @@ std::shared_ptr<std::mutex> GroupRegistry::ResolveMutex(const Key& key) {
 }
 
 std::shared_ptr<NamedGroup> GroupRegistry::Get(const std::string& name, int32_t device) {
-  const bool is_on_host = device < 0;
-  if (auto found = Find(name, is_on_host)) return found;
-  const std::shared_ptr<std::mutex> resolving = ResolveMutex({name, is_on_host});
+  if (auto found = Find(name, device)) return found;
+  const std::shared_ptr<std::mutex> resolving = ResolveMutex({name, Normalized(device)});
   const std::lock_guard turn(*resolving);
-  if (auto found = Find(name, is_on_host)) return found;
+  if (auto found = Find(name, device)) return found;
   cotune_torch_resolver resolve = nullptr;
   void* context = nullptr;
   {
@@ -59,7 +65,7 @@ std::shared_ptr<NamedGroup> GroupRegistry::Get(const std::string& name, int32_t 
     resolve = resolve_;
     context = resolve_context_;
   }
-  const std::string where = is_on_host ? "on the host" : fmt::format("on CUDA device {}", device);
+  const std::string where = device < 0 ? "on the host" : fmt::format("on CUDA device {}", device);
   if (resolve == nullptr) {
     throw OperatorError(
         fmt::format("cotune: no group is registered under \"{}\" {}; import cotune.torch, or call "
@@ -72,7 +78,7 @@ std::shared_ptr<NamedGroup> GroupRegistry::Get(const std::string& name, int32_t 
     throw OperatorError(
         fmt::format("cotune: group \"{}\" cannot be made {}: {}", name, where, error.text));
   }
-  if (auto found = Find(name, is_on_host)) return found;
+  if (auto found = Find(name, device)) return found;
   throw OperatorError(
       fmt::format("cotune: the resolver has not registered the group \"{}\" {}", name, where));
 }
@@ -136,8 +142,7 @@ cotune_result cotune_torch_group_register(const char* name, int32_t device, cotu
   if (group != nullptr && cotune_group_device(group) != (device < 0 ? -1 : device)) {
     return COTUNE_ERROR_USAGE;
   }
-  TheRegistry().Put(std::make_shared<NamedGroup>(name, device, group, WishesOf(options)),
-                    device < 0);
+  TheRegistry().Put(std::make_shared<NamedGroup>(name, device, group, WishesOf(options)));
   return COTUNE_SUCCESS;
 }
 
@@ -146,7 +151,7 @@ void cotune_torch_group_unregister(const char* name) {
 }
 
 int32_t cotune_torch_group_is_plain(const char* name, int32_t device) {
-  const auto found = name == nullptr ? nullptr : TheRegistry().Find(name, device < 0);
+  const auto found = name == nullptr ? nullptr : TheRegistry().Find(name, device);
   if (found == nullptr) return -1;
   return found->is_plain() ? 1 : 0;
 }
@@ -165,7 +170,7 @@ cotune_result cotune_torch_group_decide(const char* name, int32_t device, const 
   if (name == nullptr || manifest == nullptr || program == nullptr) {
     return fail(COTUNE_ERROR_USAGE, "a text is NULL");
   }
-  const auto found = TheRegistry().Find(name, device < 0);
+  const auto found = TheRegistry().Find(name, device);
   if (found == nullptr) return fail(COTUNE_ERROR_USAGE, "no group has this name there");
   try {
     found->Decide(manifest, program, rows,
@@ -179,7 +184,7 @@ cotune_result cotune_torch_group_decide(const char* name, int32_t device, const 
 int32_t cotune_torch_group_is_agreed(const char* name, int32_t device, const char* program,
                                      uint64_t rows) {
   if (name == nullptr || program == nullptr) return 0;
-  const auto found = TheRegistry().Find(name, device < 0);
+  const auto found = TheRegistry().Find(name, device);
   try {
     return found != nullptr && found->IsAgreed(program, rows) ? 1 : 0;
   } catch (const std::exception&) {

@@ -21,9 +21,13 @@ namespace cotune::torch_operators {
 // own: TheRegistry() gives it.
 class GroupRegistry {
  public:
-  void Put(std::shared_ptr<NamedGroup> group, bool is_on_host);
+  // The group stands for its name on its device: a process that computes on two GPUs has one for
+  // each.
+  void Put(std::shared_ptr<NamedGroup> group);
+  // Removes the name from all devices.
   void Remove(const std::string& name);
-  std::shared_ptr<NamedGroup> Find(std::string_view name, bool is_on_host) const;
+  // `device` is a CUDA ordinal; every negative one is the host.
+  std::shared_ptr<NamedGroup> Find(std::string_view name, int32_t device) const;
 
   // What the name stands for on this device; asks the resolver where it stands for nothing.
   // OperatorError where that finds nothing.
@@ -36,7 +40,7 @@ class GroupRegistry {
   int32_t Tell(const cotune_torch_tune& tune) const;
 
  private:
-  using Key = std::pair<std::string, bool>;
+  using Key = std::pair<std::string, int32_t>;  // the name and the device
   struct KeyLess {
     using is_transparent = void;
     template <typename Left, typename Right>

@@ -7,7 +7,7 @@
 
 #include "fmt/format.h"
 #include "integration/torch/cuda_stream.h"
-#include "integration/torch/operand.h"
+#include "integration/torch/operator_error.h"
 
 namespace cotune::torch_operators {
 namespace {

@@ -54,6 +54,7 @@ class NamedGroup {
   NamedGroup(std::string name, int32_t device, cotune_group* group, TuneWishes wishes);
 
   const std::string& name() const { return name_; }
+  int32_t device() const { return device_; }
   bool is_plain() const { return is_plain_; }
 
   // Tunes the manifest if that has not been done, and runs the program.

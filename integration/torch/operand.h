@@ -7,19 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "integration/capi/cotune.h"
+#include "integration/torch/operator_error.h"
 
 namespace cotune::torch_operators {
-
-// What an operator raises; PyTorch hands the text to its caller as a RuntimeError.
-class OperatorError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // The dtype of cotune for one of PyTorch; nothing where cotune has none.
 std::optional<cotune_dtype> DtypeOf(torch::headeronly::ScalarType dtype);

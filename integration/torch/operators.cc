@@ -107,7 +107,7 @@ void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& ou
         return registry.Tell(tune);
       });
     }
-    const std::shared_ptr<NamedGroup> group = registry.Find(group_name, device < 0);
+    const std::shared_ptr<NamedGroup> group = registry.Find(group_name, device);
     return group == nullptr ? RunOutcome::kUndecided : group->RunAgreed(run);
   }();
   if (outcome == RunOutcome::kPlain) RunPlain(inputs, outputs, program, group_name);

@@ -164,7 +164,7 @@ def emit(record: dict[str, Any]) -> None:
 
 
 class Rank:
-    """What one rank runs: first without cotune, and then with it in a process group of its own."""
+    """The phases of one rank: all cases without cotune, and then with it in another process group."""
 
     def __init__(self, first: int):
         import torch.distributed as dist
@@ -192,7 +192,7 @@ class Rank:
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.ranks)
 
     def use_cache(self, used: bool) -> None:
-        """Whether graphs are kept in Inductor's cache, and taken out of there."""
+        """Keeps graphs in Inductor's cache and takes them out of there, or does neither."""
         from torch._functorch import config as functorch
         from torch._inductor import config as inductor
 
@@ -229,7 +229,7 @@ class Rank:
         return x, w, xs
 
     def run(self, function: Callable[..., Any], mode: str, variant: str, columns: int, run: int) -> str:
-        """Runs the function once; what differs from what PyTorch gives, or ""."""
+        """Runs the function once. Returns the difference from the values that PyTorch gives, or ""."""
         import torch
 
         x, w, xs = self.inputs(run)

@@ -55,6 +55,7 @@ def steps(quick: bool) -> list[Step]:
     graphs = ("--modes", "static", "--compile-mode", "reduce-overhead")
     return [
         Step("streams", "tests/torch/stream_ranks.py"),
+        Step("devices", "tests/torch/device_ranks.py", needs="cuda"),
         Step("inference", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "inference")),
         Step("training", models, ("--cases", chosen, "--modes", "static,dynamic", "--steps", "training")),
         Step("values", "tests/torch/value_ranks.py"),

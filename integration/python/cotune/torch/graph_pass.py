@@ -404,7 +404,7 @@ def _tensors(
 
 
 class _Access(enum.Enum):
-    """What becomes of the memory of a node outside of its region."""
+    """The use of a node's memory outside of its region."""
 
     READ = enum.auto()  # by nodes of the graph, or by none
     LEAVES = enum.auto()  # with the outputs of the graph, to which the caller may write
@@ -435,7 +435,7 @@ def _copied(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _is_view(node: fx.Node) -> bool:
-    """Whether the result of a node shares the memory of an operand."""
+    """True if the result of a node shares the memory of an operand."""
     if node.target is operator.getitem:
         return True
     rule = regions.aten_ops.RULES.get(node.target)
@@ -446,7 +446,7 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _only_reads(node: fx.Node) -> bool:
-    """Whether a node makes results of its own, and writes to no operand."""
+    """True if a node makes results of its own, and writes to no operand."""
     if node.target is compat.auto_functionalized():
         return True  # it copies the operands that its operator writes to
     schema = getattr(node.target, "_schema", None)

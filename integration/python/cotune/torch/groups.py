@@ -99,7 +99,7 @@ class _StoreOfGroup:
 
 @dataclasses.dataclass
 class GroupEntry:
-    """What one process group is to cotune on one kind of device.
+    """What one process group is to cotune on one device: a process that computes on two GPUs has one for each.
 
     Attributes:
       name: of the process group.
@@ -130,7 +130,7 @@ class _Life:
 
 # Reentrant: a garbage collection in a thread that holds it may run the finaliser of a process group.
 _lock = threading.RLock()
-_entries: dict[tuple[str, bool], GroupEntry] = {}
+_entries: dict[tuple[str, int], GroupEntry] = {}  # by name and device, -1 for the host
 _lives: dict[str, _Life] = {}
 _settings = TuneSettings()
 _dropped: list[Callable[[str], None]] = []
@@ -155,14 +155,18 @@ def entries() -> list[GroupEntry]:
         return list(_entries.copy().values())
 
 
-def group_of(name: str) -> Group | None:
-    """The group of cotune behind a process group; None where it is plain.
+def group_of(name: str, device: torch.device | str | int | None = None) -> Group | None:
+    """The group of cotune behind a process group; None if it is plain.
 
-    It is used by one thread at a time, and not while an operator of that group runs. Raises RuntimeError before an
+    `device` is that of the operands, for a process with groups on several; without one it is the first group that is not
+    plain. It is used by one thread at a time, and not while an operator of that group runs. Raises RuntimeError before an
     operator has run in that process group: the first one makes the group, on all ranks together.
     """
+    place = None if device is None else _place(_ordinal(torch.device(device)))
     with _lock:
-        found = [each for (each_name, _), each in _entries.copy().items() if each_name == name]
+        found = [
+            each for each in _entries.copy().values() if each.name == name and place in (None, each.device)
+        ]
     if not found:
         raise RuntimeError(
             f"no operator of cotune has run in process group {name!r} yet, and the first one makes the group: call a "
@@ -174,7 +178,7 @@ def group_of(name: str) -> Group | None:
 def entry_of(name: str, device: int) -> GroupEntry | None:
     """The group of that name for operands on the device; None before it is made."""
     with _lock:
-        return _entries.get((name, device < 0))
+        return _entries.get((name, device))
 
 
 def process_group_of(name: str) -> Any:
@@ -194,10 +198,10 @@ def is_plain_anyway(name: str, device: int) -> bool:
     return _why_plain(process_group.size(), compat.group_backend(process_group), device) != ""
 
 
-def add_programs(name: str, is_on_host: bool, texts: list[str]) -> None:
+def add_programs(name: str, device: int, texts: list[str]) -> None:
     """Notes that a tune of these programs has begun."""
     with _lock:
-        if (entry := _entries.get((name, is_on_host))) is not None:
+        if (entry := _entries.get((name, device))) is not None:
             entry.programs.update(texts)
 
 
@@ -231,6 +235,13 @@ def explain() -> list[str]:
 
 def _place(device: int) -> str:
     return "host" if device < 0 else f"cuda:{device}"
+
+
+def _ordinal(device: torch.device) -> int:
+    """The number of a CUDA device, by default that of the current one; -1 for the host."""
+    if device.type != "cuda":
+        return -1
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _host_id() -> str:
@@ -401,17 +412,17 @@ def resolve(name: str, device: int) -> None:
         known = _lives.get(name)
         life = known or _Life(weakref.ref(process_group))
         _lives[name] = life
-        _entries[name, device < 0] = entry
+        _entries[name, device] = entry
     _register(entry, device, settings)
     if known is None:
         _drop_at_end_of(process_group, name, life)
 
 
 def ensure(name: str, device: int) -> None:
-    """The same where no operator of the group has run on such a device yet."""
+    """The same where no operator of the group has run on that device yet."""
     drop_stale()
     with _lock:
-        known = (name, device < 0) in _entries
+        known = (name, device) in _entries
     if not known:
         resolve(name, device)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import pathlib
@@ -14,6 +15,7 @@ import weakref
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 
 from cotune.constants import Result
@@ -182,6 +184,52 @@ class ProcessGroupTest(unittest.TestCase):
                     place, options = self._made(process_group, 1)
                     self.assertEqual((place, options["memory"]), ("cuda:1", "cuda"))
 
+    def test_a_process_that_computes_on_two_gpus_has_a_group_on_each(self) -> None:
+        process_group = dist.new_group([0])
+        with (
+            mock.patch.object(compat, "resolve_group", lambda name: process_group),
+            mock.patch.object(groups, "_why_plain", lambda *_: ""),
+            mock.patch.object(torch.cuda, "device", lambda device: contextlib.nullcontext()),
+        ):
+            self.addCleanup(groups.drop, "g")
+            for device in (1, 0, -1):
+                groups.ensure("g", device)
+                groups.ensure("g", device)
+        made = groups.entries()
+        self.assertEqual([each.device for each in made], ["cuda:1", "cuda:0", "host"])
+        self.assertEqual(len({id(each.group) for each in made}), 3)
+        for device, entry in ((1, made[0]), (0, made[1]), (-1, made[2])):
+            self.assertIs(groups.entry_of("g", device), entry)
+        self.assertIsNone(groups.entry_of("g", 2))
+        self.assertIs(groups.group_of("g", "cuda:0"), made[1].group)
+        self.assertIs(groups.group_of("g", torch.device("cpu")), made[2].group)
+        groups.add_programs("g", 0, ["text"])
+        self.assertEqual([each.programs for each in made], [set(), {"text"}, set()])
+        groups.drop("g")
+        self.assertEqual(groups.entries(), [])
+        self.assertTrue(all(each.group.is_destroyed for each in made))
+
+    def test_the_gpus_of_a_process_group_meet_in_the_order_of_their_use(self) -> None:
+        # Rank 0 uses the GPUs 0 and 1, and rank 1 the other way round.
+        store = dist.HashStore()
+        words: list[list[Any]] = [[], []]
+
+        def use(rank: int) -> None:
+            ranks = Ranks(rank, store)
+            for device in ((0, 1), (1, 0))[rank]:
+                place = meeting.Place("g", ranks, device)
+                words[rank] += place.share("ready", {"device": device}, "come")[0]
+
+        with mock.patch.object(compat, "group_timeout_s", lambda group, device: 10.0):
+            threads = [threading.Thread(target=use, args=(rank,)) for rank in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(words, [[{"device": 0}, {"device": 1}, {"device": 1}, {"device": 0}]] * 2)
+        place = meeting.Place("g", Ranks(0, store), 1)
+        self.assertFalse(place.store.check(["ready/1/0"]))
+
     def test_backends_as_pytorch_writes_them(self) -> None:
         for backend, written in (
             ("gloo", "cpu:gloo,cuda:gloo"),
@@ -227,7 +275,7 @@ class ExplainTest(unittest.TestCase):
         group = mock.Mock(_handle=mock.Mock(exclusive=mock.MagicMock()))
         self.entry = groups.GroupEntry("g", "host", group, "")
         for each in (
-            mock.patch.dict(groups._entries, {("g", True): self.entry}),
+            mock.patch.dict(groups._entries, {("g", -1): self.entry}),
             mock.patch.object(groups._native, "library", lambda: self.functions),
         ):
             each.start()
@@ -237,7 +285,7 @@ class ExplainTest(unittest.TestCase):
         self.assertEqual(groups.explain(), ["group g: a group of cotune on host"])
 
     def test_a_group_whose_graphs_came_out_of_a_cache(self) -> None:
-        report._begins("g", "rows 1: program a\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n", 2, True)
+        report._begins("g", "rows 1: program a\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n", 2, -1)
         self.assertEqual(groups.explain(), ["group g: a group of cotune on host, which has tuned 1 program"])
         self.assertIn("came out of a cache runs its programs by cotune", decisions.explain())
 
@@ -291,7 +339,7 @@ class FinaliserTest(unittest.TestCase):
         with (
             mock.patch.object(groups.library, "is_there", lambda: False),
             mock.patch.dict(groups._lives, {"g": after}),
-            mock.patch.dict(groups._entries, {("g", True): entry}),
+            mock.patch.dict(groups._entries, {("g", -1): entry}),
         ):
             groups.drop("g", before)
             self.assertEqual(groups.entries(), [entry])

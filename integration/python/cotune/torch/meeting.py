@@ -9,6 +9,7 @@ import datetime
 import json
 import logging
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -23,8 +24,23 @@ _MET, _OVER = b"met", b"over"
 Word = dict[str, Any]
 
 
+# The GPUs on which this rank has used a process group, in the order of their first use.
+_gpus: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+
+
+def _kind(process_group: Any, device: int) -> str:
+    """The word for a device that is equal on all ranks: they use the GPUs of a process group in one order, as for NCCL."""
+    if device < 0:
+        return "host"
+    used = _gpus.setdefault(process_group, [])
+    if device not in used:
+        used.append(device)
+    number = used.index(device)
+    return f"cuda{number}" if number else "cuda"
+
+
 class Place:
-    """Where the ranks of one process group meet, for operands of one kind of device, as long as the group lives.
+    """Where the ranks of one process group meet, for operands on one device, as long as the group lives.
 
     For one thread at a time.
     """
@@ -40,9 +56,8 @@ class Place:
             store = store.clone()
         except (RuntimeError, AttributeError):
             pass  # a store without connections
-        kind = "host" if device < 0 else "cuda"
         members = "-".join(str(rank) for rank in self.global_ranks)
-        self.store = torch.distributed.PrefixStore(f"cotune/{kind}/{members}", store)
+        self.store = torch.distributed.PrefixStore(f"cotune/{_kind(process_group, device)}/{members}", store)
 
     def leave_word(self, meeting: str, word: Word) -> None:
         """Gives the word of this rank to a meeting without waiting for the others."""

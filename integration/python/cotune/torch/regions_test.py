@@ -111,7 +111,7 @@ class RegionsTest(unittest.TestCase):
                 places = [index for index, node in enumerate(self.graph.graph.nodes) if "program" in node.kwargs]
                 self.assertEqual(len(places), 2)
                 self.assertLess(max(places), targets.index(aten.copy_.default))
-                # What reads the results comes after the write, which it must not overtake.
+                # The readers of the results come after the write, which they must not overtake.
                 self.assertGreater(targets.index(aten.relu.default), targets.index(aten.copy_.default))
 
     def test_prologue_joins_only_if_nothing_else_reads_it(self) -> None:

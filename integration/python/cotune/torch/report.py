@@ -122,11 +122,11 @@ def table(group: int, manifest: str) -> str:
     return "\n".join(lines)
 
 
-def _begins(name: str, manifest: str, ranks: int, is_on_host: bool) -> None:
+def _begins(name: str, manifest: str, ranks: int, device: int) -> None:
     with _lock:
         _begun_s[name] = _told_s[name] = time.monotonic()
     nodes = parse_manifest(manifest)
-    groups.add_programs(name, is_on_host, [entry.text for entry in nodes])
+    groups.add_programs(name, device, [entry.text for entry in nodes])
     sizes = sum(len(entry.rows) for entry in nodes)
     log.info("tuning %d programs at %d sizes on %d ranks (group %r)", len(nodes), sizes, ranks, name)
 
@@ -184,7 +184,7 @@ def _tell(tune: library.Tune) -> None:
     group_rank = functions.cotune_group_rank(tune.group)
     prints = _shows_tables and _is_first_process(group_rank)
     if tune.phase == library.TUNE_BEGINS:
-        _begins(name, manifest, functions.cotune_group_size(tune.group), functions.cotune_group_device(tune.group) < 0)
+        _begins(name, manifest, functions.cotune_group_size(tune.group), functions.cotune_group_device(tune.group))
     elif tune.phase == library.TUNE_MEASURES:
         _measures(tune, name, prints)
     else:
