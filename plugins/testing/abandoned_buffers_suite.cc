@@ -27,6 +27,8 @@ constexpr int64_t kLongNs = 120 * kSecondNs;
 constexpr int64_t kCallNs = kSecondNs;
 // The victim has called later than the others, so that only their failure can end its call.
 constexpr int64_t kVictimsCallNs = 60 * kSecondNs;
+// Of a case; the process ends when one takes longer.
+constexpr unsigned kPatienceS = 100;
 constexpr cotune_dtype_t kI32 = {COTUNE_DTYPE_INT, 32, 1};
 constexpr int32_t kPoison = -1;
 constexpr char kCanary = 0x77;
@@ -268,6 +270,7 @@ std::string RunRank(const Case& each, JobForTest& job, const Buffers& buffers, i
   };
   const cotune_status_t status = call();
   if (is_victim && (planned_stop.buffers != nullptr || planned_stop.page != nullptr)) {
+    planned_stop = Stop();
     return std::string("was not stopped: ") + error.message;
   }
   std::string wrong;
@@ -286,18 +289,15 @@ std::string RunRank(const Case& each, JobForTest& job, const Buffers& buffers, i
   };
   if (!is_victim && each.then != Then::kKeepGroup) destroy();
   if (!is_victim && each.then == Then::kUnmapBuffers) buffers.Unmap(rank);
-  if (is_victim) {
-    job.Post(kVictimEnded);
-  } else {
-    job.Post(kFilled);
-    job.Await(kVictimEnded);
-  }
+  job.Post(is_victim ? kVictimEnded : kFilled);
+  if (!is_victim) job.Await(kVictimEnded);
   if (group != nullptr) destroy();
   return wrong;
 }
 
 void RunCase(const Case& each) {
   SCOPED_TRACE(Text(each));
+  alarm(kPatienceS);
   const Buffers buffers(each.problem, each.in_place());
   JobForTest job;
   RankProcesses ranks(kRanks, [&](int rank) { return RunRank(each, job, buffers, rank); });
@@ -340,11 +340,8 @@ class AbandonedBuffersTest : public testing::TestWithParam<Collective> {
     return names;
   }
   static bool ReadsPeers(const std::string& choice) { return choice.starts_with("peer_read"); }
-  // Calls of several chunks, as they may be stopped between two.
-  static constexpr uint64_t kCount = 300'000;
-  static uint64_t CountFor(const std::string& choice) {
-    return ReadsPeers(choice) ? 10 * kCount : kCount;
-  }
+  // Long enough for several looks at the clock in a call.
+  static constexpr uint64_t kCount = 3'000'000;
 };
 
 TEST_P(AbandonedBuffersTest, AreNeitherWrittenNorTakenForRight) {
@@ -355,8 +352,7 @@ TEST_P(AbandonedBuffersTest, AreNeitherWrittenNorTakenForRight) {
         // The kernel writes what is read from other processes.
         const bool writes = !ReadsPeers(choice);
         if (moment == Moment::kInAWrite && (!writes || victim == kRoot)) continue;
-        RunCase(
-            {Problem(CountFor(choice)), choice, victim, moment, static_cast<Then>(number++ % 3)});
+        RunCase({Problem(kCount), choice, victim, moment, static_cast<Then>(number++ % 3)});
       }
     }
   }
