@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -83,6 +84,15 @@ class GroupTest : public ::testing::Test {
     driver_.contexts = 0;
     driver_.freed_while_busy = 0;
     driver_.wait_result = 0;
+    driver_.words_on_device = {};
+    driver_.operation_count = 0;
+    EndGraphs();
+  }
+  // All graphs are destroyed.
+  void EndGraphs() {
+    driver_.capture = 0;
+    for (const auto& [data, let_go] : driver_.held_by_graphs) let_go(data);
+    driver_.held_by_graphs.clear();
   }
 
   void Finish() {
@@ -121,6 +131,10 @@ class GroupTest : public ::testing::Test {
     key.back() = '0';
     *size = 0;
     if (store_.count(key) == 0) return COTUNE_OK;  // that the peer has read everything
+    if (key.find("/offer/") == std::string::npos) {
+      *size = store_[key].copy(static_cast<char*>(data), store_[key].size());
+      return COTUNE_OK;
+    }
     std::string word = store_[key];
     MemoryOffer offer;
     char* const end = word.data() + word.size() - sizeof(offer);
@@ -158,6 +172,76 @@ TEST_F(GroupTest, AGroupThatGoesGivesBackWhatItHad) {
   EXPECT_EQ(driver_.allocated, 0);
   EXPECT_EQ(driver_.contexts, 0);
   EXPECT_THAT(log_, IsEmpty());
+}
+
+// A rank that has not left the group may still make a call on it.
+TEST_F(GroupTest, AnArenaServesAnotherGroupWhenAllPeersHaveLeft) {
+  const auto make_one = [&](const std::string& name) {
+    const auto group = JoinWithPeer(name, {}, [](MemoryOffer&) {});
+    EXPECT_TRUE(group) << group.error().message;
+  };
+  make_one("g");
+  make_one("h");
+  EXPECT_EQ(driver_.allocated, 2) << "rank 1 may still write into the arena of 'g'";
+  driver_.words_on_device[0] = 1;
+  make_one("i");
+  EXPECT_EQ(driver_.allocated, 3) << "this rank's own word says nothing";
+  driver_.words_on_device[1] = 1;
+  make_one("j");
+  EXPECT_EQ(driver_.allocated, 3);
+}
+
+TEST_F(GroupTest, ARankThatLeavesTellsItsPeersWhenItsKernelsHaveEnded) {
+  auto group = JoinWithPeer("g", {}, [](MemoryOffer&) {});
+  ASSERT_TRUE(group) << group.error().message;
+  const auto peer = reinterpret_cast<uintptr_t>((*group)->arguments().arena[1]);
+  driver_.operation_count = 0;
+  group->reset();
+  ASSERT_EQ(driver_.operation_count, 1u);
+  EXPECT_EQ(driver_.operations[0].kind, FakeOperation::Kind::kCopy);
+  EXPECT_EQ(driver_.operations[0].to, peer + kDeparturesBegin) << "the word of rank 0";
+  group = JoinWithPeer("h", {}, [](MemoryOffer&) {});
+  ASSERT_TRUE(group) << group.error().message;
+  driver_.operation_count = 0;
+  driver_.is_busy = true;
+  group->reset();
+  EXPECT_EQ(driver_.operation_count, 0u) << "a kernel may still write";
+  Finish();
+}
+
+// The kernels in the graph have the addresses of all of it.
+TEST_F(GroupTest, WhatAGraphUsesStaysUntilTheGraphIsDestroyed) {
+  auto group = Join("g");
+  ASSERT_TRUE(group) << group.error().message;
+  driver_.capture = 7;
+  (*group)->NoteCall(nullptr);
+  (*group)->NoteCall(nullptr);
+  EXPECT_EQ(driver_.held_by_graphs.size(), 1u) << "once for a capture";
+  driver_.capture = 0;
+  (*group)->NoteCall(nullptr);
+  group->reset();
+  EXPECT_EQ(driver_.host_allocated, 1);
+  EXPECT_TRUE(memory_->IsInGraph());
+  group = Join("h");
+  EXPECT_EQ(driver_.allocated, 2);
+  group->reset();
+  EndGraphs();
+  group = Join("i");
+  EXPECT_EQ(driver_.allocated, 2) << "either arena serves again";
+  EXPECT_EQ(driver_.host_allocated, 1) << "that of the group which lives";
+  EXPECT_FALSE(memory_->IsInGraph());
+  group->reset();
+}
+
+TEST_F(GroupTest, ABackendThatGoesLeavesToTheProcessWhatAGraphUses) {
+  auto group = Join("g");
+  ASSERT_TRUE(group) << group.error().message;
+  driver_.capture = 8;
+  (*group)->NoteCall(nullptr);
+  group->reset();
+  memory_.reset();
+  EXPECT_EQ(driver_.allocated, 1);
+  EXPECT_EQ(driver_.host_allocated, 1);
 }
 
 TEST_F(GroupTest, WhereMemoryIsShortTheErrorSaysWhatAGroupTakes) {

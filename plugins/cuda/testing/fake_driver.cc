@@ -1,6 +1,8 @@
 #include "plugins/cuda/testing/fake_driver.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -164,9 +166,21 @@ COTUNE_EXPORT CuResult cuStreamWaitEvent(CuStream stream, CuEvent event, unsigne
 }
 
 COTUNE_EXPORT CuResult cuStreamGetCaptureInfo_v2(CuStream, CuStreamCaptureStatus* status,
-                                                 unsigned long long*, CuGraph*, const void**,
+                                                 unsigned long long* id, CuGraph*, const void**,
                                                  size_t*) {
-  *status = kCuCaptureNone;
+  *status = State().capture == 0 ? kCuCaptureNone : kCuCaptureActive;
+  *id = State().capture;
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuUserObjectCreate(CuUserObject*, void* data, CuHostFunction destroy,
+                                          unsigned int, unsigned int) {
+  State().held_by_graphs.emplace_back(data, destroy);
+  return kCuSuccess;
+}
+
+COTUNE_EXPORT CuResult cuMemcpyDtoHAsync_v2(void* to, CuDevicePointer, size_t bytes, CuStream) {
+  std::memcpy(to, State().words_on_device.data(), std::min(bytes, sizeof(State().words_on_device)));
   return kCuSuccess;
 }
 

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "plugins/api/cotune_backend_v1.h"
 
@@ -42,6 +44,12 @@ struct FakeDriverState {
   size_t operation_count = 0;          // those without a place count, too
   int operations_before_failure = -1;  // the next one fails and is not kept; -1: none does
   int (*label_of_kernel)(void** parameters) = nullptr;
+  // What is read from the device: the words that peers set when they leave a group.
+  std::array<unsigned int, 8> words_on_device{};
+  // Every stream is captured, each time this changes in a graph of its own; 0: none is.
+  unsigned long long capture = 0;
+  // What graphs hold, with the function that lets go of it. One thread.
+  std::vector<std::pair<void*, void (*)(void*)>> held_by_graphs;
 };
 
 }  // namespace cotune::cuda
