@@ -363,8 +363,8 @@ typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
    * was. Memory that overlaps registered memory is refused. */
   cotune_status_t (*memory_register)(cotune_group_t* group, void* data, uint64_t bytes,
                                      int64_t deadline_ns, cotune_error_t* error);
-  /* [group] all ranks call it in the same order; it does not wait for them. No launch that uses the
-   * memory is on its way or captured. data: where registered memory begins; else nothing happens.
+  /* [group] each rank calls it by itself, at a time of its own; it does not wait for the others. No
+   * launch of this rank that uses the memory is on its way, or captured in a graph that lives. data: where registered memory begins; else nothing happens.
    * group_destroy unregisters what is left. */
   void (*memory_unregister)(cotune_group_t* group, void* data);
 } cotune_memory_v1_t;

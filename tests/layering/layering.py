@@ -72,7 +72,7 @@ FOLDERS_IN_TESTS = {
     "plugins/ucx": ["plugins/testing"],
     "plugins/loader": ["plugins/fake", "sync"],
     "plugins/fake": ["core", "plugins/loader", "sync"],
-    "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing"],
+    "integration": ["plugins/fake", "plugins/host", "plugins/nccl/testing", "gpu/driver"],
     "cli": ["plugins/fake", "plugins/host", "plugins/ucx"],
 }
 # Folders of which every file is one of a test or a benchmark.
