@@ -20,7 +20,7 @@ class GraphUses {
   // Work that is enqueued on the stream uses it. If the device cannot hold it for the graph, the
   // use never ends.
   void Note(Device& device, void* stream);
-  // Whether a graph lives that uses it.
+  // Returns true while a graph lives that uses it.
   bool IsAny() const { return is_lasting_ || count_.use_count() > 1; }
 
  private:
@@ -43,7 +43,7 @@ class CapturedMemory {
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
 
-    // Whether a graph lives that holds a call with an operand in the range.
+    // Returns true while a graph lives that holds a call with an operand in the range.
     bool IsInGraph() const;
     const std::byte* begin() const { return begin_; }
     uint64_t bytes() const { return bytes_; }

@@ -31,7 +31,7 @@ class GraphUses {
 
   // Work on the stream uses it. If the driver cannot hold it for the graph, the use never ends.
   void Add(const CudaDriver& driver, CuStream stream);
-  // Whether a graph lives that uses it, or a part of it that has not been destroyed.
+  // Returns true while a graph lives that uses it, or a part of it lives.
   bool IsAny() const { return is_lasting_ || count_.use_count() > 1; }
 
  private:

@@ -100,7 +100,7 @@ class CapturedMemoryTest : public ::testing::Test {
   static constexpr uint64_t kBytes = 8192;
 
   CapturedMemoryTest() {
-    // Whoever opens libcuda.so.1 finds it from here on.
+    // From here on dlopen("libcuda.so.1") finds it.
     const std::string path = std::filesystem::absolute("gpu/driver/graph_libcuda.so");
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library, nullptr) << dlerror();

@@ -242,9 +242,10 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
 /* Accepts NULL. Does nothing in a child that was forked after the group was made. On CUDA memory it
  * first waits until the GPU is idle, for 5 s at most: where a kernel of another library runs on, as
  * one that waits for a lost rank, the memory of the group is left to the process, and the log says
- * so. CUDA graphs with calls of the group should be destroyed before: while one with calls that run
- * by NCCL lives, this takes 2 to 3 s, and the log says that replays of it still end, but with
- * results that are not valid; NCCL keeps its memory until the graph is destroyed. */
+ * so. CUDA graphs with calls of the group should be destroyed before. A replay afterwards does no
+ * harm, and its results are not valid: by cotune's own kernels it computes nothing, by NCCL it ends
+ * with wrong data. While a graph with calls that run by NCCL lives, this takes 2 to 3 s, the log
+ * says so, and NCCL keeps its memory until the graph is destroyed. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
 /* Gives up the job of the group, from any thread, also while another one is in a call: every group
@@ -289,14 +290,17 @@ COTUNE_API cotune_result cotune_group_check(cotune_group* group);
  * COTUNE_ERROR_UNSUPPORTED for groups of host memory, and where no backend takes such memory. */
 COTUNE_API cotune_result cotune_memory_allocate(cotune_group* group, uint64_t bytes, void** data);
 
-/* All ranks do it in the same order. No call that uses it is on its way or captured. NULL is
- * accepted; what is left is freed with the group. */
+/* All ranks do it in the same order. No call that uses it is on its way. If a CUDA graph lives that
+ * holds a call with a buffer in it, later calls no longer know the memory, and it is freed at the
+ * next cotune_memory_* call after the last such graph is destroyed. A group that is destroyed before
+ * leaves it to the process. NULL is accepted. The rest is freed with the group. */
 COTUNE_API cotune_result cotune_memory_free(cotune_group* group, void* data);
 
 /* The same for memory of the caller, which stays the caller's: one mapping (cuMemMap) of memory of
  * the group's GPU that can be exported as a POSIX file descriptor, as what cotune_memory_allocate
  * gave a parent of the group. COTUNE_ERROR_UNSUPPORTED for other kinds, as that of cudaMalloc. It
- * is unregistered before it is freed. */
+ * is unregistered before it is freed. For graphs that hold calls with it the registration stays as
+ * above; to register the memory again ends it, and such graphs must not be replayed any more. */
 COTUNE_API cotune_result cotune_memory_register(cotune_group* group, void* data, uint64_t bytes);
 COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* data);
 

@@ -185,7 +185,7 @@ TEST_F(GroupTest, AnArenaServesAnotherGroupWhenAllPeersHaveLeft) {
   EXPECT_EQ(driver_.allocated, 2) << "rank 1 may still write into the arena of 'g'";
   driver_.words_on_device[0] = 1;
   make_one("i");
-  EXPECT_EQ(driver_.allocated, 3) << "this rank's own word says nothing";
+  EXPECT_EQ(driver_.allocated, 3) << "this rank's own word does not count";
   driver_.words_on_device[1] = 1;
   make_one("j");
   EXPECT_EQ(driver_.allocated, 3);

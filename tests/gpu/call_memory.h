@@ -31,7 +31,7 @@ class CallMemory {
   // The same in memory that other processes can map, as cotune_memory_register takes it; on CUDA
   // memory.
   Result<void*> AllocateMapped(uint64_t bytes);
-  // Those of the GPU; on CUDA memory.
+  // Returns how many bytes of the GPU are free; on CUDA memory.
   Result<uint64_t> FreeBytes();
   Status Write(void* to, std::span<const std::byte> data);
   Result<std::vector<std::byte>> Read(const void* from, uint64_t bytes);

@@ -307,7 +307,7 @@ Status RunCanary(ApiRank& rank, const Flags& flags) {
   COTUNE_RETURN_IF_ERROR(
       canaries.Add("the receive buffer", buffers.recv, RecvBytes(buffers.problem)));
   rank.Leave();
-  // As large as what the group has had on this GPU, in case it was freed.
+  // If the memory of the group was freed, this allocation has some of it.
   constexpr uint64_t kArenaBytes = 300ull << 20;
   COTUNE_TRY(void* later, rank.memory().Allocate(kArenaBytes));
   COTUNE_RETURN_IF_ERROR(canaries.Add("memory that was allocated later", later, kArenaBytes));

@@ -471,7 +471,8 @@ class Group:
         return Memory(data.value or 0, size_bytes, self._device)
 
     def free(self, memory: Memory) -> None:
-        """All ranks do it in the same order. No call that uses it is on its way or captured."""
+        """All ranks do it in the same order. No call that uses it is on its way. CUDA graphs that
+        hold a call with it keep it until they are destroyed."""
         self._handle.call(self._library.cotune_memory_free, memory.address)
 
     def register(self, buffer: Buffer) -> None:

@@ -97,7 +97,7 @@ Result<void> Group::RunAlone(int64_t deadline_ns, const Enqueue& enqueue) const 
   return done;
 }
 
-// The words come behind all that this rank's kernels have written, because none of those runs any
+// The words follow all that this rank's kernels have written, because none of those runs any
 // more: a peer that sees this rank's word may use its arena for something else. A replay that comes
 // later finds the poison.
 bool Group::Leave() {

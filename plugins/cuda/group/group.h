@@ -110,8 +110,8 @@ class Group {
   bool HaveLeft(const Arena& arena, int64_t deadline_ns);
   // Waits for the kernels of an aborted group, for a time. False: they may still run.
   bool EndKernels();
-  // Poisons this rank's arena, so that replays leave at once, and tells the peers that this rank
-  // writes into theirs no more. False: the GPU did not come to it.
+  // Poisons this rank's arena, so that replays leave at once, and lets the peers know that this
+  // rank writes into theirs no more. False: the GPU did not come to it.
   bool Leave();
   // Runs what `enqueue`, which takes a stream and gives a Result, puts into a stream of its own, so
   // that nothing else on the GPU is waited for.

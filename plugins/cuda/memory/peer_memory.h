@@ -37,25 +37,26 @@ struct MemoryOffer {
 struct Arena {
   gpu::CuDevicePointer data = 0;
   uint64_t bytes = 0;
-  int rank = 0;  // of this process in the group
+  int rank = 0;  // rank of this process in the group
   int world_size = 1;
-  // Whether peers may have begun to use it.
+  // True if peers may have begun to use it.
   bool is_shared = false;
 };
 
-// What a group that goes leaves behind. Graphs into which its calls were captured use all of it.
+// Everything that a group leaves when it goes. Graphs into which its calls were captured use all of
+// it.
 struct GroupRemains {
   Arena arena;
   void* host_words = nullptr;         // pinned
-  std::vector<PeerMapping> mappings;  // of callers' memory
+  std::vector<PeerMapping> mappings;  // peers' mappings of callers' memory
   std::unique_ptr<gpu::GraphUses> graphs;
 };
 
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
 // peer that was cut off may still be writing when its group ends here, and a mapping may be used by
-// another group. What a group gives back serves a later one when no graph of this process uses it
-// and no peer writes into it any more. If the GPU is stuck in the end, or a graph lives, all is
-// left to the process. Any thread; the context is current.
+// another group. An arena that a group gives back serves a later one when no graph of this process
+// uses it and no peer writes into it any more. If the GPU is stuck in the end, or a graph lives,
+// all is left to the process. Any thread; the context is current.
 class PeerMemory {
  public:
   // socket_bases: folders for the sockets that take descriptors of callers' memory, see
@@ -80,7 +81,7 @@ class PeerMemory {
   bool HasTaken();
   // The graphs that use any group; those of a group are a part of them.
   const gpu::GraphUses& graphs() const { return graphs_; }
-  // Whether a graph lives that uses a group which has gone. No group lives.
+  // Returns true while a graph lives that uses a group which has gone. No group lives.
   bool IsInGraph();
 
   // How the peers find memory that Take gave.

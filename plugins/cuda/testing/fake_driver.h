@@ -44,7 +44,7 @@ struct FakeDriverState {
   size_t operation_count = 0;          // those without a place count, too
   int operations_before_failure = -1;  // the next one fails and is not kept; -1: none does
   int (*label_of_kernel)(void** parameters) = nullptr;
-  // What is read from the device: the words that peers set when they leave a group.
+  // Reads from the device give these: the words that peers set when they leave a group.
   std::array<unsigned int, 8> words_on_device{};
   // Every stream is captured, each time this changes in a graph of its own; 0: none is.
   unsigned long long capture = 0;
