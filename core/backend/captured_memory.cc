@@ -1,6 +1,8 @@
 #include "core/backend/captured_memory.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace cotune {
@@ -25,6 +27,19 @@ CapturedMemory::Range::~Range() {
   const std::lock_guard lock(memory_.mutex_);
   std::erase(memory_.ranges_, this);
   memory_.range_count_ = memory_.ranges_.size();
+}
+
+bool GraphUses::IsAnyAtEnd() const {
+  constexpr int kTriesMax = 100;
+  for (int tries = 0; IsAny() && tries < kTriesMax; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return IsAny();
+}
+
+bool CapturedMemory::Range::IsInGraphAtEnd() const {
+  const std::lock_guard lock(memory_.mutex_);
+  return uses_.IsAnyAtEnd();
 }
 
 bool CapturedMemory::Range::IsInGraph() const {

@@ -22,6 +22,9 @@ class GraphUses {
   void Note(Device& device, void* stream);
   // Returns true while a graph lives that uses it.
   bool IsAny() const { return is_lasting_ || count_.use_count() > 1; }
+  // The same for an end that frees the thing: a device lets go some time after a graph was
+  // destroyed, which this waits for, 0.1 s at most.
+  bool IsAnyAtEnd() const;
 
  private:
   std::shared_ptr<const int> count_ = std::make_shared<const int>(0);
@@ -45,6 +48,8 @@ class CapturedMemory {
 
     // Returns true while a graph lives that holds a call with an operand in the range.
     bool IsInGraph() const;
+    // The same as GraphUses::IsAnyAtEnd.
+    bool IsInGraphAtEnd() const;
     const std::byte* begin() const { return begin_; }
     uint64_t bytes() const { return bytes_; }
 

@@ -20,7 +20,7 @@ Result<std::byte*> Temporaries::Take(uint64_t bytes) {
 }
 
 Temporaries::~Temporaries() {
-  if (!uses_.IsAny()) return;
+  if (!uses_.IsAnyAtEnd()) return;
   for (auto& block : blocks_) LeaveToProcess(std::move(block));
 }
 

@@ -1,5 +1,8 @@
 #include "gpu/driver/graph_uses.h"
 
+#include <chrono>
+#include <thread>
+
 namespace cotune::gpu {
 namespace {
 
@@ -46,6 +49,14 @@ void GraphUses::Add(const CudaDriver& driver, CuStream stream) {
   } else if (*capture != 0) {
     last_capture_ = *capture;
   }
+}
+
+bool GraphUses::IsAnyAtEnd() const {
+  constexpr int kTriesMax = 100;
+  for (int tries = 0; IsAny() && tries < kTriesMax; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return IsAny();
 }
 
 }  // namespace cotune::gpu

@@ -33,6 +33,9 @@ class GraphUses {
   void Add(const CudaDriver& driver, CuStream stream);
   // Returns true while a graph lives that uses it, or a part of it lives.
   bool IsAny() const { return is_lasting_ || count_.use_count() > 1; }
+  // The same for an end that frees what graphs use: the driver lets go some time after a graph was
+  // destroyed, which this waits for, 0.1 s at most.
+  bool IsAnyAtEnd() const;
 
  private:
   struct Count {

@@ -150,7 +150,7 @@ cotune_group::~cotune_group() {
   const int64_t deadline_ns = cotune::DeadlineAfter(job().clock().now_ns(), call_timeout_ns);
   for (auto& [data, each] : memory) kept_memory.push_back(std::move(each));
   for (cotune::capi::GroupMemory& each : kept_memory) {
-    if (each.range->IsInGraph()) {
+    if (each.range->IsInGraphAtEnd()) {
       cotune::SymmetricRegion::Abandon(std::move(each.region));
     } else {
       cotune::SymmetricRegion::Retire(std::move(each.region), stream, deadline_ns);

@@ -9,7 +9,7 @@ using sdk::Result;
 
 KernelLibrary::~KernelLibrary() {
   // A kernel may still run, now or in a replay of a graph.
-  if (gpu_.IsStuck() || is_abandoned_ || graphs_.IsAny()) return;
+  if (gpu_.IsStuck() || is_abandoned_ || graphs_.IsAnyAtEnd()) return;
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   for (const auto& [key, entry] : entries_) {
     if (entry->module != nullptr) gpu_.driver()->ModuleUnload(entry->module);

@@ -69,8 +69,10 @@ bool PeerMemory::HasTaken() {
 
 bool PeerMemory::IsInGraph() {
   const std::lock_guard lock(mutex_);
-  Sweep();
-  return !in_graphs_.empty();
+  for (const GroupRemains& remains : in_graphs_) {
+    if (remains.graphs->IsAnyAtEnd()) return true;
+  }
+  return false;
 }
 
 Result<MemoryOffer> PeerMemory::OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const {

@@ -48,7 +48,7 @@ struct FakeDriverState {
   std::array<unsigned int, 8> words_on_device{};
   // Every stream is captured, each time this changes in a graph of its own; 0: none is.
   unsigned long long capture = 0;
-  // What graphs hold, with the function that lets go of it. One thread.
+  // Objects that graphs hold, with the functions that let go of them. One thread.
   std::vector<std::pair<void*, void (*)(void*)>> held_by_graphs;
 };
 
