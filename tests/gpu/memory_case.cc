@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -178,7 +179,7 @@ Status RunGraphMemory(ApiRank& rank, const Flags& flags) {
   for (int i = 0; i < 3; ++i) {
     COTUNE_RETURN_IF_ERROR(replay());
     COTUNE_RETURN_IF_ERROR(rank.Await(group, rank.stream()));
-    COTUNE_RETURN_IF_ERROR(canaries.Check("behind a replay with freed memory"));
+    COTUNE_RETURN_IF_ERROR(canaries.Check("after a replay with freed memory"));
   }
   COTUNE_RETURN_IF_ERROR(Check(rank, rank.rank(), call, 2, "replay with freed memory"));
 
@@ -191,7 +192,7 @@ Status RunGraphMemory(ApiRank& rank, const Flags& flags) {
   COTUNE_RETURN_IF_ERROR(Fill(rank, rank.rank(), registered, 3));
   COTUNE_RETURN_IF_ERROR(Call(group, registered));
   COTUNE_RETURN_IF_ERROR(rank.Await(group, rank.stream()));
-  return Check(rank, rank.rank(), registered, 3, "behind the graph");
+  return Check(rank, rank.rank(), registered, 3, "after the graph");
 }
 
 Status RunGraphOutlives(ApiRank& rank, const Flags& flags) {
@@ -225,7 +226,7 @@ Status RunGraphOutlives(ApiRank& rank, const Flags& flags) {
     COTUNE_RETURN_IF_ERROR(Check(rank, rank.rank(), own, salt, "beside replays of another group"));
     COTUNE_RETURN_IF_ERROR(rank.memory().Synchronize(first.stream));
   }
-  return canaries.Check("behind replays of a group that has gone");
+  return canaries.Check("after replays of a group that has gone");
 }
 
 Status RunLeft(ApiRank& rank, const Flags&) {
@@ -245,29 +246,38 @@ Status RunLeft(ApiRank& rank, const Flags&) {
   const bool keeps_old = size == 2 ? rank.rank() == 1 : !is_in_new;
   if (!keeps_old) all.group.reset();
   ApiRank::Subgroup two;
-  Buffers own;
+  std::array<Buffers, 2> own;
+  int rank_in_two = -1;
+  constexpr uint32_t kFirstSalt = 10;
+  const auto call_two = [&](uint32_t call) -> Status {
+    const uint32_t which = call % own.size();
+    COTUNE_RETURN_IF_ERROR(Call(two.group.get(), own[which]));
+    COTUNE_RETURN_IF_ERROR(rank.Await(two.group.get(), two.stream));
+    return Check(rank, rank_in_two, own[which], kFirstSalt + which, "a call of two ranks");
+  };
   if (is_in_new) {
     COTUNE_TRY(two, rank.Split("two", {0, size - 1}));
-    COTUNE_TRY(
-        own, AllocateBuffers(ProblemFor(two.group.get(), problem.cls.collective, problem.cls.dtype,
-                                        problem.cls.reduction, problem.count),
-                             Plain(rank)));
+    rank_in_two = cotune_group_rank(two.group.get());
+    const Problem of_two = ProblemFor(two.group.get(), problem.cls.collective, problem.cls.dtype,
+                                      problem.cls.reduction, problem.count);
+    // Work that waits for the whole GPU is done first: a call of the old group will run for long.
+    for (uint32_t which = 0; which < own.size(); ++which) {
+      COTUNE_TRY(own[which], AllocateBuffers(of_two, Plain(rank)));
+      COTUNE_RETURN_IF_ERROR(Fill(rank, rank_in_two, own[which], kFirstSalt + which));
+      COTUNE_RETURN_IF_ERROR(call_two(which));
+    }
   }
   PrintNow("began", "");
   if (keeps_old) COTUNE_RETURN_IF_ERROR(Call(all.group.get(), buffers));
   if (is_in_new) {
-    const int rank_in_two = cotune_group_rank(two.group.get());
     // Longer than the call of the old group waits, which then poisons what it reaches.
     constexpr uint32_t kCalls = 400;
     const int64_t pause_ns = rank.deadline_ns() * 2 / kCalls;
     int64_t next_ns = NowNs();
-    for (uint32_t salt = 10; salt < 10 + kCalls; ++salt) {
+    for (uint32_t call = 0; call < kCalls; ++call) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(next_ns - NowNs()));
       next_ns += pause_ns;
-      COTUNE_RETURN_IF_ERROR(Fill(rank, rank_in_two, own, salt));
-      COTUNE_RETURN_IF_ERROR(Call(two.group.get(), own));
-      COTUNE_RETURN_IF_ERROR(rank.Await(two.group.get(), two.stream));
-      COTUNE_RETURN_IF_ERROR(Check(rank, rank_in_two, own, salt, "a call of two ranks"));
+      COTUNE_RETURN_IF_ERROR(call_two(call));
     }
   }
   if (keeps_old) {
@@ -319,7 +329,7 @@ Status RunCanary(ApiRank& rank, const Flags& flags) {
     COTUNE_TRY(const bool are_whole, canaries.AreWhole());
     if (!are_whole) break;
   }
-  return canaries.Check("behind a call that has failed");
+  return canaries.Check("after a call that has failed");
 }
 
 }  // namespace cotune::gputest
