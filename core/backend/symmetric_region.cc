@@ -59,8 +59,6 @@ void SymmetricRegion::Abandon(std::unique_ptr<SymmetricRegion> region) {
   region->is_registered_ = false;
 }
 
-void SymmetricRegion::Hide() { groups_.HideMemory(memory_->data()); }
-
 uint64_t SymmetricRegion::BytesFor(std::initializer_list<uint64_t> buffer_bytes) {
   uint64_t bytes = 0;
   for (const uint64_t each : buffer_bytes) bytes += RoundUp(each);

@@ -27,9 +27,6 @@ class SymmetricRegion {
   // Leaves the memory to the process and its registration to the end of the groups, because a graph
   // uses them.
   static void Abandon(std::unique_ptr<SymmetricRegion> region);
-  // No later call finds the memory registered; calls that are captured use it until the region
-  // goes. As the end of a region it is done by all ranks at the same place in the order of calls.
-  void Hide();
   SymmetricRegion(const SymmetricRegion&) = delete;
   SymmetricRegion& operator=(const SymmetricRegion&) = delete;
 
