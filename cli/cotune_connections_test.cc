@@ -184,7 +184,7 @@ TEST_F(ConnectionsTest, DoctorOnASmallSharedMemoryPrintsItsResultAlone) {
   EXPECT_EQ(status, 0);
 }
 
-// What UCX prints before cotune has its log, and past it.
+// UCX prints text before cotune has its log, and past it.
 TEST_F(ConnectionsTest, DoctorPrintsItsResultAloneWhateverALibraryPrints) {
   environment_["UCX_LOG_LEVEL"] = "debug";
   environment_["UCX_PROTO_INFO"] = "y";

@@ -15,7 +15,7 @@ namespace cotune {
 
 // Maps a collective with its count to the choice that runs it, in whatever program it stands. An
 // entry never changes, because a captured graph may hold it. Every rank adds the same entries in
-// the same order. For one thread at a time.
+// the same order. One thread at a time uses it.
 class AgreedChoices {
  public:
   // The choice for a count; nothing: the default.

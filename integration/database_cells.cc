@@ -102,7 +102,7 @@ std::vector<std::string> DatabaseCells::WhatIsMeasuredAgain(
   if (place_.force) return {};
   int64_t without_backends = 0;
   std::set<std::string> backends;
-  std::map<std::string, int64_t> other_connections;  // by what differs
+  std::map<std::string, int64_t> other_connections;  // the differences and their counts
   for (const Problem& problem : problems) {
     const auto entry = database_.Find(problem, fingerprint_);
     if (!entry && entry.error().reason == MissReason::kConnectionsDiffer) {

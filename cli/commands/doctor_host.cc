@@ -30,7 +30,7 @@ std::string UcxNeedText(int ranks) {
                      MemoryText(UcxBytes(ranks)), Counted(ranks, "rank"));
 }
 
-// Who needs memory there.
+// The programs that need memory there.
 std::string WhoShares(const Checkup& checkup) {
   const std::string ucx = checkup.has_ucx ? UcxNeedText(checkup.ranks) + "; " : "";
   return ucx + "NCCL and other programs need it, cotune's host backend does not";

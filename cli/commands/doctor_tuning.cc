@@ -68,7 +68,7 @@ void DescribeBackend(const Backend& backend, const std::string& path, MemoryKind
   }
 }
 
-// Whether the library of this backend was found, and its group could not be made.
+// Returns true if the library of this backend was found, and its group could not be made.
 bool HasNoGroup(Job& job, std::string_view backend) {
   const std::vector<Refusal>& refusals = job.groups().refusals();
   return std::any_of(refusals.begin(), refusals.end(),

@@ -8,7 +8,7 @@
 namespace cotune {
 namespace {
 
-// How long a turn of an operation lasts whose deadline has passed.
+// The length of a turn of an operation whose deadline has passed.
 constexpr int64_t kLateTurnNs = 10'000'000;
 
 constexpr char kStillInProgress[] = "progress still says that the call is in progress";

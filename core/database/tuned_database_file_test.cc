@@ -301,8 +301,8 @@ TEST_F(TunedDatabaseFileTest, AProgramOfSchema2HasNoTextUntilItIsMeasuredAgain) 
   EXPECT_EQ(TunedDatabase::Load(path_).value().entries().value(), std::vector{without_text});
 }
 
-// A file as a cotune with schema 5 wrote it: its fingerprints do not say how ranks reached each
-// other.
+// A file as a cotune with schema 5 wrote it: its fingerprints lack the connections
+// of ranks.
 TEST_F(TunedDatabaseFileTest, AnEntryOfSchema5CountsOnlyWhereConnectionsAreNotKnown) {
   std::string bytes = WithSpoiltIndex(DatabaseOf({8}).Serialize().value(), [](auto& index) {
     index.mutable_fingerprints(0)->clear_connections();

@@ -249,7 +249,7 @@ TEST(TunedDatabaseTest, AnEntryCountsOnlyWhereRanksReachEachOtherInTheSameWays) 
   EXPECT_EQ(miss(here),
             "connections_differ: connections of GPUs: 'performance rank 0 between all ranks' in "
             "the file, 'performance rank 1 between all ranks' here");
-  // What is not known here is not compared: a job without groups explains any entry.
+  // Unknown connections are not compared: a job without groups explains any entry.
   here.connections.clear();
   EXPECT_EQ(miss(here), "found");
   // Nor are those of a backend that did not take part.

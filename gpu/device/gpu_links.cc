@@ -55,7 +55,7 @@ class Links {
 
   DriverResult<CudaDriver> driver_;
   const int32_t ordinal_;
-  std::vector<std::string> uuids_;  // of the GPUs that this process sees, by ordinal
+  std::vector<std::string> uuids_;  // the GPUs that this process sees, by ordinal
   std::optional<DriverResult<Nvml>> nvml_;
 };
 

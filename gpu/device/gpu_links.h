@@ -1,4 +1,4 @@
-// How the GPUs of a group's ranks reach each other.
+// The links by which the GPUs of a group's ranks reach each other.
 #ifndef COTUNE_GPU_DEVICE_GPU_LINKS_H_
 #define COTUNE_GPU_DEVICE_GPU_LINKS_H_
 

@@ -22,7 +22,7 @@ struct GpuOfTest {
 class GpuLinksTest : public ::testing::Test {
  protected:
   GpuLinksTest() {
-    // Whoever opens libcuda.so.1 or libnvidia-ml.so.1 finds these from here on.
+    // A search for libcuda.so.1 or libnvidia-ml.so.1 finds these from here on.
     for (const char* name : {"linked_libcuda.so", "linked_libnvidia_ml.so"}) {
       const std::string path = std::filesystem::absolute(std::string("gpu/device/") + name);
       void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -30,11 +30,11 @@ class Nvml {
 
   // The GPU at this PCI address; it stays valid. nullptr: not known to the library.
   void* Handle(const std::string& bus_id) const;
-  // The same by its UUID, as Uuid gives it; nullptr also where the library is too old.
+  // The same by its UUID, as Uuid gives it; nullptr also if the library is too old.
   void* HandleOfUuid(const std::string& uuid) const;
   // The number of active NVLink links of this GPU.
   int ActiveLinks(void* device) const;
-  // nullopt: it does not say.
+  // nullopt: not known.
   std::optional<bool> JoinedByNvlink(void* one, void* other) const;
   std::optional<ClockState> ReadClocks(void* device) const;
 
@@ -48,11 +48,10 @@ class Nvml {
   int (*reasons_)(void* device, unsigned long long* reasons) = nullptr;
 };
 
-// The PCI address of a GPU as the driver writes it; "": it does not say.
+// The PCI address of a GPU as the driver writes it; "": not known.
 std::string PciBusId(const CudaDriver& driver, int ordinal);
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef", as NVML and nvidia-smi write it; "": the driver does
-// not say.
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", as NVML and nvidia-smi write it; "": not known.
 std::string Uuid(const CudaDriver& driver, int ordinal);
 
 }  // namespace cotune::gpu

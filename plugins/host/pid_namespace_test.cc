@@ -1,5 +1,5 @@
 // Ranks whose process numbers do not mean the same, as in two containers that share their network:
-// they are refused by what is true, and nobody is said to have died.
+// they are refused for the true reason, and no rank is reported as dead.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Proc, PidNamespaceTest, testing::Values(ProcOf::kOld, P
                            return info.param == ProcOf::kOld ? "OfTheOldOne" : "OfItsOwn";
                          });
 
-// Both ranks in one new namespace, of which /proc says nothing.
+// Both ranks in one new namespace, which /proc does not show.
 TEST(ForeignProcTest, RanksThatCannotSeeEachOtherSayWhy) {
   if (const std::string why = WhyNoPidNamespace(); !why.empty()) {
     GTEST_SKIP() << "no PID namespace can be made here: " << why;

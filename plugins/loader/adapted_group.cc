@@ -20,9 +20,9 @@ namespace cotune {
 namespace {
 
 constexpr char kNoMemory[] = "memory extension not offered: it works on plain buffers only";
-constexpr uint32_t kTextBytesMax = 256;  // of what a backend says of a connection
+constexpr uint32_t kTextBytesMax = 256;  // the longest text about a connection
 
-// The ABI grants operations the patience that whoever runs them has.
+// The ABI grants operations the same patience as the code that runs them.
 static_assert(LatestEndNs(0, 800) == COTUNE_LATEST_END_NS(INT64_C(0), INT64_C(800)));
 static_assert(LatestEndNs(7, INT64_C(3600) << 30) ==
               COTUNE_LATEST_END_NS(INT64_C(7), INT64_C(3600) << 30));
@@ -167,7 +167,7 @@ class AdaptedPlan final : public Plan {
   bool IsAborted() const override { return context_->is_aborted(); }
 
  private:
-  // As LeftInFlight, on host memory.
+  // Adds the warning of LeftInFlight on host memory.
   tl::unexpected<Error> InFlight(Error error) const {
     if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
     return LeftInFlight(*context_->backend, std::move(error));

@@ -62,7 +62,7 @@ class AdaptedPart final : public Plan {
   }
 
  private:
-  // As LeftInFlight, on host memory.
+  // Adds the warning of LeftInFlight on host memory.
   tl::unexpected<Error> InFlight(Error error) const {
     if (memory_ != MemoryKind::kHost) return tl::make_unexpected(std::move(error));
     return LeftInFlight(*context_, std::move(error));

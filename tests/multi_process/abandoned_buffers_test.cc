@@ -29,7 +29,7 @@ using ::testing::StartsWith;
 constexpr int kRanks = 3;
 constexpr int kRoot = 0;
 constexpr uint64_t kPageBytes = 4096;
-// Of one block: longer than what a backend can hold of a call between the ranks.
+// Elements of one block: more than a backend can hold of a call between the ranks.
 constexpr uint64_t kCount = 4 << 20;
 constexpr uint64_t kCanary = 0x77;
 
@@ -90,7 +90,7 @@ class Buffers {
   uint64_t ReceiveBlocks() const {
     return Exchanges() || case_.collective == COTUNE_COLLECTIVE_ALL_GATHER ? kRanks : 1;
   }
-  // The page at which the victim stops, in a block of another rank where there are blocks.
+  // The page at which the victim stops, in a block of another rank if there are blocks.
   char* StopPage() const {
     const bool sends = case_.touch == Touch::kSend;
     const uint64_t blocks = sends ? SendBlocks() : ReceiveBlocks();

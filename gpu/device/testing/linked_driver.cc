@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGpus = 4;
 thread_local std::vector<int> visible = {0, 1, 2, 3};
-int handles[kGpus];  // of the management library
+int handles[kGpus];  // handles of the management library
 
 bool AreNear(int one, int other) { return one / 2 == other / 2; }
 
