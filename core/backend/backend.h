@@ -73,7 +73,7 @@ constexpr int64_t LatestEndNs(int64_t launched_ns, int64_t deadline_ns) {
   const int64_t share_ns = (deadline_ns - launched_ns) / kVerdictShare;
   return DeadlineAfter(deadline_ns, std::clamp<int64_t>(share_ns, 0, kVerdictNsMax) + kLastTurnNs);
 }
-// How long after the abort of its group an operation has ended.
+// An operation ends within this time after the abort of its group.
 inline constexpr int64_t kAbortEndNs = 1'000'000'000;
 
 // The warning of an error that leaves an operation in flight.
@@ -97,19 +97,19 @@ class Plan {
   // Host memory: begins to abort the group of the operation that runs, and does not wait. Nothing
   // for a plan that has no group.
   virtual void Abort() {}
-  // Whether the group of the operation that runs was aborted on this rank, by whomever.
+  // True if the group of the operation that runs was aborted on this rank, by any caller.
   virtual bool IsAborted() const { return false; }
   // Launch, then Progress until done; for host memory. An operation that does not end by itself is
-  // aborted when LatestEndNs has passed. When Run returns the operation has ended, but where the
-  // error says kBuffersStayInUse: neither its deadline nor the abort has ended it.
+  // aborted when LatestEndNs has passed. When Run returns, the operation has ended, unless the
+  // error has kBuffersStayInUse: then neither its deadline nor the abort has ended it.
   Status Run(const LaunchArguments& arguments, const Clock& clock);
 
  private:
   Status AwaitEnd(int64_t launched_ns, int64_t deadline_ns, const Clock& clock);
 };
 
-// Whether Plan::Run aborted an operation that did not end by itself: the plan of this very rank is
-// at fault then, whatever its peers do.
+// Returns true if Plan::Run aborted an operation that did not end by itself: the plan of this very
+// rank is at fault then, whatever its peers do.
 bool IsStillInProgress(const Error& error);
 
 // Ordered ranks that can run the backend's choices. Destroyed after all of its plans.

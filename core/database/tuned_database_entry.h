@@ -24,9 +24,9 @@ struct Fingerprint {
   // Version of every backend that took part, by backend name.
   std::map<std::string, std::string> backends;
   std::string measuring_mode;  // "eager", "graph"
-  // How the ranks of the group reach each other, in words: by each backend that took part and says
-  // so, by its name ("tcp/eth0 between all ranks"), and by kGpuConnections between their GPUs. What
-  // is not known is absent; of a job without groups, nothing is known.
+  // The connections between the ranks of the group in words: for each backend that took part and
+  // has such a text, by its name ("tcp/eth0 between all ranks"), and for their GPUs, by
+  // kGpuConnections. Unknown ones are absent, and so are all for a job without groups.
   std::map<std::string, std::string> connections{};
   auto operator<=>(const Fingerprint&) const = default;
 };

@@ -307,7 +307,7 @@ COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* dat
 /* ---- Collectives ---- */
 
 /* On host memory a call ends with its data there; one that fails has ended, too, and nothing writes
- * to its buffers any more, but where the error says that they stay in use. On CUDA memory it is
+ * to its buffers any more, unless the error states that they stay in use. On CUDA memory it is
  * enqueued and returns: it may be captured in a CUDA graph when a call of the same kind and size
  * has run before, or was explained and its choice is made ready by each rank alone; a rank that
  * does not come within the call's timeout ends the wait on the GPU and, on every rank, all calls
@@ -487,8 +487,8 @@ typedef struct cotune_tune_options {
    * tp_linear, 64 rows"). 0: go on. Any other answer, of one rank or more, ends the tune on all of
    * them before this cell, with COTUNE_ERROR_INTERRUPTED: the table stays, and what was measured is
    * kept for the next tune that names the same database. If another tune was writing to the
-   * database when this one began, nothing is kept; the error says which. Throws nothing and calls
-   * nothing of cotune. NULL: nobody is told. */
+   * database when this one began, nothing is kept; the error names it. Throws nothing and calls
+   * nothing of cotune. NULL: no calls. */
   int32_t (*progress)(void* context, int32_t cell, int32_t cells, const char* what);
   void* progress_context;
 } cotune_tune_options;

@@ -58,9 +58,9 @@ extern "C" {
 #define COTUNE_HAS_FIELD(type, ptr, field) \
   ((ptr)->struct_size >= offsetof(type, field) + sizeof((ptr)->field))
 
-/* How long after the deadline an operation on host memory has ended at the latest, in progress:
- * with COTUNE_OK or an error. An eighth of the time that it was launched with, 0.5 s at most, is
- * for finding out which rank is late; the rest is for saying so. */
+/* An operation on host memory ends within this time after the deadline, in progress: with
+ * COTUNE_OK or an error. An eighth of the time that it was launched with, 0.5 s at most, is for
+ * finding the rank that is late; the rest is for reporting it. */
 #define COTUNE_VERDICT_SHARE 8
 #define COTUNE_VERDICT_NS_MAX INT64_C(500000000)
 #define COTUNE_LAST_TURN_NS INT64_C(100000000)
@@ -72,7 +72,7 @@ extern "C" {
    (((deadline_ns) - (launched_ns)) / COTUNE_VERDICT_SHARE < COTUNE_VERDICT_NS_MAX \
         ? ((deadline_ns) - (launched_ns)) / COTUNE_VERDICT_SHARE                   \
         : COTUNE_VERDICT_NS_MAX))
-/* How long after group_abort an operation in flight has ended at the latest, in progress. */
+/* An operation in flight ends within this time after group_abort, in progress. */
 #define COTUNE_ABORT_END_NS INT64_C(1000000000)
 
 #if defined(__GNUC__)
@@ -331,7 +331,7 @@ typedef struct cotune_backend_api_t { /* constant; lives as long as the library 
                              const char* choice_name, int64_t deadline_ns, cotune_plan_t** plan,
                              cotune_error_t* error);
   /* [hot] starts the collective. CUDA: enqueues on the stream, done when the stream is; failures by
-   * group_health. Host: the buffers are in use until progress says COTUNE_OK or an error, or the
+   * group_health. Host: the buffers are in use until progress returns COTUNE_OK or an error, or the
    * plan is destroyed; nothing of the backend, on any rank, writes to them afterwards, also when a
    * peer that was stopped goes on. One operation of a group at a time. */
   cotune_status_t (*launch)(cotune_plan_t* plan, const cotune_launch_t* launch,
@@ -370,8 +370,8 @@ typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
 } cotune_memory_v1_t;
 
 /* "cotune.connections/1", since 1.3: how the ranks of a group reach each other, for backends that
- * find the way at run time. A tune keeps it with its results, which count only where the texts are
- * the same: over another network another choice may win. */
+ * find the way at run time. A tune keeps it with its results, which count only if the texts are the
+ * same: over another network another choice may win. */
 #define COTUNE_CONNECTIONS_EXTENSION "cotune.connections/1"
 typedef struct cotune_connections_v1_t { /* constant; lives as long as the library */
   uint32_t struct_size;

@@ -9,8 +9,8 @@
 namespace cotune::host {
 namespace {
 
-// An operation that waits for nobody may go on for so long after its deadline. That is well before
-// the end of the time that the ABI gives it.
+// An operation that waits for nobody may go on for this time after its deadline. That is well
+// before the end of the time that the ABI gives it.
 constexpr int64_t kBusyNs = COTUNE_LAST_TURN_NS / 2;
 
 void CopyBytes(std::byte* destination, const std::byte* source, uint64_t bytes) {

@@ -34,15 +34,15 @@ ProcessIdentity OwnIdentity();
 // processes whose process numbers mean the same. 0: not known.
 uint64_t OwnPidSpace();
 
-// Whether the process numbers of both mean the same, as far as is known.
+// Returns true if the process numbers of both mean the same, as far as is known.
 bool ShareProcessNumbers(const ProcessIdentity& one, const ProcessIdentity& other);
 
-// Whether /proc is that of the PID namespace of this process. It is not where a process has a new
-// namespace and the /proc of the old one, as after `unshare --pid` without `--mount-proc`.
+// Returns true if /proc is that of the PID namespace of this process. `unshare --pid` without
+// `--mount-proc` gives a process a new namespace and leaves it the /proc of the old one.
 bool ProcIsOwn();
 
 // False once the process has ended, also while nobody has collected its exit status. A process that
-// is stopped or slow is alive, and so is one whose number means nothing here: nobody can tell.
+// is stopped or slow is alive, and so is one whose number means nothing here: that cannot be known.
 // About ten microseconds. Any thread.
 bool IsAlive(const ProcessIdentity& identity);
 
