@@ -32,7 +32,7 @@ class LateCalls {
         continue;
       }
       COTUNE_TRY(
-          const void* send,
+          void* const send,
           rank_.Allocate(rank_.group(), problem_.send_elements() * SizeBytes(problem_.cls.dtype)));
       COTUNE_TRY(void* const recv, rank_.Allocate(rank_.group(), recv_bytes()));
       each.send = send;
