@@ -292,8 +292,12 @@ bool Worker::IsSent() {
     flush_ = ucx_->ucp_worker_flush_nbx(handle_, &params);
   }
   if (IsInProgress(flush_)) return false;
-  Free(std::exchange(flush_, nullptr));
-  return true;
+  void* const answer = std::exchange(flush_, nullptr);
+  const bool is_request = UCS_PTR_IS_PTR(answer);
+  const ucs_status_t status =
+      is_request ? ucx_->ucp_request_check_status(answer) : UCS_PTR_RAW_STATUS(answer);
+  Free(answer);
+  return status == UCS_OK;
 }
 
 void Worker::AwaitTaken(int64_t within_ns) {
