@@ -65,6 +65,10 @@ class BrokenConnectionsTest : public testing::Test {
       std::vector<uint8_t> second(bytes, number == kRoot ? kSent : kUntouched);
       InnerRank rank(job_.host(), number, kRanks);
       if (!rank.wrong().empty()) return rank.wrong();
+      // Before the first rendezvous UCX asks the receiver for its number of the endpoint.
+      std::vector<uint8_t> large(kLarge);
+      rank.Begin("knomial?radix=2", kRoot, large);
+      if (std::string wrong = rank.FinishText(); !wrong.empty()) return wrong;
       if (number == kOther) job_.Await(kSeen);
       rank.Begin("chain", kRoot, first);
       if (number == kReceiver && !SeesTheBreak(rank)) return "the first call is over already";
