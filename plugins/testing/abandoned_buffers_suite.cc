@@ -264,11 +264,10 @@ std::string RunRank(const Case& each, JobForTest& job, const Buffers& buffers, i
     return std::string("prepare: ") + error.message;
   }
   if (is_victim) PlanStop(each, buffers);
-  const auto call = [&] {
-    return Call(plan, buffers.Send(rank), buffers.Receive(rank),
-                is_victim ? kVictimsCallNs : kCallNs, error);
+  const auto call = [&](int64_t timeout_ns) {
+    return Call(plan, buffers.Send(rank), buffers.Receive(rank), timeout_ns, error);
   };
-  const cotune_status_t status = call();
+  const cotune_status_t status = call(is_victim ? kVictimsCallNs : kCallNs);
   if (is_victim && (planned_stop.buffers != nullptr || planned_stop.page != nullptr)) {
     planned_stop = Stop();
     return std::string("was not stopped: ") + error.message;
@@ -279,7 +278,7 @@ std::string RunRank(const Case& each, JobForTest& job, const Buffers& buffers, i
   if (status == COTUNE_OK) wrong = buffers.WhatIsWrong(rank);
   // The memory is the caller's again.
   buffers.FillWithCanaries(rank);
-  if (wrong.empty() && (status != COTUNE_OK || is_victim) && call() >= 0) {
+  if (wrong.empty() && (status != COTUNE_OK || is_victim) && call(kCallNs) >= 0) {
     wrong = "a call after one that has failed did not fail";
   }
   const auto destroy = [&] {
