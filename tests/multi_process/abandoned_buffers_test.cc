@@ -198,9 +198,7 @@ class AbandonedBuffers : public CApiRanks, public ::testing::WithParamInterface<
     const bool is_wrong = result == COTUNE_SUCCESS && !buffers.IsRight(rank);
     Say(link, is_wrong ? "wrong" : "call", group, result);
     buffers.FillWithCanaries(rank);
-    if (result != COTUNE_SUCCESS || is_victim) {
-      Say(link, "next", group, Call(group, each, buffers, rank));
-    }
+    if (result != COTUNE_SUCCESS) Say(link, "next", group, Call(group, each, buffers, rank));
     if (!is_victim && each.then != Then::kKeepGroup) {
       cotune_group_destroy(group);
       group = nullptr;
