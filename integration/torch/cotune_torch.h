@@ -96,8 +96,7 @@ typedef struct cotune_torch_tune {
   const char* group_name;
   const char* manifest;
   cotune_group* group; /* may be explained; not tuned or destroyed */
-  /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on,
-   * unless the process meets, in which calls run by the table that there was;
+  /* When it has ended: COTUNE_SUCCESS; COTUNE_ERROR_DISAGREEMENT: the group is plain from now on;
    * COTUNE_ERROR_UNSUPPORTED: nothing was measured, because a CUDA graph is being captured;
    * COTUNE_ERROR_ENVIRONMENT, _USAGE, _UNSUPPORTED: calls run by the table that there was;
    * COTUNE_ERROR_INTERRUPTED: likewise, because a listener has ended the tune;

@@ -136,7 +136,7 @@ cotune_result NamedGroup::TuneNodes(const std::vector<ManifestNode>& manifest,
   return result;
 }
 
-void NamedGroup::Tune(std::string_view manifest, const Listen& listen, bool meets) {
+void NamedGroup::Tune(std::string_view manifest, const Listen& listen) {
   const std::string text(manifest);
   cotune_torch_tune event = EventOf(COTUNE_TORCH_TUNE_HAS_ENDED, name_, text, group_);
   if (device_ >= 0 && IsCapturing(stream_)) {
@@ -153,12 +153,11 @@ void NamedGroup::Tune(std::string_view manifest, const Listen& listen, bool meet
   std::string error;
   if (event.result != COTUNE_SUCCESS) error = cotune_last_error(group_);
   event.error = error.c_str();
-  const bool disagrees = event.result == COTUNE_ERROR_DISAGREEMENT;
-  if (disagrees && !meets) is_plain_ = true;
+  if (event.result == COTUNE_ERROR_DISAGREEMENT) is_plain_ = true;
   // The file is the same for the next manifest, and the listener has been told.
   if (event.result == COTUNE_ERROR_DATABASE) wishes_.is_untuned = true;
   listen(event);
-  if (event.result != COTUNE_SUCCESS && !disagrees && !LeavesTheTable(event.result)) {
+  if (event.result != COTUNE_SUCCESS && !is_plain_ && !LeavesTheTable(event.result)) {
     throw OperatorError(fmt::format("cotune: a tune of group \"{}\": {}", name_, error));
   }
 }
@@ -170,7 +169,7 @@ RunOutcome NamedGroup::Run(const ProgramRun& run, const Listen& listen) {
   FollowStream();
   const bool is_new =
       !run.manifest.empty() && !wishes_.is_untuned && !tuned_manifests_.contains(run.manifest);
-  if (is_new) Tune(run.manifest, listen, /*meets=*/false);
+  if (is_new) Tune(run.manifest, listen);
   if (is_plain_) return RunOutcome::kPlain;
   const cotune_program* program = Parsed(run.program);
   const size_t inputs = InputsOf(run, program);
@@ -185,6 +184,7 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
   const std::lock_guard lock(mutex_);
   CheckOpen();
   FollowStream();
+  if (!run.manifest.empty() && run.manifest != latest_manifest_) latest_manifest_ = run.manifest;
   const cotune_program* program = Parsed(run.program);
   int32_t has_run = 0;
   const cotune_result result =
@@ -192,6 +192,11 @@ RunOutcome NamedGroup::RunAgreed(const ProgramRun& run) {
                                 run.outputs.data(), run.outputs.size(), &has_run);
   if (result != COTUNE_SUCCESS) Raise("a program");
   return has_run != 0 ? RunOutcome::kDone : RunOutcome::kUndecided;
+}
+
+std::string NamedGroup::latest_manifest() {
+  const std::lock_guard lock(mutex_);
+  return latest_manifest_;
 }
 
 void NamedGroup::Agree(const cotune_program* program, std::span<const uint64_t> rows) {
@@ -207,7 +212,8 @@ void NamedGroup::Decide(std::string_view manifest, std::string_view program, uin
   if (is_plain_) throw OperatorError(fmt::format("cotune: group \"{}\" is plain", name_));
   FollowStream();
   if (!manifest.empty()) {
-    if (!wishes_.is_untuned) Tune(manifest, listen, /*meets=*/true);
+    if (!wishes_.is_untuned) Tune(manifest, listen);
+    if (is_plain_) return;
     const auto nodes = ParseManifest(manifest);
     if (!nodes) throw OperatorError("cotune: " + nodes.error());
     for (const ManifestNode& node : *nodes) {

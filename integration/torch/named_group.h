@@ -60,8 +60,10 @@ class NamedGroup {
   // Tunes the manifest if that has not been done, and runs the program.
   RunOutcome Run(const ProgramRun& run, const Listen& listen);
 
-  // Runs the program if its collectives are agreed.
+  // Runs the program if its collectives are agreed, and remembers its manifest.
   RunOutcome RunAgreed(const ProgramRun& run);
+  // The last manifest, of any program.
+  std::string latest_manifest();
 
   // See cotune_torch_group_decide.
   void Decide(std::string_view manifest, std::string_view program, uint64_t rows,
@@ -88,8 +90,7 @@ class NamedGroup {
   const cotune_program* Parsed(std::string_view text);
   void CheckOpen() const;
   void FollowStream();
-  // meets: ranks with other programs are no reason to become plain.
-  void Tune(std::string_view manifest, const Listen& listen, bool meets);
+  void Tune(std::string_view manifest, const Listen& listen);
   void Agree(const cotune_program* program, std::span<const uint64_t> rows);
   cotune_result TuneNodes(const std::vector<ManifestNode>& manifest, cotune_torch_tune& event,
                           const Listen& listen);
@@ -105,6 +106,7 @@ class NamedGroup {
   void* stream_ = nullptr;
   std::unordered_map<std::string, Program, TextHash, std::equal_to<>> programs_;
   std::unordered_set<std::string, TextHash, std::equal_to<>> tuned_manifests_;
+  std::string latest_manifest_;
 };
 
 }  // namespace cotune::torch_operators

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,7 @@ constexpr size_t kOperandsMax = 16;
 using Operands = std::array<cotune_tensor, kOperandsMax + 1>;
 
 // All on one device, which is given.
-std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, const char* what,
+std::span<const cotune_tensor> OperandsOf(std::span<const Tensor> tensors, const char* what,
                                           int32_t device, Operands& operands) {
   if (tensors.size() > operands.size()) {
     throw OperatorError(fmt::format("cotune: {} {}s are given; a program has {} at most",
@@ -47,6 +48,24 @@ std::span<const cotune_tensor> OperandsOf(const std::vector<Tensor>& tensors, co
           "cotune: {} {} of a program lies on another device than its first operand", what, i + 1));
     }
     operands[i] = OperandOf(tensors[i], what, i);
+  }
+  return {operands.data(), tensors.size()};
+}
+
+// The last of several inputs may be there for the order only, and of any type: a program that
+// declares it refuses the dtype 0.
+std::span<const cotune_tensor> InputsOf(std::span<const Tensor> tensors, int32_t device,
+                                        Operands& operands) {
+  if (tensors.size() < 2 || tensors.size() > operands.size()) {
+    return OperandsOf(tensors, "input", device, operands);
+  }
+  OperandsOf(tensors.first(tensors.size() - 1), "input", device, operands);
+  cotune_tensor& last = operands[tensors.size() - 1];
+  try {
+    last = OperandOf(tensors.back(), "input", tensors.size() - 1);
+  } catch (const OperatorError&) {
+    last = {};
+    last.struct_size = sizeof(last);
   }
   return {operands.data(), tensors.size()};
 }
@@ -98,21 +117,25 @@ void RunProgram(const std::vector<Tensor>& inputs, const std::vector<Tensor>& ou
   const int32_t device = DeviceOf(inputs.front());
   Operands input_operands;
   Operands output_operands;
-  const ProgramRun run{OperandsOf(inputs, "input", device, input_operands),
+  const ProgramRun run{InputsOf(inputs, device, input_operands),
                        OperandsOf(outputs, "output", device, output_operands), program, manifest};
   GroupRegistry& registry = TheRegistry();
+  const std::shared_ptr<NamedGroup> group =
+      registry.meets() ? registry.Find(group_name, device) : nullptr;
   const auto outcome = [&] {
     if (!registry.meets()) {
       return registry.Get(group_name, device)->Run(run, [&](const cotune_torch_tune& tune) {
         return registry.Tell(tune);
       });
     }
-    const std::shared_ptr<NamedGroup> group = registry.Find(group_name, device);
     return group == nullptr ? RunOutcome::kUndecided : group->RunAgreed(run);
   }();
   if (outcome == RunOutcome::kPlain) RunPlain(inputs, outputs, program, group_name);
   if (outcome == RunOutcome::kUndecided) {
-    RunUndecided(inputs, outputs, program, group_name, manifest);
+    // The first program of a graph has its manifest, and may have run before this one.
+    const bool has_none = manifest.empty() && group != nullptr;
+    RunUndecided(inputs, outputs, program, group_name,
+                 has_none ? group->latest_manifest() : manifest);
   }
 }
 

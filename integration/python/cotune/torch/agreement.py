@@ -82,10 +82,14 @@ class Agreement:
         return entry is not None and entry.is_plain
 
     def _is_agreed(self, key: Key) -> bool:
-        if key in self._fixed or not library.is_there() or key.rows == 0:
+        return key not in self._fixed and key.rows > 0 and self._has_agreed(key.text, key.rows)
+
+    def _has_agreed(self, program: str, rows: int) -> bool:
+        """Whether all collectives of a program are agreed at so many rows."""
+        if not library.is_there():
             return False
-        name, text = self._name.encode(), key.text.encode()
-        return library.load().cotune_torch_group_is_agreed(name, self._device, text, key.rows) == 1
+        name, text = self._name.encode(), program.encode()
+        return library.load().cotune_torch_group_is_agreed(name, self._device, text, rows) == 1
 
     def _decide(self, key: Key) -> None:
         """Meets the other ranks if the key is not decided, and may be decided here."""
@@ -126,6 +130,10 @@ class Agreement:
         common = [each for each in programs[0] if all(each in other for other in programs)]
         common = [each for each in common if not self._has_fixed(own[each])]
         entries = [own[each] for each in common if each not in self._tuned]
+        # A tune of collectives that have their choices would change nothing.
+        entries = [
+            entry for entry in entries if not all(self._has_agreed(entry.text, rows) for rows in entry.rows)
+        ]
         error = _structs.Error()
         error.struct_size = ctypes.sizeof(error)
         result = library.load().cotune_torch_group_decide(

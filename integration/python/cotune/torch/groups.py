@@ -198,6 +198,13 @@ def is_plain_anyway(name: str, device: int) -> bool:
     return _why_plain(process_group.size(), compat.group_backend(process_group), device) != ""
 
 
+def become_plain(name: str, device: int, reason: str) -> None:
+    """Notes that the operators do not use the group any more. It lives until its process group is destroyed."""
+    with _lock:
+        if (entry := _entries.get((name, device))) is not None:
+            entry.reason = reason
+
+
 def add_programs(name: str, device: int, texts: list[str]) -> None:
     """Notes that a tune of these programs has begun."""
     with _lock:

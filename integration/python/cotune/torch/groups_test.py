@@ -299,7 +299,7 @@ class ExplainTest(unittest.TestCase):
 
     def test_the_group_is_not_there_before_an_operator(self) -> None:
         self.assertIs(groups.group_of("g"), self.entry.group)
-        self.entry.reason = "its ranks differ"
+        groups.become_plain("g", -1, "its ranks differ")
         self.assertIsNone(groups.group_of("g"))
         self.assertEqual(groups.explain(), ["group g: plain: its ranks differ"])
         with self.assertRaisesRegex(RuntimeError, "no operator of cotune has run in process group 'h' yet"):

@@ -161,7 +161,12 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
     with _lock:
         seconds = time.monotonic() - _begun_s.pop(name, time.monotonic())
     error = tune.error.decode(errors="replace")
-    if tune.result != Result.SUCCESS:
+    if tune.result == Result.ERROR_DISAGREEMENT:
+        log.log(
+            level, "the ranks of process group %r differ in what they can tune, so that all of them run programs by "
+            "PyTorch's own collectives from now on: %s", name, error,
+        )  # fmt: skip
+    elif tune.result != Result.SUCCESS:
         log.log(level, "programs of process group %r are not tuned: %s", name, error)
     elif not tune.report.is_tuned:
         log.log(
@@ -180,6 +185,9 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
 
 def _tell(tune: library.Tune) -> None:
     functions = _native.library()
+    if tune.phase == library.TUNE_HAS_ENDED and tune.result == Result.ERROR_DISAGREEMENT:
+        device = functions.cotune_group_device(tune.group)
+        groups.become_plain(tune.group_name.decode(), device, "its ranks differ in what they can tune")
     name, manifest = tune.group_name.decode(), tune.manifest.decode()
     group_rank = functions.cotune_group_rank(tune.group)
     prints = _shows_tables and _is_first_process(group_rank)
