@@ -108,7 +108,6 @@ class Place:
 
     def _await(self, base: str, keys: list[str], deadline_s: float, warner: _LateWarner) -> bool:
         """Whether all words are there; False at the deadline, and if the attempt is over."""
-        begun_s = time.monotonic()
         while True:
             begin_s = time.monotonic()
             # A timeout of 0 is none.
@@ -127,7 +126,7 @@ class Place:
                 return True
             if time.monotonic() >= deadline_s:
                 return False
-            warner.warn(late, time.monotonic() - begun_s)
+            warner.warn(late, slice_s)
 
 
 class _LateWarner:
