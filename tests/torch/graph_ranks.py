@@ -104,7 +104,28 @@ def arguments() -> None:
     compare("all_reduce", ops.all_reduce(given(8), "sum", name), funcol.all_reduce(given(8), "sum", dist.group.WORLD))
 
 
-CASES = {each.__name__: each for each in (other_rows, waits, arguments)}
+def own_tensors() -> None:
+    """Results that are tensors of their own in PyTorch, and a write to each."""
+
+    def equal_values(x: torch.Tensor) -> list[torch.Tensor]:
+        y = funcol.all_reduce(x, "sum", dist.group.WORLD)
+        return [torch.relu(y), torch.relu(y)]
+
+    def powers(x: torch.Tensor) -> list[torch.Tensor]:
+        y = funcol.all_reduce(x, "sum", dist.group.WORLD) + 1
+        return [y, y.pow(1), y * 1, y.view(-1)]
+
+    for function in (equal_values, powers):
+        compiled = torch.compile(function, fullgraph=True)
+        for written in range(len(function(given(8)))):
+            got, expected = compiled(given(8)), function(given(8))
+            got[written].add_(100)
+            expected[written].add_(100)
+            for place, (have, want) in enumerate(zip(got, expected, strict=True)):
+                compare(f"{function.__name__}, result {place} after a write to {written}", have, want)
+
+
+CASES = {each.__name__: each for each in (other_rows, waits, arguments, own_tensors)}
 
 
 def main() -> None:

@@ -44,6 +44,12 @@ class GraphsTest(unittest.TestCase):
                 self.assertEqual(records[0]["beats"], 200, ended.text)
                 self.assertFalse(records[0]["plain"], ended.text)
 
+    def test_results_are_tensors_of_their_own(self):
+        for without, plain in (((), False), (("cotune_host.so",), True)):
+            with self.subTest(plain=plain):
+                records, ended = self.run_case("own_tensors", Tree(without=without))
+                self.assertEqual([each["plain"] for each in records], [plain] * RANKS, ended.text)
+
     def check_arguments(self, tree: Tree, plain: bool) -> list[str]:
         records, ended = self.run_case("arguments", tree)
         for each in records:
