@@ -83,6 +83,7 @@ class Sweep:
         """Fills `regions` and `left`."""
         epoch = 0
         for node in self._nodes:
+            self._masks[node] = self._mask_of(node)
             latest = [self._latest[each] for each in node.all_input_nodes]
             if self._is_start(node):
                 self.starts[node] = len(self.starts)
