@@ -244,8 +244,8 @@ COTUNE_API cotune_result cotune_group_split(cotune_group* parent, const char* na
  * one that waits for a lost rank, the memory of the group is left to the process, and the log says
  * so. CUDA graphs with calls of the group should be destroyed before. A replay afterwards does no
  * harm, and its results are not valid: by cotune's own kernels it computes nothing, by NCCL it ends
- * with wrong data. While a graph with calls that run by NCCL lives, this takes 2 to 3 s, the log
- * says so, and NCCL keeps its memory until the graph is destroyed. */
+ * with wrong data. While a graph with calls that run by NCCL lives, the log says so, and NCCL keeps
+ * its memory until the graph is destroyed. */
 COTUNE_API void cotune_group_destroy(cotune_group* group);
 
 /* Gives up the job of the group, from any thread, also while another one is in a call: every group

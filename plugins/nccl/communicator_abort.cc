@@ -19,7 +19,7 @@ CommunicatorAbort::CommunicatorAbort(Function abort, NcclComm comm,
                                      std::shared_ptr<void> kept) {
   if (comm == nullptr) return;
   state_ = std::make_shared<State>();
-  auto run = [state = state_, abort, comm, context = std::move(context), kept = std::move(kept)] {
+  auto run = [state = state_, abort, comm, context, kept = std::move(kept)] {
     if (context) {
       // Another thread of the process may be capturing a graph.
       const gpu::CurrentContext current(context->driver, context->context);

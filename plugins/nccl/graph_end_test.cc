@@ -43,6 +43,7 @@ struct GraphForTest {
     EndCapture();
   }
   void DestroyGraph() {
+    cuda.DestroyGraphs();
     const std::lock_guard lock(state.mutex);
     state.graphs_live = false;
     state.changed.notify_all();

@@ -14,6 +14,9 @@ namespace {
 
 // How long Abort lets a call on another thread come back before NCCL frees what it works on.
 constexpr int64_t kCallReturnsNs = 1'000'000'000;
+// How long an abort is waited for that cannot return, because a graph with a captured call lives:
+// kernels have left by then.
+constexpr std::chrono::milliseconds kGraphHoldsAbort(200);
 // How long a group that goes waits for its peers to go too.
 constexpr int64_t kRanksLeaveNs = 1'000'000'000;
 
@@ -89,7 +92,8 @@ Result<void> Group::Launch(const Problem& problem, const CallMethod& method,
         problem, GraphRegistration::OfProcess(nccl_.version()),
         HandleKindsOf(gpu_.driver(), buffers.send), HandleKindsOf(gpu_.driver(), buffers.receive));
     if (!refusal.empty()) return Fail(COTUNE_UNSUPPORTED, refusal);
-    has_captures_ = true;
+    has_captured_ = true;
+    graphs_.Add(gpu_.driver(), stream);
   }
   const uint64_t number = ++launches_;
   if (comparison_) {
@@ -231,7 +235,7 @@ void Group::EndCommunicators() {
   std::unique_lock lock(call_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     origin_.StopWaiting();
-    if (has_captures_) {
+    if (has_captured_) {
       // NCCL frees a revoked communicator at its abort, whatever graphs still reach.
       plain_.StopWaiting();
       windows_.communicator().StopWaiting();
@@ -248,9 +252,15 @@ void Group::EndCommunicators() {
   // All of them at once: freeing memory of one waits for the kernels of the others.
   const CommunicatorAbort aborts[] = {plain_.StartAbort(), windows_.communicator().StartAbort(),
                                       origin_.StartAbort()};
-  const auto end = std::chrono::steady_clock::now() + kAbortReturns;
+  const auto begin = std::chrono::steady_clock::now();
+  auto end = begin + kGraphHoldsAbort;
   bool are_freed = true;
   for (const CommunicatorAbort& abort : aborts) are_freed = abort.Await(end) && are_freed;
+  if (!are_freed && !graphs_.IsAny()) {
+    end = begin + kAbortReturns;
+    are_freed = true;
+    for (const CommunicatorAbort& abort : aborts) are_freed = abort.Await(end) && are_freed;
+  }
   if (!are_freed) WarnOfAbort();
 }
 
@@ -258,7 +268,7 @@ void Group::WarnOfAbort() const {
   if (host_.log == nullptr) return;
   constexpr int32_t kWarning = 2;
   const std::string text =
-      has_captures_
+      graphs_.IsAny()
           ? fmt::format(
                 "group '{}' ended while a CUDA graph with calls of it lives: a replay of "
                 "that graph still ends, but its results are not valid; destroy the graph, "
@@ -280,7 +290,7 @@ Group::~Group() {
   if (!HasFailed() && watch_.Look().is_idle) {
     origin_.Destroy(NowNs() + kRanksLeaveNs);
     // A replay may reach a window: it goes with the communicator then, after the last graph.
-    if (!has_captures_) windows_.UnregisterAll();
+    if (!graphs_.IsAny()) windows_.UnregisterAll();
   }
   EndCommunicators();
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "gpu/driver/graph_uses.h"
 #include "plugins/api/cotune_backend_v1.h"
 #include "plugins/nccl/announcement.h"
 #include "plugins/nccl/call_comparison.h"
@@ -118,8 +119,8 @@ class Group {
   std::optional<Failure> failure_;
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_aborted_{false};
-  // A CUDA graph has captured a call; it may live.
-  std::atomic<bool> has_captures_{false};
+  gpu::GraphUses graphs_;  // that have captured a call
+  std::atomic<bool> has_captured_{false};
   // The last ones: their threads use the others.
   std::unique_ptr<CallComparison> comparison_;  // where calls are compared
   LaunchWatch watch_;

@@ -120,6 +120,7 @@ TEST_F(WindowMemoryTest, AWindowOfACapturedCallGoesWithTheGraph) {
   });
   cuda_.is_capturing = false;
   state_.is_capturing = nullptr;
+  cuda_.DestroyGraphs();
   std::unique_lock lock(state_.mutex);
   EXPECT_EQ(state_.windows, 2);
   state_.graphs_live = false;

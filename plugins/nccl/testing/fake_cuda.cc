@@ -110,6 +110,22 @@ COTUNE_EXPORT CuResult cuStreamIsCapturing(CuStream, CuStreamCaptureStatus* stat
   return kCuSuccess;
 }
 
+COTUNE_EXPORT CuResult cuStreamGetCaptureInfo_v2(CuStream, CuStreamCaptureStatus* status,
+                                                 unsigned long long* id, CuGraph*, const void**,
+                                                 size_t*) {
+  *status = State().is_capturing ? kCuCaptureActive : kCuCaptureNone;
+  *id = ++State().captures;
+  return kCuSuccess;
+}
+
+// The graph of the capture takes it at once: cuGraphRetainUserObject adds nothing.
+COTUNE_EXPORT CuResult cuUserObjectCreate(CuUserObject*, void* data, CuHostFunction destroy,
+                                          unsigned int, unsigned int) {
+  const std::lock_guard lock(State().mutex);
+  State().held_by_graphs.emplace_back(destroy, data);
+  return kCuSuccess;
+}
+
 COTUNE_EXPORT CuResult cuThreadExchangeStreamCaptureMode(CuStreamCaptureMode* mode) {
   std::swap(*mode, capture_mode);
   return kCuSuccess;

@@ -5,7 +5,11 @@
 
 #include <atomic>
 #include <climits>
+#include <mutex>
+#include <utility>
+#include <vector>
 
+#include "gpu/driver/cuda_types.h"
 #include "plugins/api/cotune_backend_v1.h"
 
 namespace cotune::nccl {
@@ -23,6 +27,20 @@ struct FakeCudaState {
   std::atomic<int> event_queries{0};           // notifies
   // Events asked for in a mode in which that breaks what another thread captures.
   std::atomic<int> unsafe_queries{0};
+
+  // Lets go of all that captured graphs hold, as the driver does once they are destroyed.
+  void DestroyGraphs() {
+    std::vector<std::pair<gpu::CuHostFunction, void*>> held;
+    {
+      const std::lock_guard lock(mutex);
+      held.swap(held_by_graphs);
+    }
+    for (const auto& [destroy, data] : held) destroy(data);
+  }
+
+  std::mutex mutex;
+  std::atomic<unsigned long long> captures{0};  // that were asked for; each has another number
+  std::vector<std::pair<gpu::CuHostFunction, void*>> held_by_graphs;
 };
 
 }  // namespace cotune::nccl
