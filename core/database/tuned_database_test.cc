@@ -396,6 +396,10 @@ TEST(TunedDatabaseTest, FindAgreesWithAWalkOverRandomEntries) {
         const auto& there = entry.fingerprint.backends;
         valid = valid && (!there.contains(name) || there.at(name) == version);
       }
+      for (const auto& [name, text] : here.connections) {
+        const auto& there = entry.fingerprint.connections;
+        valid = valid && there.contains(name) && there.at(name) == text;
+      }
       if (!valid) continue;
       const auto rank = [&](const DatabaseEntry& e) {
         int took_part = 0;

@@ -89,7 +89,8 @@ DatabaseEntry RandomEntryForTest(std::mt19937_64& random) {
                                               "host/two_shot"};
   entry.fingerprint.machine["cpu_model"] = "model " + std::to_string(random() % 3);
   if (random() % 2 == 0) entry.fingerprint.backends["fake"] = "0." + std::to_string(random() % 2);
-  if (random() % 2 == 0) entry.fingerprint.connections["ucx"] = RandomText(random);
+  if (random() % 2 == 0) entry.fingerprint.connections["ucx"] = "posix between all ranks";
+  if (random() % 2 == 0) entry.fingerprint.connections.erase("nccl");
   entry.fingerprint.measuring_mode = random() % 2 == 0 ? "eager" : "graph";
   entry.cell.problem.cls.dtype = static_cast<Dtype>(1 + random() % 3);
   entry.cell.problem.cls.in_place = random() % 2 == 0;
