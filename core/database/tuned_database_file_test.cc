@@ -95,7 +95,7 @@ TEST_F(TunedDatabaseFileTest, RelativePathsWork) {
 TEST_F(TunedDatabaseFileTest, HeaderIsAsDocumented) {
   const std::string bytes = DatabaseOf({8}).Serialize().value();
   EXPECT_EQ(bytes.substr(0, 8), "COTUNEDB");
-  EXPECT_EQ(bytes.substr(8, 4), std::string("\5\0\0\0", 4));
+  EXPECT_EQ(bytes.substr(8, 4), std::string("\6\0\0\0", 4));
   uint64_t payload_bytes = 0;
   for (int i = 7; i >= 0; --i)
     payload_bytes =
