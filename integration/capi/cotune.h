@@ -292,8 +292,8 @@ COTUNE_API cotune_result cotune_memory_allocate(cotune_group* group, uint64_t by
 
 /* All ranks do it in the same order. No call that uses it is on its way. If a CUDA graph lives that
  * holds a call with a buffer in it, later calls no longer know the memory, and it is freed at the
- * next cotune_memory_* call after the last such graph is destroyed. A group that is destroyed before
- * leaves it to the process. NULL is accepted. The rest is freed with the group. */
+ * next cotune_memory_* call after the last such graph is destroyed. A group that is destroyed
+ * before leaves it to the process. NULL is accepted. The rest is freed with the group. */
 COTUNE_API cotune_result cotune_memory_free(cotune_group* group, void* data);
 
 /* The same for memory of the caller, which stays the caller's: one mapping (cuMemMap) of memory of

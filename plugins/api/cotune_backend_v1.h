@@ -364,8 +364,9 @@ typedef struct cotune_memory_v1_t { /* constant; lives as long as the library */
   cotune_status_t (*memory_register)(cotune_group_t* group, void* data, uint64_t bytes,
                                      int64_t deadline_ns, cotune_error_t* error);
   /* [group] each rank calls it by itself, at a time of its own; it does not wait for the others. No
-   * launch of this rank that uses the memory is on its way, or captured in a graph that lives. data: where registered memory begins; else nothing happens.
-   * group_destroy unregisters what is left. */
+   * launch of this rank that uses the memory is on its way, or captured in a graph that lives.
+   * data: where registered memory begins; else nothing happens. group_destroy unregisters what is
+   * left. */
   void (*memory_unregister)(cotune_group_t* group, void* data);
 } cotune_memory_v1_t;
 
