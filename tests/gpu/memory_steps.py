@@ -5,7 +5,6 @@ import time
 
 from fault_steps import DEADLINE_S, DEFAULT, ENDING_S, Forced, by_choice, run_with_choice
 from forced_steps import Databases, Kind, forced, kinds
-from rank_processes import transcript
 from step_types import Outcome, Step, Tree, judge
 
 # The last rank is looked at for so long after it has gone on and left.

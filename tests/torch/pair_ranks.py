@@ -209,7 +209,7 @@ class Rank:
         }  # fmt: skip
         lines = [each.format(columns=columns, reduction=REDUCTION[mode], rows=ROWS) for each in _BODIES[variant]]
         text = "def function(x, w):\n" + "".join(f"    {line}\n" for line in lines)
-        exec(compile(text, f"<{variant} {next(_numbers)}>", "exec"), names)  # noqa: S102
+        exec(compile(text, f"<{variant} {next(_numbers)}>", "exec"), names)
         function = torch.compile(names["function"], fullgraph=True, dynamic=True if mode == "dynamic" else None)
         if variant == "recompiled":
             function(*self.inputs(0, ROWS - 2)[:2])

@@ -21,11 +21,12 @@ import torch
 from cotune import _structs
 from cotune._interrupt import keeper
 from cotune.constants import Result
-from cotune.torch import compat, groups, library, plain
+from cotune.torch import groups, library, plain
 from cotune.torch.collective_key import Key
 from cotune.torch.manifest import Entry, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
 from cotune.torch.program_text import Node
+
 
 def _digest(entry: Entry) -> str:
     return hashlib.sha256(str(entry).encode()).hexdigest()[:24]

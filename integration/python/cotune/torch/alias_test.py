@@ -117,7 +117,7 @@ def generated(seed: int) -> tuple[str, Function]:
     """A function that returns several values, which are computed from each other."""
     choices = random.Random(seed)
     steps: list[tuple[str, int]] = []
-    for place in range(choices.randint(2, 6)):
+    for _ in range(choices.randint(2, 6)):
         # The value that it reads: a chunk is a result only.
         whole = [0] + [i for i, (name, _) in enumerate(steps, 1) if name != _CHUNK]
         steps.append((choices.choice(list(_STEPS)), choices.choice(whole)))

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
 
 from cotune.torch import aten_ops, compat, sizes
