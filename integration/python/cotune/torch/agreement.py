@@ -1,9 +1,9 @@
-"""How the collectives of programs are decided, by all ranks of a process group together.
+"""Decides the collectives of programs, by all ranks of a process group together.
 
 A collective is known by its key: kind, dtype, reduction, root and number of elements. Calls of ranks that match have the
 same key, whatever graphs they stand in, so that each rank has the same answer to "is this key decided?". A call whose
 key is not decided is a place where all ranks are, or will come to, because PyTorch's collective would wait for all of
-them there as well: there they meet, once for each key. They tell each other which programs they have, tune those that all
+them there as well: there they meet, once for each key. They exchange the programs that they have, tune those that all
 of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
 """
 
@@ -33,7 +33,7 @@ def _digest(entry: Entry) -> str:
 
 
 class Agreement:
-    """What the ranks of a process group have decided for operands on one device; one call at a time."""
+    """The decisions of the ranks of a process group for operands on one device; one call at a time."""
 
     def __init__(self, name: str, process_group: Any, device: int):
         self._name = name
@@ -41,7 +41,7 @@ class Agreement:
         self._size = process_group.size()
         self._place: Place | None = None
         self._lock = threading.RLock()
-        self._latest: list[Entry] = []  # of the graph that ran last
+        self._latest: list[Entry] = []  # entries of the graph that ran last
         self._tuned: set[str] = set()  # digests of entries
         self._fixed: set[Key] = set()  # keys that a capture of some rank has fixed to PyTorch
 

@@ -24,7 +24,7 @@ class Key:
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether PyTorch's collective ends on no rank before all ranks have begun it."""
+        """True if PyTorch's collective ends on no rank before all ranks have begun it."""
         return self.kind in _SYNCHRONISING and self.rows > 0
 
     @property

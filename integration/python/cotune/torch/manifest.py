@@ -46,7 +46,7 @@ class Entry:
 
 
 def has_any_rows(region: Region) -> bool:
-    """Whether the rows of a region's program are dynamic."""
+    """Returns true if the rows of a region's program are dynamic."""
     if region.program.first_collective_type().rows == ONE:
         return False
     return not isinstance(_rows(region), int)

@@ -40,9 +40,9 @@ def _kind(process_group: Any, device: int) -> str:
 
 
 class Place:
-    """Where the ranks of one process group meet, for operands on one device, as long as the group lives.
+    """The place where the ranks of one process group meet, for operands on one device, as long as the group lives.
 
-    For one thread at a time.
+    One thread at a time uses it.
     """
 
     def __init__(self, name: str, process_group: Any, device: int):
@@ -70,8 +70,8 @@ class Place:
 
         A rank that has waited in vain marks the attempt as over, and a rank that comes to an attempt that has ended goes
         on to the next one: either all ranks come to the end of an attempt, or none. A store may outlive a process group;
-        what its ranks have met for has ended as well. Raises TimeoutError, which names the ranks that have not done
-        `what` at the end of the timeout; `hint` says why that may be.
+        the meetings of its ranks have ended as well. Raises TimeoutError, which names the ranks that have not done
+        `what` at the end of the timeout; `hint` is the likely reason.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
@@ -107,7 +107,7 @@ class Place:
         return self.store.compare_set(f"{base}/end", "", (_MET if is_met else _OVER).decode())
 
     def _await(self, base: str, keys: list[str], deadline_s: float, warner: _LateWarner) -> bool:
-        """Whether all words are there; False at the deadline, and if the attempt is over."""
+        """Returns true if all words are there; False at the deadline, and if the attempt is over."""
         while True:
             begin_s = time.monotonic()
             # A timeout of 0 is none.
