@@ -419,10 +419,8 @@ TEST_F(CApiPrograms, RanksThatCallWithOtherRowsAllHearOfIt) {
   }
 }
 
-// The programs have equal collectives, so that only their digests tell them apart.
-TEST_F(CApiPrograms, RanksThatCallAnotherProgramAllHearOfIt) {
+TEST_F(CApiPrograms, RanksThatCallAnotherCollectiveAllHearOfIt) {
   constexpr int kRanks = 3;
-  const std::string head = "%x = input f32 [R, 64]\n%y = all_reduce sum %x\n";
   for (const uint64_t rows : {1, 5000}) {
     RankProcesses ranks;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -430,22 +428,48 @@ TEST_F(CApiPrograms, RanksThatCallAnotherProgramAllHearOfIt) {
         socket_ += std::to_string(rows);
         cotune_group* const group = Create(rank, kRanks, link);
         if (group == nullptr) return 1;
-        const std::string tail =
-            rank == 1 ? "%z = neg %y\nreturn %z\n" : "%z = abs %y\nreturn %z\n";
-        CheckedProgram program(head + tail, rows, rank, kRanks, 1);
+        const std::string text =
+            fmt::format("%x = input f32 [R, 64]\n%y = all_reduce {} %x\n%z = neg %y\nreturn %z\n",
+                        rank == 1 ? "max" : "sum");
+        CheckedProgram program(text, rows, rank, kRanks, 1);
         link.Report("differs " + program.Run(group));
         cotune_group_destroy(group);
         return 0;
       });
     }
     ASSERT_TRUE(ranks.WaitForEnd({0, 1, 2}, kPatienceNs)) << ranks.Transcript();
-    const std::string call = fmt::format("all_reduce of {} f32 (sum) in program ", rows * 64);
+    const std::string call = fmt::format("all_reduce of {} f32 (", rows * 64);
     for (const size_t rank : {0, 1, 2}) {
       EXPECT_THAT(ranks.LinesOf(rank, "differs "),
                   ElementsAre(AllOf(HasSubstr("rank 1"), HasSubstr(call))))
           << ranks.Transcript();
     }
   }
+}
+
+// The operations around a collective that is agreed are of one rank only.
+TEST_F(CApiPrograms, RanksRunOtherProgramsAroundAnAgreedCollective) {
+  RunRanks(3, [&](cotune_group* group, int rank, TestLink& link) {
+    const std::string bare = "%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n";
+    cotune_program* alone = nullptr;
+    const uint64_t rows[] = {4096};
+    if (cotune_program_parse(bare.data(), bare.size(), &alone, nullptr) != COTUNE_SUCCESS ||
+        cotune_program_is_agreed(group, alone, 4096) != 0 ||
+        cotune_program_agree(group, alone, rows, 1) != COTUNE_SUCCESS ||
+        cotune_program_is_agreed(group, alone, 4096) != 1) {
+      link.Report(fmt::format("wrong: not agreed {}", cotune_last_error(group)));
+    }
+    cotune_program_free(alone);
+    const std::string tails[] = {"%z = neg %y\nreturn %z\n", "%z = abs %y\nreturn %z, %y\n",
+                                 "return %y\n"};
+    CheckedProgram program("%x = input f32 [R, 64]\n%y = all_reduce sum %x\n" + tails[rank], 64,
+                           rank, 3, 1);
+    for (int run = 0; run < 3; ++run) {
+      if (const std::string wrong = program.Run(group); !wrong.empty()) {
+        link.Report(fmt::format("wrong: {}", wrong));
+      }
+    }
+  });
 }
 
 TEST_F(CApiPrograms, WrongOperandsAreNamedAndTheGroupGoesOn) {
