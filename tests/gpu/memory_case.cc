@@ -318,9 +318,9 @@ Status RunCanary(ApiRank& rank, const Flags& flags) {
       canaries.Add("the receive buffer", buffers.recv, RecvBytes(buffers.problem)));
   rank.Leave();
   // If the memory of the group was freed, this allocation has some of it.
-  constexpr uint64_t kArenaBytes = 300ull << 20;
-  COTUNE_TRY(void* later, rank.memory().Allocate(kArenaBytes));
-  COTUNE_RETURN_IF_ERROR(canaries.Add("memory that was allocated later", later, kArenaBytes));
+  const uint64_t later_bytes = rank.memory().is_cuda() ? 300ull << 20 : 16ull << 20;
+  COTUNE_TRY(void* later, rank.memory().Allocate(later_bytes));
+  COTUNE_RETURN_IF_ERROR(canaries.Add("memory that was allocated later", later, later_bytes));
   // The runner lets the victim go on when all others are here, and ends all of them when the victim
   // has been here for a while.
   PrintNow("left", "");
