@@ -96,7 +96,8 @@ class Run:
             inputs = inputs[:-1]
         if len(inputs) != len(program.inputs):
             raise ValueError(
-                f"the program has {len(program.inputs)} inputs, and the call has {len(inputs)}"
+                f"the program has {len(program.inputs)} inputs and {len(program.outputs)} outputs, and "
+                f"the call has {len(inputs)} inputs"
             )
         inputs = [_as_bytes(each) for each in inputs]
         self._run_collective = run_collective

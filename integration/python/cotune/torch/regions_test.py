@@ -397,6 +397,15 @@ class TakenAnywayTest(unittest.TestCase):
         program = next(node for node in self.graph.graph.nodes if "program" in node.kwargs)
         self.assertLess(list(self.graph.graph.nodes).index(program), names.index(aten.copy_.default))
 
+    def test_no_epilogue_reads_what_was_written_before_the_wait(self) -> None:
+        x, y, z = (self.graph.input(16, 16) for _ in range(3))
+        work = self._started(x)
+        self.graph.call(aten.copy_.default, y, z)
+        total = self.graph.call(aten.add.Tensor, self.graph.wait(work), y)
+        (lines,) = self._lines_of(total)
+        self.assertEqual(lines[-1], "return %1")
+        self.assertIn(aten.add.Tensor, self.graph.targets())
+
     def test_strides(self) -> None:
         x = self.graph.call(aten.permute.default, self.graph.input(16, 8), [1, 0])
         self.assertEqual(self._lines_of(self.graph.all_reduce(x))[0][0], "%0 = input f32 [R, 1]")
