@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,8 +43,9 @@ TEST(AgreedChoicesTest, TheFirstAgreementStays) {
 TEST(AgreedChoicesTest, ADefaultIsAnAgreement) {
   AgreedChoices agreed;
   agreed.Add(SumOfFloats(), 8, std::nullopt);
-  ASSERT_TRUE(agreed.Find(SumOfFloats(), 8));
-  EXPECT_EQ(agreed.Find(SumOfFloats(), 8), AgreedChoices::Choice());
+  const std::optional<AgreedChoices::Choice> found = agreed.Find(SumOfFloats(), 8);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(found->has_value());
 }
 
 class DispatcherAgreementTest : public DispatcherTest {
