@@ -59,7 +59,8 @@ class CudaPartTest : public ::testing::Test {
   // Nobody reads the operands.
   Enqueued LaunchOne(const sdk::Program& program) {
     const PartStages stages = *StagesOf(program);
-    CudaPart part(*gpu_, program, stages, ShapeOf(program, stages), true, nullptr, kResidentBlocks);
+    CudaPart part(*gpu_, graphs_, program, stages, ShapeOf(program, stages), true, nullptr,
+                  kResidentBlocks);
     std::vector<const void*> inputs(static_cast<size_t>(program.input_count));
     std::vector<void*> outputs(program.outputs.size());
     cotune_program_launch_t launch{};
@@ -77,6 +78,7 @@ class CudaPartTest : public ::testing::Test {
 
   FakeDriverState& driver_;
   std::unique_ptr<Gpu> gpu_;
+  gpu::GraphUses graphs_;
 };
 
 TEST_F(CudaPartTest, ANormIsOneLaunchOfABlockARowWithoutAnAllocation) {
