@@ -1,12 +1,55 @@
 #include "plugins/nccl/communicator_abort.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 namespace cotune::nccl {
+namespace {
+
+// Counts the aborts of this process that have not returned, and lets its exit wait for them. While
+// a thread frees a communicator, exit would end the state of NCCL and of the driver that it uses:
+// the process would crash. The object is never destroyed, because such a thread may outlive exit.
+class UnfinishedAborts {
+ public:
+  static UnfinishedAborts& OfProcess() {
+    static UnfinishedAborts& aborts = *new UnfinishedAborts();
+    return aborts;
+  }
+  void Begin() {
+    // NCCL and the driver are loaded by now: exit calls this before what they have registered.
+    static const int registered = std::atexit([] { OfProcess().AwaitAll(); });
+    static_cast<void>(registered);
+    const std::lock_guard lock(mutex_);
+    process_ = getpid();
+    ++count_;
+  }
+  void End() {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+
+ private:
+  void AwaitAll() {
+    std::unique_lock lock(mutex_);
+    // A forked child has the count, and not the threads.
+    if (process_ != getpid()) return;
+    changed_.wait_for(lock, kExitWaits, [this] { return count_ == 0; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+  pid_t process_ = 0;
+};
+
+}  // namespace
 
 struct CommunicatorAbort::State {
   std::mutex mutex;
@@ -33,7 +76,9 @@ CommunicatorAbort::CommunicatorAbort(Function abort, NcclComm comm,
       state->is_done = true;
     }
     state->changed.notify_all();
+    UnfinishedAborts::OfProcess().End();
   };
+  UnfinishedAborts::OfProcess().Begin();
   try {
     std::thread(run).detach();
   } catch (const std::system_error&) {

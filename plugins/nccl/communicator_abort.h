@@ -44,6 +44,10 @@ class CommunicatorAbort {
 // How long an abort is waited for. NCCL takes half a second on a busy host.
 inline constexpr std::chrono::seconds kAbortReturns(2);
 
+// How long the exit of the process waits for aborts that have not returned. After its last CUDA
+// graph is destroyed, NCCL takes up to 2.4 s (2 H100, NCCL 2.28.9) to free a communicator.
+inline constexpr std::chrono::seconds kExitWaits(5);
+
 }  // namespace cotune::nccl
 
 #endif  // COTUNE_PLUGINS_NCCL_COMMUNICATOR_ABORT_H_

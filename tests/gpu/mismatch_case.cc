@@ -70,7 +70,7 @@ Status CallProblemOfRank(ApiRank& rank, const ApiRank::Subgroup& on, const std::
   return CallAndWait(rank, on, problem, buffers);
 }
 
-// Two programs with equal collectives.
+// Two programs with equal collectives. Each rank gets the right values of its own.
 Status CallProgramOfRank(ApiRank& rank, const ApiRank::Subgroup& on, bool is_odd) {
   const std::string operation = is_odd ? "neg" : "abs";
   COTUNE_TRY(
@@ -83,6 +83,7 @@ Status CallProgramOfRank(ApiRank& rank, const ApiRank::Subgroup& on, bool is_odd
   PrintNow("called", operation.c_str());
   Status done = program->Enqueue(on.group.get());
   if (done) done = rank.Await(on.group.get(), on.stream);
+  if (done) done = program->Check(1, "beside ranks with another program");
   return done;
 }
 

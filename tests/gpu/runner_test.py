@@ -329,14 +329,16 @@ class JudgeTest(unittest.TestCase):
         def end(outcome: str = "6000000000 error late", code: int = 5, after: str = "right") -> RankEnd:
             return RankEnd(code, f"called at_ns=2000000000 x\noutcome at_ns={outcome}\nafter at_ns=1 {after}\n")
 
-        def judged(*ends: RankEnd, must_fail: bool = True) -> str:
-            return fault_steps.judge_mismatch(ends, 3, must_fail)
+        def judged(*ends: RankEnd, wanted: str = "error") -> str:
+            return fault_steps.judge_mismatch(ends, 3, wanted)
 
         fine = end("2100000000 fine", 0)
         named = end("2100000000 error rank 1 called a where rank 0 called b")
         self.assertEqual(judged(named, named), "")
-        self.assertEqual(judged(end(), fine, must_fail=False), "")
-        self.assertEqual(judged(fine, fine, must_fail=False), "")
+        self.assertEqual(judged(end(), fine, wanted="any"), "")
+        self.assertEqual(judged(fine, fine, wanted="any"), "")
+        self.assertEqual(judged(fine, fine, wanted="fine"), "")
+        self.assertIn("rank 1 has an error", judged(fine, named, wanted="fine"))
         self.assertIn("rank 1 has no error", judged(named, fine))
         self.assertIn("rank 1 does not name the calls", judged(named, end()))
         self.assertIn("not within 6 s", judged(named, end("8100000000 error late")))
