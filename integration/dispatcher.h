@@ -246,7 +246,7 @@ class Dispatcher {
   std::set<DispatchKey> untuned_;  // as far as it was said
   std::set<std::string> eager_;    // choices of which it was said that they cannot be captured
   AgreedChoices agreed_;
-  std::vector<ChoiceId> composed_;  // of agreed choices, where the table has another one
+  std::vector<ChoiceId> composed_;  // agreed choices that differ from the table
   // By the key that the table alone gives.
   std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
   // Digest and rows of programs all of whose collectives have an agreed choice.

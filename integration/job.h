@@ -154,7 +154,7 @@ class Job {
   const std::vector<std::string>& setting_warnings() const {
     return catalogue_->setting_warnings();
   }
-  // The fingerprint of this machine, the backends in use and, where there are groups, the ways in
+  // The fingerprint of this machine, the backends in use and, if there are groups, the ways in
   // which the ranks reach each other; equal on all ranks.
   const Fingerprint& fingerprint() const { return fingerprint_; }
   uint64_t topology_digest() const { return topology_digest_; }

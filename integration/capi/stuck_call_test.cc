@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -260,13 +261,16 @@ TEST_F(StuckCallTest, AForkedChildGivesNothingBackThatIsItsParents) {
   cotune_group* group = Create("choice a default");
   ASSERT_NE(group, nullptr);
   float memory[16] = {};
-  group->memory.emplace(memory, nullptr);
+  group->memory.emplace(
+      memory, capi::GroupMemory{memory, nullptr,
+                                std::make_unique<CapturedMemory::Range>(
+                                    group->job().captured_memory(), memory, sizeof(memory))});
   const int status = StatusOfChild([&] {
-    return cotune_memory_free(group, memory) == COTUNE_ERROR_USAGE &&
+    return cotune_memory_unregister(group, memory) == COTUNE_ERROR_USAGE &&
            group->memory.contains(memory);
   });
   EXPECT_TRUE(HasExitedWith(status, kOtherExitCode)) << status;
-  EXPECT_EQ(cotune_memory_free(group, memory), COTUNE_SUCCESS);
+  EXPECT_EQ(cotune_memory_unregister(group, memory), COTUNE_SUCCESS);
   EXPECT_FALSE(group->memory.contains(memory));
   cotune_group_destroy(group);
 }

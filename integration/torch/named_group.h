@@ -39,7 +39,7 @@ struct ProgramRun {
   std::string_view manifest;
 };
 
-// What became of a call of a program.
+// The outcome of a call of a program.
 enum class RunOutcome {
   kDone,
   kPlain,      // the group is plain, and nothing has run

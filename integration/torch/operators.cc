@@ -93,7 +93,7 @@ void RunPlain(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outp
   }
 }
 
-// Where the ranks meet, in Python. It gives the text of its error, or "".
+// Calls the function in Python in which the ranks meet. It gives the text of its error, or "".
 void RunUndecided(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                   const std::string& program, const std::string& group_name,
                   const std::string& manifest) {

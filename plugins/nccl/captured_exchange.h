@@ -37,8 +37,8 @@ HandleKinds HandleKindsOf(const gpu::CudaDriver& driver, const void* buffer);
 // buffer for written after one step: the first call ends with wrong data, and leaves an address
 // behind for whose removal the second one waits for ever. Seen on 2 H100 with NCCL 2.28.9, each
 // time; the same by ncclAlltoAll, and whatever protocol is forced. NCCL registers nothing for
-// blocks of up to 16 KiB times its number of channels to a peer (32 there), which it tells nobody,
-// so that the limit here is that of one channel.
+// blocks of up to 16 KiB times its number of channels to a peer (32 there). No function of
+// NCCL returns that number, so that the limit here is that of one channel.
 std::string WhyNotCaptured(const Problem& problem, const GraphRegistration& registration,
                            HandleKinds send, HandleKinds receive);
 

@@ -1,5 +1,5 @@
-// Captured all_to_all calls that NCCL does not complete. Those through the built plugin have a
-// process of their own each.
+// Captured all_to_all calls that NCCL does not complete. Each case that goes through the built
+// plugin has a process of its own.
 #include "plugins/nccl/captured_exchange.h"
 
 #include <gmock/gmock.h>

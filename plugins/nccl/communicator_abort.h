@@ -41,10 +41,10 @@ class CommunicatorAbort {
   std::shared_ptr<State> state_;  // null: freed
 };
 
-// How long an abort is waited for. NCCL takes half a second on a busy host.
+// Longest wait for an abort. NCCL takes half a second on a busy host.
 inline constexpr std::chrono::seconds kAbortReturns(2);
 
-// How long the exit of the process waits for aborts that have not returned. After its last CUDA
+// Longest wait of the exit of the process for aborts that have not returned. After its last CUDA
 // graph is destroyed, NCCL takes up to 2.4 s (2 H100, NCCL 2.28.9) to free a communicator.
 inline constexpr std::chrono::seconds kExitWaits(5);
 

@@ -1,4 +1,4 @@
-// How a group ends while a CUDA graph with its calls lives: NCCL frees no communicator before the
+// A group ends while a CUDA graph with its calls lives: NCCL frees no communicator before the
 // last graph that has captured a call of it is destroyed. Each case has a process of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -145,7 +145,7 @@ TEST(GraphEndDeathTest, AnAbortReturnsWhileAGraphLivesAndItsReplayEnds) {
   });
 }
 
-// A call outside of the graph is late, as where a tune measures a choice that hangs.
+// A call outside of the graph is late, as if a tune measures a choice that hangs.
 TEST(GraphEndDeathTest, ALateCallEndsTheGroupWhileAGraphLives) {
   IN_CHILD({
     GraphForTest graph;

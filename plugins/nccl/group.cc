@@ -12,9 +12,9 @@
 namespace cotune::nccl {
 namespace {
 
-// How long Abort lets a call on another thread come back before NCCL frees what it works on.
+// Time that Abort gives a call on another thread to come back before NCCL frees what it works on.
 constexpr int64_t kCallReturnsNs = 1'000'000'000;
-// How long an abort is waited for that cannot return, because a graph with a captured call lives:
+// Longest wait for an abort that cannot return, because a graph with a captured call lives:
 // kernels have left by then.
 constexpr std::chrono::milliseconds kGraphHoldsAbort(200);
 // How long a group that goes waits for its peers to go too.

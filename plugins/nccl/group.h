@@ -39,8 +39,8 @@ class Group {
                                              const NcclLibrary& nccl, bool compares_calls);
   // Not collective; bounded time. What still runs is aborted. A CUDA graph with calls of this group
   // should be destroyed before: replays of one that lives on still end, with results that are not
-  // valid, and NCCL keeps the memory that they reach until the graph is destroyed. A warning says
-  // so.
+  // valid, and NCCL keeps the memory that they reach until the graph is destroyed. It logs a
+  // warning then.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

@@ -27,7 +27,7 @@ constexpr int64_t kLongNs = 120 * kSecondNs;
 constexpr int64_t kCallNs = kSecondNs;
 // The victim has called later than the others, so that only their failure can end its call.
 constexpr int64_t kVictimsCallNs = 60 * kSecondNs;
-// Of a case; the process ends when one takes longer.
+// Limit of a case; the process ends if one takes longer.
 constexpr unsigned kPatienceS = 100;
 constexpr cotune_dtype_t kI32 = {COTUNE_DTYPE_INT, 32, 1};
 constexpr int32_t kPoison = -1;
@@ -124,7 +124,7 @@ class Buffers {
     }
     return "";
   }
-  // Whether some data has come, by a look at few elements.
+  // Returns true if some data has come, by a look at few elements.
   bool HasBegun(int rank) const {
     constexpr uint64_t kStep = 4096;
     const int32_t* const received = Receive(rank);
@@ -134,7 +134,7 @@ class Buffers {
     }
     return false;
   }
-  // A page that the call writes, in a block of another rank where there are blocks.
+  // A page that the call writes, in a block of another rank if there are blocks.
   char* PageInTheMiddle(int rank) const {
     constexpr uint64_t kPageBytes = 4096;
     const bool has_blocks = ReceiveElements() > problem_.count;

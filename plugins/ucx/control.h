@@ -52,8 +52,8 @@ struct ControlMessage {
 };
 static_assert(std::is_trivially_copyable_v<ControlMessage>);
 
-// Whether a rank of this group may have sent the message: ranks and kinds are in range, and the
-// group is the same. Anyone may send to an open port. Pure.
+// Returns true if a rank of this group may have sent the message: ranks and kinds are in range, and
+// the group is the same. Anyone may send to an open port. Pure.
 bool IsSound(const ControlMessage& message, uint64_t group, int world_size);
 
 // What is known of a rank when a deadline has come.

@@ -1,5 +1,5 @@
 // UCX listens on ports that anyone may send to: a rank of another job with a group of the same name
-// cannot say anything about this one.
+// has no influence on this one.
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
@@ -25,7 +25,7 @@ constexpr char kAddress[] = "address";
 
 enum Event { kListening, kSent };
 
-// What a rank whose group has this name said before groups of two jobs differed.
+// Sends the failure that a rank of a group with this name sent before groups of two jobs differed.
 std::string SendFailure(const JobForTest& job) {
   std::array<char, 4096> address{};
   uint64_t size = 0;

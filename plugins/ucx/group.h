@@ -67,7 +67,7 @@ class Group {
   // next one with elements is compared by.
   bool BeginCall(const sdk::CallRecord& call, const RunningCall* running);
   void EndCall() { running_ = nullptr; }
-  // Of all messages of the call that runs, but for sender, instance and order.
+  // Tag of all messages of the call that runs, but for sender, instance and order.
   uint64_t CallTag(int sender) const {
     return call_tag_ | (static_cast<uint64_t>(sender) << kSenderShift);
   }
@@ -94,7 +94,7 @@ class Group {
   // and the worker stays with the process.
   void AbandonWorker();
 
-  // Whether a message to the rank may be complete before it has left, so that the rest needs polls.
+  // Returns true if a message to the rank may be complete before it has left: the rest needs polls.
   bool NeedsPolls(int peer) const { return peers_[static_cast<size_t>(peer)].needs_polls; }
   // Bit r: a message to rank r about the group's state is on its way, as for long if rank r does
   // not read.
@@ -179,7 +179,7 @@ class Group {
   const int rank_;
   const int world_size_;
   const std::vector<int32_t> job_ranks_;
-  uint64_t digest_ = 0;  // of the name and of random words of all ranks
+  uint64_t digest_ = 0;  // hash over the name and random words of all ranks
   OwnedWorker worker_;
   std::mutex worker_mutex_;
   std::vector<PeerState> peers_;

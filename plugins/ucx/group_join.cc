@@ -129,8 +129,9 @@ bool SharesMemory(const std::string& transports) {
   return HasOneOf(transports, kQueues);
 }
 
-// Whether a message by these transports may be complete before it has left. In a queue in shared
-// memory it lies where the receiver takes it, and a device with reliable connections goes on alone.
+// Returns true if a message by these transports may be complete before it has left. In a queue in
+// shared memory it lies where the receiver takes it, and a device with reliable connections goes on
+// alone.
 bool NeedsPollsToLeave(const std::string& transports) {
   constexpr std::string_view kReliable[] = {"rc_", "dc_"};
   return !SharesMemory(transports) && !HasOneOf(transports, kReliable);

@@ -31,10 +31,10 @@ constexpr int64_t kLongNs = 60 * kSecondNs;
 constexpr int64_t kShortNs = 2 * kSecondNs;
 
 enum Event { kStopped, kFailed, kSenderEnded };
-// The key in the store by which the receiver says that it has a part of the message.
+// The receiver sets this key in the store when it has a part of the message.
 constexpr char kBegun[] = "begun";
 
-// How the receiver's call ends, and what the caller does with the buffer then.
+// The end of the receiver's call, and the use of the buffer afterwards.
 enum class End { kAtTheDeadline, kByAbort };
 enum class Reuse { kWrites, kFrees };
 

@@ -63,7 +63,7 @@ class Operation final : public RunningCall {
   void Begin(Slot& slot);
   void PostStep(Slot& slot);
   void Post(Slot& slot, const Message& message, Request& request, const SegmentMemory& memory);
-  // Whether all that the call sent has left this process.
+  // Returns true if all data that the call sent has left this process.
   bool IsSent();
 
   Group& group_;

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kRequestAlignment = 64;
 // Closing by force needs no peer, so that it ends soon.
 constexpr int64_t kCloseNs = 100'000'000;
-// How long messages that nobody has received are dropped before a worker ends.
+// Time in which messages that nobody has received are dropped before a worker ends.
 constexpr int64_t kDrainNs = 100'000'000;
 
 int64_t NowNs() {
@@ -92,7 +92,7 @@ void WorkerDeleter::operator()(Worker* worker) const {
 void Worker::Close() {
   if (handle_ == nullptr || is_abandoned_) return;
   Disconnect(~uint64_t{0}, kCloseNs);
-  // What is left of closed connections goes with the next polls.
+  // The rest of closed connections goes with the next polls.
   for (int i = 0; i < kPollsMin; ++i) Progress();
   Drain();
   // A flush holds an endpoint, and does not end if a connection over TCP was closed with unsent

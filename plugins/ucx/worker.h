@@ -119,8 +119,8 @@ class Worker {
   };
   const FailedRequest& failed_request() const { return failed_request_; }
 
-  // Whether the system, or the network device, has taken all that was sent. Over TCP a message is
-  // complete before: the part for which the socket has no room waits for further polls.
+  // Returns true if the system, or the network device, has taken all data that was sent. Over TCP a
+  // message is complete before: the part for which the socket has no room waits for further polls.
   bool IsSent();
   // Waits until the peers have taken what was sent, but not for longer than `within_ns`.
   void AwaitTaken(int64_t within_ns);
@@ -148,7 +148,7 @@ class Worker {
   void Settle(Request& request, void* answer);
   // Drops messages that have come and that nobody has received.
   void Drain();
-  // For what UCX answers to a flush or a close.
+  // Takes the answer of UCX to a flush or a close.
   bool IsInProgress(void* answer) const;
   void Free(void* answer) const;
   // Polls until all are complete, and frees them. False: not within the time.
@@ -159,7 +159,7 @@ class Worker {
   ucp_worker_h handle_ = nullptr;
   std::array<Peer, kRanksMax> peers_;
   FailedRequest failed_request_;
-  void* flush_ = nullptr;  // of IsSent
+  void* flush_ = nullptr;  // the request by which IsSent asks
   bool is_abandoned_ = false;
   std::vector<std::shared_ptr<void>> kept_;
   std::byte sink_{};

@@ -126,7 +126,7 @@ def known_death_step(tree: Tree, queue: int, ranks: int, backend: str, in_graph:
 
 # ---- Steps in which a group goes while a CUDA graph with its call lives ----
 
-# In which a group has gone, whatever its graphs and peers do.
+# A group has gone after this time, whatever its graphs and peers do.
 GROUP_GOES_S = 5.0
 
 
@@ -149,7 +149,7 @@ def judge_graph_end(ends, left: int) -> str:
         if "replayed at_ns" not in end.output:
             return f"a replay of rank {rank} does not end after the group"
         if "ended while a CUDA graph" not in end.output:
-            return f"rank {rank} does not say that a graph lives"
+            return f"rank {rank} gives no warning that a graph lives"
         if end.exit_code != 0:
             return f"rank {rank} ended with {end.exit_code}"
     return ""

@@ -8,7 +8,7 @@
 namespace cotune::gputest {
 namespace {
 
-// Whether a captured call gives the right answer on the group's stream.
+// Replays a captured call on the group's stream and compares its answer.
 Status ReplayAndCompare(ApiRank& rank, const CallMemory::Replay& replay, const Problem& problem,
                         void* send, void* recv, uint32_t salt) {
   const uint64_t recv_bytes = problem.recv_elements() * SizeBytes(problem.cls.dtype);

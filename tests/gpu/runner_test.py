@@ -322,7 +322,7 @@ class JudgeTest(unittest.TestCase):
         self.assertIn("the group of rank 0 does not end", judged(end(left="", replayed="", code=-9), end()))
         self.assertIn("took 6.0 s", judged(end("left at_ns=7000000000 \n"), end()))
         self.assertIn("a replay of rank 1 does not end", judged(end(), end(replayed="")))
-        self.assertIn("rank 0 does not say", judged(end(warning=""), end()))
+        self.assertIn("rank 0 gives no warning", judged(end(warning=""), end()))
         self.assertIn("rank 1 ended with -11", judged(end(), end(code=-11)))
 
     def test_calls_that_do_not_fit_have_to_end_in_time_and_with_an_error(self):

@@ -12,10 +12,10 @@ namespace cotune::gpu {
 // One thread. The memory has addresses and no content; freed addresses are given out again first,
 // as those of a driver are.
 struct GraphDriverState {
-  std::map<CuDevicePointer, size_t> reserved;  // of cuMemAddressReserve, by address
+  std::map<CuDevicePointer, size_t> reserved;  // address ranges by address
   std::map<CuDevicePointer, size_t> mapped;
-  std::map<CuDevicePointer, size_t> allocated;  // of cuMemAlloc
-  CuGraph capture = nullptr;                    // of all streams; nullptr: none
+  std::map<CuDevicePointer, size_t> allocated;  // sizes by address
+  CuGraph capture = nullptr;                    // one for all streams; nullptr: none
   unsigned long long captures = 0;              // so far
   int user_objects = 0;                         // that live
   bool refuses_user_objects = false;

@@ -50,7 +50,7 @@ struct FakeNcclState {
   const TunerV5* static_tuner = nullptr;  // of the program, in place of NCCL_TUNER_PLUGIN
   // Whether kernels are on the GPU that wait for a peer: an abort has them leave, and notifies.
   std::atomic<bool>* kernels = nullptr;
-  // Whether streams are being captured. A communicator with a captured call is freed by nothing
+  // True while streams are captured. A communicator with a captured call is freed by nothing
   // while graphs_live; whoever takes that back notifies `changed`.
   std::atomic<bool>* is_capturing = nullptr;
   bool graphs_live = false;

@@ -86,7 +86,7 @@ class Agreement:
         return key not in self._fixed and key.rows > 0 and self._has_agreed(key.text, key.rows)
 
     def _has_agreed(self, program: str, rows: int) -> bool:
-        """Whether all collectives of a program are agreed at so many rows."""
+        """Returns true if all collectives of a program are agreed at so many rows."""
         if not library.is_there():
             return False
         name, text = self._name.encode(), program.encode()
@@ -116,7 +116,7 @@ class Agreement:
         return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed}
 
     def _has_fixed(self, entry: Entry) -> bool:
-        """Whether a program has a collective of the kind of a fixed key, at whatever number of elements."""
+        """Returns true if a program has a collective of the kind of a fixed key, at any number of elements."""
         fixed = {key.text for key in self._fixed}
         return bool(fixed) and not fixed.isdisjoint(plain.texts_of_collectives(entry.text))
 

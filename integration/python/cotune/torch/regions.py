@@ -453,7 +453,7 @@ def find_regions(
 ) -> Found:
     """The regions of a graph, and the collectives that are left alone with the reason.
 
-    `why_not` says why a region cannot be a program. Each of its collectives is one by itself then, and left alone only if
+    `why_not` returns the reason for which a region cannot be a program. Each of its collectives is one by itself then, and left alone only if
     that cannot be either.
     """
     forbidden: frozenset[fx.Node] = frozenset()
