@@ -221,7 +221,7 @@ MODELS: dict[str, Model] = {
     "coalesced": Model(
         _coalesced, _tensors(("R", 16), ("R", 8)), [], ("no all_reduce_coalesced",)
     ),
-    "other_user": Model(_other_user, _tensors(("R", 16)), [], ("other than one wait",)),
+    "other_user": Model(_other_user, _tensors(("R", 16)), ["all_reduce_add_mul"]),
     "early_user": Model(
         _early_user, _tensors(("R", 16), (16, 16)), ["all_reduce_mul_add_relu"]
     ),
