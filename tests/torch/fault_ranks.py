@@ -57,7 +57,7 @@ def two_graphs() -> str:
 
 def plain_error() -> str:
     """A call that PyTorch's own collectives refuse ends with their reason."""
-    error = another_graph()
+    error = healthy()
     try:
         torch.ops.cotune.all_to_all(torch.ones(3), dist.group.WORLD.group_name)
     except RuntimeError as failure:

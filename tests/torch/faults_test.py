@@ -121,7 +121,7 @@ class FaultsTest(unittest.TestCase):
                     self.assertIn("group 0: a group of cotune on host", each["explains"])
 
     def test_the_error_of_a_plain_group_gives_its_reason(self):
-        self.run_case("plain_error")
+        self.assert_plain(*self.run_case("plain_error", Tree(without=(PLUGIN,))), "no plugin was found")
 
     def test_a_plain_group_without_the_package(self):
         tree = Tree()
