@@ -50,7 +50,7 @@ void GiveBack(cotune_group& group, GroupMemory memory) {
 template <typename IsKept>
 void GiveBackKept(cotune_group& group, const IsKept& is_kept) {
   auto& kept = group.kept_memory;
-  const auto first = std::stable_partition(kept.begin(), kept.end(), is_kept);
+  const auto first = std::partition(kept.begin(), kept.end(), is_kept);
   for (auto each = first; each != kept.end(); ++each) GiveBack(group, std::move(*each));
   kept.erase(first, kept.end());
 }

@@ -52,9 +52,8 @@ void PeerMemory::GiveBack(GroupRemains remains) {
 }
 
 void PeerMemory::Sweep() {
-  const auto ended =
-      std::stable_partition(in_graphs_.begin(), in_graphs_.end(),
-                            [](const GroupRemains& each) { return each.graphs->IsAny(); });
+  const auto ended = std::partition(in_graphs_.begin(), in_graphs_.end(),
+                                    [](const GroupRemains& each) { return each.graphs->IsAny(); });
   for (auto each = ended; each != in_graphs_.end(); ++each) {
     if (each->host_words != nullptr) gpu_.driver()->HostFree(each->host_words);
     if (each->arena.data != 0) free_.push_back(each->arena);
