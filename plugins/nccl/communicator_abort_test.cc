@@ -45,7 +45,7 @@ void ExitOfAForkedChild() {
   // The child has no thread that could end the abort; the alarm ends one that waits for it.
   const pid_t child = fork();
   if (child == 0) {
-    alarm(3);
+    alarm(4);
     std::exit(0);
   }
   int status = -1;
