@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/backend/backend.h"
 #include "core/database/tuning_journal.h"
 #include "fmt/format.h"
 
@@ -15,7 +16,10 @@ CallWatchdog::Options WatchOptions(const TuningSettings& settings) {
   constexpr int64_t kStuckMinNs = 2'000'000'000;
   constexpr int64_t kCallLimitNs = 60'000'000'000;
   CallWatchdog::Options options;
-  options.abort_after_ns = timeout_ns / 4;
+  // A backend may look for the rank that is late until then; an abort would hide that rank.
+  constexpr int64_t kHourNs = 3'600'000'000'000;
+  constexpr int64_t kLatestEndNs = LatestEndNs(0, kHourNs) - kHourNs;
+  options.abort_after_ns = std::max(timeout_ns / 4, kLatestEndNs);
   options.stuck_after_ns = std::max(timeout_ns / 4, kStuckMinNs);
   options.call_limit_ns = std::min(settings.warm_timeout_ns, kCallLimitNs);
   return options;

@@ -6,6 +6,20 @@
 #include <utility>
 
 namespace cotune {
+namespace {
+
+// Asks again for a while: a device lets go some time after a graph was destroyed.
+template <typename IsUsed>
+bool StaysAtEnd(const IsUsed& is_used) {
+  constexpr int kTriesMax = 100;
+  for (int tries = 0; is_used(); ++tries) {
+    if (tries == kTriesMax) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace
 
 void GraphUses::Note(Device& device, void* stream) {
   const Result<uint64_t> capture = device.HoldInGraph(stream, last_capture_, count_);
@@ -30,16 +44,11 @@ CapturedMemory::Range::~Range() {
 }
 
 bool GraphUses::IsAnyAtEnd() const {
-  constexpr int kTriesMax = 100;
-  for (int tries = 0; IsAny() && tries < kTriesMax; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return IsAny();
+  return StaysAtEnd([this] { return IsAny(); });
 }
 
 bool CapturedMemory::Range::IsInGraphAtEnd() const {
-  const std::lock_guard lock(memory_.mutex_);
-  return uses_.IsAnyAtEnd();
+  return StaysAtEnd([this] { return IsInGraph(); });
 }
 
 bool CapturedMemory::Range::IsInGraph() const {

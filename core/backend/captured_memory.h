@@ -48,7 +48,7 @@ class CapturedMemory {
 
     // Returns true while a graph lives that holds a call with an operand in the range.
     bool IsInGraph() const;
-    // The same as GraphUses::IsAnyAtEnd.
+    // The same as GraphUses::IsAnyAtEnd. Other ranges are used meanwhile.
     bool IsInGraphAtEnd() const;
     const std::byte* begin() const { return begin_; }
     uint64_t bytes() const { return bytes_; }

@@ -16,8 +16,9 @@ namespace cotune {
 namespace {
 
 constexpr std::string_view kMagic = "COTUNEJL";
-// 6 added the texts of programs to cells, 7 how ranks reach each other, and 8 the warm times of
-// tied choices; older ones from 5 on are read as well.
+// 6 added the texts of programs to cells, 7 how ranks reach each other, 8 the warm times of tied
+// choices, and 9 moved how ranks reach each other into the fingerprint; older ones from 5 on are
+// read as well.
 constexpr uint32_t kVersion = 9;
 constexpr uint32_t kOldestVersion = 5;
 constexpr size_t kHeaderBytes = kMagic.size() + 4 + 4;

@@ -23,25 +23,19 @@ DriverResult<uint64_t> HoldInGraph(const CudaDriver& driver, CuStream stream, ui
 class GraphUses {
  public:
   GraphUses() = default;
-  // A part of `whole`: a graph that uses the part uses the whole.
-  explicit GraphUses(const GraphUses* whole)
-      : count_(std::make_shared<Count>(Count{whole->count_})) {}
   GraphUses(const GraphUses&) = delete;
   GraphUses& operator=(const GraphUses&) = delete;
 
   // Work on the stream uses it. If the driver cannot hold it for the graph, the use never ends.
   void Add(const CudaDriver& driver, CuStream stream);
-  // Returns true while a graph lives that uses it, or a part of it lives.
+  // Returns true while a graph lives that uses it.
   bool IsAny() const { return is_lasting_ || count_.use_count() > 1; }
   // The same for an end that frees what graphs use: the driver lets go some time after a graph was
   // destroyed, which this waits for, 0.1 s at most.
   bool IsAnyAtEnd() const;
 
  private:
-  struct Count {
-    std::shared_ptr<const void> whole;
-  };
-  std::shared_ptr<const Count> count_ = std::make_shared<Count>();
+  std::shared_ptr<const int> count_ = std::make_shared<const int>(0);
   std::atomic<uint64_t> last_capture_{0};
   std::atomic<bool> is_lasting_{false};
 };

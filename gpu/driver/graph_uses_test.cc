@@ -61,16 +61,6 @@ TEST_F(GraphUsesTest, ManyCallsOfOneCaptureMakeOneObject) {
   EXPECT_FALSE(uses.IsAny());
 }
 
-TEST_F(GraphUsesTest, AGraphOfAPartUsesTheWholeAlsoWhenThePartIsGone) {
-  GraphUses whole;
-  auto part = std::make_unique<GraphUses>(&whole);
-  CuGraph const graph = Capture({part.get()});
-  part.reset();
-  EXPECT_TRUE(whole.IsAny());
-  driver()->GraphDestroy(graph);
-  EXPECT_FALSE(whole.IsAny());
-}
-
 TEST_F(GraphUsesTest, AGraphMayOutliveTheUses) {
   auto uses = std::make_unique<GraphUses>();
   CuGraph const graph = Capture({uses.get()});

@@ -94,7 +94,7 @@ class Backend {
 
   // Graphs that may be replayed outlive it.
   ~Backend() {
-    if (memory_.IsInGraph()) kernels_.Abandon();
+    if (memory_.IsInUse()) kernels_.Abandon();
   }
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;

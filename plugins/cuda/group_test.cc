@@ -221,7 +221,7 @@ TEST_F(GroupTest, WhatAGraphUsesStaysUntilTheGraphIsDestroyed) {
   (*group)->NoteCall(nullptr);
   group->reset();
   EXPECT_EQ(driver_.host_allocated, 1);
-  EXPECT_TRUE(memory_->IsInGraph());
+  EXPECT_TRUE(memory_->IsInUse());
   group = Join("h");
   EXPECT_EQ(driver_.allocated, 2);
   group->reset();
@@ -229,7 +229,7 @@ TEST_F(GroupTest, WhatAGraphUsesStaysUntilTheGraphIsDestroyed) {
   group = Join("i");
   EXPECT_EQ(driver_.allocated, 2) << "either arena serves again";
   EXPECT_EQ(driver_.host_allocated, 1) << "that of the group which lives";
-  EXPECT_FALSE(memory_->IsInGraph());
+  EXPECT_FALSE(memory_->IsInUse());
   group->reset();
 }
 
@@ -271,6 +271,25 @@ TEST_F(GroupTest, AGroupGoesWhileAKernelOfOthersRunsForEver) {
   EXPECT_EQ(driver_.host_allocated, 2);
   EXPECT_EQ(driver_.allocated, 2);
   EXPECT_LE(driver_.waiting, 1) << "one thread waits";
+}
+
+// The GPU comes to an end later, and a replay uses what the group had even then.
+TEST_F(GroupTest, WhatAGroupLeftToTheProcessIsNeverFreed) {
+  auto group = Join("g");
+  ASSERT_TRUE(group);
+  driver_.capture = 9;
+  (*group)->NoteCall(nullptr);
+  driver_.is_busy = true;
+  group->reset();
+  Finish();
+  while (const int waiting = driver_.waiting) driver_.waiting.wait(waiting);
+  EXPECT_FALSE(gpu_->IsStuck());
+  EXPECT_TRUE(memory_->IsInUse());
+  EndGraphs();
+  EXPECT_TRUE(memory_->IsInUse());
+  memory_.reset();
+  EXPECT_EQ(driver_.allocated, 1);
+  EXPECT_EQ(driver_.host_allocated, 1);
 }
 
 TEST_F(GroupTest, AContextThatHasFailedIsNotWaitedFor) {

@@ -34,7 +34,7 @@ Group::Group(const cotune_host_t& host, const cotune_group_params_t& params, con
       world_size_(params.world_size),
       job_ranks_(params.job_ranks, params.job_ranks + params.world_size),
       meeting_(host, params, "cuda"),
-      graphs_(std::make_unique<gpu::GraphUses>(&memory.graphs())) {}
+      graphs_(std::make_unique<gpu::GraphUses>()) {}
 
 Result<std::unique_ptr<Group>> Group::Join(const cotune_host_t& host,
                                            const cotune_group_params_t& params, const Gpu& gpu,
@@ -71,9 +71,10 @@ Result<void> Group::Connect(int64_t deadline_ns) {
 // driver would wait for them in every call that frees memory: all of it is left to the process.
 Group::~Group() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
+  bool has_ended = true;
   if (words_ != nullptr) {
     Abort();
-    if (!EndKernels() || !Leave()) return;
+    has_ended = EndKernels() && Leave();
   }
   GroupRemains remains;
   remains.arena = {arena_, kArenaBytes, rank_, world_size_, is_connected_};
@@ -82,7 +83,7 @@ Group::~Group() {
     std::move(mappings.begin(), mappings.end(), std::back_inserter(remains.mappings));
   }
   remains.graphs = std::move(graphs_);
-  memory_.GiveBack(std::move(remains));
+  has_ended ? memory_.GiveBack(std::move(remains)) : memory_.Abandon(std::move(remains));
 }
 
 template <typename Enqueue>

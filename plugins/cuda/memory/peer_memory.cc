@@ -13,12 +13,13 @@ using sdk::Result;
 PeerMemory::~PeerMemory() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   if (!gpu_.IsStuck()) Sweep();
-  if (gpu_.IsStuck() || !in_graphs_.empty()) {
+  if (gpu_.IsStuck() || !in_graphs_.empty() || !abandoned_.empty()) {
     // Never destroyed: its mappings stay.
     static auto* const left = new std::vector<std::vector<GroupRemains>>;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     left->push_back(std::move(in_graphs_));
+    left->push_back(std::move(abandoned_));
     return;
   }
   for (const auto& [handle, pointer] : mapped_) gpu_.driver()->IpcCloseHandle(pointer);
@@ -26,18 +27,30 @@ PeerMemory::~PeerMemory() {
 }
 
 Result<gpu::CuDevicePointer> PeerMemory::Take(uint64_t bytes, const HaveLeft& have_left) {
-  const std::lock_guard lock(mutex_);
-  Sweep();
-  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Arena& arena) {
-    return arena.bytes == bytes && (!arena.is_shared || have_left(arena));
+  // Nobody else is given them meanwhile: the GPU may take long to answer, and others do not wait.
+  std::vector<Arena> candidates;
+  {
+    const std::lock_guard lock(mutex_);
+    Sweep();
+    const auto fitting = std::partition(free_.begin(), free_.end(),
+                                        [&](const Arena& arena) { return arena.bytes != bytes; });
+    candidates.assign(fitting, free_.end());
+    free_.erase(fitting, free_.end());
+  }
+  const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const Arena& arena) {
+    return !arena.is_shared || have_left(arena);
   });
-  if (found != free_.end()) {
-    const gpu::CuDevicePointer pointer = found->data;
-    free_.erase(found);
+  gpu::CuDevicePointer pointer = 0;
+  if (found != candidates.end()) {
+    pointer = found->data;
+    candidates.erase(found);
+  }
+  const std::lock_guard lock(mutex_);
+  free_.insert(free_.end(), candidates.begin(), candidates.end());
+  if (pointer != 0) {
     ++taken_;
     return pointer;
   }
-  gpu::CuDevicePointer pointer = 0;
   COTUNE_RETURN_IF_ERROR(gpu_.Check(gpu_.driver()->MemoryAllocate(&pointer, bytes), "cuMemAlloc"));
   allocated_.push_back(pointer);
   ++taken_;
@@ -49,6 +62,11 @@ void PeerMemory::GiveBack(GroupRemains remains) {
   if (remains.arena.data != 0) --taken_;
   in_graphs_.push_back(std::move(remains));
   Sweep();
+}
+
+void PeerMemory::Abandon(GroupRemains remains) {
+  const std::lock_guard lock(mutex_);
+  abandoned_.push_back(std::move(remains));
 }
 
 void PeerMemory::Sweep() {
@@ -66,8 +84,9 @@ bool PeerMemory::HasTaken() {
   return taken_ > 0;
 }
 
-bool PeerMemory::IsInGraph() {
+bool PeerMemory::IsInUse() {
   const std::lock_guard lock(mutex_);
+  if (!abandoned_.empty()) return true;
   for (const GroupRemains& remains : in_graphs_) {
     if (remains.graphs->IsAnyAtEnd()) return true;
   }

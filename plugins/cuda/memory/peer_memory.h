@@ -55,8 +55,8 @@ struct GroupRemains {
 // Memory is shared by CUDA IPC. It is never freed nor unmapped while the process uses this GPU: a
 // peer that was cut off may still be writing when its group ends here, and a mapping may be used by
 // another group. An arena that a group gives back serves a later one when no graph of this process
-// uses it and no peer writes into it any more. If the GPU is stuck in the end, or a graph lives,
-// all is left to the process. Any thread; the context is current.
+// uses it and no peer writes into it any more. If the GPU is stuck in the end, a graph lives, or a
+// group was abandoned, all is left to the process. Any thread; the context is current.
 class PeerMemory {
  public:
   // socket_bases: folders for the sockets that take descriptors of callers' memory, see
@@ -77,12 +77,14 @@ class PeerMemory {
   sdk::Result<gpu::CuDevicePointer> Take(uint64_t bytes, const HaveLeft& have_left);
   // None of this rank's kernels of the group runs any more.
   void GiveBack(GroupRemains remains);
+  // Some may still run, so that nothing of it is used again or freed, not even when they have
+  // ended: a graph may start them anew.
+  void Abandon(GroupRemains remains);
   // Whether some memory has not been given back.
   bool HasTaken();
-  // The graphs that use any group; those of a group are a part of them.
-  const gpu::GraphUses& graphs() const { return graphs_; }
-  // Returns true while a graph lives that uses a group which has gone. No group lives.
-  bool IsInGraph();
+  // Returns true while a graph lives that uses a group which has gone, and for good after Abandon.
+  // No group lives.
+  bool IsInUse();
 
   // How the peers find memory that Take gave.
   sdk::Result<MemoryOffer> OfferOf(gpu::CuDevicePointer pointer, uint64_t bytes) const;
@@ -100,7 +102,7 @@ class PeerMemory {
   int taken_ = 0;                        // and not given back
   std::vector<Arena> free_;              // that no graph uses
   std::vector<GroupRemains> in_graphs_;  // given back, and used by graphs
-  gpu::GraphUses graphs_;
+  std::vector<GroupRemains> abandoned_;
   std::map<std::string, gpu::CuDevicePointer> mapped_;  // by handle
 };
 
