@@ -63,6 +63,7 @@ CommunicatorAbort::CommunicatorAbort(Function abort, NcclComm comm,
   if (comm == nullptr) return;
   state_ = std::make_shared<State>();
   auto run = [state = state_, abort, comm, context, kept = std::move(kept)] {
+    { const std::lock_guard is_detached(state->mutex); }
     if (context) {
       // Another thread of the process may be capturing a graph.
       const gpu::CurrentContext current(context->driver, context->context);
@@ -80,11 +81,14 @@ CommunicatorAbort::CommunicatorAbort(Function abort, NcclComm comm,
   };
   UnfinishedAborts::OfProcess().Begin();
   try {
+    // The thread begins when it is detached: detaching one that has ended frees what is its own.
+    const std::lock_guard lock(state_->mutex);
     std::thread(run).detach();
+    return;
   } catch (const std::system_error&) {
-    // Kernels that wait for a peer have to leave even without a thread for it.
-    run();
   }
+  // Kernels that wait for a peer have to leave even without a thread for it.
+  run();
 }
 
 bool CommunicatorAbort::Await(std::chrono::steady_clock::time_point end) const {

@@ -57,6 +57,12 @@ struct GraphForTest {
     return state.communicators;
   }
 
+  // An abort that has not returned still has its thread.
+  int Aborts() {
+    const std::lock_guard lock(state.mutex);
+    return state.aborts;
+  }
+
   FakeNcclState& state;
   FakeCudaState& cuda;
   JobForTest job;
@@ -79,7 +85,7 @@ TEST(GraphEndDeathTest, AllRanksGoWhileAGraphLives) {
     EXPECT_EQ(graph.Communicators(), 2) << "a replay reaches those with the calls";
     EXPECT_THAT(graph.job.warnings(),
                 AllOf(SizeIs(2), Each(AllOf(HasSubstr("group 'g' ended while a CUDA graph"),
-                                            HasSubstr("results are not valid")))));
+                                            HasSubstr("with wrong results")))));
     graph.DestroyGraph();
     EXPECT_TRUE(graph.AwaitCommunicators(0)) << "freed with the graph";
     EXPECT_THAT(graph.state.misuse, IsEmpty());
@@ -195,6 +201,34 @@ TEST(GraphEndDeathTest, ACallThatIsInNcclEndsAndTheGraphKeepsItsMemory) {
   });
 }
 
+// With no graph left the call is ended at once, as in a group that was never captured.
+TEST(GraphEndDeathTest, ACallThatIsInNcclIsRevokedAfterTheLastGraph) {
+  IN_CHILD({
+    GraphForTest graph;
+    {
+      FakeRank rank(graph.job, "g", 0, 1);
+      graph.Capture(rank);
+      graph.DestroyGraph();
+      cotune_plan_t* plan = rank.Prepare(Sum(1), "auto");
+      {
+        const std::lock_guard lock(graph.state.mutex);
+        graph.state.collectives_hang = true;
+      }
+      std::thread caller([&] { EXPECT_EQ(rank.Launch(plan), COTUNE_ABORTED); });
+      {
+        std::unique_lock lock(graph.state.mutex);
+        graph.state.changed.wait(lock, [&] { return graph.state.calls_inside == 1; });
+      }
+      rank.api().group_abort(rank.group());
+      caller.join();
+      EXPECT_GT(graph.state.revokes, 0);
+      rank.api().plan_destroy(plan);
+    }
+    EXPECT_TRUE(graph.AwaitCommunicators(0));
+    EXPECT_THAT(graph.state.misuse, IsEmpty());
+  });
+}
+
 TEST(GraphEndDeathTest, AnAbortThatNeverReturnsHoldsUpNobody) {
   IN_CHILD({
     GraphForTest graph;
@@ -206,7 +240,7 @@ TEST(GraphEndDeathTest, AnAbortThatNeverReturnsHoldsUpNobody) {
       FakeRank rank(graph.job, "g", 0, 1);
       EXPECT_EQ(rank.Run(Sum(1), "auto"), "");
     }
-    EXPECT_EQ(graph.state.aborts, 1);
+    EXPECT_EQ(graph.Aborts(), 1);
     EXPECT_THAT(graph.job.warnings(), ElementsAre(HasSubstr("NCCL has not freed")));
     // Another group comes and is aborted in the same process.
     {

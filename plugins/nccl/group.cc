@@ -92,7 +92,6 @@ Result<void> Group::Launch(const Problem& problem, const CallMethod& method,
         problem, GraphRegistration::OfProcess(nccl_.version()),
         HandleKindsOf(gpu_.driver(), buffers.send), HandleKindsOf(gpu_.driver(), buffers.receive));
     if (!refusal.empty()) return Fail(COTUNE_UNSUPPORTED, refusal);
-    has_captured_ = true;
     graphs_.Add(gpu_.driver(), stream);
   }
   const uint64_t number = ++launches_;
@@ -235,7 +234,7 @@ void Group::EndCommunicators() {
   std::unique_lock lock(call_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     origin_.StopWaiting();
-    if (has_captured_) {
+    if (graphs_.IsAny()) {
       // NCCL frees a revoked communicator at its abort, whatever graphs still reach.
       plain_.StopWaiting();
       windows_.communicator().StopWaiting();
@@ -271,7 +270,7 @@ void Group::WarnOfAbort() const {
       graphs_.IsAny()
           ? fmt::format(
                 "group '{}' ended while a CUDA graph with calls of it lives: a replay of "
-                "that graph still ends, but its results are not valid; destroy the graph, "
+                "that graph returns, but with wrong results; destroy the graph, "
                 "and NCCL frees the group's memory",
                 meeting_.group_name())
           : fmt::format(

@@ -120,7 +120,6 @@ class Group {
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_aborted_{false};
   gpu::GraphUses graphs_;  // that have captured a call
-  std::atomic<bool> has_captured_{false};
   // The last ones: their threads use the others.
   std::unique_ptr<CallComparison> comparison_;  // where calls are compared
   LaunchWatch watch_;
