@@ -60,6 +60,7 @@ uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited) 
 
 uint64_t RanksAtFault(std::span<const RankView> views, int self, uint64_t awaited,
                       uint64_t stopped) {
+  if ((awaited & ~Bit(self)) == 0) return Bit(self);
   const uint64_t late = LateRanks(views, self, awaited);
   const uint64_t silent = SilentRanks(views);
   const bool is_idle_rank_late = (late & ~silent) != 0;

@@ -72,7 +72,8 @@ uint64_t LateRanks(std::span<const RankView> views, int self, uint64_t awaited);
 
 // The same with what is seen of processes: `stopped` has the bits of ranks whose processes are
 // stopped. Over shared memory a rank that stops while it sends may make others silent, so that a
-// silent rank that is stopped is at fault where no rank answers that it waits for nobody. Pure.
+// silent rank that is stopped is at fault where no rank answers that it waits for nobody. If
+// `awaited` is empty no other rank holds up rank `self`, so that it is at fault itself. Pure.
 uint64_t RanksAtFault(std::span<const RankView> views, int self, uint64_t awaited,
                       uint64_t stopped);
 

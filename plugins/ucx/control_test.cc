@@ -47,6 +47,13 @@ TEST(RanksAtFaultTest, AStoppedRankThatAnswersOrARankThatIsLateChangesNothing) {
   EXPECT_EQ(RanksAtFault(late, 0, Bit(1), Bit(2)), Bit(1)) << "rank 1 waits for nobody";
 }
 
+TEST(RanksAtFaultTest, ARankThatWaitsForNobodyIsAtFaultItself) {
+  const std::vector<RankView> views = {{false, 0}, {false, Bit(0)}, {true, Bit(0)}};
+  EXPECT_EQ(RanksAtFault(views, 0, 0, 0), Bit(0));
+  EXPECT_EQ(RanksAtFault(views, 0, Bit(0), 0), Bit(0)) << "its own bit does not count";
+  EXPECT_EQ(RanksAtFault(views, 0, 0, Bit(2)), Bit(0)) << "the stopped rank does not hold it up";
+}
+
 sdk::CallRecord Call(uint32_t digest) {
   sdk::CallRecord record;
   record.digest = digest;

@@ -31,6 +31,7 @@ constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
 constexpr int64_t kLongestInquiryNs = 1000 * kMillisecondNs;
 // A rank that has not looked for so long was not waiting.
 constexpr int64_t kAwayNs = 100 * kMillisecondNs;
+// How long an abort waits for the worker, which another thread may use.
 constexpr int64_t kAbortNs = 50 * kMillisecondNs;
 
 constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }
@@ -237,9 +238,11 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
   views[static_cast<size_t>(rank_)].is_silent = false;
   const uint64_t silent_ranks = SilentRanks({views.data(), peers_.size()});
   // On busy processors ranks answer late, and this one may be cut off itself. Those who hear more
-  // of the group know better who is late, and judge first.
-  const int silent = std::popcount(silent_ranks);
-  if (wait.now_ns < wait.deadline_ns + fresh_ns * silent / (world_size_ - 1)) return;
+  // of the group know better who is late, and judge first. A rank that waits for nobody judges
+  // last: it may be between two messages, of which the first was late.
+  const int others = std::max(world_size_ - 1, 1);
+  const int unheard = awaited == 0 ? others : std::popcount(silent_ranks);
+  if (wait.now_ns < wait.deadline_ns + fresh_ns * unheard / others) return;
   const uint64_t late = RanksAtFault({views.data(), peers_.size()}, rank_, awaited, StoppedRanks());
   if (late != 0) {
     Declare({.kind = GroupFailure::Kind::kLate, .culprit = std::countr_zero(late), .late = late});
@@ -258,12 +261,27 @@ void Group::DeclareLate(uint64_t awaited, const Wait& wait) {
 }
 
 void Group::DeclareAbort() {
-  if (!HasFailed()) Declare({.kind = GroupFailure::Kind::kAborted, .culprit = rank_});
+  if (!is_abort_asked_.exchange(false)) return;
+  const GroupFailure own_abort = {
+      .kind = GroupFailure::Kind::kAborted, .culprit = rank_, .reporter = rank_};
+  // The thread that aborts has adopted it already if it did not get the worker in time.
+  Adopt(own_abort);
+  {
+    const std::lock_guard lock(failure_mutex_);
+    const bool is_own_abort = failure_->kind == own_abort.kind && failure_->culprit == rank_;
+    if (!is_own_abort || is_abort_announced_) return;
+  }
+  is_abort_announced_ = true;
+  Announce(own_abort);
 }
 
 void Group::Declare(GroupFailure failure) {
   if (failure.kind != GroupFailure::Kind::kOtherCall) failure.reporter = rank_;
-  Adopt(failure);
+  // Only an abort on another thread can be first; this thread announces it at its next poll.
+  if (Adopt(failure)) Announce(failure);
+}
+
+void Group::Announce(const GroupFailure& failure) {
   ControlMessage message = StateMessage(ControlMessage::Kind::kFailure);
   message.failure = failure;
   SendToAll(message);
@@ -283,16 +301,17 @@ bool Group::AdoptFromStore() {
   return true;
 }
 
-void Group::Adopt(const GroupFailure& failure) {
+bool Group::Adopt(const GroupFailure& failure) {
   const std::lock_guard lock(failure_mutex_);
-  if (failure_) return;
+  if (failure_) return false;
   failure_ = failure;
   has_failed_.store(true, std::memory_order_release);
+  return true;
 }
 
 void Group::Abort() {
   is_abort_asked_.store(true);
-  // The thread that runs a call sees it; when none does, this one tells the others.
+  // The thread that runs a call announces the abort; if none runs, this one does.
   const int64_t end_ns = NowNs() + kAbortNs;
   std::unique_lock lock(worker_mutex_, std::try_to_lock);
   while (!lock.owns_lock() && !HasFailed() && NowNs() < end_ns) {
@@ -300,6 +319,8 @@ void Group::Abort() {
     lock.try_lock();
   }
   if (lock.owns_lock()) return DeclareAbort();
+  // Health has to report the abort when this function returns. The thread that uses the worker, or
+  // the next one that does, finds is_abort_asked_ set and announces the abort.
   Adopt({.kind = GroupFailure::Kind::kAborted, .culprit = rank_, .reporter = rank_});
 }
 
@@ -313,7 +334,9 @@ Failure Group::FailureOf(const GroupFailure& failure) const {
   using Kind = GroupFailure::Kind;
   const int culprit = failure.culprit;
   const std::string name = NameOf(culprit);
-  const std::string seen = failure.reporter == rank_ ? "" : ", seen by " + NameOf(failure.reporter);
+  // A rank that was late itself is also the reporter; its name twice would read like two ranks.
+  const bool is_seen_by_other = failure.reporter != rank_ && failure.reporter != culprit;
+  const std::string seen = is_seen_by_other ? ", seen by " + NameOf(failure.reporter) : "";
   const auto peer_failed = [&](std::string text, int native_code = 0) {
     return Failure{COTUNE_PEER_FAILED, native_code, culprit, std::move(text)};
   };

@@ -56,12 +56,23 @@ class Group {
   // The transports by which this rank sends to another one: "sysv, posix".
   std::string TransportsTo(int peer);
   int64_t NowNs() const { return host_.now_ns(host_.context); }
-  std::unique_lock<std::mutex> UseWorker() { return std::unique_lock(worker_mutex_); }
+  // The thread that takes the worker announces an abort for which the worker was not free.
+  std::unique_lock<std::mutex> UseWorker() {
+    std::unique_lock lock(worker_mutex_);
+    AnnounceAbort();
+    return lock;
+  }
 
   std::optional<Failure> Health() const;
   bool HasFailed() const { return has_failed_.load(std::memory_order_acquire); }
-  // Frees the waiters of all ranks.
+  // Frees the waiters of all ranks, and returns soon. If another thread keeps the worker for long,
+  // the group has failed on this rank, and the other ranks learn of it by AnnounceAbort.
   void Abort();
+  // Tells the other ranks, once, that this rank has aborted the group. Nothing happens if nobody
+  // has called Abort here, or if the group had failed before for another reason.
+  void AnnounceAbort() {
+    if (is_abort_asked_.load(std::memory_order_relaxed)) DeclareAbort();
+  }
 
   // One call at a time: false when another one runs. Calls without elements are part of what the
   // next one with elements is compared by.
@@ -76,7 +87,7 @@ class Group {
   bool Poll() {
     const bool progressed = worker_->Progress();
     if (control_open_ < kControlReceives) HearControl();
-    if (is_abort_asked_.load(std::memory_order_relaxed)) DeclareAbort();
+    AnnounceAbort();
     return progressed;
   }
   // Whether this message to a rank has to wait until the receiver has begun its call: a rank that
@@ -90,8 +101,8 @@ class Group {
   }
   // Keeps what UCX may still touch for as long as the worker lives.
   void Keep(std::shared_ptr<void> memory) { worker_->Keep(std::move(memory)); }
-  // For a call that has failed and has a message that UCX cannot stop: UCX gets no turn any more,
-  // and the worker stays with the process.
+  // For a call that has failed and has a message that UCX cannot stop, or a connection that UCX
+  // does not close: UCX gets no turn any more, and the worker stays with the process.
   void AbandonWorker();
 
   // Returns true if a message to the rank may be complete before it has left: the rest needs polls.
@@ -144,6 +155,7 @@ class Group {
   void ChoosePollsPerLook();
   Result<void> AwaitAll(bool PeerState::*said, int64_t deadline_ns);
   void LogConnections();
+  // Logs a warning at the first call; later calls do nothing.
   void WarnOfAbandonedWorker();
 
   // Messages between the ends: group_control.cc.
@@ -164,9 +176,15 @@ class Group {
   void DeclareLate(uint64_t awaited, const Wait& wait);
   // Whether a rank has left word in the store of why the group has failed.
   bool AdoptFromStore();
+  // Makes an abort that was asked for the failure of the group, and announces it, each unless that
+  // has happened already.
   void DeclareAbort();
+  // Makes this the failure of the group and announces it, unless the group has failed already.
   void Declare(GroupFailure failure);
-  void Adopt(const GroupFailure& failure);
+  // Sends the failure to the other ranks and puts it into the store.
+  void Announce(const GroupFailure& failure);
+  // Returns false if the group has failed already: the first failure stays.
+  bool Adopt(const GroupFailure& failure);
   bool IsProcessGone(int peer) const;
   Failure FailureOf(const GroupFailure& failure) const;
   std::string WhyCallsDiffer(const GroupFailure& failure) const;
@@ -184,6 +202,8 @@ class Group {
   std::mutex worker_mutex_;
   std::vector<PeerState> peers_;
   bool is_joined_ = false;
+  bool is_abort_announced_ = false;
+  bool has_warned_ = false;  // of the abandoned worker
   bool is_crowded_ = false;
   int polls_per_look_ = kPollsPerLookMax;
 
@@ -209,7 +229,7 @@ class Group {
   int64_t gone_since_ns_ = 0;     // an awaited rank is known to be gone; 0: none
   int64_t differs_since_ns_ = 0;  // a call is known to differ; 0: none
 
-  std::atomic<bool> is_abort_asked_{false};
+  std::atomic<bool> is_abort_asked_{false};  // and no thread that has the worker has seen it
   std::atomic<bool> has_failed_{false};
   mutable std::mutex failure_mutex_;
   std::optional<GroupFailure> failure_;

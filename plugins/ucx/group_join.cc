@@ -351,13 +351,12 @@ Group::~Group() {
     FlushControl(kFarewellNs);
     worker_->AwaitTaken(kFarewellNs);
   }
-  const bool was_abandoned = worker_->is_abandoned();
   if (control_receives_ != nullptr) {
     for (Request& request : control_receives_->all()) worker_->Cancel(request);
   }
   worker_->Close();
   if (!worker_->is_abandoned()) return;
-  if (!was_abandoned) WarnOfAbandonedWorker();
+  WarnOfAbandonedWorker();
   // UCX has addresses in all of these.
   using Messages = std::vector<ControlMessage>;
   Keep(std::move(control_receives_));
@@ -367,12 +366,13 @@ Group::~Group() {
 }
 
 void Group::WarnOfAbandonedWorker() {
-  if (host_.log == nullptr) return;
+  if (has_warned_ || host_.log == nullptr) return;
+  has_warned_ = true;
   constexpr int32_t kWarning = 2;
   const std::string text = fmt::format(
-      "UCX cannot stop a message of group '{}', which has failed; the group's connections and "
-      "their "
-      "memory stay with the process until it ends, so that the buffers of the call are not used",
+      "UCX cannot stop a message or close a connection of group '{}' in time; UCX is not run any "
+      "more for this group, so that it writes to no buffer, and the group's connections and their "
+      "memory stay with the process until it ends",
       meeting_.group_name());
   host_.log(host_.context, kWarning, text.c_str());
 }

@@ -185,6 +185,8 @@ void Operation::Cancel() {
     return std::any_of(requests.begin(), requests.end(),
                        [](const Request& request) { return request.is_open(); });
   };
+  // The abort may have come after the last poll. It has to leave before connections are closed.
+  group_.AnnounceAbort();
   unsent_ = 0;
   for (Request& request : requests) worker.Cancel(request);
   worker.PollWhile(is_any_open, kCancelNs);
@@ -192,7 +194,8 @@ void Operation::Cancel() {
   // several fragments that has begun: that goes on whenever UCX is polled.
   worker.Disconnect(Awaited(), kCancelNs);
   worker.PollWhile(is_any_open, kCancelNs);
-  if (is_any_open()) group_.AbandonWorker();
+  // Disconnect abandons a worker without a warning if a connection does not close in time.
+  if (is_any_open() || worker.is_abandoned()) group_.AbandonWorker();
   for (Slot& slot : slots_) slot.runs = false;
 }
 

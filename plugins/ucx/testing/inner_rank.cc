@@ -9,10 +9,7 @@ namespace cotune::ucx {
 namespace {
 
 using backend_test::AllRanks;
-using backend_test::kSecondNs;
 using backend_test::MonotonicNs;
-
-constexpr int64_t kLongNs = 60 * kSecondNs;
 
 }  // namespace
 
@@ -51,7 +48,8 @@ void InnerRank::Join(const cotune_host_t& host, int rank) {
   }
 }
 
-void InnerRank::Begin(std::string_view choice, int root, std::vector<uint8_t>& data) {
+void InnerRank::Begin(std::string_view choice, int root, std::vector<uint8_t>& data,
+                      int64_t timeout_ns) {
   Problem problem;
   problem.collective = Collective::kBroadcast;
   problem.type = sdk::ElementType::kU8;
@@ -62,7 +60,7 @@ void InnerRank::Begin(std::string_view choice, int root, std::vector<uint8_t>& d
   Schedule schedule = ScheduleOf(problem, choice, group_->rank()).value();
   operation_ = std::make_unique<Operation>(*group_, std::move(schedule), choice);
   group_->BeginCall(operation_->call(), operation_.get());
-  operation_->Start(data.data(), data.data(), MonotonicNs() + kLongNs);
+  operation_->Start(data.data(), data.data(), MonotonicNs() + timeout_ns);
   is_running_ = true;
 }
 

@@ -30,8 +30,9 @@ class InnerRank {
   Group& group() { return *group_; }
   std::shared_ptr<const Context> context() const { return context_; }
 
-  // Begins a broadcast, in place.
-  void Begin(std::string_view choice, int root, std::vector<uint8_t>& data);
+  // Begins a broadcast, in place. Its deadline has passed already if `timeout_ns` is 0.
+  void Begin(std::string_view choice, int root, std::vector<uint8_t>& data,
+             int64_t timeout_ns = kLongNs);
   // Polls once.
   Advance Poll();
   // Runs the call to its end.
@@ -40,6 +41,8 @@ class InnerRank {
   std::string FinishText();
 
  private:
+  static constexpr int64_t kLongNs = 60'000'000'000;
+
   void Join(const cotune_host_t& host, int rank);
   Advance EndIfDone(Advance advance);
 
