@@ -71,6 +71,8 @@ void Dispatcher::DropPlans() {
   plan_of_.clear();
   plans_.clear();
   refused_.clear();
+  // Lists of choices may change with the tune, and ranks with other programs have other entries.
+  followed_.clear();
 }
 
 void Dispatcher::SetTable(DispatchTable table) {
@@ -162,18 +164,24 @@ bool Dispatcher::IsSymmetric(const Call& call, const Problem& problem,
          groups.IsRegistered(call.send, problem.send_elements() * element_bytes, backend);
 }
 
-Dispatcher::PlanKey Dispatcher::KeyOf(const Call& call, const Problem& problem,
-                                      const DispatchTable& table) const {
-  PlanKey key{problem, table.Lookup(DispatchKey::Of(problem.cls), problem.bytes()), &table};
-  if (problem.cls.buffer_class == BufferClass::kPlain) return key;
-  if (key.choice_index != DispatchTable::kNoChoice &&
-      IsSymmetric(call, problem, table.choices()[key.choice_index].backend())) {
+Result<Dispatcher::PlanKey> Dispatcher::KeyOf(const Call& call, const Problem& problem,
+                                              const DispatchTable& table) {
+  const auto key_on = [&](BufferClass buffers) {
+    PlanKey key{problem, DispatchTable::kNoChoice, &table};
+    key.problem.cls.buffer_class = buffers;
+    key.choice_index = table.Lookup(DispatchKey::Of(key.problem.cls), problem.bytes());
     return key;
-  }
-  // Also where the row of registered buffers has nothing to say of this size.
-  key.problem.cls.buffer_class = BufferClass::kPlain;
-  key.choice_index = table.Lookup(DispatchKey::Of(key.problem.cls), problem.bytes());
-  return key;
+  };
+  const PlanKey plain = key_on(BufferClass::kPlain);
+  // Another rank may have the collective in a program, where its buffers are plain ones.
+  COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain, nullptr));
+  if (agreed) return *agreed;
+  if (problem.cls.buffer_class == BufferClass::kPlain) return plain;
+  const PlanKey symmetric = key_on(BufferClass::kSymmetric);
+  // The row of registered buffers may have nothing to say of this size.
+  if (symmetric.choice_index == DispatchTable::kNoChoice) return plain;
+  const ChoiceId& winner = table.choices()[static_cast<size_t>(symmetric.choice_index)];
+  return IsSymmetric(call, problem, winner.backend()) ? symmetric : plain;
 }
 
 Status Dispatcher::Run(const Call& call) {
@@ -323,7 +331,7 @@ Result<Dispatcher::CachedPlan*> Dispatcher::PlanOf(const Call& call) {
     return latest_.plan;
   }
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  COTUNE_TRY(const PlanKey key, Followed(KeyOf(call, problem, *table), nullptr));
+  COTUNE_TRY(const PlanKey key, KeyOf(call, problem, *table));
   Result<CachedPlan*> plan = PlanFor(key, nullptr);
   wanted.plan = plan && is_plain ? *plan : nullptr;
   latest_ = wanted;
@@ -448,7 +456,7 @@ Result<CallExplanation> Dispatcher::ChosenFor(const PlanKey& key, const Program&
 
 Result<CallExplanation> Dispatcher::Explain(const Call& call) {
   COTUNE_TRY(const Problem problem, ProblemOf(call));
-  COTUNE_TRY(const PlanKey key, Followed(KeyOf(call, problem, table()), nullptr));
+  COTUNE_TRY(const PlanKey key, KeyOf(call, problem, table()));
   COTUNE_TRY(const Program program, Program::SingleCollective(key.problem.cls));
   return ExplainKey(key, program);
 }

@@ -82,8 +82,9 @@ class Dispatcher {
   Status Run(const ProgramCall& call);
   // Agrees on a choice for each collective of the program at these numbers of rows, none: at all of
   // them. It is that which the table has for the program, or the default; a collective that has one
-  // keeps it. From now on calls of such a collective run by it, whatever program it stands in, so
-  // that ranks with other programs around it run it alike. Collective in the sense of the job.
+  // keeps it. From now on calls of such a collective run by it, whatever program it stands in and
+  // whatever buffers this rank gives it, so that ranks with other programs and buffers around it
+  // run it alike. Collective in the sense of the job.
   Status Agree(const ProgramGraph& graph, std::span<const uint64_t> rows);
   // Returns whether there is such a choice for all collectives of the program.
   Result<bool> IsAgreed(const ProgramGraph& graph, uint64_t rows);
@@ -133,23 +134,33 @@ class Dispatcher {
     uint64_t rows = 0;
   };
 
-  // The collectives of a program, each by itself.
+  // The collectives of a program on plain buffers, each as the program calls it: some may be in
+  // place.
+  static std::vector<Problem> StepsOf(const Program& program, const Problem& anchor);
+  // The same collectives without what may differ between ranks: none is in place.
   static std::vector<Problem> CollectivesOf(const Program& program, const Problem& anchor);
   // The choice of each collective of a program by the table; nothing: the default.
   std::vector<AgreedChoices::Choice> TableChoices(const Program& program,
                                                   const Problem& anchor) const;
   Status AgreeOnAllRows(const Program& bound);
-  Result<ChoiceId> AgreedChoiceOf(const Problem& problem,
-                                  const AgreedChoices::Choice& agreed) const;
-  // The key by which a call runs: that of the agreed choices, if all its collectives have one.
+  // Returns the choice that runs an agreed collective. It follows from the collective out of place,
+  // as another rank may call it. kUnsupported: the step is in place, and that choice cannot be.
+  Result<ChoiceId> AgreedChoiceOf(const Problem& step, const AgreedChoices::Choice& agreed) const;
+  // Returns the default of a step on plain buffers; that of an agreed collective is equal on ranks
+  // that call it in place and on ranks that do not.
+  Result<ChoiceId> DefaultOf(const Problem& step) const;
+  // Returns the key by which a call runs if all its collectives are agreed, which may be `key`
+  // itself, and nothing if one is not agreed. `key` is that of the call on plain buffers, in place
+  // or not; a call on registered buffers has to ask with it, too. kUnsupported: as AgreedChoiceOf.
   // program: nullptr for that of the key's collective alone.
-  Result<PlanKey> Followed(const PlanKey& key, const Program* program);
-  // Returns whether the key's own choice, or the default that it stands for, is this one.
-  bool ListsAsWinner(const PlanKey& key, const Program& program, const ChoiceId& id) const;
+  Result<std::optional<PlanKey>> Followed(const PlanKey& key, const Program* program);
+  // Returns whether the key without an agreement runs this choice: the table has it for the key, or
+  // the table has none and it is the default.
+  bool RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const;
   // The choice of a key that has one.
   const ChoiceId& ChosenBy(const PlanKey& key) const;
 
-  // What all calls begin with: why none may run.
+  // Fails if a plugin call is stuck or the group is stopped. Every call starts with it.
   Status MayRun() const;
   int64_t DeadlineOf(int64_t timeout_ns);
   // The program bound to the group, and to memory of this kind for its operands; valid until
@@ -164,9 +175,10 @@ class Dispatcher {
     const Program* program = nullptr;
     PlanKey key;
   };
-  // By what the table says of the program. Registered operands that the table does not know run as
-  // plain ones; so do those of a winner with a backend that has not taken their memory. A call
-  // without operands is one with plain ones.
+  // Returns the key of the agreed choices, if all collectives of the program are agreed, and
+  // otherwise that of the table. Registered operands run as plain ones if the program is agreed, if
+  // the table does not know them, or if the backend of their winner has not taken their memory. A
+  // call without operands is one with plain ones.
   Result<ProgramKey> KeyOf(const ProgramCall& call, const DispatchTable& table);
   // Returns whether all ranks have registered all operands, with that backend if one is given.
   bool IsSymmetric(const Program& program, const ProgramCall& call,
@@ -184,9 +196,10 @@ class Dispatcher {
   Result<CachedPlan*> PlanOf(const Call& call);
   // Whether all ranks have registered the call's buffers, with that backend if one is given.
   bool IsSymmetric(const Call& call, const Problem& problem, std::string_view backend = {}) const;
-  // By what the table says of the problem. One with registered buffers that the table does not know
-  // runs as one with plain buffers; so does one whose winner's backend has not taken the memory.
-  PlanKey KeyOf(const Call& call, const Problem& problem, const DispatchTable& table) const;
+  // Returns the key of the agreed choice, if there is one, and otherwise that of the table.
+  // Registered buffers run as plain ones if the call is agreed, if the table does not know them, or
+  // if the backend of their winner has not taken their memory.
+  Result<PlanKey> KeyOf(const Call& call, const Problem& problem, const DispatchTable& table);
   // Names the choice that runs calls of the key, and the reason where the table's does not; leaves
   // the ranges out.
   Result<CallExplanation> ChosenFor(const PlanKey& key, const Program& program);
@@ -197,11 +210,15 @@ class Dispatcher {
   static bool IsEager(const Problem& problem, const Choice& choice) {
     return problem.cls.memory == MemoryKind::kCuda && !choice.is_capturable;
   }
-  // The choice that runs captured calls in the place of one that cannot be captured is the default;
-  // there is none where that is the same choice, or cannot be captured either.
+  // Returns the choice that runs captured calls in the place of one that cannot be captured: the
+  // default runs each collective whose choice cannot be. Nothing: that is the same choice, or
+  // cannot be captured either.
   std::optional<Choice> ChoiceInGraphs(const Program& program, const Problem& problem,
-                                       const ChoiceId& eager);
-  // Makes the default ready for captured calls where the plan's own choice cannot be captured.
+                                       const ChoiceId& eager) const;
+  // The id of that choice, for a program on plain buffers.
+  Result<ChoiceId> StepsInGraphs(const Program& program, const Problem& problem,
+                                 const ChoiceId& eager) const;
+  // Makes that choice ready if the plan's own choice cannot be captured.
   Status PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns);
   // Returns the choice of the plan that runs a call on this stream. kUnsupported: the stream is
   // captured in a graph, and no choice of the plan can be.
@@ -247,7 +264,7 @@ class Dispatcher {
   std::set<std::string> eager_;    // choices of which it was said that they cannot be captured
   AgreedChoices agreed_;
   std::vector<ChoiceId> composed_;  // agreed choices that differ from the table
-  // By the key that the table alone gives.
+  // The keys of agreed calls, by the key that the table alone gives on plain buffers.
   std::unordered_map<PlanKey, PlanKey, PlanKeyHash> followed_;
   // Digest and rows of programs all of whose collectives have an agreed choice.
   std::set<std::pair<uint64_t, uint64_t>> agreed_programs_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/choice/choice_lists.h"
+#include "fmt/format.h"
 #include "integration/dispatcher.h"
 
 namespace cotune {
@@ -14,7 +15,8 @@ namespace {
 // Keys of calls that are kept with the key that the agreement makes of them.
 constexpr size_t kFollowedMax = 4096;
 
-// The collective by itself: a collective inside of a program always has plain buffers.
+// Returns the problem by which the collective is agreed. Another rank may have it in another
+// program and call it with other buffers, so the program and the buffers are left out.
 Problem AsAgreed(Problem problem) {
   problem.cls.in_place = false;
   problem.cls.buffer_class = BufferClass::kPlain;
@@ -24,13 +26,19 @@ Problem AsAgreed(Problem problem) {
 
 }  // namespace
 
-std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Problem& anchor) {
-  if (program.is_single_collective()) return {AsAgreed(anchor)};
+std::vector<Problem> Dispatcher::StepsOf(const Program& program, const Problem& anchor) {
+  if (program.is_single_collective()) return {anchor};
+  const uint64_t rows = program.RowsAt(anchor);
   std::vector<Problem> problems;
   for (const size_t node : program.graph().collectives()) {
-    problems.push_back(
-        AsAgreed(program.ProblemOf(node, program.RowsAt(anchor), anchor.topology_digest)));
+    problems.push_back(program.ProblemOf(node, rows, anchor.topology_digest));
   }
+  return problems;
+}
+
+std::vector<Problem> Dispatcher::CollectivesOf(const Program& program, const Problem& anchor) {
+  std::vector<Problem> problems = StepsOf(program, anchor);
+  std::transform(problems.begin(), problems.end(), problems.begin(), AsAgreed);
   return problems;
 }
 
@@ -114,38 +122,63 @@ Result<bool> Dispatcher::IsAgreed(const ProgramGraph& graph, uint64_t rows) {
   return true;
 }
 
-Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& problem,
+Result<ChoiceId> Dispatcher::AgreedChoiceOf(const Problem& step,
                                             const AgreedChoices::Choice& agreed) const {
-  COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
-  // That no backend lists the winner of a neighbouring size follows from the problem alone, so that
-  // all ranks go on alike.
-  if (agreed && FindChoice(job_.groups(), single, problem, *agreed)) return *agreed;
-  COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, problem));
+  const auto out_of_place = [&](const Problem& problem) -> Result<ChoiceId> {
+    COTUNE_TRY(const Program single, Program::SingleCollective(problem.cls));
+    // It may be that no backend lists the winner of a neighbouring size. That follows from the
+    // problem alone, so that all ranks go on alike.
+    if (agreed && FindChoice(job_.groups(), single, problem, *agreed)) return *agreed;
+    COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, problem));
+    return fallback.id;
+  };
+  Result<ChoiceId> id = out_of_place(AsAgreed(step));
+  if (!id || !step.cls.in_place) return id;
+  COTUNE_TRY(const Program in_place, Program::SingleCollective(step.cls));
+  if (FindChoice(job_.groups(), in_place, step, *id)) return id;
+  return Fail(ErrorCode::kUnsupported, fmt::format("{} cannot run this call in place", id->text()),
+              ToText(step),
+              "the ranks have agreed on this choice, and another rank may call the collective out "
+              "of place",
+              "give the call a receive buffer of its own");
+}
+
+Result<ChoiceId> Dispatcher::DefaultOf(const Problem& step) const {
+  const Problem problem = AsAgreed(step);
+  if (agreed_.Find(problem.cls, problem.count)) return AgreedChoiceOf(step, std::nullopt);
+  COTUNE_TRY(const Program single, Program::SingleCollective(step.cls));
+  COTUNE_TRY(const Choice fallback, job_.DefaultChoice(single, step));
   return fallback.id;
 }
 
-Result<Dispatcher::PlanKey> Dispatcher::Followed(const PlanKey& key, const Program* program) {
-  const bool is_plain =
-      !key.problem.cls.in_place && key.problem.cls.buffer_class == BufferClass::kPlain;
-  if (agreed_.empty() || !is_plain || key.problem.count == 0) return key;
+Result<std::optional<Dispatcher::PlanKey>> Dispatcher::Followed(const PlanKey& key,
+                                                                const Program* program) {
+  if (agreed_.empty()) return std::nullopt;
   const auto known = followed_.find(key);
   if (known != followed_.end()) return known->second;
+  const std::vector<Problem> collectives =
+      program == nullptr ? std::vector<Problem>{key.problem} : StepsOf(*program, key.problem);
+  std::vector<AgreedChoices::Choice> agreed;
+  for (const Problem& each : collectives) {
+    const Problem problem = AsAgreed(each);
+    std::optional<AgreedChoices::Choice> found = agreed_.Find(problem.cls, problem.count);
+    if (!found) return std::nullopt;
+    agreed.push_back(*std::move(found));
+  }
+  std::vector<ChoiceId> steps;
+  for (size_t i = 0; i < collectives.size(); ++i) {
+    COTUNE_TRY(ChoiceId step, AgreedChoiceOf(collectives[i], agreed[i]));
+    steps.push_back(std::move(step));
+  }
+  const ChoiceId id = ChoiceId::Join(steps);
   std::optional<Program> single;
   if (program == nullptr) {
     COTUNE_TRY(Program made, Program::SingleCollective(key.problem.cls));
     single = std::move(made);
     program = &*single;
   }
-  std::vector<ChoiceId> steps;
-  for (const Problem& each : CollectivesOf(*program, key.problem)) {
-    const std::optional<AgreedChoices::Choice> agreed = agreed_.Find(each.cls, each.count);
-    if (!agreed) return key;
-    COTUNE_TRY(ChoiceId id, AgreedChoiceOf(each, *agreed));
-    steps.push_back(std::move(id));
-  }
-  const ChoiceId id = ChoiceId::Join(steps);
   PlanKey followed = key;
-  if (!ListsAsWinner(key, *program, id)) {
+  if (!RunsAnyway(key, *program, id)) {
     const auto found = std::find(composed_.begin(), composed_.end(), id);
     followed.table = nullptr;
     followed.choice_index = static_cast<int32_t>(found - composed_.begin());
@@ -156,8 +189,7 @@ Result<Dispatcher::PlanKey> Dispatcher::Followed(const PlanKey& key, const Progr
   return followed;
 }
 
-bool Dispatcher::ListsAsWinner(const PlanKey& key, const Program& program,
-                               const ChoiceId& id) const {
+bool Dispatcher::RunsAnyway(const PlanKey& key, const Program& program, const ChoiceId& id) const {
   if (key.choice_index != DispatchTable::kNoChoice) return ChosenBy(key) == id;
   const Result<Choice> fallback = job_.DefaultChoice(program, key.problem);
   return fallback && fallback->id == id;

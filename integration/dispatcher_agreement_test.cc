@@ -2,23 +2,54 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/problem/program.h"
 #include "integration/agreed_choices.h"
 #include "integration/testing/dispatcher_fixture.h"
+#include "plugins/fake/fake_backend.h"
 #include "plugins/host/backend.h"
 
 namespace cotune {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kScript[] = "choice usual default\nchoice winner\nchoice other";
+
+// The fake backend, whose choice "two_buffers" cannot run in place.
+const cotune_backend_api_t* FakeWithTwoBuffers() {
+  static const cotune_backend_api_t made = [] {
+    cotune_backend_api_t table = *fake::BackendApi();
+    table.list_choices = [](const cotune_backend_t* backend, const cotune_problem_t* problem,
+                            cotune_choice_t* first, uint32_t stride, uint32_t capacity,
+                            uint32_t* count, cotune_error_t* error) {
+      const cotune_status_t status =
+          fake::BackendApi()->list_choices(backend, problem, first, stride, capacity, count, error);
+      if ((problem->flags & COTUNE_PROBLEM_IN_PLACE) == 0) return status;
+      for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
+        auto* const choice = reinterpret_cast<cotune_choice_t*>(
+            reinterpret_cast<std::byte*>(first) + size_t{i} * stride);
+        if (std::string_view(choice->name) != "two_buffers") continue;
+        choice->status = COTUNE_UNSUPPORTED;
+        std::snprintf(choice->reason, sizeof(choice->reason), "it needs two buffers");
+      }
+      return status;
+    };
+    return table;
+  }();
+  return &made;
+}
 
 ProblemClass SumOfFloats() {
   ProblemClass cls;
@@ -54,10 +85,29 @@ class DispatcherAgreementTest : public DispatcherTest {
   ProgramGraph Alone() const {
     return Parsed("program alone\n%x = input f32 [R, 1]\n%y = all_reduce sum %x\nreturn %y\n");
   }
-  DispatchTable TableOf(const ProgramGraph& graph, std::vector<SizeRange> ranges) {
-    const Result<Program> program =
-        Program::Bind(graph, {MemoryKind::kHost, 1, 1, BufferClass::kPlain});
-    return Table(program->anchor(), std::move(ranges));
+  static DispatchRow RowOf(const ProgramGraph& graph, BufferClass buffers,
+                           std::vector<SizeRange> ranges) {
+    const Result<Program> program = Program::Bind(graph, {MemoryKind::kHost, 1, 1, buffers});
+    return {DispatchKey::Of(program->anchor()), std::move(ranges)};
+  }
+  static DispatchTable TableOf(const ProgramGraph& graph, std::vector<SizeRange> ranges) {
+    return *DispatchTable::Build({RowOf(graph, BufferClass::kPlain, std::move(ranges))});
+  }
+  static std::vector<SizeRange> Everywhere(const std::string& id) {
+    return {SizeRange{0, UINT64_MAX, Id(id)}};
+  }
+  // The choice that runs the program at these rows, without operands, or the error.
+  std::string RunsAtRows(const ProgramGraph& graph, uint64_t rows) {
+    const Result<CallExplanation> explanation =
+        dispatcher_->Explain(ProgramCall{.graph = &graph, .rows = rows});
+    return explanation ? explanation->choice.text() : explanation.error().ToText();
+  }
+  void RegisterBuffers() {
+    for (std::vector<float>* each : {&send_, &recv_}) {
+      const Status registered =
+          job_->groups().RegisterMemory({}, each->data(), each->size() * sizeof(float), INT64_MAX);
+      ASSERT_TRUE(registered) << registered.error().ToText();
+    }
   }
 };
 
@@ -83,6 +133,7 @@ TEST_F(DispatcherAgreementTest, AllRowsHaveTheRangesOfTheTable) {
   dispatcher_->SetTable(TableOf(Alone(), {{0, UINT64_MAX, Id("fake/usual")}}));
   EXPECT_EQ(Runs(SumOf(16)), "fake/winner");
   EXPECT_EQ(Runs(SumOf(64)), "fake/other");
+  EXPECT_EQ(Runs(SumOf(0)), "fake/winner");
   EXPECT_TRUE(*dispatcher_->IsAgreed(Alone(), 12345));
 }
 
@@ -118,6 +169,109 @@ TEST_F(DispatcherAgreementTest, AProgramRunsItsCollectivesAsTheyAreAgreed) {
   const Status ran = dispatcher_->Run(call);
   ASSERT_TRUE(ran) << ran.error().ToText();
   EXPECT_EQ(w, std::vector<float>(16, 6.0F));
+}
+
+// The row of registered operands is that of this very program, and another rank may have another
+// one around the collective.
+TEST_F(DispatcherAgreementTest, RegisteredOperandsOfAProgramFollow) {
+  JoinWith(FakeWithMemory(),
+           "choice usual default\nchoice winner\nchoice other\nchoice zero_copy\nparts");
+  const ProgramGraph graph =
+      Parsed("%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = neg %s\nreturn %y\n");
+  const auto table_with = [&](const std::string& plain_winner) {
+    return *DispatchTable::Build(
+        {RowOf(graph, BufferClass::kPlain, Everywhere(plain_winner)),
+         RowOf(graph, BufferClass::kSymmetric, Everywhere("fake/zero_copy"))});
+  };
+  dispatcher_->SetTable(table_with("fake/winner"));
+  SumOf(16);
+  RegisterBuffers();
+  const std::array<const void*, 1> inputs{send_.data()};
+  const std::array<void*, 1> outputs{recv_.data()};
+  const ProgramCall call{.graph = &graph, .rows = 4, .inputs = inputs, .outputs = outputs};
+  const auto runs = [&] {
+    const Status ran = dispatcher_->Run(call);
+    EXPECT_TRUE(ran) << ran.error().ToText();
+    EXPECT_EQ(recv_, std::vector<float>(16, -3.0F));
+    return dispatcher_->Explain(call)->choice.text();
+  };
+  EXPECT_EQ(runs(), "fake/zero_copy") << "nothing is agreed";
+  ASSERT_TRUE(dispatcher_->Agree(graph, std::array<uint64_t, 1>{4}));
+  EXPECT_EQ(runs(), "fake/winner") << "the winner on plain operands is the agreed choice";
+  dispatcher_->SetTable(table_with("fake/other"));
+  EXPECT_EQ(runs(), "fake/winner") << "the winner on plain operands is another choice";
+}
+
+TEST_F(DispatcherAgreementTest, RegisteredBuffersOfACallFollow) {
+  JoinWith(FakeWithMemory(), "choice usual default\nchoice winner\nchoice other\nchoice zero_copy");
+  const auto table_with = [&](const std::string& plain_winner) {
+    return *DispatchTable::Build(
+        {RowOf(Alone(), BufferClass::kPlain, Everywhere(plain_winner)),
+         RowOf(Alone(), BufferClass::kSymmetric, Everywhere("fake/zero_copy"))});
+  };
+  dispatcher_->SetTable(table_with("fake/winner"));
+  const Call call = SumOf(16);
+  RegisterBuffers();
+  EXPECT_EQ(Runs(call), "fake/zero_copy") << "nothing is agreed";
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), std::array<uint64_t, 1>{16}));
+  EXPECT_EQ(Runs(call), "fake/winner");
+  dispatcher_->SetTable(table_with("fake/other"));
+  EXPECT_EQ(Runs(call), "fake/winner");
+  ASSERT_TRUE(dispatcher_->Run(call));
+  EXPECT_EQ(recv_, send_);
+}
+
+TEST_F(DispatcherAgreementTest, CallsInPlaceFollow) {
+  JoinFake(std::string(kScript) + "\nparts");
+  dispatcher_->SetTable(TableOf(Alone(), Everywhere("fake/winner")));
+  const ProgramGraph in_place =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\nreturn %y into %x\n");
+  const ProgramGraph with_more =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %y into %x, %z\n");
+  Call call = SumOf(16);
+  call.send = call.recv;
+  EXPECT_EQ(Runs(call), "fake/usual") << "the table has no row for calls in place";
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), std::array<uint64_t, 1>{16}));
+  EXPECT_EQ(Runs(call), "fake/winner");
+  EXPECT_TRUE(*dispatcher_->IsAgreed(in_place, 4));
+  EXPECT_EQ(RunsAtRows(in_place, 4), "fake/winner");
+  EXPECT_TRUE(*dispatcher_->IsAgreed(with_more, 4));
+  EXPECT_EQ(RunsAtRows(with_more, 4), "fake/winner");
+  recv_.assign(16, 2.0F);
+  const std::array<const void*, 1> inputs{recv_.data()};
+  const std::array<void*, 1> outputs{recv_.data()};
+  const Status ran = dispatcher_->Run(
+      ProgramCall{.graph = &in_place, .rows = 4, .inputs = inputs, .outputs = outputs});
+  ASSERT_TRUE(ran) << ran.error().ToText();
+  EXPECT_EQ(recv_, std::vector<float>(16, 2.0F));
+}
+
+// A rank that took another choice by itself would be out of step with those that call it out of
+// place.
+TEST_F(DispatcherAgreementTest, ACallInPlaceThatTheChoiceCannotRunIsRefused) {
+  JoinWith(FakeWithTwoBuffers(), "choice usual default\nchoice two_buffers\nparts");
+  dispatcher_->SetTable(TableOf(Alone(), Everywhere("fake/two_buffers")));
+  ASSERT_TRUE(dispatcher_->Agree(Alone(), std::array<uint64_t, 1>{16}));
+  Call call = SumOf(16);
+  call.send = call.recv;
+  const Status refused = dispatcher_->Run(call);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.error().ToText(),
+              AllOf(HasSubstr("fake/two_buffers cannot run this call in place"),
+                    HasSubstr("the ranks have agreed on this choice")));
+  const ProgramGraph with_more =
+      Parsed("%x = input f32 [R, 4]\n%y = all_reduce sum %x\n%z = neg %y\nreturn %y into %x, %z\n");
+  EXPECT_THAT(RunsAtRows(with_more, 4), HasSubstr("cannot run this call in place"));
+  // A collective that is not agreed has choices of its own in place, and the group goes on.
+  Call other = SumOf(8);
+  other.send = other.recv;
+  EXPECT_EQ(Runs(other), "fake/usual");
+  const Call apart = SumOf(16);
+  EXPECT_EQ(Runs(apart), "fake/two_buffers");
+  const Status ran = dispatcher_->Run(apart);
+  EXPECT_TRUE(ran) << ran.error().ToText();
+  EXPECT_EQ(recv_, send_);
 }
 
 TEST_F(DispatcherAgreementTest, RowsThatDoNotFitAreRefused) {

@@ -1,6 +1,8 @@
 // Calls that are captured in CUDA graphs, and choices that cannot be.
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/event_sink.h"
 #include "core/choice/choice_lists.h"
@@ -11,10 +13,34 @@
 namespace cotune {
 
 std::optional<Choice> Dispatcher::ChoiceInGraphs(const Program& program, const Problem& problem,
-                                                 const ChoiceId& eager) {
-  Result<Choice> fallback = job_.DefaultChoice(program, problem);
-  if (!fallback || fallback->id == eager || !fallback->is_capturable) return std::nullopt;
-  return std::move(*fallback);
+                                                 const ChoiceId& eager) const {
+  std::optional<Choice> found;
+  if (problem.cls.buffer_class == BufferClass::kPlain) {
+    const Result<ChoiceId> id = StepsInGraphs(program, problem, eager);
+    if (id) found = FindChoice(job_.groups(), program, problem, *id);
+  } else if (Result<Choice> fallback = job_.DefaultChoice(program, problem)) {
+    // All ranks run this very program: an agreed one runs on plain buffers.
+    found = std::move(*fallback);
+  }
+  if (!found || found->id == eager || !found->is_capturable) return std::nullopt;
+  return found;
+}
+
+Result<ChoiceId> Dispatcher::StepsInGraphs(const Program& program, const Problem& problem,
+                                           const ChoiceId& eager) const {
+  const std::vector<Problem> collectives = StepsOf(program, problem);
+  std::vector<ChoiceId> steps = eager.StepsFor(collectives.size());
+  if (steps.empty()) return eager;
+  // A collective that is agreed runs alike in all programs, captured ones too. A rank that has it
+  // in a program by itself captures its agreed choice, whatever runs the other collectives here.
+  for (size_t i = 0; i < steps.size(); ++i) {
+    COTUNE_TRY(const Program single, Program::SingleCollective(collectives[i].cls));
+    const std::optional<Choice> own = FindChoice(job_.groups(), single, collectives[i], steps[i]);
+    if (own && own->is_capturable) continue;
+    COTUNE_TRY(ChoiceId fallback, DefaultOf(collectives[i]));
+    steps[i] = std::move(fallback);
+  }
+  return ChoiceId::Join(steps);
 }
 
 Status Dispatcher::PrepareForGraphs(CachedPlan& plan, int64_t deadline_ns) {
@@ -58,10 +84,15 @@ Result<ChoiceCaller*> Dispatcher::CallerFor(CachedPlan& plan, void* stream) {
         "captured");
   }
   if (rank_ == 0 && job_.lines() != nullptr && eager_.insert(eager).second) {
+    const ChoiceId& instead = plan.in_graphs->id();
+    const bool has_steps = plan.caller->id().has_steps() || instead.has_steps();
     EmitLine(
         *job_.lines(), Severity::kWarning,
-        fmt::format("{} cannot be captured in a CUDA graph: captured calls run the default, {}",
-                    eager, plan.in_graphs->id().text()));
+        fmt::format("{} cannot be captured in a CUDA graph: captured calls run {}", eager,
+                    has_steps ? fmt::format("{}, with the default of each collective whose choice "
+                                            "cannot be captured",
+                                            instead.text())
+                              : fmt::format("the default, {}", instead.text())));
   }
   return plan.in_graphs.get();
 }

@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// A backend of one rank. Its choices are "eager", which cannot be captured, and "plain".
+// A backend of one rank. Its choices are "eager", which cannot be captured, "plain", and "other",
+// which can be.
 struct Backend {
   std::string usual = "plain";    // the default
   bool is_plain_captured = true;  // the flag of "plain"
@@ -42,13 +43,15 @@ struct PlanOfChoice {
 cotune_status_t ListChoices(const cotune_backend_t*, const cotune_problem_t*,
                             cotune_choice_t* first, uint32_t stride, uint32_t capacity,
                             uint32_t* count, cotune_error_t*) {
-  *count = 2;
+  const std::string names[] = {"eager", "plain", "other"};
+  *count = 3;
   for (uint32_t i = 0; i < std::min(capacity, *count); ++i) {
-    const std::string name = i == 0 ? "eager" : "plain";
+    const std::string& name = names[i];
     cotune_choice_t choice{};
     choice.struct_size = sizeof(choice);
     choice.cost_us = -1;
-    if (name == "plain" && backend->is_plain_captured) choice.flags |= COTUNE_CHOICE_CAPTURABLE;
+    const bool is_captured = name == "other" || (name == "plain" && backend->is_plain_captured);
+    if (is_captured) choice.flags |= COTUNE_CHOICE_CAPTURABLE;
     if (name == backend->usual) choice.flags |= COTUNE_CHOICE_DEFAULT;
     std::snprintf(choice.name, sizeof(choice.name), "%s", name.c_str());
     std::memcpy(reinterpret_cast<std::byte*>(first) + i * stride, &choice, sizeof(choice));
@@ -269,6 +272,56 @@ TEST_F(DispatcherCaptureTest, AProgramThatIsNotReadyIsRefusedInACaptureAndTheGro
   const Status ran = dispatcher_->Run(call);
   EXPECT_TRUE(ran) << ran.error().ToText();
   EXPECT_THAT(backend_.launches, ElementsAre(Pair("plain", 2)));
+}
+
+// Another rank may capture the same collectives as two programs.
+TEST_F(DispatcherCaptureTest, ACapturedProgramKeepsTheAgreedChoicesThatCanBeCaptured) {
+  Join(false);
+  const auto sum =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%y = all_reduce sum %x\nreturn %y\n");
+  const auto max =
+      ProgramGraph::Parse("%x = input f32 [R, 4]\n%y = all_reduce max %x\nreturn %y\n");
+  const auto both = ProgramGraph::Parse(
+      "%x = input f32 [R, 4]\n%s = all_reduce sum %x\n%y = all_reduce max %s\nreturn %y\n");
+  ASSERT_TRUE(sum && max && both);
+  const auto row_of = [&](Reduction reduction, const char* id) {
+    const ProblemClass cls = job_->Class(Collective::kAllReduce, Dtype::kF32, reduction);
+    return DispatchRow{DispatchKey::Of(cls), {SizeRange{0, UINT64_MAX, *ChoiceId::Parse(id)}}};
+  };
+  dispatcher_->SetTable(*DispatchTable::Build(
+      {row_of(Reduction::kSum, "graphs/eager"), row_of(Reduction::kMax, "graphs/other")}));
+  const uint64_t rows[] = {4};
+  ASSERT_TRUE(dispatcher_->Agree(*sum, rows));
+  ASSERT_TRUE(dispatcher_->Agree(*max, rows));
+  const void* const inputs[] = {&send_};
+  void* const outputs[] = {&recv_};
+  const auto launches_of = [&](const std::vector<const ProgramGraph*>& graphs) {
+    backend_.launches.clear();
+    for (const ProgramGraph* graph : graphs) {
+      const Status ran = dispatcher_->Run(
+          ProgramCall{.graph = graph, .rows = 4, .inputs = inputs, .outputs = outputs});
+      EXPECT_TRUE(ran) << ran.error().ToText();
+    }
+    return backend_.launches;
+  };
+  const auto agreed = ElementsAre(Pair("eager", 1), Pair("other", 1));
+  EXPECT_THAT(launches_of({&*both}), agreed);
+  EXPECT_THAT(launches_of({&*sum, &*max}), agreed);
+  cuda_.is_capturing = true;
+  const auto captured = ElementsAre(Pair("other", 1), Pair("plain", 1));
+  EXPECT_THAT(launches_of({&*both}), captured);
+  EXPECT_THAT(
+      warnings_.lines,
+      ElementsAre("graphs/eager+graphs/other cannot be captured in a CUDA graph: captured "
+                  "calls run graphs/plain+graphs/other, with the default of each collective "
+                  "whose choice cannot be captured"));
+  EXPECT_THAT(launches_of({&*sum, &*max}), captured);
+  cuda_.is_capturing = false;
+  const Result<CallExplanation> explanation =
+      dispatcher_->Explain(ProgramCall{.graph = &*both, .rows = 4});
+  ASSERT_TRUE(explanation);
+  EXPECT_EQ(explanation->choice.text(), "graphs/eager+graphs/other");
+  EXPECT_EQ(explanation->choice_in_graphs->text(), "graphs/plain+graphs/other");
 }
 
 }  // namespace

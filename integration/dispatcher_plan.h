@@ -25,8 +25,8 @@ struct Dispatcher::CachedPlan {
   Program program;
   std::unique_ptr<ChoiceCaller> caller;
   // On CUDA memory: calls of `caller` cannot be captured in a graph. Those that are captured run
-  // `in_graphs`, the default. nullptr: that cannot be captured either, or `graphs_failure` says why
-  // it is not ready.
+  // `in_graphs`, which has the default for each collective whose choice cannot be captured.
+  // nullptr: that cannot be captured either, or `graphs_failure` says why it is not ready.
   bool is_eager = false;
   std::unique_ptr<ChoiceCaller> in_graphs;
   std::optional<Error> graphs_failure;

@@ -130,14 +130,13 @@ Result<Dispatcher::ProgramKey> Dispatcher::KeyOf(const ProgramCall& call,
     return ProgramKey{program, PlanKey{problem, choice, &table}};
   };
   Result<ProgramKey> plain = key_on(BufferClass::kPlain);
-  if (plain) {
-    COTUNE_TRY(const PlanKey followed, Followed(plain->key, plain->program));
-    const bool is_agreed = !(followed == plain->key);
-    plain->key = followed;
-    if (is_agreed) return plain;
-  }
+  if (!plain) return plain;
+  COTUNE_TRY(const std::optional<PlanKey> agreed, Followed(plain->key, plain->program));
+  // Also if it is the plain key itself: another rank runs another program around the collectives,
+  // whose operands need not be registered.
+  if (agreed) return ProgramKey{plain->program, *agreed};
   // Without rows the operands say nothing, and every rank has to come to the same answer.
-  const bool may_be_symmetric = plain && job_.groups().HasRegisteredMemory() && call.rows > 0;
+  const bool may_be_symmetric = job_.groups().HasRegisteredMemory() && call.rows > 0;
   if (!may_be_symmetric || !IsSymmetric(*plain->program, call)) return plain;
   Result<ProgramKey> symmetric = key_on(BufferClass::kSymmetric);
   if (!symmetric || symmetric->key.choice_index == DispatchTable::kNoChoice) return plain;

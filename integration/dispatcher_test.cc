@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "integration/testing/allocation_count.h"
@@ -18,38 +17,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// The fake backend, with memory that can be registered: choices named "zero_copy" run on it only.
-const cotune_backend_api_t* FakeWithMemory() {
-  static cotune_backend_api_t table = *fake::BackendApi();
-  static const cotune_memory_v1_t memory = {
-      .struct_size = sizeof(cotune_memory_v1_t),
-      .flags = 0,
-      .memory_register = [](cotune_group_t*, void*, uint64_t, int64_t,
-                            cotune_error_t*) { return cotune_status_t{COTUNE_OK}; },
-      .memory_unregister = [](cotune_group_t*, void*) {}};
-  table.get_extension = [](const cotune_backend_t* backend, const char* id) -> const void* {
-    if (std::string_view(id) == COTUNE_MEMORY_EXTENSION) return &memory;
-    return fake::BackendApi()->get_extension(backend, id);
-  };
-  table.list_choices = [](const cotune_backend_t* backend, const cotune_problem_t* problem,
-                          cotune_choice_t* first, uint32_t stride, uint32_t capacity,
-                          uint32_t* count, cotune_error_t* error) {
-    cotune_problem_t plain = *problem;
-    plain.flags &= ~static_cast<uint32_t>(COTUNE_PROBLEM_SYMMETRIC);
-    return fake::BackendApi()->list_choices(backend, &plain, first, stride, capacity, count, error);
-  };
-  table.prepare = [](cotune_group_t* group, const cotune_problem_t* problem, const char* name,
-                     int64_t deadline_ns, cotune_plan_t** plan, cotune_error_t* error) {
-    cotune_problem_t plain = *problem;
-    plain.flags &= ~static_cast<uint32_t>(COTUNE_PROBLEM_SYMMETRIC);
-    if (std::string_view(name) == "zero_copy" && plain.flags == problem->flags) {
-      return cotune_status_t{COTUNE_UNSUPPORTED};
-    }
-    return fake::BackendApi()->prepare(group, &plain, name, deadline_ns, plan, error);
-  };
-  return &table;
-}
 
 TEST_F(DispatcherTest, RegisteredBuffersHaveRowsOfTheirOwn) {
   JoinWith(FakeWithMemory(), "choice usual default\nchoice plain_winner\nchoice zero_copy");

@@ -240,6 +240,28 @@ TEST_F(CapturedMemoryTest, ARegistrationOfTheCallersMemoryEndsWithTheGraph) {
   Destroy(exec);
 }
 
+// The addresses of memory that its owner has freed while a graph lived.
+TEST_F(CapturedMemoryTest, ARegistrationOfTheCallersMemoryEndsWhereNewMemoryIsAllocated) {
+  void* const place = Allocate();
+  Free(place);
+  const auto address = reinterpret_cast<gpu::CuDevicePointer>(place);
+  state_->reserved[address] = kBytes;  // the caller's own mapping
+  ASSERT_EQ(cotune_memory_register(group_, place, kBytes), COTUNE_SUCCESS)
+      << cotune_last_error(group_);
+  gpu::CuGraphExec const exec = Capture(place);
+  EXPECT_EQ(cotune_memory_unregister(group_, place), COTUNE_SUCCESS);
+  EXPECT_TRUE(registered_with_backend.contains(place)) << "the graph lives";
+  state_->reserved.erase(address);
+  void* const data = Allocate();
+  ASSERT_EQ(data, place) << "the driver gives the addresses out again";
+  EXPECT_TRUE(registered_with_backend.contains(data));
+  EXPECT_TRUE(group_->job().groups().IsRegistered(data, kBytes));
+  Free(data);
+  EXPECT_FALSE(IsMapped(data)) << "the graph does not use the new memory";
+  EXPECT_THAT(registered_with_backend, IsEmpty());
+  Destroy(exec);
+}
+
 TEST_F(CapturedMemoryTest, AGroupThatGoesLeavesToTheProcessWhatAGraphUses) {
   void* const data = Allocate();
   void* const other = Allocate();

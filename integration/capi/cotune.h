@@ -282,9 +282,9 @@ COTUNE_API cotune_result cotune_group_check(cotune_group* group);
 
 /* Calls whose buffers lie in such memory have choices of their own, which use it in place (the
  * receive buffer and, except for broadcast, the send buffer; winners after cotune_tune with
- * is_symmetric; without, and below the smallest size that was tuned, they run as others do). All
- * ranks use such memory alike: a buffer lies at the same distance from the beginning of its memory
- * on all of them. */
+ * is_symmetric; without, below the smallest size that was tuned, and if the call is agreed
+ * (cotune_program_agree), they run as others do). All ranks use such memory alike: a buffer lies at
+ * the same distance from the beginning of its memory on all of them. */
 
 /* `bytes` of new memory on the group's device; collective, the same bytes on all ranks.
  * COTUNE_ERROR_UNSUPPORTED for groups of host memory, and where no backend takes such memory. */
@@ -300,7 +300,8 @@ COTUNE_API cotune_result cotune_memory_free(cotune_group* group, void* data);
  * the group's GPU that can be exported as a POSIX file descriptor, as what cotune_memory_allocate
  * gave a parent of the group. COTUNE_ERROR_UNSUPPORTED for other kinds, as that of cudaMalloc. It
  * is unregistered before it is freed. For graphs that hold calls with it the registration stays as
- * above; to register the memory again ends it, and such graphs must not be replayed any more. */
+ * above. It ends if the memory is registered again, or if it was freed and cotune_memory_allocate
+ * gets its addresses; such graphs must not be replayed any more. */
 COTUNE_API cotune_result cotune_memory_register(cotune_group* group, void* data, uint64_t bytes);
 COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* data);
 
@@ -324,8 +325,9 @@ COTUNE_API cotune_result cotune_memory_unregister(cotune_group* group, void* dat
  *   all_to_all     count * size       count * size
  *   broadcast      count, root only   count
  * In place: send == recv for all_reduce, all_to_all and broadcast; send == recv + rank * count for
- * all_gather; recv == send + rank * count for reduce_scatter: on all ranks or on none. Buffers do
- * not overlap otherwise. With count 0 they may be NULL. */
+ * all_gather; recv == send + rank * count for reduce_scatter: on all ranks or on none, unless the
+ * call is agreed (cotune_program_agree). Buffers do not overlap otherwise. With count 0 they may be
+ * NULL. */
 COTUNE_API cotune_result cotune_all_reduce(cotune_group* group, const void* send, void* recv,
                                            uint64_t count, cotune_dtype dtype,
                                            cotune_reduction reduction);
@@ -411,12 +413,16 @@ COTUNE_API cotune_result cotune_program_prepare(cotune_group* group, const cotun
  * all of them. It is the choice that the table in force has for the program, or the default. From
  * now on and as long as the group lives, a collective with the same dtype, reduction, root and
  * count runs by it, whatever program it stands in, so that ranks may call other programs around the
- * same collectives. A collective that is agreed already keeps its choice. All ranks agree on the
- * same in the same order; nothing is communicated. */
+ * same collectives. That holds for every call, by itself too, and whatever its buffers are: some
+ * ranks may call the collective in place and others not, and registered memory is used as plain
+ * memory is. COTUNE_ERROR_UNSUPPORTED of a call in place: the choice cannot run in place, as some
+ * of all_to_all cannot. Nothing has begun, and the rank can make the call with an output apart. A
+ * collective that is agreed already keeps its choice. All ranks agree on the same in the same
+ * order; nothing is communicated. */
 COTUNE_API cotune_result cotune_program_agree(cotune_group* group, const cotune_program* program,
                                               const uint64_t* rows, size_t row_count);
-/* 1: all collectives of the program are agreed at this number of rows; 0: one is not, or the call
- * has failed. */
+/* 1: all collectives of the program are agreed at this number of rows, in place or not; 0: one is
+ * not, or the call has failed. */
 COTUNE_API int32_t cotune_program_is_agreed(cotune_group* group, const cotune_program* program,
                                             uint64_t rows);
 /* cotune_program_run, if all collectives of the program are agreed; otherwise *has_run is 0 and

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/backend/captured_memory.h"
-#include "core/backend/symmetric_region.h"
+#include "core/backend/device.h"
 #include "core/base/event_sink.h"
 #include "core/base/fork_guard.h"
 #include "core/base/status.h"
@@ -50,10 +50,10 @@ struct JobNode {
   std::unique_ptr<Job> job;         // destroyed first
 };
 
-// Memory that the ranks of a group reach.
+// Memory that the ranks of a group reach. Its registration ends before it goes.
 struct GroupMemory {
   void* data = nullptr;
-  std::unique_ptr<SymmetricRegion> region;  // nullptr: the caller's own memory, registered
+  std::unique_ptr<DeviceBuffer> buffer;  // nullptr: the caller's own memory, registered
   std::unique_ptr<CapturedMemory::Range> range;
 };
 

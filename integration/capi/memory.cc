@@ -41,9 +41,9 @@ tl::unexpected<Error> NoSuchMemory(const char* call, const char* how) {
               call);
 }
 
-// Ends the registration of memory, and frees it if it is not the caller's.
+// Ends the registration of memory, and then frees it if it is not the caller's.
 void GiveBack(cotune_group& group, GroupMemory memory) {
-  if (memory.region == nullptr) group.job().groups().UnregisterMemory(memory.data);
+  group.job().groups().UnregisterMemory(memory.data);
 }
 
 // Gives back the kept memory for which `is_kept` is false.
@@ -75,14 +75,44 @@ std::unique_ptr<CapturedMemory::Range> RangeOf(Job& job, const void* data, uint6
   return std::make_unique<CapturedMemory::Range>(job.captured_memory(), data, bytes);
 }
 
+// Ends kept registrations of the caller's memory that overlap memory which is about to be
+// registered: the caller registers the same memory anew, or has freed it, and its addresses are
+// those of other memory now.
+void EndKeptRegistrations(cotune_group& group, const void* data, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  GiveBackKept(group, [&](const GroupMemory& kept) {
+    const auto other = reinterpret_cast<uintptr_t>(kept.data);
+    const bool is_apart =
+        begin < other ? bytes <= other - begin : kept.range->bytes() <= begin - other;
+    return kept.buffer != nullptr || is_apart;
+  });
+}
+
+// Allocates memory of this rank that peers can map, and ends kept registrations at its addresses.
+Result<std::unique_ptr<DeviceBuffer>> NewMemory(cotune_group& group, uint64_t bytes) {
+  Device& device = group.job().device();
+  COTUNE_RETURN_IF_ERROR(device.Attach());
+  Sweep(group);
+  if (bytes == 0) return Fail(ErrorCode::kUsage, "0 bytes are no memory to register");
+  COTUNE_TRY(std::unique_ptr<DeviceBuffer> buffer, device.AllocateShareable(bytes));
+  EndKeptRegistrations(group, buffer->data(), bytes);
+  return buffer;
+}
+
 // One rank's mistake must not leave the others waiting: every rank hears of it.
 Status Allocate(cotune_group& group, uint64_t bytes, void** data) {
   Job& job = group.job();
-  Sweep(group);
-  COTUNE_TRY(auto region,
-             SymmetricRegion::Create(job.device(), job.groups(), bytes, DeadlineOf(job)));
-  *data = region->data();
-  group.memory.emplace(*data, GroupMemory{*data, std::move(region), RangeOf(job, *data, bytes)});
+  Result<std::unique_ptr<DeviceBuffer>> buffer = NewMemory(group, bytes);
+  if (!buffer) {
+    return job.groups().RegisterMemory(Propagate(buffer), nullptr, bytes, DeadlineOf(job));
+  }
+  void* const begin = (*buffer)->data();
+  // The entry is made first, so that nothing throws while the memory is registered and unknown.
+  std::map<void*, GroupMemory> made;
+  made.emplace(begin, GroupMemory{begin, std::move(*buffer), RangeOf(job, begin, bytes)});
+  COTUNE_RETURN_IF_ERROR(job.groups().RegisterMemory({}, begin, bytes, DeadlineOf(job)));
+  group.memory.merge(made);
+  *data = begin;
   return {};
 }
 
@@ -91,23 +121,11 @@ Status Free(cotune_group& group, void* data) {
   Sweep(group);
   if (data == nullptr) return {};
   const auto found = group.memory.find(data);
-  if (found == group.memory.end() || found->second.region == nullptr) {
+  if (found == group.memory.end() || found->second.buffer == nullptr) {
     return NoSuchMemory("cotune_memory_free", "it was not allocated by cotune_memory_allocate");
   }
   TakeBack(group, found);
   return {};
-}
-
-// A registration that waits for the end of a graph ends now, because the memory is to be registered
-// anew.
-void EndKeptRegistrations(cotune_group& group, const void* data, uint64_t bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(data);
-  GiveBackKept(group, [&](const GroupMemory& kept) {
-    const auto other = reinterpret_cast<uintptr_t>(kept.data);
-    const bool is_apart =
-        begin < other ? bytes <= other - begin : kept.range->bytes() <= begin - other;
-    return kept.region != nullptr || is_apart;
-  });
 }
 
 Status Register(cotune_group& group, void* data, uint64_t bytes) {
@@ -128,7 +146,7 @@ Status Register(cotune_group& group, void* data, uint64_t bytes) {
 
 Status Unregister(cotune_group& group, void* data) {
   const auto found = group.memory.find(data);
-  if (found != group.memory.end() && found->second.region != nullptr) {
+  if (found != group.memory.end() && found->second.buffer != nullptr) {
     return Fail(ErrorCode::kUsage, "memory of cotune_memory_allocate is registered until it goes",
                 "cotune_memory_unregister", "", "call cotune_memory_free");
   }
@@ -150,10 +168,15 @@ cotune_group::~cotune_group() {
   const int64_t deadline_ns = cotune::DeadlineAfter(job().clock().now_ns(), call_timeout_ns);
   for (auto& [data, each] : memory) kept_memory.push_back(std::move(each));
   for (cotune::capi::GroupMemory& each : kept_memory) {
-    if (each.range->IsInGraphAtEnd()) {
-      cotune::SymmetricRegion::Abandon(std::move(each.region));
+    if (each.buffer == nullptr) continue;  // its registration ends with the groups
+    // A kernel of a call that failed may still be at it: to lose the memory is better than to lose
+    // the context.
+    const bool is_in_use =
+        each.range->IsInGraphAtEnd() || !job().device().Synchronize(stream, deadline_ns);
+    if (is_in_use) {
+      cotune::LeaveToProcess(std::move(each.buffer));
     } else {
-      cotune::SymmetricRegion::Retire(std::move(each.region), stream, deadline_ns);
+      cotune::capi::GiveBack(*this, std::move(each));
     }
   }
 }
