@@ -115,10 +115,8 @@ def other_sizes() -> str:
 def late() -> str:
     """Rank 1 compiles only when rank 0 waits for it in its first run."""
     compiled = torch.compile(summed, fullgraph=True)
-    members = "-".join(str(rank) for rank in range(dist.get_world_size()))
     if RANK == 1:
-        key = key_of(Node("all_reduce", (0,), reduction="sum"), "f32", given().numel(), dist.get_world_size())
-        dist.group.WORLD.get_group_store().wait([f"cotune/host/{members}/key/{key.name}/0/0"])
+        dist.group.WORLD.get_group_store().wait([word_of(0, given())])
     return difference(lambda x: x, given()[:0]) or late_values(compiled)
 
 
@@ -142,6 +140,26 @@ def dies() -> str:
     for _ in range(3):  # a call that ended well before the death
         compiled(given())
     return error + "three calls went well without a rank"
+
+
+def word_of(rank: int, x: torch.Tensor) -> str:
+    """The key of the store under which a rank gives its word when it meets for the sum of x."""
+    key = key_of(Node("all_reduce", (0,), reduction="sum"), "f32", x.numel(), dist.get_world_size())
+    members = "-".join(str(each) for each in range(dist.get_world_size()))
+    return f"cotune/host/{members}/key/{key.name}/0/{rank}"
+
+
+def dies_before_a_meeting() -> str:
+    """The victim is killed while the others wait for it where the ranks meet for another size."""
+    compiled = torch.compile(summed, fullgraph=True, dynamic=False)
+    error = late_values(compiled)
+    victim, x = int(os.environ["VICTIM"]), given(rows=16)
+    if RANK == victim:
+        waiters = [rank for rank in range(dist.get_world_size()) if rank != victim]
+        dist.group.WORLD.get_group_store().wait([word_of(rank, x) for rank in waiters])
+        os.kill(os.getpid(), signal.SIGKILL)
+    compiled(x)
+    return error + "a call went well without a rank"
 
 
 def unfit() -> str:
@@ -208,6 +226,7 @@ CASES = {
     each.__name__: each
     for each in (
         healthy, two_graphs, plain_error, refused_dtypes, another_graph, other_sizes, late, dies, unfit, loads_data, inputs,
+        dies_before_a_meeting,
     )
 }  # fmt: skip
 
@@ -228,7 +247,7 @@ def main() -> None:
     record = {"rank": RANK, "error": error, "raised": raised, "explains": cotune.torch.explain()}
     # One write, which the lines of other ranks do not part.
     os.write(1, (json.dumps(record) + "\n").encode())
-    if os.environ.get("DESTROYS", "1") == "1" and case != "dies":
+    if os.environ.get("DESTROYS", "1") == "1" and not case.startswith("dies"):
         dist.destroy_process_group()
 
 

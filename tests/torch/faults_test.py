@@ -21,7 +21,7 @@ def records_of(out: str) -> list[dict]:
 class FaultsTest(unittest.TestCase):
     def run_case(self, case: str, tree: Tree | None = None, ranks: int = 2, **environment: str):
         tree = tree or Tree()
-        ended = tree.torchrun(ranks, "fault_ranks.py", case, **environment)
+        ended = tree.start(ranks, "fault_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = records_of(ended.out)
         self.assertEqual([each["rank"] for each in records], list(range(ranks)), ended.text)
@@ -148,9 +148,15 @@ class FaultsTest(unittest.TestCase):
     def test_a_killed_rank_is_named(self):
         for victim, ranks in ((2, 3), (0, 3)):
             with self.subTest(victim=victim):
-                self.check_killed(victim, ranks)
+                self.check_killed("dies", victim, ranks)
 
-    def check_killed(self, victim: int, ranks: int) -> None:
+    def test_a_rank_that_is_killed_before_it_comes_to_a_meeting_is_named(self):
+        # Rank 0 has the store in its process.
+        for victim, ranks in ((2, 3), (0, 3)):
+            with self.subTest(victim=victim):
+                self.check_killed("dies_before_a_meeting", victim, ranks)
+
+    def check_killed(self, case: str, victim: int, ranks: int) -> None:
         """torchrun would end the survivors."""
         tree = Tree()
         with socket.socket() as free:
@@ -164,7 +170,7 @@ class FaultsTest(unittest.TestCase):
             }  # fmt: skip
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-B", "tests/torch/fault_ranks.py", "dies"],
+                    [sys.executable, "-B", "tests/torch/fault_ranks.py", case],
                     env=tree.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 )
             )  # fmt: skip

@@ -12,7 +12,7 @@ NO_GRAPH = "no graph with a collective was compiled"
 
 class GraphsTest(unittest.TestCase):
     def run_case(self, case: str, tree: Tree, **environment: str):
-        ended = tree.torchrun(RANKS, "graph_ranks.py", case, **environment)
+        ended = tree.start(RANKS, "graph_ranks.py", case, **environment)
         self.assertEqual(ended.exit_code, 0, ended.text)
         records = [json.loads(line) for line in ended.out.splitlines() if line.startswith("{")]
         records.sort(key=lambda each: each["rank"])

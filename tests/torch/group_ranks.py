@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -26,7 +27,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as funcol  # noqa: E402
 
 import cotune.torch  # noqa: E402
-from cotune.torch import compat, groups, meeting, report  # noqa: E402
+from cotune.torch import agreement, compat, groups, meeting, report  # noqa: E402
 
 COLUMNS = 16
 # In which a rank that never comes is given up.
@@ -213,6 +214,81 @@ def interrupted() -> str:
     return difference("after the interrupt", summed_in(dist.group.WORLD), x)
 
 
+def is_interrupted(call) -> bool:
+    """True if KeyboardInterrupt ends a call or comes just after it. An operator raises RuntimeError first if it has not run."""
+    try:
+        try:
+            call()
+        except RuntimeError as failure:
+            if "interrupted (Ctrl-C)" not in str(failure):
+                raise
+        time.sleep(10)
+        return False
+    except KeyboardInterrupt:
+        return True
+
+
+def interrupted_on_one_rank() -> str:
+    """Ctrl-C comes on rank 0 alone while a cell of the first tune is measured; all ranks run the collective nevertheless."""
+    measures, runs = report._measures, agreement.run_program
+    results = []
+
+    def measures_and_interrupts(*told) -> None:
+        report._measures = measures
+        os.kill(os.getpid(), signal.SIGINT)
+        measures(*told)
+
+    def runs_and_notes(inputs, outputs, *texts) -> None:
+        runs(inputs, outputs, *texts)
+        results.append(outputs[0].clone())
+
+    function = summed_in(dist.group.WORLD)
+    # If rank 0 left out the first collective, its second call would meet the first one of rank 1, with other values.
+    first, second = given(), given(seed=1)
+    expected = [function(first), function(second)]
+    compiled = torch.compile(function, fullgraph=True)
+    agreement.run_program = runs_and_notes
+    if RANK == 0:
+        report._measures = measures_and_interrupts
+        if not is_interrupted(lambda: compiled(first)):
+            return "the interrupt was lost; "
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return "the handler of the interrupt was not put back; "
+    else:
+        compiled(first)
+    results.append(compiled(second))
+    if len(results) != 2:
+        return f"the ranks have met {len(results) - 1} times; "
+    return "".join(
+        "" if torch.equal(got.reshape(wanted.shape), wanted) else f"call {number}: {got} and not {wanted}; "
+        for number, (got, wanted) in enumerate(zip(results, expected, strict=True))
+    )
+
+
+def interrupted_in_a_meeting() -> str:
+    """Ctrl-C comes on rank 0 while it waits for rank 1, which comes when rank 0 calls again."""
+    function, x = summed_in(dist.group.WORLD), given()
+    expected = function(x)
+    compiled = torch.compile(function, fullgraph=True)
+    store = dist.group.WORLD.get_group_store().clone()
+    if RANK == 1:
+        store.wait(["test/was_interrupted"])
+    else:
+        share = meeting.Place.share
+
+        def shares_and_interrupts(*arguments, **named):
+            meeting.Place.share = share
+            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+            return share(*arguments, **named)
+
+        meeting.Place.share = shares_and_interrupts
+        if not is_interrupted(lambda: compiled(x)):
+            return "the interrupt was lost; "
+        store.set("test/was_interrupted", b"")
+    got = compiled(x)
+    return "" if torch.equal(got, expected) else f"after the interrupt: {got} and not {expected}; "
+
+
 def alone() -> str:
     name = dist.group.WORLD.group_name
     x = torch.ones(4, 3, requires_grad=True)
@@ -226,7 +302,7 @@ CASES = {
     each.__name__: each
     for each in (
         plain_sum, dry_run, uneven_by_chance, one_without, late, meeting_fails, reused_names, two_axes, some_ranks, alone,
-        interrupted,
+        interrupted, interrupted_on_one_rank, interrupted_in_a_meeting,
     )
 }  # fmt: skip
 
@@ -241,11 +317,12 @@ def main() -> None:
     else:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
     torch.set_num_threads(1)
-    meeting.LATE_S = 1.0 if case in ("one_without", "late") else meeting.LATE_S
+    meeting.LATE_S = 1.0 if case in ("one_without", "late", "interrupted_in_a_meeting") else meeting.LATE_S
     if case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "pytorch":
         compat.OLDEST = (99, 0)
     if not (case == "one_without" and RANK == 1 and os.environ["WITHOUT"] == "enable"):
-        cotune.torch.enable(tunes=case in ("two_axes", "interrupted"), budget_s=5, tables=case == "two_axes")
+        tunes = case in ("two_axes", "interrupted", "interrupted_on_one_rank")
+        cotune.torch.enable(tunes=tunes, budget_s=5, tables=case == "two_axes")
     error, raised = "", ""
     try:
         error = CASES[case]()

@@ -109,6 +109,17 @@ class GroupsTest(unittest.TestCase):
             self.assertIn("a group of cotune on host", each["explains"], ended.text)
         self.assertIn("not tuned: the tune was interrupted", ended.text)
 
+    def test_ctrl_c_on_one_rank_does_not_keep_it_from_a_collective(self):
+        records, ended = self.run_case("interrupted_on_one_rank", 2)
+        for each in records:
+            self.assertIn("a group of cotune on host", each["explains"], ended.text)
+        self.assertIn("not tuned: the tune was interrupted", ended.text)
+
+    def test_ctrl_c_while_a_rank_waits_for_another(self):
+        records, ended = self.run_case("interrupted_in_a_meeting", 2)
+        for each in records:
+            self.assertIn("a group of cotune on host", each["explains"], ended.text)
+
     def test_one_rank(self):
         records, ended = self.run_case("alone", 1)
         self.assertIn("its group has one rank", records[0]["explains"])

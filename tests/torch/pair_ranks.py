@@ -173,7 +173,7 @@ class Rank:
         self.first = first
         self.cases = cases(self.ranks)
         self.watchdog = Watchdog(self.rank, pathlib.Path(os.environ["STATE"]))
-
+        self.meetings = 0
         self.watch_compiles()
 
     def watch_compiles(self) -> None:
@@ -181,6 +181,17 @@ class Rank:
 
         callback.on_compile_start(lambda _: self.watchdog.compiles(1))
         callback.on_compile_end(lambda _: self.watchdog.compiles(-1))
+
+    def count_meetings(self) -> None:
+        from cotune.torch.agreement import Agreement
+
+        decide = Agreement._decide
+
+        def counted(agreement: Agreement, *arguments: Any) -> None:
+            self.meetings += 1
+            decide(agreement, *arguments)
+
+        Agreement._decide = counted
 
     def enter(self, phase: str) -> None:
         """Begins a process group, in place of the one before."""
@@ -282,11 +293,13 @@ class Rank:
                 self.watchdog.end()
 
     def run_variants(self) -> None:
+        """In a process group of its own each, as the ranks of a group meet once only for such collectives."""
         from torch._dynamo.utils import counters
 
-        self.enter("pairs")
         for case, mode, variant in self.of_variants():
             self.watchdog.begin(case)
+            self.enter(f"pair.{case}")
+            self.meetings = 0
             is_cached = variant == "from_cache"
             self.use_cache(is_cached)
             columns, hits = columns_of(case, self.ranks), counters["inductor"]["fxgraph_cache_hit"]
@@ -296,6 +309,7 @@ class Rank:
                 self.report(case, self.run(function, mode, variant, columns, run))
             if is_cached != (counters["inductor"]["fxgraph_cache_hit"] > hits):
                 self.report(case, f"{variant}: its graph was {'not ' if is_cached else ''}in Inductor's cache; ")
+            self.report(case, "" if self.meetings else "the ranks have not met; ")
             self.watchdog.end()
 
     def run_programs(self) -> None:
@@ -402,6 +416,7 @@ def main() -> None:
 
     cotune.torch.enable(tables=False, database=None, budget_s=0.05)
     this.prime()
+    this.count_meetings()
     this.run_variants()
     this.run_programs()
     this.end()

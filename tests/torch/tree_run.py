@@ -32,6 +32,9 @@ MODELS = "tp_linear,residual_norm,bf16_norm,llama_block,sequence_parallel,gather
 # Without the ones whose collectives stay the process group's: only NCCL's can be captured.
 CAPTURED_MODELS = MODELS.replace("buckets,", "").replace(",simple_fsdp", "")
 LIMIT_S = 400
+# torchrun ends its ranks within 30 s. A process that still runs after that, or holds the pipe, is stuck in a driver.
+STUCK_S = 60
+PIPE_S = 10
 # model_ranks.py begins a line with it before it compiles a model.
 COMPILING = "compiling "
 QUICK_MODELS = "residual_norm,llama_block,moe_dispatch"
@@ -115,6 +118,15 @@ def copy_lines(lines: Iterable[str], into: pathlib.Path) -> None:
                 print(f"  {line.rstrip()}", flush=True)
 
 
+def end(process: subprocess.Popen) -> None:
+    process.terminate()  # torchrun ends its ranks
+    try:
+        process.wait(STUCK_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variables: dict[str, str]) -> dict:
     place = ["--device", options.device]
     if options.shared_gpus and not step.is_example:
@@ -129,15 +141,15 @@ def run_step(step: Step, options: argparse.Namespace, work: pathlib.Path, variab
     out, err = (work / f"{step.name}.{name}" for name in ("out", "err"))
     with err.open("w") as err_file:
         process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=err_file, text=True, errors="replace")
-        reader = threading.Thread(target=copy_lines, args=(process.stdout, out))
+        reader = threading.Thread(target=copy_lines, args=(process.stdout, out), daemon=True)
         reader.start()
         try:
             exit_code = process.wait(options.limit_s)
         except subprocess.TimeoutExpired:
-            process.terminate()  # torchrun ends its ranks
-            process.wait()
+            end(process)
             exit_code = 124
-        reader.join()
+        # A rank that outlives torchrun holds the pipe.
+        reader.join(PIPE_S)
     text, log = (path.read_text(errors="replace") for path in (out, err))
     error, records = judge(step, exit_code, text)
     return {

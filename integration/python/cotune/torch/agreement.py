@@ -5,13 +5,18 @@ same key, whatever graphs they stand in, so that each rank has the same answer t
 key is not decided is a place where all ranks are, or will come to, because PyTorch's collective would wait for all of
 them there as well: there they meet, once for each key. They exchange the programs that they have, tune those that all
 of them have, and agree on the collectives of these and on the key. A call whose key is decided waits for nobody.
+
+A key is "fixed" if a capture of some rank has recorded PyTorch's collective for it before it was decided: such a
+collective runs by PyTorch on all ranks, as long as the process group lives.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import hashlib
+import os
 import threading
 import weakref
 from typing import Any
@@ -19,17 +24,31 @@ from typing import Any
 import torch
 
 from cotune import _structs
-from cotune._interrupt import keeper
+from cotune._interrupt import callback, keeper
 from cotune.constants import Result
-from cotune.torch import groups, library, plain
-from cotune.torch.collective_key import Key
-from cotune.torch.manifest import Entry, manifest_text, parse_manifest
+from cotune.errors import AbortedError, CotuneError, DeadlineError, RankLostError
+from cotune.torch import compat, groups, library, plain
+from cotune.torch.collective_key import Key, key_of
+from cotune.torch.manifest import Entry, by_size, manifest_text, parse_manifest
 from cotune.torch.meeting import Place
-from cotune.torch.program_text import Node
+from cotune.torch.program_text import ALL, ONE, SHARE, Node, parse
 
 
 def _digest(entry: Entry) -> str:
     return hashlib.sha256(str(entry).encode()).hexdigest()[:24]
+
+
+@functools.lru_cache(maxsize=1024)
+def _keys_of(text: str, rows: int, ranks: int) -> frozenset[Key]:
+    """The keys of the collectives of a program that is run with so many rows."""
+    program = parse(text)
+    counts = {ONE: 1, ALL: rows, SHARE: rows // ranks}
+    found = set()
+    for node in program.nodes:
+        if node.is_collective:
+            type_ = program.types[node.operands[0]]
+            found.add(key_of(node, type_.dtype, counts[type_.rows] * type_.columns, ranks))
+    return frozenset(found)
 
 
 class Agreement:
@@ -41,9 +60,9 @@ class Agreement:
         self._size = process_group.size()
         self._place: Place | None = None
         self._lock = threading.RLock()
-        self._latest: list[Entry] = []  # entries of the graph that ran last
+        self._latest: list[Entry] = []  # the programs of the graph that ran last, by size
         self._tuned: set[str] = set()  # digests of entries
-        self._fixed: set[Key] = set()  # keys that a capture of some rank has fixed to PyTorch
+        self._fixed: set[Key] = set()  # see the head of this file
 
     def run(
         self, inputs: list[torch.Tensor], outputs: list[torch.Tensor], program: str, manifest: str
@@ -51,7 +70,7 @@ class Agreement:
         """Runs a program whose collectives are not all agreed, and decides what can be decided."""
         with self._lock:
             if manifest:
-                self._latest = parse_manifest(manifest)
+                self._latest = by_size(parse_manifest(manifest))
             if groups.is_plain_anyway(self._name, self._device):
                 groups.ensure(self._name, self._device)
             run = plain.Run(program, inputs, self._name, self._run_collective)
@@ -103,7 +122,9 @@ class Agreement:
             self._fixed.add(key)
             self._place.leave_word(f"key/{key.name}", self._word())
             return
-        words, _ = self._place.share(f"key/{key.name}", self._word(), self._what(key), hint=groups.LATE_HINT)
+        words, _ = self._place.share(
+            f"key/{key.name}", self._word(), self._what(key), hint=groups.LATE_HINT, check=self._check_group
+        )
         self._fixed.update(Key(*each) for word in words for each in word["fixed"])
         if key in self._fixed:
             return
@@ -115,10 +136,24 @@ class Agreement:
         fixed = [dataclasses.astuple(key) for key in self._fixed]
         return {"programs": [_digest(entry) for entry in self._latest], "fixed": fixed}
 
+    def _check_group(self) -> None:
+        """Raises the error of a group that has failed, which names the rank that has died."""
+        entry = groups.entry_of(self._name, self._device)
+        if entry is None or entry.group is None:
+            return
+        try:
+            entry.group.check()
+        except (RankLostError, DeadlineError, AbortedError):
+            raise
+        except CotuneError:
+            pass  # The group goes on after all other errors, or another thread is in a call of it.
+
     def _has_fixed(self, entry: Entry) -> bool:
-        """Returns true if a program has a collective of the kind of a fixed key, at any number of elements."""
-        fixed = {key.text for key in self._fixed}
-        return bool(fixed) and not fixed.isdisjoint(plain.texts_of_collectives(entry.text))
+        """Returns true if an agreement on a program would decide a fixed key."""
+        if entry.has_any_rows:
+            # It decides all numbers of elements.
+            return not {key.text for key in self._fixed}.isdisjoint(plain.texts_of_collectives(entry.text))
+        return any(not self._fixed.isdisjoint(_keys_of(entry.text, rows, self._size)) for rows in entry.rows)
 
     def _what(self, key: Key) -> str:
         if groups.entry_of(self._name, self._device) is None:
@@ -129,7 +164,8 @@ class Agreement:
         """Tunes what all ranks have, in the order of the first rank."""
         own = {_digest(entry): entry for entry in self._latest}
         common = [each for each in programs[0] if all(each in other for other in programs)]
-        common = [each for each in common if not self._has_fixed(own[each])]
+        if self._fixed:
+            common = [each for each in common if not self._has_fixed(own[each])]
         entries = [own[each] for each in common if each not in self._tuned]
         # A tune of collectives that have their choices would change nothing.
         entries = [
@@ -146,7 +182,8 @@ class Agreement:
         self._tuned.update(common)
 
 
-_lock = threading.Lock()
+# Reentrant: a garbage collection in a thread that holds it may run the finalizer of a process group.
+_lock = threading.RLock()
 # The process group that a name stood for at that time, and its agreement.
 _agreements: dict[tuple[str, int], tuple[weakref.ref[Any], Agreement]] = {}
 
@@ -156,16 +193,31 @@ def _of(name: str, device: int) -> Agreement:
     process_group = groups.process_group_of(name)
     with _lock:
         known = _agreements.get((name, device))
-        if known is None or known[0]() is not process_group:
-            known = weakref.ref(process_group), Agreement(name, process_group, device)
-            _agreements[name, device] = known
-    return known[1]
+        if known is not None and known[0]() is process_group:
+            return known[1]
+        made = Agreement(name, process_group, device)
+        _agreements[name, device] = weakref.ref(process_group), made
+    # Either object may be held by somebody beyond the destruction of the process group.
+    for each in (process_group, compat.object_of_group_life(process_group)):
+        weakref.finalize(each, _forget_in, os.getpid(), (name, device), weakref.ref(made))
+    return made
+
+
+def _forget_in(process: int, key: tuple[str, int], agreement: weakref.ref[Agreement]) -> None:
+    """Forgets the agreement of a process group that is destroyed, also if no group of cotune was made for it."""
+    # A child that was forked has the finalizers of its parent, too.
+    if os.getpid() != process:
+        return
+    with _lock:
+        known = _agreements.get(key)
+        if known is not None and known[1] is agreement():
+            del _agreements[key]
 
 
 def _forget(name: str) -> None:
     with _lock:
-        for key in [key for key in _agreements if key[0] == name]:
-            del _agreements[key]
+        for key in [key for key in _agreements.copy() if key[0] == name]:
+            _agreements.pop(key, None)
 
 
 groups.when_dropped(_forget)
@@ -179,15 +231,23 @@ def run_program(
     _of(group_name, device).run(inputs, outputs, program, manifest)
 
 
+@callback
 def _run_undecided(inputs: Any, outputs: Any, program: str, group_name: str, manifest: str) -> str:
-    """As the operator library calls it. Gives the text of an error, which the operator raises."""
+    """As the operator library calls it. Gives the text of an error, which the operator raises.
+
+    Ctrl-C on this rank alone does not keep it from a collective that the other ranks run: it is kept from here on, ends a
+    tune, or a meeting to which a rank does not come, and becomes a KeyboardInterrupt when the operator has returned.
+    """
     try:
+        keeper.begin()
         run_program(inputs, outputs, program, group_name, manifest)
     except KeyboardInterrupt:
         keeper.raise_later()
         return "interrupted (Ctrl-C)"
     except Exception as failure:  # noqa: BLE001  the operator raises it
         return str(failure) or type(failure).__name__
+    finally:
+        keeper.end()
     return ""
 
 

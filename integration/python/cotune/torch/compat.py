@@ -82,6 +82,13 @@ def auto_functionalized() -> Any:
 
 
 @functools.cache
+def functionalizers() -> frozenset[Any]:
+    """All higher-order operators of that kind: their first argument is the operator."""
+    newer = _fetch("torch._higher_order_ops.auto_functionalize", "auto_functionalized_v2")
+    return frozenset({auto_functionalized(), newer} - {None})
+
+
+@functools.cache
 def inductor_config() -> Any:
     """The module torch._inductor.config."""
     return _need("torch._inductor.config")
@@ -109,10 +116,8 @@ def sort_graph() -> Any | None:
 
 def depend_on(graph: Any, dependencies: dict[Any, Any]) -> None:
     """Lets nodes of an FX graph run after others that they do not read: {node: the one before it}."""
-    preserve = _fetch("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
-    ordered_set = _fetch("torch.utils._ordered_set", "OrderedSet")
-    if preserve is None or ordered_set is None or graph.owning_module is None:
-        return
+    preserve = _need("torch._inductor.fx_passes.control_dependencies", "preserve_node_ordering")
+    ordered_set = _need("torch.utils._ordered_set", "OrderedSet")
     preserve(graph, {node: ordered_set([before]) for node, before in dependencies.items()})
 
 

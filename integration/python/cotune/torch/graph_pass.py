@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import itertools
 import operator
 import pathlib
 import time
@@ -447,7 +448,7 @@ def _is_view(node: fx.Node) -> bool:
 
 def _only_reads(node: fx.Node) -> bool:
     """True if a node makes results of its own, and writes to no operand."""
-    if node.target is compat.auto_functionalized():
+    if node.target in compat.functionalizers():
         return True  # it copies the operands that its operator writes to
     schema = getattr(node.target, "_schema", None)
     return schema is not None and not schema.is_mutable
@@ -479,14 +480,15 @@ def _write_manifests(made: list[_Made], entries: dict[str, list[manifest.Entry]]
 
 
 def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
-    """Lets all collectives of a device run in the order of starts, those that are left alone, too.
+    """Lets all collectives run in the order of starts, those that are left alone, too.
 
     Inductor orders operators that do not depend on each other by sizes at the time of tracing,
     which are not equal on all ranks, and ranks with different orders wait for each other, also if
-    the programs are of two groups. It keeps the order of its own collectives, and knows nothing of
-    programs. So a program has a result of the collective before it as a last input more than it
-    declares, unless it reads one already, and a collective that is left alone gets a dependency on
-    the program before it.
+    the programs are of two groups or devices. Of its own collectives it keeps the order that they
+    have when all passes are done: one that moves behind a program would let the next one go first.
+    So a program has a result of the collective before it as a last input more than it declares,
+    unless it reads one already, and a collective that is left alone gets a dependency on the one
+    before it.
     """
     items: list[tuple[int, _Made | fx.Node]] = [(each.region.first, each) for each in made]
     items += [(found.starts[each.node], each.node) for each in found.left]
@@ -497,30 +499,18 @@ def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
         for node, place in found.starts.items()
         if node not in known and node not in members
     ]
-    before: dict[Any, _Made | fx.Node] = {}
-    after_program: dict[fx.Node, fx.Node] = {}
-    for _, each in sorted(items, key=lambda item: item[0]):
-        device = each.region.device if isinstance(each, _Made) else _device_of(each)
-        last = before.get(device)
-        before[device] = each
-        if last is None:
-            continue
+    dependencies: dict[fx.Node, fx.Node] = {}
+    in_order = [each for _, each in sorted(items, key=lambda item: item[0])]
+    for last, each in itertools.pairwise(in_order):
+        result = last.smallest_result if isinstance(last, _Made) else _first_tensor(graph, last)
         if isinstance(each, fx.Node):
-            if isinstance(last, _Made):
-                after_program[each] = last.smallest_result
+            dependencies[each] = result
             continue
-        results = last.results if isinstance(last, _Made) else [last]
-        if not set(results).isdisjoint(each.node.kwargs["inputs"]):
-            continue
-        extra = last.smallest_result if isinstance(last, _Made) else _first_tensor(graph, last)
-        each.node.kwargs = {**each.node.kwargs, "inputs": [*each.node.kwargs["inputs"], extra]}
-    if after_program:
-        compat.depend_on(graph, after_program)
-
-
-def _device_of(node: fx.Node) -> Any:
-    facts = [sizes.facts_of(each) for each in node.all_input_nodes]
-    return next((each.value.device for each in facts if each is not None), None)
+        results = last.results if isinstance(last, _Made) else [result]
+        if set(results).isdisjoint(each.node.kwargs["inputs"]):
+            each.node.kwargs = {**each.node.kwargs, "inputs": [*each.node.kwargs["inputs"], result]}
+    if dependencies:
+        compat.depend_on(graph, dependencies)
 
 
 def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
@@ -528,9 +518,10 @@ def _first_tensor(graph: fx.Graph, collective: fx.Node) -> fx.Node:
     value = collective.meta.get("val")
     if not isinstance(value, (list, tuple)):
         return collective
+    index = next(index for index, each in enumerate(value) if isinstance(each, torch.Tensor))
     with graph.inserting_after(collective):
-        first = graph.call_function(operator.getitem, (collective, 0))
-    first.meta["val"] = value[0]
+        first = graph.call_function(operator.getitem, (collective, index))
+    first.meta["val"] = value[index]
     return first
 
 

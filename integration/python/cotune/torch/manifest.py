@@ -1,7 +1,8 @@
 """The manifest: the programs of a group in a graph, with the row counts for which they are tuned.
 
-The first program operator of each group carries it, so that its first run tunes all programs of
-the graph at once. It is text, equal on all ranks, and survives the caches of compiled graphs:
+The first program operator of each group carries it, so that its first run can tune all programs of
+the graph at once. It may differ from rank to rank, as graphs may: those programs are tuned that all
+ranks have (agreement.py). It is text, so that it survives the caches of compiled graphs:
 "rows 8,32: PROGRAM | any rows 4,16: PROGRAM", which integration/torch/manifest.h reads, too. "any" marks a program with
 dynamic rows: it is tuned for these, and called with others.
 """
@@ -114,3 +115,15 @@ def parse_manifest(text: str) -> list[Entry]:
         rows = head.removeprefix("any ").removeprefix("rows ").split(",")
         entries.append(Entry(program.strip(), tuple(map(int, rows)), head.startswith("any ")))
     return entries
+
+
+def by_size(entries: list[Entry]) -> list[Entry]:
+    """The same programs, with an entry for each row count.
+
+    Ranks have the same program at some row counts and not at others. A program with dynamic rows stays one entry, because
+    its row counts follow from the program.
+    """
+    found: list[Entry] = []
+    for entry in entries:
+        found += [entry] if entry.has_any_rows else [Entry(entry.text, (rows,)) for rows in entry.rows]
+    return list(dict.fromkeys(found))

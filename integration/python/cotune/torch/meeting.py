@@ -5,20 +5,30 @@ Nothing here knows what a word means. A meeting has a name; at it each rank give
 
 from __future__ import annotations
 
-import datetime
+import contextlib
 import json
 import logging
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from cotune._interrupt import keeper
+from cotune.errors import CotuneError
 from cotune.torch import compat
 from cotune.torch.log import log
 
-# A meeting that lasts longer names the ranks that are missing.
+# A meeting that lasts longer names the ranks that are missing, and can be ended by Ctrl-C.
 LATE_S = 10.0
+# A rank that waits looks so often whether another rank has ended the attempt or has died.
+_LOOK_S = 1.0
+# The longest time between two requests for the word of a rank. `Store.wait` is not used, because that of TCPStore writes two
+# warnings each time that it ends without the key.
+_POLL_S = 0.1
+# The store is in the process of a rank. If that rank dies, its death becomes known at most so long after the store has failed.
+_DEATH_S = 3.0
 _MET, _OVER = b"met", b"over"
 
 Word = dict[str, Any]
@@ -29,7 +39,8 @@ _gpus: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
 
 def _kind(process_group: Any, device: int) -> str:
-    """The word for a device that is equal on all ranks: they use the GPUs of a process group in one order, as for NCCL."""
+    """The part of the prefix of the store's keys that names a device. It is equal on all ranks, because they use the GPUs of a
+    process group in one order, as NCCL requires."""
     if device < 0:
         return "host"
     used = _gpus.setdefault(process_group, [])
@@ -58,44 +69,90 @@ class Place:
             pass  # a store without connections
         members = "-".join(str(rank) for rank in self.global_ranks)
         self.store = torch.distributed.PrefixStore(f"cotune/{_kind(process_group, device)}/{members}", store)
+        self._own_words: list[str] = []  # keys of words that this rank has given and not deleted
 
     def leave_word(self, meeting: str, word: Word) -> None:
-        """Gives the word of this rank to a meeting without waiting for the others."""
-        self.store.set(f"{meeting}/{self._open_attempt(meeting, 0)}/{self.rank}", json.dumps(word))
+        """Gives the word of this rank to a meeting without waiting for the others; this rank does not come to it later."""
+        text = _text(word, is_left=True)
+        # First for later attempts: a rank that ends the open attempt now finds the word when it begins the next one.
+        self.store.set(f"{meeting}/left/{self.rank}", text)
+        self.store.set(f"{meeting}/{self._open_attempt(meeting, 0)}/{self.rank}", text)
 
     def share(
-        self, meeting: str, word: Word, what: str, timeout_s: float | None = None, hint: str = ""
+        self,
+        meeting: str,
+        word: Word,
+        what: str,
+        timeout_s: float | None = None,
+        hint: str = "",
+        check: Callable[[], None] | None = None,
     ) -> tuple[list[Word], str]:
         """Gives the word of this rank, and returns those of all ranks, and the name of the attempt that all have come to.
 
-        A rank that has waited in vain marks the attempt as over, and a rank that comes to an attempt that has ended goes
-        on to the next one: either all ranks come to the end of an attempt, or none. A store may outlive a process group;
-        the meetings of its ranks have ended as well. Raises TimeoutError, which names the ranks that have not done
-        `what` at the end of the timeout; `hint` is the likely reason.
+        A rank that gives up marks the attempt as over, and a rank that comes to an attempt that has ended goes on to the
+        next one: either all ranks come to the end of an attempt, or none. The marks stay in the store, so that a rank that
+        comes again to a meeting of this name does not find words of an earlier time. Words that were left stay valid
+        without a mark. A later process group cannot find them, as it has another name or another store: Gloo cannot connect
+        a process group whose store holds the addresses of an earlier one of that name (PyTorch 2.13).
+
+        Raises TimeoutError, which names the ranks that have not done `what` at the end of the timeout; `hint` is the likely
+        reason. While this rank waits, it calls `check` again and again, and ends the meeting with the CotuneError that this
+        raises. Ctrl-C ends a meeting that has lasted LATE_S; before that the other ranks may be on their way to what comes
+        after it. If the meeting has ended well nevertheless, this rank goes on with the others, and KeyboardInterrupt is
+        raised later.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        deadline_s = time.monotonic() + timeout_s
-        warner = _LateWarner(self, what, hint)
+        wait = _Wait(self, what, hint, timeout_s, check or (lambda: None))
         attempt = 0
         while True:
             attempt = self._open_attempt(meeting, attempt)
             base = f"{meeting}/{attempt}"
-            self.store.set(f"{base}/{self.rank}", json.dumps(word))
+            self._give_word(meeting, attempt, word)
             keys = [f"{base}/{rank}" for rank in range(self.size)]
-            failure = None
+            interrupt = None
             try:
-                is_met = self._await(base, keys, deadline_s, warner)
-            except KeyboardInterrupt as interrupt:
-                is_met, failure = False, interrupt
+                is_met = self._await(base, keys, wait)
+            except KeyboardInterrupt as failure:
+                is_met, interrupt = False, failure
+            except CotuneError:
+                # The store may have been in the process of the rank that has died.
+                with contextlib.suppress(RuntimeError):
+                    self._end(base, is_met=False)
+                raise
             if self._end(base, is_met) == _MET:
-                if failure is not None:
-                    raise failure
-                return [json.loads(self.store.get(key)) for key in keys], base
-            if failure is not None:
-                raise failure
-            if not is_met and time.monotonic() >= deadline_s:
-                late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-                raise TimeoutError(warner.text(late, timeout_s))
+                if interrupt is not None:
+                    keeper.raise_later()
+                return self._read_words(keys), base
+            if interrupt is not None:
+                raise interrupt
+            if not is_met and wait.left_s() <= 0:
+                raise TimeoutError(wait.text(self._late_ranks(keys), timeout_s))
+
+    def _give_word(self, meeting: str, attempt: int, word: Word) -> None:
+        self._own_words.append(f"{meeting}/{attempt}/{self.rank}")
+        self.store.set(self._own_words[-1], _text(word, is_left=False))
+        if attempt == 0:
+            return
+        # Words that were left at an earlier attempt count in this one.
+        for rank in range(self.size):
+            if rank != self.rank and self.store.check([f"{meeting}/left/{rank}"]):
+                self.store.set(f"{meeting}/{attempt}/{rank}", self.store.get(f"{meeting}/left/{rank}"))
+
+    def _read_words(self, keys: list[str]) -> list[Word]:
+        """The words of a meeting that has ended well."""
+        found = [json.loads(self.store.get(key)) for key in keys]
+        if not any(each["is_left"] for each in found):
+            # All ranks have waited here after they had read the words of the meetings before. A rank that has left its word
+            # may not have read them yet. Words that were left are not deleted, because nobody knows who has read them.
+            before, self._own_words = self._own_words[:-1], self._own_words[-1:]
+            for key in before:
+                self._delete(key)
+        return [each["word"] for each in found]
+
+    def _delete(self, key: str) -> None:
+        # A store that cannot delete keeps the word, which nobody reads.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            self.store.delete_key(key)
 
     def _open_attempt(self, meeting: str, attempt: int) -> int:
         while self.store.check([f"{meeting}/{attempt}/end"]):
@@ -106,45 +163,78 @@ class Place:
         """The end of the attempt, which the first rank that comes to one decides."""
         return self.store.compare_set(f"{base}/end", "", (_MET if is_met else _OVER).decode())
 
-    def _await(self, base: str, keys: list[str], deadline_s: float, warner: _LateWarner) -> bool:
+    def _late_ranks(self, keys: list[str]) -> list[int]:
+        return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+
+    def _await(self, base: str, keys: list[str], wait: _Wait) -> bool:
         """Returns true if all words are there; False at the deadline, and if the attempt is over."""
-        while True:
-            begin_s = time.monotonic()
-            # A timeout of 0 is none.
-            slice_s = max(0.01, min(LATE_S, deadline_s - begin_s))
-            try:
-                self.store.wait(keys, datetime.timedelta(seconds=slice_s))
-                return True
-            except RuntimeError:
-                # Torch has no class of its own for a timeout; a store that is gone fails sooner.
-                if time.monotonic() - begin_s < 0.9 * slice_s:
-                    raise
-            if self.store.check([f"{base}/end"]):
-                return self.store.get(f"{base}/end") == _MET
-            late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            if not late:
-                return True
-            if time.monotonic() >= deadline_s:
+        begin_s = look_s = time.monotonic()
+        missing = iter(keys)
+        key = next(missing, None)
+        while key is not None:
+            if self._has(key, wait):
+                key = next(missing, None)
+                continue
+            now_s = time.monotonic()
+            if wait.left_s() <= 0:
                 return False
-            warner.warn(late, slice_s)
+            if now_s >= look_s + _LOOK_S:
+                look_s = now_s
+                wait.check()
+                if self.store.check([f"{base}/end"]):
+                    return self.store.get(f"{base}/end") == _MET
+            if wait.is_late():
+                wait.warn(keys)
+                if keeper.ends_tune:
+                    raise KeyboardInterrupt
+            # A meeting of ranks that come together is short; one that lasts is seldom asked for.
+            time.sleep(min(max(0.0002, (now_s - begin_s) / 20), _POLL_S, max(0.0, wait.left_s())))
+        return True
+
+    def _has(self, key: str, wait: _Wait) -> bool:
+        try:
+            return self.store.check([key])
+        except RuntimeError:
+            # The store is gone, perhaps because its rank has died: the error of the group names it.
+            gone_s = time.monotonic()
+            while time.monotonic() < gone_s + _DEATH_S:
+                wait.check()
+                time.sleep(_POLL_S)
+            raise
 
 
-class _LateWarner:
-    """Warns once of the ranks that are missing at a meeting."""
+def _text(word: Word, is_left: bool) -> str:
+    return json.dumps({"word": word, "is_left": is_left})
 
-    def __init__(self, place: Place, what: str, hint: str):
+
+class _Wait:
+    """The wait of this rank at one meeting, over all attempts. It warns once of the ranks that are missing."""
+
+    def __init__(self, place: Place, what: str, hint: str, timeout_s: float, check: Callable[[], None]):
         self._place = place
         self._what = what
         self._hint = hint
+        self._begin_s = time.monotonic()
+        self._timeout_s = timeout_s
         self._has_warned = False
+        self.check = check
 
-    def warn(self, late: list[int], seconds: float) -> None:
+    def left_s(self) -> float:
+        return self._begin_s + self._timeout_s - time.monotonic()
+
+    def is_late(self) -> bool:
+        return time.monotonic() >= self._begin_s + LATE_S
+
+    def warn(self, keys: list[str]) -> None:
         if self._has_warned:
+            return
+        late = self._place._late_ranks(keys)
+        if not late:
             return
         self._has_warned = True
         # The first of the ranks that wait warns.
         is_first = all(rank in late for rank in range(self._place.rank))
-        log.log(logging.WARNING if is_first else logging.INFO, "%s", self.text(late, seconds))
+        log.log(logging.WARNING if is_first else logging.INFO, "%s", self.text(late, LATE_S))
 
     def text(self, late: list[int], seconds: float) -> str:
         place = self._place

@@ -3,7 +3,8 @@
 A region grows forward from a collective in one sweep over the graph: a node joins when its
 operation is in the table and all its operands are members, or do not depend on the region. What
 else uses a member's value makes it an output. Casts and scalings in front of a collective join
-when nothing else uses them. All decisions depend on the graph only, which is equal on all ranks.
+when nothing else uses them. All decisions depend on the graph only, which may be another one on
+each rank (docs/decisions/0025-agreement-by-keys.md).
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Sweep:
             compat.collective_overload(name): kind for name, kind in _COLLECTIVES.items()
         }
         self._namespace = "_c10d_functional"
+        self._functionalizers = compat.functionalizers()
         self.regions: list[Region] = []
         self.left: list[Left] = []
         self._of: dict[fx.Node, Region] = {}
@@ -96,12 +98,12 @@ class Sweep:
             _find_outputs(region, self._composites)
 
     def _is_start(self, node: fx.Node) -> bool:
-        target = node.target
-        return (
-            node.op == "call_function"
-            and getattr(target, "namespace", "") == self._namespace
-            and target is not self._wait
-        )
+        """Also for the collectives that a model calls as operators of cotune."""
+        if node.op != "call_function":
+            return False
+        target = node.args[0] if node.target in self._functionalizers else node.target
+        namespace = getattr(target, "namespace", "")
+        return namespace == "cotune" or (namespace == self._namespace and target is not self._wait)
 
     # Dependencies.
 

@@ -13,6 +13,7 @@ from torch._inductor import config
 from cotune.torch import compat, decisions, graph_pass
 from cotune.torch.collectives import GroupFacts
 from cotune.torch.settings import Settings
+from cotune.torch.testing import stand_in
 from cotune.torch.testing.graphs import GraphBuilder, aten, c10d, explained, fake_group
 
 
@@ -437,12 +438,54 @@ class OrderOfStartsTest(unittest.TestCase):
     def test_a_collective_that_is_left_alone_is_in_the_chain(self) -> None:
         x, y, z = self.graph.input(8, 16), self.graph.input(8, 16, dtype=torch.int16), self.graph.input(8, 16)
         first, left, last = (self.graph.all_reduce(each) for each in (x, y, z))
-        self.graph.graph.owning_module = torch.nn.Module()
         decision = self.graph.rewritten(first, left, last)
         self.assertEqual((len(decision.programs), len(decision.left)), (2, 1))
         early, late = _programs(self.graph)
         wrapped = late.kwargs["inputs"][-1]
         self.assertEqual(wrapped.args[0][0].args[0].args[0], early)
+
+    def test_each_collective_that_is_left_alone_follows_the_one_before_it(self) -> None:
+        """The program with its late epilogue comes last in the graph: none may start before it."""
+        x = self.graph.input(8, 16)
+        works = []
+        for dtype in (torch.float32, torch.int16, torch.int16):
+            work = self.graph.graph.call_function(
+                c10d.all_reduce.default, (self.graph.input(8, 16, dtype=dtype), "sum", "0")
+            )
+            work.meta["val"] = work.args[0].meta["val"]
+            works.append(work)
+        taken, first, second = (self.graph.wait(work) for work in works)
+        late = self.graph.call(aten.mul.Tensor, self.graph.call(aten.add.Tensor, taken, 1.0), x)
+        decision = self.graph.rewritten(late, first, second)
+        self.assertEqual((len(decision.programs), len(decision.left)), (1, 2))
+        (program,) = _programs(self.graph)
+        wrapped = [node.args[0] for node in (first, second)]
+        order = list(self.graph.graph.nodes)
+        places = [order.index(node) for node in (program, *wrapped)]
+        self.assertEqual(places, sorted(places))
+        self.assertIs(wrapped[1].args[0][0], wrapped[0])
+
+    def test_a_collective_on_another_device_is_in_the_chain(self) -> None:
+        first = self.graph.all_reduce(self.graph.input(8, 16))
+        second = self.graph.all_reduce(self.graph.input(8, 16, device="cuda"))
+        self.graph.rewritten(first, second)
+        early, late = _programs(self.graph)
+        self.assertIs(late.kwargs["inputs"][-1].args[0].args[0], early)
+
+    def test_a_collective_by_an_operator_of_cotune_is_in_the_chain(self) -> None:
+        stand_in.define()
+        x, y = self.graph.input(8, 16), self.graph.input(8, 16)
+        first = self.graph.all_reduce(x)
+        by_hand = self.graph.graph.call_function(torch.ops.cotune.all_reduce.default, (y, "sum", "0"))
+        by_hand.meta["val"] = y.meta["val"]
+        total = self.graph.call(aten.add.Tensor, first, by_hand)
+        decision = self.graph.rewritten(total)
+        # The sum would let the program start behind the other collective.
+        self.assertNotIn("add", decision.programs[0].text)
+        (program,) = _programs(self.graph)
+        order = list(self.graph.graph.nodes)
+        (wrapped,) = (each for each in total.args if isinstance(each, torch.fx.Node) and each.name == by_hand.name)
+        self.assertLess(order.index(program), order.index(wrapped))
 
     def test_collectives_run_by_their_depth(self) -> None:
         x = self.graph.input(16, 16)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cotune import _native
+from cotune import _interrupt, _native
 from cotune._interrupt import callback, keeper
 from cotune.constants import Result
 from cotune.torch import groups, library
@@ -140,7 +140,9 @@ def _is_first_process(group_rank: int) -> bool:
 
 def _show(text: str, prints: bool) -> None:
     if prints:
-        print(text, file=sys.stderr, flush=True)
+        # In one piece: print() writes the end of the line by itself, and another rank's line can come in between.
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
     else:
         log.info("%s", text)
 
@@ -164,7 +166,8 @@ def _has_ended(tune: library.Tune, name: str, manifest: str, group_rank: int, pr
     if tune.result == Result.ERROR_DISAGREEMENT:
         log.log(
             level, "the ranks of process group %r differ in what they can tune, so that all of them run programs by "
-            "PyTorch's own collectives from now on: %s", name, error,
+            "PyTorch's own collectives from now on: %s. Give all ranks the same options of cotune.torch, the same settings "
+            "(COTUNE_*) and one installation of cotune, and start them again", name, error,
         )  # fmt: skip
     elif tune.result != Result.SUCCESS:
         log.log(level, "programs of process group %r are not tuned: %s", name, error)
@@ -214,7 +217,9 @@ def _on_tune(_, event) -> int:
             log.exception("the table of a tune could not be shown")
     finally:
         ends_tune = keeper.ends_tune
-        if event.contents.phase == library.TUNE_HAS_ENDED:
+        # A tune inside of another callback is part of a longer call, which keeps the interrupt to its end (agreement.py).
+        is_whole_call = not _interrupt._is_in_callback(sys._getframe().f_back)
+        if event.contents.phase == library.TUNE_HAS_ENDED and is_whole_call:
             keeper.end()
     return int(ends_tune)
 

@@ -45,12 +45,13 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
+        self.graph.owning_module = torch.nn.Module()
         self._mode = torch._subclasses.FakeTensorMode()
 
-    def input(self, *shape: int, dtype: torch.dtype = torch.float32) -> fx.Node:
+    def input(self, *shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> fx.Node:
         node = self.graph.placeholder("x")
         with self._mode:
-            node.meta["val"] = torch.empty(shape, dtype=dtype)
+            node.meta["val"] = torch.empty(shape, dtype=dtype, device=device)
         return node
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:

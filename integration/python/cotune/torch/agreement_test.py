@@ -1,0 +1,259 @@
+"""Agreements of ranks in one process: which programs they tune, how long they live, and Ctrl-C; no library is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import threading
+import time
+import unittest
+import weakref
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+
+from cotune.constants import Result
+from cotune.errors import RankLostError, UsageError
+from cotune.torch import agreement, compat, groups, library, report
+from cotune.torch.manifest import Entry, by_size, parse_manifest
+
+_WAIT_S = 5.0
+PLAIN_SUM = "program a; %x = input f32 [R, 8]; %y = all_reduce sum %x; return %y"
+RELU = "program b; %x = input f32 [R, 8]; %y = all_reduce sum %x; %z = relu %y; return %z"
+GATHER = "program c; %x = input f32 [R/n, 4]; %y = all_gather %x; return %y"
+LARGEST = "program d; %x = input f32 [R, 8]; %y = all_reduce max %x; return %y"
+
+
+class Ranks:
+    """A process group of two as far as an agreement needs one."""
+
+    def __init__(self, rank: int = 0):
+        self._rank = rank
+        self._store = dist.HashStore()
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return 2
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+
+def keys(text: str, rows: int) -> set[agreement.Key]:
+    return set(agreement._keys_of(text, rows, 2))
+
+
+class ProgramsTest(unittest.TestCase):
+    """The programs that two ranks tune where they meet."""
+
+    def setUp(self) -> None:
+        self.functions = mock.Mock()
+        self.functions.cotune_torch_group_decide.return_value = Result.SUCCESS
+        self.functions.cotune_torch_group_is_agreed.return_value = 0
+        for each in (
+            mock.patch.object(library, "load", lambda: self.functions),
+            mock.patch.object(library, "is_there", lambda: True),
+        ):
+            each.start()
+            self.addCleanup(each.stop)
+
+    def _tuned(self, *manifests: str, fixed: set[agreement.Key] | None = None) -> list[str]:
+        """The manifests that each rank tunes, as text; equal on all ranks."""
+        ranks = [agreement.Agreement("g", Ranks(), -1) for _ in manifests]
+        for each, manifest in zip(ranks, manifests, strict=True):
+            each._latest = by_size(parse_manifest(manifest))
+            each._fixed |= fixed or set()
+        programs = [each._word()["programs"] for each in ranks]
+        for each in ranks:
+            each._tune_and_agree(agreement.Key("all_reduce", "text", 8), programs)
+        return [call.args[2].decode() for call in self.functions.cotune_torch_group_decide.call_args_list]
+
+    def test_a_program_that_ranks_have_at_some_sizes_is_tuned_at_these(self) -> None:
+        found = self._tuned(f"rows 8,16: {RELU}", f"rows 8: {RELU}")
+        self.assertEqual(found, [f"rows 8: {RELU}"] * 2)
+
+    def test_the_order_is_that_of_the_first_rank(self) -> None:
+        found = self._tuned(f"rows 16,8: {RELU} | rows 8: {GATHER}", f"rows 8: {GATHER} | rows 4,8,16: {RELU}")
+        self.assertEqual(found, [f"rows 8,16: {RELU} | rows 8: {GATHER}"] * 2)
+
+    def test_a_program_with_dynamic_rows_is_one(self) -> None:
+        found = self._tuned(f"any rows 8,16: {RELU} | rows 8: {RELU}", f"any rows 8,16: {RELU}")
+        self.assertEqual(found, [f"any rows 8,16: {RELU}"] * 2)
+
+    def test_a_fixed_key_leaves_other_sizes_to_be_tuned(self) -> None:
+        manifest = f"rows 8,16: {RELU} | any rows 8,32: {PLAIN_SUM} | rows 8: {LARGEST} | rows 16: {GATHER}"
+        found = self._tuned(manifest, manifest, fixed=keys(PLAIN_SUM, 8))
+        self.assertEqual(found, [f"rows 16: {RELU} | rows 8: {LARGEST} | rows 16: {GATHER}"] * 2)
+
+    def test_the_keys_of_a_program(self) -> None:
+        ((of_sum,), (of_gather,)) = (keys(each, 8) for each in (RELU, GATHER))
+        self.assertEqual((of_sum.kind, of_sum.rows), ("all_reduce", 64))
+        self.assertEqual((of_gather.kind, of_gather.rows), ("all_gather", 32))
+        self.assertEqual(keys(RELU, 8), keys(PLAIN_SUM, 8))
+        self.assertNotEqual(keys(RELU, 8), keys(LARGEST, 8))
+
+    def test_an_entry_for_each_size(self) -> None:
+        entries = [Entry("a", (8, 32)), Entry("a", (8,)), Entry("b", (4, 16), has_any_rows=True)]
+        self.assertEqual(by_size(entries), [Entry("a", (8,)), Entry("a", (32,)), entries[2]])
+
+
+class LifeTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.group: Any = Ranks()
+        patch = mock.patch.object(groups, "process_group_of", lambda name: self.group)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(agreement._agreements.clear)
+
+    def test_an_agreement_whose_group_was_never_made_ends_with_its_process_group(self) -> None:
+        made = weakref.ref(agreement._of("g", -1))
+        self.assertIs(agreement._of("g", -1), made())
+        self.group = None
+        gc.collect()
+        self.assertIsNone(made())
+        self.assertEqual(agreement._agreements, {})
+
+    def test_a_process_group_that_somebody_holds(self) -> None:
+        lives = [Ranks()]
+        with mock.patch.object(compat, "object_of_group_life", lambda group: lives[0]):
+            made = weakref.ref(agreement._of("g", -1))
+        lives.clear()
+        gc.collect()
+        self.assertIsNone(made())
+
+    def test_a_late_finalizer_leaves_the_next_agreement_of_the_name(self) -> None:
+        before = self.group
+        agreement._of("g", -1)
+        self.group = Ranks()
+        after = agreement._of("g", -1)
+        del before
+        gc.collect()
+        self.assertIs(agreement._of("g", -1), after)
+
+    def test_the_finalizers_of_a_parent_do_nothing_in_its_child(self) -> None:
+        made = agreement._of("g", -1)
+        agreement._forget_in(os.getpid() + 1, ("g", -1), weakref.ref(made))
+        self.assertIs(agreement._of("g", -1), made)
+
+    def test_a_finalizer_in_a_thread_that_holds_the_lock(self) -> None:
+        def collect() -> None:
+            with agreement._lock:
+                agreement._forget("g")
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(_WAIT_S)
+        self.assertFalse(thread.is_alive())
+
+
+class CheckTest(unittest.TestCase):
+    """The group of cotune is asked for ranks that have died while this one waits."""
+
+    def setUp(self) -> None:
+        self.group = mock.Mock()
+        self.agreement = agreement.Agreement("g", Ranks(), -1)
+        patch = mock.patch.dict(groups._entries, {("g", -1): groups.GroupEntry("g", "host", self.group, "")})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_a_rank_has_died(self) -> None:
+        self.group.check.side_effect = RankLostError("rank 1 died")
+        with self.assertRaisesRegex(RankLostError, "rank 1 died"):
+            self.agreement._check_group()
+
+    def test_errors_of_others_do_not_end_a_meeting(self) -> None:
+        self.group.check.side_effect = UsageError("another thread is in a call of this group")
+        self.agreement._check_group()
+
+    def test_no_group_was_made(self) -> None:
+        groups._entries["g", -1] = groups.GroupEntry("g", "host", None, "it has one rank")
+        self.agreement._check_group()
+        del groups._entries["g", -1]
+        self.agreement._check_group()
+
+
+class InterruptTest(unittest.TestCase):
+    def setUp(self) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, signal.default_int_handler)
+        self.steps: list[str] = []
+
+    def _run(self, run_program: Any) -> str:
+        with mock.patch.object(agreement, "run_program", run_program):
+            return agreement._run_undecided([], [], "", "g", "")
+
+    def _interrupt(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)
+
+    def test_an_interrupt_is_raised_after_the_collective(self) -> None:
+        def run(*_: Any) -> None:
+            self._interrupt()
+            self.steps.append("the collective has run")
+
+        error = None
+        with self.assertRaises(KeyboardInterrupt):
+            error = self._run(run)
+            time.sleep(_WAIT_S)
+        self.assertEqual((error, self.steps), ("", ["the collective has run"]))
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def _tell(self, phase: int) -> int:
+        """Calls the listener of tunes as C does."""
+        functions = mock.Mock()
+        functions.cotune_group_rank.return_value, functions.cotune_group_device.return_value = 0, -1
+        event = library.Tune(phase=phase, group_name=b"0", manifest=b"", error=b"", what=b"")
+        with (
+            mock.patch.object(report._native, "library", lambda: functions),
+            mock.patch.multiple(report, _begins=mock.Mock(), _measures=mock.Mock(), _has_ended=mock.Mock()),
+        ):
+            return report._listener(None, ctypes.byref(event))
+
+    def test_an_interrupt_in_a_tune_is_raised_after_the_collective(self) -> None:
+        answers = []
+
+        def run(*_: Any) -> None:
+            answers.append(self._tell(library.TUNE_BEGINS))
+            self._interrupt()
+            answers.append(self._tell(library.TUNE_MEASURES))
+            self._tell(library.TUNE_HAS_ENDED)
+            time.sleep(0.05)
+            self.steps.append("the collective has run")
+
+        with self.assertRaises(KeyboardInterrupt):
+            self._run(run)
+            time.sleep(_WAIT_S)
+        self.assertEqual((answers, self.steps), ([0, 1], ["the collective has run"]))
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_an_interrupt_between_a_tune_and_the_collective(self) -> None:
+        def run(*_: Any) -> None:
+            self._tell(library.TUNE_BEGINS)
+            self._tell(library.TUNE_HAS_ENDED)
+            self._interrupt()
+            self.steps.append("the collective has run")
+
+        with self.assertRaises(KeyboardInterrupt):
+            self._run(run)
+            time.sleep(_WAIT_S)
+        self.assertEqual(self.steps, ["the collective has run"])
+
+    def test_a_meeting_that_was_interrupted(self) -> None:
+        error = None
+        with self.assertRaises(KeyboardInterrupt):
+            error = self._run(mock.Mock(side_effect=KeyboardInterrupt))
+            time.sleep(_WAIT_S)
+        self.assertEqual(error, "interrupted (Ctrl-C)")
+
+    def test_the_handler_is_put_back(self) -> None:
+        self.assertEqual(self._run(mock.Mock(side_effect=ValueError("wrong"))), "wrong")
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    unittest.main()
