@@ -19,7 +19,7 @@ constexpr int64_t kMillisecondNs = 1'000'000;
 constexpr int64_t kComparingNs = 300 * kMillisecondNs;
 // How long a rank that has gone is given to say why itself.
 constexpr int64_t kHearingNs = 20 * kMillisecondNs;
-// How often a waiting rank looks whether the awaited ones live.
+// The time after which a waiting rank looks again whether the awaited ones live.
 constexpr int64_t kLookNs = 20 * kMillisecondNs;
 // How long nothing has happened when a rank that died may have taken the way of others' messages
 // with it: it ended while it wrote into memory that this rank reads messages from.
@@ -31,7 +31,7 @@ constexpr int64_t kLongestStateNs = 500 * kMillisecondNs;
 constexpr int64_t kLongestInquiryNs = 1000 * kMillisecondNs;
 // A rank that has not looked for so long was not waiting.
 constexpr int64_t kAwayNs = 100 * kMillisecondNs;
-// How long an abort waits for the worker, which another thread may use.
+// The time that an abort waits for the worker, which another thread may use.
 constexpr int64_t kAbortNs = 50 * kMillisecondNs;
 
 constexpr uint64_t Bit(int rank) { return uint64_t{1} << rank; }

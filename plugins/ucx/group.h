@@ -203,7 +203,7 @@ class Group {
   std::vector<PeerState> peers_;
   bool is_joined_ = false;
   bool is_abort_announced_ = false;
-  bool has_warned_ = false;  // of the abandoned worker
+  bool has_warned_ = false;  // that UCX was abandoned
   bool is_crowded_ = false;
   int polls_per_look_ = kPollsPerLookMax;
 

@@ -21,8 +21,7 @@ constexpr char kChoice[] = "scatter_gather";
 // A message of so few bytes is complete at once.
 constexpr uint64_t kBytes = 600;
 
-// The first call has ended on ranks 1 and 2; the root has named itself, and another rank has heard
-// it.
+// The first call has ended on rank 1, on rank 2; the root has named itself; another rank knows it.
 enum Event { kEndedOnOne, kEndedOnTwo, kNamed, kHeard };
 
 // Empty if the call failed and the rank's group names the root alone.

@@ -40,7 +40,7 @@ void AbortWhileTheWorkerIsUsed(Group& group) {
   aborter.join();
 }
 
-// Whether the rank that aborts has a call in flight, which progresses afterwards. Without one the
+// Tells if the rank that aborts has a call in flight, which progresses afterwards. Without one the
 // next use of the worker is a look at its connections.
 class UnannouncedAbortTest : public testing::TestWithParam<bool> {
  protected:

@@ -293,7 +293,7 @@ class Rank:
                 self.watchdog.end()
 
     def run_variants(self) -> None:
-        """In a process group of its own each, as the ranks of a group meet once only for such collectives."""
+        """Runs each case in a process group of its own: the ranks of a group meet once only for such collectives."""
         from torch._dynamo.utils import counters
 
         for case, mode, variant in self.of_variants():

@@ -2,7 +2,7 @@
 
 Reads a line of JSON for each run: {"ranks", "script", "arguments", "environment": the variables of a rank, "out", "err": the
 files for what the ranks print}. Prints a line for each run that has ended: {"exit_code": 0, or 1 if a rank has failed}.
-Ranks find each other as under torchrun, and end when one of them has failed. What a rank prints is not buffered. All ranks have
+Ranks find each other as under torchrun, and end when one of them has failed. Their output is not buffered. All ranks have
 one seed for hashes of str, which differs from run to run of the tests; under torchrun each has its own.
 """
 
@@ -24,7 +24,7 @@ MODULES = (
     "torch._inductor.codegen.cpp", "torch._inductor.codegen.cpp_wrapper_cpu", "torch._inductor.fx_passes.control_dependencies",
     "torch._functorch.aot_autograd",
 )  # fmt: skip
-# What a failed rank leaves the others to end by themselves.
+# The time that the others have to end by themselves after a rank has failed.
 GRACE_S = 10
 
 

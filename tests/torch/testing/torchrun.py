@@ -38,7 +38,7 @@ class Kernels:
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
 
     def keep(self, cache: pathlib.Path) -> None:
-        """Of ranks that have ended well: a compiler that was killed may leave half of a library."""
+        """Keeps what ranks have made that ended well: a compiler that was killed may leave half of a library."""
         for built in cache.glob("*/*.so"):
             if built.parent.name in GRAPHS:
                 continue

@@ -484,8 +484,8 @@ def _chain(graph: fx.Graph, made: list[_Made], found: regions.Found) -> None:
 
     Inductor orders operators that do not depend on each other by sizes at the time of tracing,
     which are not equal on all ranks, and ranks with different orders wait for each other, also if
-    the programs are of two groups or devices. Of its own collectives it keeps the order that they
-    have when all passes are done: one that moves behind a program would let the next one go first.
+    the programs are of two groups or devices. It keeps the order that its own collectives
+    have when all passes are done: one that a program delays would let the next one start first.
     So a program has a result of the collective before it as a last input more than it declares,
     unless it reads one already, and a collective that is left alone gets a dependency on the one
     before it.

@@ -480,7 +480,7 @@ class OrderOfStartsTest(unittest.TestCase):
         by_hand.meta["val"] = y.meta["val"]
         total = self.graph.call(aten.add.Tensor, first, by_hand)
         decision = self.graph.rewritten(total)
-        # The sum would let the program start behind the other collective.
+        # With the sum the program would start after the other collective.
         self.assertNotIn("add", decision.programs[0].text)
         (program,) = _programs(self.graph)
         order = list(self.graph.graph.nodes)
