@@ -484,9 +484,7 @@ std::string CheckEnds(RandomTune& random, const std::vector<RankView>& views) {
 }
 
 TEST(ProgramTuneTest, RandomTunesEndAlikeOnAllRanksAndInBothModes) {
-#if defined(__SANITIZE_THREAD__)
-  constexpr uint64_t kTunes = 20;
-#elif defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   constexpr uint64_t kTunes = 50;
 #else
   constexpr uint64_t kTunes = 400;

@@ -13,8 +13,11 @@ namespace {
 
 cotune::nccl::FakeCudaState& State() { return *fake_cuda_state(); }
 
-thread_local CuContext current_context = nullptr;
-thread_local CuStreamCaptureMode capture_mode = kCuCaptureGlobal;
+// Not allocated at the first use: TSan takes it for a race when glibc frees that of an ended
+// thread.
+#define COTUNE_STATIC_TLS __attribute__((tls_model("initial-exec")))
+thread_local CuContext current_context COTUNE_STATIC_TLS = nullptr;
+thread_local CuStreamCaptureMode capture_mode COTUNE_STATIC_TLS = kCuCaptureGlobal;
 
 // An event is the number of its latest record.
 std::atomic<int>& NumberOf(CuEvent event) { return *reinterpret_cast<std::atomic<int>*>(event); }

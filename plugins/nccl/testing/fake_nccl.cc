@@ -57,7 +57,8 @@ Library& Fake() {
   return *library;
 }
 
-thread_local int group_depth = 0;
+// As in fake_cuda.cc.
+thread_local int group_depth __attribute__((tls_model("initial-exec"))) = 0;
 
 using Lock = std::unique_lock<std::mutex>;
 
