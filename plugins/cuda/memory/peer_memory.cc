@@ -10,16 +10,24 @@ namespace cotune::cuda {
 using sdk::Fail;
 using sdk::Result;
 
+namespace {
+
+void LeaveToProcess(std::vector<GroupRemains> remains) {
+  // Never destroyed: its mappings stay.
+  static auto* const left = new std::vector<std::vector<GroupRemains>>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  left->push_back(std::move(remains));
+}
+
+}  // namespace
+
 PeerMemory::~PeerMemory() {
   const gpu::CurrentContext current(gpu_.driver(), gpu_.context());
   if (!gpu_.IsStuck()) Sweep();
   if (gpu_.IsStuck() || !in_graphs_.empty() || !abandoned_.empty()) {
-    // Never destroyed: its mappings stay.
-    static auto* const left = new std::vector<std::vector<GroupRemains>>;
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
-    left->push_back(std::move(in_graphs_));
-    left->push_back(std::move(abandoned_));
+    LeaveToProcess(std::move(in_graphs_));
+    LeaveToProcess(std::move(abandoned_));
     return;
   }
   for (const auto& [handle, pointer] : mapped_) gpu_.driver()->IpcCloseHandle(pointer);
