@@ -42,6 +42,22 @@ struct GraphForTest {
     EXPECT_EQ(rank.Run(Sum(1), "auto"), "");
     EndCapture();
   }
+  // Aborts the rank's group while a call of it does not return from NCCL.
+  void AbortInNccl(FakeRank& rank) {
+    cotune_plan_t* plan = rank.Prepare(Sum(1), "auto");
+    {
+      const std::lock_guard lock(state.mutex);
+      state.collectives_hang = true;
+    }
+    std::thread caller([&] { EXPECT_EQ(rank.Launch(plan), COTUNE_ABORTED); });
+    {
+      std::unique_lock lock(state.mutex);
+      state.changed.wait(lock, [&] { return state.calls_inside == 1; });
+    }
+    rank.api().group_abort(rank.group());
+    caller.join();
+    rank.api().plan_destroy(plan);
+  }
   void DestroyGraph() {
     cuda.DestroyGraphs();
     const std::lock_guard lock(state.mutex);
@@ -179,21 +195,9 @@ TEST(GraphEndDeathTest, ACallThatIsInNcclEndsAndTheGraphKeepsItsMemory) {
     {
       FakeRank rank(graph.job, "g", 0, 1);
       graph.Capture(rank);
-      cotune_plan_t* plan = rank.Prepare(Sum(1), "auto");
-      {
-        const std::lock_guard lock(graph.state.mutex);
-        graph.state.collectives_hang = true;
-      }
-      std::thread caller([&] { EXPECT_EQ(rank.Launch(plan), COTUNE_ABORTED); });
-      {
-        std::unique_lock lock(graph.state.mutex);
-        graph.state.changed.wait(lock, [&] { return graph.state.calls_inside == 1; });
-      }
-      rank.api().group_abort(rank.group());
-      caller.join();
+      graph.AbortInNccl(rank);
       EXPECT_EQ(graph.state.revokes, 0);
       EXPECT_EQ(graph.Communicators(), 1);
-      rank.api().plan_destroy(plan);
     }
     graph.DestroyGraph();
     EXPECT_TRUE(graph.AwaitCommunicators(0));
@@ -209,20 +213,8 @@ TEST(GraphEndDeathTest, ACallThatIsInNcclIsRevokedAfterTheLastGraph) {
       FakeRank rank(graph.job, "g", 0, 1);
       graph.Capture(rank);
       graph.DestroyGraph();
-      cotune_plan_t* plan = rank.Prepare(Sum(1), "auto");
-      {
-        const std::lock_guard lock(graph.state.mutex);
-        graph.state.collectives_hang = true;
-      }
-      std::thread caller([&] { EXPECT_EQ(rank.Launch(plan), COTUNE_ABORTED); });
-      {
-        std::unique_lock lock(graph.state.mutex);
-        graph.state.changed.wait(lock, [&] { return graph.state.calls_inside == 1; });
-      }
-      rank.api().group_abort(rank.group());
-      caller.join();
+      graph.AbortInNccl(rank);
       EXPECT_GT(graph.state.revokes, 0);
-      rank.api().plan_destroy(plan);
     }
     EXPECT_TRUE(graph.AwaitCommunicators(0));
     EXPECT_THAT(graph.state.misuse, IsEmpty());
